@@ -1,0 +1,27 @@
+"""Focuscope's analysis: what attention reads in long texts, how much of it is needed, and what that costs.
+
+The names below are the door; they load on first use, so `import analysis` costs nothing.
+"""
+
+import importlib
+
+_ROOMS = {
+    "load_model": "models",
+    "apply": "attention",
+    "METHODS": "methods",
+    "sinkhorn": "groups.sinkhorn",
+    "spherical_kmeans": "groups.kmeans",
+    "perplexity": "metrics.quality",
+    "AnalysisError": "errors",
+}
+__all__ = list(_ROOMS)
+
+
+def __getattr__(name: str):
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'analysis' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"analysis.{_ROOMS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_ROOMS])

@@ -1,0 +1,198 @@
+"""The one seam to transformers: a registered attention function and mask, and `apply(model, method)`.
+
+Inside `apply` every attention layer of a stock model asks the method what to read. Causality, padding and sliding
+windows are applied here, never by a method. Nothing of size T x T is made unless the model itself asks for a mask:
+queries are taken in blocks, and a method that reads everything runs the fastest dense kernel.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from analysis.cache import TokenMemory, past_length
+from analysis.errors import AnalysisError, BadModel
+from analysis.models import attention_modules
+
+NAME = "focuscope"  # the names transformers treats specially (sdpa, flash, eager, flex) must not occur in it
+BLOCK_BYTES = 64 << 20  # float32 scores held at once
+
+
+@dataclass
+class Block:
+    """One block of n queries of one layer, as a method or a statistic sees it.
+
+    `scores` [B, H, n, Tk] scaled (and soft-capped) logits; `visible` bool, broadcastable to it: causal, padding and
+    sliding window; `rows` [n] and `columns` [Tk]: the places of queries and keys in one numbering, so that a distance
+    is `rows[:, None] - columns`; `first` [B] place of the first real token (left padding comes before it);
+    `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what the method's `observe` returned for these tokens.
+    """
+
+    layer: int
+    scores: torch.Tensor
+    visible: torch.Tensor
+    rows: torch.Tensor
+    columns: torch.Tensor
+    first: torch.Tensor
+    of_queries: torch.Tensor | None = None
+    of_keys: torch.Tensor | None = None
+
+    def distances(self) -> torch.Tensor:
+        """[n, Tk]: how many tokens the key lies before the query."""
+        return self.rows[:, None] - self.columns
+
+
+@dataclass
+class _Seat:
+    """What an attention module holds while a method is applied."""
+
+    method: object
+    layer: int
+    memory: TokenMemory
+    watch: Callable | None
+    past: int = 0
+    first: torch.Tensor | None = None
+    calls: int = 0
+
+
+@contextmanager
+def apply(model, method, watch: Callable[[Block, torch.Tensor], None] | None = None):
+    """Run `method` inside the model's own forward and `generate`; on exit the model is as it came.
+
+    `model`: a `Model` or a transformers model. `watch(block, probabilities [B, H, n, Tk])` sees every block of
+    attention probabilities as it is computed (statistics are streamed through it).
+    Raises AnalysisError when a method is already applied, and BadModel when a layer did not pass through here.
+    """
+    lm = getattr(model, "lm", model)
+    modules = attention_modules(lm)
+    if any(hasattr(m, "_focuscope") for m in modules):
+        raise AnalysisError("A method is already applied to this model: leave its `with` block first.")
+    method.check(lm)
+    stock = lm.config._attn_implementation
+    memory = TokenMemory()
+    handles = []
+    try:
+        for layer, module in enumerate(modules):
+            module._focuscope = _Seat(method, layer, memory, watch)
+            handles.append(module.register_forward_pre_hook(_observe, with_kwargs=True))
+        lm.set_attn_implementation(NAME)
+        lm.generate = _without_beams(lm, lm.generate)
+        yield model
+        calls = [m._focuscope.calls for m in modules]
+        if any(calls) and not all(calls):
+            raise BadModel(f"Only {sum(map(bool, calls))} of {len(calls)} layers of this model passed through the seam.")
+    finally:
+        lm.__dict__.pop("generate", None)
+        lm.set_attn_implementation(stock)
+        for handle in handles:
+            handle.remove()
+        for module in modules:
+            module.__dict__.pop("_focuscope", None)
+
+
+def _observe(module, args, kwargs):
+    """Before an attention layer: let the method see the hidden states that enter it, [B, T, d]."""
+    seat: _Seat = module._focuscope
+    hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+    seat.past = past_length(kwargs, seat.layer)
+    real = None
+    if seat.past == 0:
+        real = _real_tokens(kwargs.get("attention_mask"), hidden)
+        seat.first = real.int().argmax(dim=1)  # [B]
+    seen = seat.method.observe(seat.layer, hidden, real)
+    if seen is not None:
+        seat.memory.extend(seat.layer, seen, seat.past)
+
+
+def _real_tokens(mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor:
+    """bool [B, T]: which tokens of a text's beginning are no padding. A real token may always read itself."""
+    batch, length = hidden.shape[:2]
+    if mask is None:
+        return torch.ones(batch, length, dtype=torch.bool, device=hidden.device)
+    return mask[:, 0, :, :length].diagonal(dim1=-2, dim2=-1).expand(batch, length)
+
+
+def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None, **kwargs):
+    """The registered function. query [B, H, Tq, D], key and value [B, G, Tk, D] -> (out [B, Tq, H, D], None)."""
+    if kwargs.get("s_aux") is not None:
+        raise BadModel("This model puts a learned sink logit into its softmax, which is not defined here: choose another model.")
+    seat: _Seat = module._focuscope
+    seat.calls += 1
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if seat.method.dense and seat.watch is None and softcap is None:
+        return _dense_kernel(query, key, value, attention_mask, dropout, scaling), None
+    length, total = query.shape[2], key.shape[2]
+    before = max(0, seat.past + length - total)  # a sliding cache hands over its last keys only
+    columns = torch.arange(total, device=query.device) + before
+    repeat = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)  # [B, H, Tk, D]
+    of_keys = seat.memory.keys(seat.layer, total) if seat.layer in seat.memory else None
+    size = max(1, min(length, BLOCK_BYTES // (4 * query.shape[0] * query.shape[1] * total)))
+    outputs = []
+    for start in range(0, length, size):
+        stop = min(start + size, length)
+        rows = torch.arange(start, stop, device=query.device) + seat.past
+        # without a mask nothing after the block's last query can be read
+        used = seat.past + stop - before if attention_mask is None else total
+        scores = torch.matmul(query[:, :, start:stop], key[:, :, :used].transpose(2, 3)) * scaling  # [B, H, n, Tk]
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap) * softcap
+        if attention_mask is None:
+            visible = (columns[:used] <= rows[:, None])[None, None]
+        else:
+            visible = attention_mask[:, :, start:stop]
+        block = Block(
+            seat.layer,
+            scores,
+            visible,
+            rows,
+            columns[:used],
+            seat.first,
+            None if of_keys is None else of_keys[:, rows - before],
+            None if of_keys is None else of_keys[:, :used],
+        )
+        probabilities = _probabilities(seat.method, block)
+        if seat.watch is not None:
+            seat.watch(block, probabilities)
+        probabilities = F.dropout(probabilities.to(value.dtype), dropout, module.training)
+        outputs.append(torch.matmul(probabilities, value[:, :, :used]))
+    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _probabilities(method, block: Block) -> torch.Tensor:
+    """Softmax of what the method reads, float32 [B, H, n, Tk]; a query that may read nothing gets zeros."""
+    scores = method.scores(block)
+    keep = method.keep(block)
+    visible = block.visible if keep is None else block.visible & keep
+    probabilities = torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1, dtype=torch.float32)
+    return probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+
+
+def _dense_kernel(query, key, value, mask, dropout, scaling) -> torch.Tensor:
+    causal = mask is None and query.shape[2] > 1
+    grouped = query.shape[1] != key.shape[1]
+    out = F.scaled_dot_product_attention(
+        query, key, value, mask, dropout, is_causal=causal, scale=scaling, enable_gqa=grouped
+    )
+    return out.transpose(1, 2).contiguous()
+
+
+def _without_beams(lm, generate):
+    """`generate` that refuses beam search: beams reorder the KV cache, and what methods remember is not reordered."""
+
+    def checked(*args, **kwargs):
+        config = kwargs.get("generation_config") or lm.generation_config
+        beams = kwargs.get("num_beams") or config.num_beams or 1
+        if beams > 1:
+            raise AnalysisError(f"Beam search ({beams} beams) is not supported with a method applied: use greedy decoding or sampling.")
+        return generate(*args, **kwargs)
+
+    return checked
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)  # None then means causal, aligned to the last key

@@ -1,0 +1,86 @@
+"""What a method is: one dataclass whose fields are its settings, and up to three functions that say what is read."""
+
+import inspect
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.errors import BadSetting
+
+PRICES = ("live", "refit", "retrain")  # what a new value of a field costs: one forward pass, calibration, training
+
+
+def setting(default, help: str, price: str, low=None, high=None, step=None, options: tuple | None = None):
+    """A dataclass field with all that a page needs to draw its control; ranges are checked by `Method`."""
+    assert price in PRICES
+    return field(
+        default=default,
+        metadata={"help": help, "price": price, "low": low, "high": high, "step": step, "options": options},
+    )
+
+
+@dataclass
+class Method:
+    """A way to read the context. The base class reads everything; a method overrides what it changes."""
+
+    paper: ClassVar[str] = ""
+    dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
+    causal: ClassVar[bool] = True
+
+    def __post_init__(self):
+        for item in fields(self):
+            about, value = item.metadata, getattr(self, item.name)
+            if not about:
+                continue
+            if about["options"] is not None and value not in about["options"]:
+                raise BadSetting(f"{item.name} is {value!r} and must be one of {', '.join(map(str, about['options']))}.")
+            if about["low"] is not None and not _in_range(value, type(item.default), about["low"], about["high"]):
+                raise BadSetting(f"{item.name} is {value!r} and must lie between {about['low']} and {about['high']}.")
+
+    def check(self, lm) -> None:
+        """Refuse a transformers model this method cannot run on. Called by `apply` before anything is changed."""
+
+    def fit(self, model, windows: torch.Tensor) -> "Method":
+        """Calibrate on token windows [n, T] of this model; fitted attributes end with `_`. Returns self."""
+        return self
+
+    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
+        """What to remember of the tokens entering a layer: hidden [B, T, d] -> [B, T, ...] or None.
+
+        `real` bool [B, T] marks what is no padding; None at a decode step, where earlier tokens are in the KV cache.
+        """
+        return None
+
+    def scores(self, block: Block) -> torch.Tensor:
+        """The logits the softmax sees, [B, H, n, Tk]."""
+        return block.scores
+
+    def keep(self, block: Block) -> torch.Tensor | None:
+        """bool, broadcastable to [B, H, n, Tk], True = read; None reads all. Causality is applied by the seam."""
+        return None
+
+    def addon(self) -> torch.nn.Module | None:
+        """The trained part, if there is one."""
+        return None
+
+    @classmethod
+    def describe(cls) -> dict:
+        """The method as plain data, from which a page builds its text and its controls."""
+        return {
+            "doc": inspect.getdoc(cls),
+            "paper": cls.paper,
+            "causal": cls.causal,
+            "fields": [
+                {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}
+                for f in fields(cls)
+                if f.metadata
+            ],
+        }
+
+
+def _in_range(value, kind: type, low, high) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+        return False
+    return low <= value <= high

@@ -1,0 +1,84 @@
+"""Focus: far tokens read each other only inside a learned group."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.errors import BadSetting, NotFitted
+from analysis.groups.gates import group_affinity, straight_through, top_groups
+from analysis.groups.router import FocusRouter
+from analysis.methods.base import Method, setting
+
+
+@dataclass
+class Focus(Method):
+    """Learned groups: a token reads the last `window` tokens, and farther back only tokens of its own groups.
+
+    A router per layer projects what enters the attention to 16 numbers and compares them with K centroids; each token
+    belongs to its `top` best groups. *Causal* membership decides every token by itself, with a balance frozen on
+    calibration text. *Literal* membership balances over the whole text as the paper writes it, and so lets the future
+    in. *Hard* reading skips all other pairs, as at inference; *soft* gates their scores, as in training (equation 2).
+    Two things must not be read into it: a soft gate reads every pair, so it saves nothing; and with 2 top > K every
+    pair shares a group, so it is dense attention.
+    """
+
+    paper: ClassVar[str] = "Focus, sections 2 and 3.6, appendix D"
+
+    router: FocusRouter | None = None
+    top: int = setting(1, "groups each token belongs to", "live", 1, 64)
+    window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
+    n_sink: int = setting(0, "first tokens of the text that are always read (the paper has none)", "live", 0, 64)
+    membership: str = setting("causal", "how groups are balanced", "live", options=("causal", "literal"))
+    reading: str = setting("hard", "skip far pairs without a shared group, or gate them", "live", options=("hard", "soft", "straight_through"))
+
+    @classmethod
+    def of(cls, router: FocusRouter, **settings) -> "Focus":
+        """The method with the memberships, window and sinks that `router` was made for, unless said otherwise."""
+        made_for = {"top": router.top, "window": router.window, "n_sink": router.n_sink}
+        return cls(router=router, **{**made_for, **settings})
+
+    def check(self, lm) -> None:
+        if self.router is None:
+            raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
+        config = lm.config.get_text_config()
+        self.router.check(config.num_hidden_layers, config.hidden_size)
+        if self.top > self.router.K:
+            raise BadSetting(f"top is {self.top} and the router has {self.router.K} groups: choose at most {self.router.K}.")
+        self.router.to(lm.device)
+
+    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+        """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise."""
+        causal = self.membership == "causal"
+        if not causal and real is None:
+            raise BadSetting(
+                "Literal membership balances groups over the whole text, so it cannot decode token by token: "
+                "use causal membership, or generate without the KV cache."
+            )
+        groups = self.router.soft(layer, hidden, real, causal)
+        if self.reading == "straight_through":
+            return straight_through(groups, self.top)
+        return groups if self.reading == "soft" else top_groups(groups, self.top)
+
+    def scores(self, block: Block) -> torch.Tensor:
+        if self.reading == "hard":
+            return block.scores
+        affinity = group_affinity(block.of_queries, block.of_keys)[:, None]  # [B, 1, n, Tk]
+        return torch.where(self._always(block), block.scores, self.router.gate(block.scores, affinity).to(block.scores))
+
+    def keep(self, block: Block) -> torch.Tensor | None:
+        if self.reading != "hard":
+            return None
+        shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
+        return shared[:, None] | self._always(block)
+
+    def addon(self) -> FocusRouter | None:
+        return self.router
+
+    def _always(self, block: Block) -> torch.Tensor:
+        """bool [B or 1, 1, n, Tk]: the window and the sinks."""
+        near = (block.distances() < self.window)[None, None]
+        if self.n_sink == 0:
+            return near
+        return near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]

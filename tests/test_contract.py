@@ -1,0 +1,251 @@
+"""The contract matrix: every method on every tiny model keeps the promises of the seam."""
+
+import copy
+
+import psutil
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from analysis.attention import BLOCK_BYTES, apply
+from analysis.errors import AnalysisError, BadModel, BadSetting, NotFitted
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.models import load_model, refuse_family
+from tests.tiny import FAMILIES, GROUPED, LAYERS, WIDTH, left_padded, tiny, token_ids
+
+
+class AllKeys(Method):
+    """Dense attention through the block path, to hold it against the stock eager model."""
+
+
+def router(groups=4, top=1, window=8, seed=0) -> FocusRouter:
+    made = FocusRouter(LAYERS, WIDTH, groups=groups, top=top, window=window, seed=seed)
+    return made.scale_to([torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)])
+
+
+CASES = {
+    "dense": lambda: METHODS["dense"](),
+    "focus": lambda: METHODS["focus"].of(router()),
+    "focus top 2 with sinks": lambda: METHODS["focus"].of(router(6, 2), n_sink=2),
+    "focus soft": lambda: METHODS["focus"].of(router(), reading="soft"),
+}
+
+
+def logits(lm, **inputs):
+    with torch.no_grad():
+        return lm(**inputs, use_cache=False).logits
+
+
+def test_every_method_is_in_the_matrix():
+    assert set(METHODS) == {name.split()[0] for name in CASES}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dense_equals_the_stock_model(family):
+    lm, ids = tiny(family), token_ids()
+    stock = logits(lm, input_ids=ids)
+    with apply(lm, METHODS["dense"]()):
+        assert (logits(lm, input_ids=ids) - stock).abs().max() < 1e-5
+    with apply(lm, AllKeys()):
+        assert torch.equal(logits(lm, input_ids=ids), stock), "same path: bit for bit"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dense_equals_the_stock_model_with_left_padding(family):
+    lm, (ids, mask) = tiny(family), left_padded(3)
+    stock = logits(lm, input_ids=ids, attention_mask=mask)
+    for method in (METHODS["dense"](), AllKeys()):
+        with apply(lm, method):
+            mine = logits(lm, input_ids=ids, attention_mask=mask)
+        assert (mine - stock)[mask.bool()].abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dense_generates_the_same_tokens(family):
+    lm, (ids, mask) = tiny(family), left_padded(2, 20)
+    options = dict(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False)
+    stock = lm.generate(**options)
+    for method in (METHODS["dense"](), AllKeys()):
+        with apply(lm, method):
+            assert torch.equal(lm.generate(**options), stock)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dense_through_a_static_cache(family):
+    lm, ids = tiny(family), token_ids(1, 20)
+    options = dict(max_new_tokens=8, do_sample=False, cache_implementation="static", disable_compile=True)
+    stock = lm.generate(ids, **options)
+    with apply(lm, AllKeys()):
+        assert torch.equal(lm.generate(ids, **options), stock)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_later_token_changes_nothing_before_it(family, case):
+    lm, ids = tiny(family), token_ids()
+    changed = ids.clone()
+    changed[:, 30:] = token_ids(seed=9)[:, 30:]
+    with apply(lm, CASES[case]()):
+        a, b = logits(lm, input_ids=ids), logits(lm, input_ids=changed)
+    assert (a - b)[:, :30].abs().max() < 1e-5
+    assert (a - b)[:, 30:].abs().max() > 1e-3, "the change itself must be seen"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", CASES)
+def test_decoding_with_a_cache_equals_one_pass(family, case):
+    lm, (ids, mask) = tiny(family), left_padded(2, 40)
+    with apply(lm, CASES[case]()), torch.no_grad():
+        whole = logits(lm, input_ids=ids, attention_mask=mask)
+        first = lm(input_ids=ids[:, :30], attention_mask=mask[:, :30], use_cache=True)
+        steps, past = [first.logits], first.past_key_values
+        for at in range(30, 40):
+            out = lm(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], past_key_values=past, use_cache=True)
+            steps.append(out.logits)
+    assert (torch.cat(steps, 1) - whole)[mask.bool()].abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", CASES)
+def test_left_padding_changes_nothing(family, case):
+    lm, ids = tiny(family), token_ids(1, 40)
+    padded = torch.cat([torch.zeros(1, 6, dtype=torch.long), ids], 1)
+    mask = torch.cat([torch.zeros(1, 6, dtype=torch.long), torch.ones_like(ids)], 1)
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    with apply(lm, CASES[case]()):
+        alone = logits(lm, input_ids=ids)
+        beside = logits(lm, input_ids=padded, attention_mask=mask, position_ids=positions)[:, 6:]
+    assert (alone - beside).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_leaves_as_it_came(family, case):
+    lm, ids = tiny(family), token_ids()
+    before = {name: value.clone() for name, value in lm.state_dict().items()}
+    attributes = {id(m): set(m.__dict__) for m in lm.modules()}
+    config, stock = copy.deepcopy(lm.config.to_dict()), logits(lm, input_ids=ids)
+    with pytest.raises(ZeroDivisionError), apply(lm, CASES[case]()):
+        logits(lm, input_ids=ids)
+        raise ZeroDivisionError
+    assert all(torch.equal(value, before[name]) for name, value in lm.state_dict().items())
+    assert {id(m): set(m.__dict__) for m in lm.modules()} == attributes
+    assert not any(m._forward_pre_hooks for m in lm.modules())
+    assert lm.config.to_dict() == config and lm.config._attn_implementation == "eager"
+    assert torch.equal(logits(lm, input_ids=ids), stock)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_window_over_the_whole_text_is_dense(family):
+    lm, ids = tiny(family), token_ids()
+    with apply(lm, METHODS["focus"].of(router(), window=48)):
+        assert (logits(lm, input_ids=ids) - logits_of(lm, ids)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("settings", [(4, 4), (4, 3), (5, 3)])
+def test_memberships_that_must_meet_are_dense(settings):
+    groups, top = settings
+    lm, ids = tiny("llama"), token_ids()
+    with apply(lm, METHODS["focus"].of(router(groups, top), window=1)):
+        assert (logits(lm, input_ids=ids) - logits_of(lm, ids)).abs().max() < 1e-5
+
+
+def logits_of(lm, ids):
+    """The stock logits, while a method is applied elsewhere: a copy of the model."""
+    return logits(copy_of(lm), input_ids=ids)
+
+
+def copy_of(lm):
+    fresh = type(lm)(lm.config)
+    fresh.load_state_dict(lm.state_dict())
+    fresh.set_attn_implementation("eager")
+    return fresh.eval()
+
+
+def test_literal_membership_reads_the_future_and_says_so():
+    lm, ids = tiny("llama"), token_ids()
+    changed = ids.clone()
+    changed[:, 30:] = token_ids(seed=9)[:, 30:]
+    literal = METHODS["focus"].of(router(), membership="literal", reading="soft")
+    with apply(lm, literal):
+        assert (logits(lm, input_ids=ids) - logits(lm, input_ids=changed))[:, :30].abs().max() > 1e-4
+        with pytest.raises(BadSetting, match="token by token"):
+            lm.generate(ids, max_new_tokens=3, do_sample=False)
+
+
+def test_blocks_of_queries_do_not_change_the_result(monkeypatch):
+    lm, ids = tiny("llama"), token_ids()
+    for case in CASES.values():
+        with apply(lm, case()):
+            whole = logits(lm, input_ids=ids)
+        with monkeypatch.context() as m, apply(lm, case()):
+            m.setattr("analysis.attention.BLOCK_BYTES", 4 * 2 * 4 * 48 * 7)
+            assert (logits(lm, input_ids=ids) - whole).abs().max() < 1e-5
+
+
+def test_a_watch_sees_every_probability():
+    lm, ids, seen = tiny("mistral"), token_ids(1, 40), {}
+
+    def watch(block, probabilities):
+        assert torch.allclose(probabilities.sum(-1), torch.ones(()), atol=1e-5)
+        seen.setdefault(block.layer, []).append(probabilities)
+
+    with torch.no_grad():
+        stock = lm(ids, output_attentions=True, use_cache=False).attentions
+    with apply(lm, METHODS["dense"](), watch=watch):
+        logits(lm, input_ids=ids)
+    for layer, weights in enumerate(stock):
+        assert torch.allclose(torch.cat(seen[layer], 2), weights, atol=1e-6)
+
+
+def test_beam_search_and_nesting_are_refused():
+    lm, ids = tiny("llama"), token_ids(1, 8)
+    with apply(lm, METHODS["dense"]()):
+        with pytest.raises(AnalysisError, match="3 beams"):
+            lm.generate(ids, num_beams=3, max_new_tokens=2)
+        with pytest.raises(AnalysisError, match="already applied"), apply(lm, METHODS["dense"]()):
+            pass
+
+
+def test_focus_without_a_router_says_what_to_do():
+    with pytest.raises(NotFitted, match="fit"), apply(tiny("llama"), METHODS["focus"]()):
+        pass
+    with pytest.raises(BadSetting, match="width 16 and the model has"), apply(tiny("llama"), METHODS["focus"].of(FocusRouter(LAYERS, 16))):
+        pass
+
+
+@pytest.mark.parametrize("family", ["gptj", "gpt_neo", "falcon", "bloom", "mpt", "gpt_oss"])
+def test_families_that_bypass_the_interface_are_refused_by_name(family):
+    from transformers import AutoConfig
+
+    with pytest.raises(BadModel, match="(?i)" + family.replace("_", "-").replace("gptj", "gpt-j")):
+        refuse_family(AutoConfig.for_model(family))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_already_held_is_taken_as_it_is(family):
+    model = load_model(tiny(family))
+    assert (model.num_layers, model.num_heads, model.head_dim, model.max_positions) == (LAYERS, 4, 8, 512)
+    assert model.num_kv_heads == (4 if family in ("gpt2", "gpt_neox") else 2)
+    assert model.width == WIDTH and model.revision.startswith("memory-")
+
+
+def test_sixteen_thousand_tokens_allocate_nothing_of_size_t_by_t():
+    length, process, memory = 16384, psutil.Process(), []
+    lm = type(tiny("llama"))(LlamaConfig(**{**GROUPED, "num_hidden_layers": 1, "max_position_embeddings": length})).eval()
+    ids = token_ids(1, length)
+    before = process.memory_info().rss
+
+    def watch(block, probabilities):
+        assert probabilities.numel() * 4 <= BLOCK_BYTES
+        assert block.visible.numel() < length * length // 8
+        memory.append(process.memory_info().rss)
+
+    for watching in (None, watch):
+        with apply(lm, METHODS["dense"](), watch=watching), torch.no_grad():
+            lm.model(ids, use_cache=False)
+        memory.append(process.memory_info().rss)
+    assert len(memory) > 10
+    assert max(memory) - before < length * length * 4, "less than one float32 T x T of a single head"

@@ -1,0 +1,71 @@
+"""Tiny random models of eight families: fakes made from a configuration, nothing is downloaded."""
+
+import functools
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    Olmo2Config,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+VOCABULARY, WIDTH, LAYERS = 96, 32, 3
+GROUPED = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=WIDTH,
+    intermediate_size=48,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=512,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+CONFIGS = {
+    "gpt2": lambda: GPT2Config(
+        vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=4, n_positions=512, bos_token_id=1, eos_token_id=2
+    ),
+    "gpt_neox": lambda: GPTNeoXConfig(
+        **{k: v for k, v in GROUPED.items() if k != "num_key_value_heads"}, rotary_pct=0.25
+    ),
+    "llama": lambda: LlamaConfig(**GROUPED),
+    "qwen2": lambda: Qwen2Config(**GROUPED),
+    "qwen3": lambda: Qwen3Config(**GROUPED, head_dim=8),
+    "mistral": lambda: MistralConfig(**GROUPED, sliding_window=12),
+    "gemma2": lambda: Gemma2Config(**GROUPED, head_dim=8, sliding_window=12, attn_logit_softcapping=2.0),
+    "olmo2": lambda: Olmo2Config(**GROUPED),
+}
+FAMILIES = list(CONFIGS)
+
+
+@functools.cache
+def tiny(family: str):
+    """A tiny random model, its weights scaled up so that attention is far from uniform. Do not change it."""
+    torch.manual_seed(0)
+    lm = AutoModelForCausalLM.from_config(CONFIGS[family](), attn_implementation="eager").eval()
+    with torch.no_grad():
+        for name, parameter in lm.named_parameters():
+            if any(part in name for part in ("q_proj", "k_proj", "c_attn", "query_key_value")):
+                parameter.mul_(20)
+    lm.generation_config.pad_token_id = 0
+    return lm
+
+
+def token_ids(batch: int = 2, length: int = 48, seed: int = 0) -> torch.Tensor:
+    """Random tokens [batch, length] without the special ones."""
+    return torch.randint(3, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def left_padded(batch: int = 2, length: int = 48) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and their mask [batch, length], row b padded on the left by 5 b."""
+    ids, mask = token_ids(batch, length), torch.ones(batch, length, dtype=torch.long)
+    for row in range(batch):
+        ids[row, : 5 * row], mask[row, : 5 * row] = 0, 0
+    return ids, mask
