@@ -23,7 +23,7 @@ class TokenMemory:
         self._rows[layer] = torch.cat([before, new], dim=1)
 
     def keys(self, layer: int, length: int) -> torch.Tensor:
-        """The rows of the `length` keys the layer sees: the last ones under a sliding cache, padded under a static one."""
+        """Rows of the `length` keys a layer sees: the last ones under a sliding cache, padded under a static one."""
         rows = self._rows[layer]
         if length <= rows.shape[1]:
             return rows[:, rows.shape[1] - length :]
@@ -39,6 +39,6 @@ class TokenMemory:
 
 
 def past_length(kwargs: dict, layer: int) -> int:
-    """Tokens already in the KV cache of `layer`, read from an attention module's keyword arguments (0 without a cache)."""
+    """Tokens already in the KV cache of `layer`, from an attention module's keyword arguments (0 without)."""
     cache = kwargs.get("past_key_values", kwargs.get("layer_past"))
     return int(cache.get_seq_length(layer)) if cache is not None else 0

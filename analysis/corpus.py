@@ -29,7 +29,8 @@ def read_text(data: bytes, name: str = "the text") -> str:
         raise BadText(f"{name} is empty (0 bytes): choose a file with some text in it.")
     if len(data) > MAX_BYTES:
         raise BadText(
-            f"{name} has {len(data) / 1e6:,.1f} MB and the limit is {MAX_BYTES / 1e6:,.0f} MB: cut out the part to look at."
+            f"{name} has {len(data) / 1e6:,.1f} MB and the limit is {MAX_BYTES / 1e6:,.0f} MB: cut out the part "
+            "to look at."
         )
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     if encoding != "utf-16" and b"\0" in data:
@@ -63,7 +64,7 @@ def text_hash(text: str) -> str:
 
 
 def normalise(text: str) -> str:
-    """Join hard-wrapped lines, keep paragraphs (blank lines), squeeze spaces: the form novels are trained and scored in."""
+    """Join hard-wrapped lines, keep paragraphs (blank lines), squeeze spaces: how novels are trained and scored."""
     text = re.sub(r"\n{2,}", "\0", text.replace("\r", ""))
     text = re.sub(r"[ \t]*\n[ \t]*", " ", text)
     return re.sub(r" {2,}", " ", text).replace("\0", "\n\n").strip()
@@ -76,6 +77,31 @@ def sample_texts() -> dict[str, tuple[str, str]]:
         text = path.read_text(encoding="utf-8")
         samples[path.stem] = (text.split("\n", 1)[0].strip(' "#'), text)
     return samples
+
+
+def read_folder(folder: Path) -> tuple[list[str], list[str]]:
+    """The documents of a folder, (for training, held out): one document per .txt, .md or .py file, novels normalised.
+
+    A folder with `train` and `valid` inside is taken as split; otherwise every tenth document (at least one) is held
+    out, and a single document is cut nine to one. The two lists never share a text.
+    """
+    if not folder.is_dir():
+        raise BadText(f"{folder} is no folder: give one with .txt, .md or .py files.")
+    if (folder / "train").is_dir() and (folder / "valid").is_dir():
+        return _documents(folder / "train"), _documents(folder / "valid")
+    documents = _documents(folder)
+    if len(documents) == 1:
+        cut = int(0.9 * len(documents[0]))
+        return [documents[0][:cut]], [documents[0][cut:]]
+    return [d for i, d in enumerate(documents) if i % 10 != 9 % len(documents)], documents[9 % len(documents) :: 10]
+
+
+def _documents(folder: Path) -> list[str]:
+    paths = [p for p in sorted(folder.rglob("*")) if p.suffix in (".txt", ".md", ".py") and p.is_file()]
+    if not paths:
+        raise BadText(f"{folder} holds no .txt, .md or .py file: give a folder with some text.")
+    texts = {p: read_text(p.read_bytes(), p.name) for p in paths}
+    return list(dict.fromkeys(t if p.suffix == ".py" else normalise(t) for p, t in texts.items()))
 
 
 @dataclass(frozen=True)
@@ -110,6 +136,13 @@ class Tokens:
         return float(self.broken.mean())
 
 
+def token_stream(tokenizer, documents: list[str]) -> np.ndarray:
+    """All documents as one run of tokens int64 [T], an end-of-text token (where the tokenizer has one) before each."""
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    rows = (end + tokenizer(d, add_special_tokens=False, verbose=False)["input_ids"] for d in documents)
+    return np.concatenate([np.array(row, dtype=np.int64) for row in rows])
+
+
 def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS) -> Tokens:
     """Cut `text` into windows of at most `context` tokens, the first `max_windows` of them.
 
@@ -122,6 +155,7 @@ def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS)
     if len(ids) < 2:
         raise BadText(f"The text has {len(ids)} token and attention needs at least 2: give a longer text.")
     begin = _begin_token(tokenizer)
+    shown = {i: _partial_bytes(tokenizer, i) for i in set(ids)}
     room = context - (begin is not None)
     out_ids, window, pieces, starts, ends, broken = [], [], [], [], [], []
     for number, first in enumerate(range(0, min(len(ids), room * max_windows), room)):
@@ -133,11 +167,8 @@ def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS)
             broken.append(False)
         for index in range(first, min(first + room, len(ids))):
             start, end = offsets[index]
-            if index:
-                start = max(offsets[index - 1][1], 0) if offsets[index - 1][1] <= start else start
-            elif start:
-                start = 0
-            partial = _partial_bytes(tokenizer, ids[index])
+            start = min(start, offsets[index - 1][1] if index else 0)  # some tokenizers leave the space out
+            partial = shown[ids[index]]
             out_ids.append(ids[index])
             pieces.append(partial or text[start:end])
             starts.append(start)

@@ -1,4 +1,4 @@
-"""Loading any Hugging Face causal language model, safely: what it is, what it will cost, whether its attention can be replaced."""
+"""Loading any Hugging Face causal language model safely, its shapes, and whether its attention can be replaced."""
 
 import hashlib
 import re
@@ -8,10 +8,15 @@ from pathlib import Path
 import psutil
 import torch
 from accelerate import init_empty_weights
-from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import HFValidationError
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
 
 from analysis.errors import AnalysisError, BadModel, TooLarge
+from analysis.refusals import explain
+
+disable_progress_bar()  # progress is reported by whoever asked for the model
 
 CACHE = Path(__file__).parent.parent / "models_cache"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -24,7 +29,6 @@ BYPASS = {  # families whose attention does not pass through transformers' atten
     "bloom": "BLOOM",
     "mpt": "MPT",
     "codegen": "CodeGen",
-    "longformer": "Longformer",
 }
 SINKS = {"gpt_oss": "gpt-oss"}  # an extra learned logit in every softmax
 
@@ -108,7 +112,7 @@ def load_model(
     lm = _from_pretrained(AutoModelForCausalLM, name, place, use_safetensors=True, dtype=kind).to(device)
     tokenizer = tokenizer or _from_pretrained(AutoTokenizer, name, place)
     if not tokenizer.is_fast:
-        raise BadModel(f"{name} has no fast tokenizer (tokenizer.json), so tokens cannot be placed in the text: use a copy with one.")
+        raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
     commit = getattr(config, "_commit_hash", None)
     return _describe(lm, tokenizer, str(name), commit[:12] if commit else _hash_folder(Path(place)))
 
@@ -132,12 +136,14 @@ def refuse_family(config) -> None:
     if family in SINKS:
         raise BadModel(
             f"{SINKS[family]} models put a learned sink logit into every softmax, which the statistics here do not "
-            "define: choose a model with a plain softmax, such as Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia."
+            "define: choose a model with a plain softmax, such as Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 "
+            "or Pythia."
         )
     known = type(config) in AutoModelForCausalLM._model_mapping
     if known and not AutoModelForCausalLM._model_mapping[type(config)]._supports_attention_backend or family in BYPASS:
         raise BadModel(
-            f"{BYPASS.get(family, family)} models bypass transformers' attention interface, so their attention cannot be "
+            f"{BYPASS.get(family, family)} models bypass transformers' attention interface, so their attention "
+            "cannot be "
             "replaced: choose a Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia model."
         )
     if not known:
@@ -150,7 +156,8 @@ def check_memory(name: str, config, dtype: torch.dtype, device: str) -> int:
     free = torch.cuda.mem_get_info()[0] if device.startswith("cuda") else psutil.virtual_memory().available
     if needed > 0.9 * free:
         raise TooLarge(
-            f"{name} needs {needed / 1e9:,.1f} GB for its weights in {str(dtype)[6:]} and {free / 1e9:,.1f} GB are free "
+            f"{name} needs {needed / 1e9:,.1f} GB for its weights in {str(dtype)[6:]} and {free / 1e9:,.1f} GB "
+            "are free "
             f"on {device}: choose a smaller model, or a machine with more memory."
         )
     return needed
@@ -175,7 +182,9 @@ def _locate(name: str, root: Path | None) -> str | Path:
         return folder
     if not HUB_ID.fullmatch(name) or ".." in name or (root and Path(name).exists()):
         where = f" Folders must lie below {root.name}/." if root else ""
-        raise BadModel(f"{name[:80]!r} is no folder here and no Hugging Face id: write it like Qwen/Qwen2.5-0.5B.{where}")
+        raise BadModel(
+            f"{name[:80]!r} is no folder here and no Hugging Face id: write it like Qwen/Qwen2.5-0.5B.{where}"
+        )
     return name
 
 
@@ -191,32 +200,8 @@ def _from_pretrained(loader, name, place, **options):
             return loader.from_pretrained(place, **options)
     except AnalysisError:
         raise
-    except (OSError, ValueError, KeyError, HFValidationError, RuntimeError) as error:
-        raise BadModel(_explain(name, place, error)) from error
-
-
-def _explain(name, place, error) -> str:
-    """What went wrong while loading, why, and what to do, in one sentence."""
-    causes, text = [], ""
-    while error is not None:
-        causes.append(error)
-        text += f" {error}"
-        error = error.__cause__ or error.__context__
-    if any(isinstance(c, GatedRepoError) for c in causes) or "gated repo" in text:
-        return f"{name} is gated: accept its licence on its Hugging Face page and set HF_TOKEN to a token that may read it."
-    if "trust_remote_code" in text or "requires you to execute" in text:
-        return f"{name} needs code from its own repository to run, and that is never executed here: choose a model that transformers itself supports."
-    if "safetensors" in text and ("does not appear to have" in text or "no file named" in text or "not found" in text):
-        return f"{name} has no safetensors weights, and other formats can carry code: choose a repository that has them."
-    if any(isinstance(c, RepositoryNotFoundError) for c in causes) or "is not a valid model identifier" in text:
-        return f"There is no model {name!r} on the Hugging Face Hub: check the spelling (owner/name), or set HF_TOKEN if it is private."
-    if isinstance(place, Path) and not (place / "config.json").is_file():
-        return f"The folder {name} has no config.json: give the folder of a transformers model."
-    if "deserializ" in text or "header" in text.lower() or "SafetensorError" in text:
-        return f"The weights of {name} are damaged ({str(causes[0])[:80]}): fetch them again."
-    if "connect" in text.lower() or "offline" in text.lower() or "couldn't find them in the cached files" in text:
-        return f"{name} is not on this machine and the Hugging Face Hub cannot be reached: check the spelling and the network, or give a local folder."
-    return f"{name} could not be loaded ({type(causes[0]).__name__}: {str(causes[0]).splitlines()[0][:120]}): choose another model."
+    except (OSError, ValueError, KeyError, RuntimeError, HFValidationError, SafetensorError) as error:
+        raise BadModel(explain(name, place, error)) from error
 
 
 def _weight_type(config, device: str, dtype: str) -> torch.dtype:

@@ -212,7 +212,10 @@ def test_beam_search_and_nesting_are_refused():
 def test_focus_without_a_router_says_what_to_do():
     with pytest.raises(NotFitted, match="fit"), apply(tiny("llama"), METHODS["focus"]()):
         pass
-    with pytest.raises(BadSetting, match="width 16 and the model has"), apply(tiny("llama"), METHODS["focus"].of(FocusRouter(LAYERS, 16))):
+    with (
+        pytest.raises(BadSetting, match="width 16 and the model has"),
+        apply(tiny("llama"), METHODS["focus"].of(FocusRouter(LAYERS, 16))),
+    ):
         pass
 
 
@@ -234,7 +237,9 @@ def test_a_model_already_held_is_taken_as_it_is(family):
 
 def test_sixteen_thousand_tokens_allocate_nothing_of_size_t_by_t():
     length, process, memory = 16384, psutil.Process(), []
-    lm = type(tiny("llama"))(LlamaConfig(**{**GROUPED, "num_hidden_layers": 1, "max_position_embeddings": length})).eval()
+    lm = type(tiny("llama"))(
+        LlamaConfig(**{**GROUPED, "num_hidden_layers": 1, "max_position_embeddings": length})
+    ).eval()
     ids = token_ids(1, length)
     before = process.memory_info().rss
 

@@ -35,7 +35,9 @@ class Method:
             if not about:
                 continue
             if about["options"] is not None and value not in about["options"]:
-                raise BadSetting(f"{item.name} is {value!r} and must be one of {', '.join(map(str, about['options']))}.")
+                raise BadSetting(
+                    f"{item.name} is {value!r} and must be one of {', '.join(map(str, about['options']))}."
+                )
             if about["low"] is not None and not _in_range(value, type(item.default), about["low"], about["high"]):
                 raise BadSetting(f"{item.name} is {value!r} and must lie between {about['low']} and {about['high']}.")
 

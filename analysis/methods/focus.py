@@ -31,7 +31,12 @@ class Focus(Method):
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     n_sink: int = setting(0, "first tokens of the text that are always read (the paper has none)", "live", 0, 64)
     membership: str = setting("causal", "how groups are balanced", "live", options=("causal", "literal"))
-    reading: str = setting("hard", "skip far pairs without a shared group, or gate them", "live", options=("hard", "soft", "straight_through"))
+    reading: str = setting(
+        "hard",
+        "skip far pairs without a shared group, or gate them",
+        "live",
+        options=("hard", "soft", "straight_through"),
+    )
 
     @classmethod
     def of(cls, router: FocusRouter, **settings) -> "Focus":
@@ -45,7 +50,9 @@ class Focus(Method):
         config = lm.config.get_text_config()
         self.router.check(config.num_hidden_layers, config.hidden_size)
         if self.top > self.router.K:
-            raise BadSetting(f"top is {self.top} and the router has {self.router.K} groups: choose at most {self.router.K}.")
+            raise BadSetting(
+                f"top is {self.top} and the router has {self.router.K} groups: choose at most {self.router.K}."
+            )
         self.router.to(lm.device)
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:

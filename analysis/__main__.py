@@ -1,0 +1,156 @@
+"""The command line: `python -m analysis VERB --help`. The same studies as the pages, without a browser."""
+
+import argparse
+import inspect
+import json
+import sys
+from pathlib import Path
+
+from analysis.corpus import read_text, sample_texts
+from analysis.errors import AnalysisError, BadSetting, BadText
+from analysis.studies import STUDIES
+
+HELP = {
+    "inspect": "tokens, windows and warnings of a text",
+    "model": "the model's card, its routers, and its parity with the stock model",
+    "groups": "what the learned groups hold in a text (Focus, section 5)",
+    "pairs": "the strongest far-apart pairs of one group, with null controls",
+    "fit-router": "a Focus router without training, in seconds",
+    "train-router": "a trained Focus router, the model frozen; resumes when stopped",
+    "report": "one self-contained page about a text",
+}
+OF_A_TEXT = ("inspect", "groups", "pairs", "report")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; 0 when done, 2 with one sentence on bad input."""
+    arguments = vars(_parser().parse_args(argv))
+    verb, as_json = arguments.pop("verb"), arguments.pop("json")
+    try:
+        result = _run(verb, arguments)
+    except AnalysisError as error:
+        print(f"{verb}: {error}", file=sys.stderr)
+        return 2
+    shaped = SHAPES.get(verb, _numbers)(result)
+    if as_json:
+        print(json.dumps({"protocol": result.numbers["protocol"], **shaped}, default=_plain))
+    else:
+        _show(result, shaped)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, text in HELP.items():
+        sub = verbs.add_parser(verb, help=text, description=text)
+        if verb in OF_A_TEXT:
+            sub.add_argument("text", metavar="TEXT", help="a text file, - for standard input, or story, essay, program")
+        sub.add_argument("--model", default="demo", help="demo, a Hugging Face id, or a local folder")
+        sub.add_argument("--state", type=Path, metavar="DIR", help="fitted state (default: the model's own folder)")
+        sub.add_argument("--device", default="auto")
+        sub.add_argument("--seed", type=int, default=0)
+        sub.add_argument("--set", action="append", default=[], metavar="METHOD.FIELD=VALUE", help="a method's setting")
+        sub.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
+        if verb in ("groups", "pairs", "report"):
+            sub.add_argument("--router", default="k8-top1", help="which router: kGROUPS-topMEMBERSHIPS")
+        _own_options(verb, sub)
+    return parser
+
+
+def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
+    """The options that only some verbs have, named as the study's parameters."""
+    if verb in ("pairs", "report"):
+        sub.add_argument("--min-distance", type=int, default=128, help="tokens between query and key, at least")
+    if verb == "pairs":
+        sub.add_argument("--top", type=int, default=20, help="how many pairs")
+        for name in ("layer", "group", "head"):
+            sub.add_argument(f"--{name}", type=int, help=f"only this {name}")
+        sub.add_argument("--all-words", dest="content", action="store_false", help="not only content words")
+    if verb in ("fit-router", "train-router"):
+        sub.add_argument("--groups", type=int, default=8, help="K")
+        sub.add_argument("--top", type=int, default=1, help="groups each token belongs to")
+        sub.add_argument("--window", type=int, default=128 if verb == "fit-router" else 16)
+    if verb == "train-router":
+        sub.add_argument("--corpus", required=True, metavar="DIR", help="folder of .txt, .md or .py files")
+        sub.add_argument("--steps", type=int, default=300)
+        sub.add_argument("--rate", type=float, default=1e-3)
+        sub.add_argument("-o", "--output", metavar="DIR", help="where to store the router")
+    if verb == "report":
+        sub.add_argument("-o", "--output", required=True, metavar="FILE.html")
+
+
+def _run(verb: str, arguments: dict):
+    from analysis.studies.context import Context
+
+    settings = arguments.pop("set")
+    if settings:
+        raise BadSetting(f"This verb runs no method, so {settings[0]!r} sets nothing: leave --set out.")
+    context = Context(progress=_progress, device=arguments.pop("device"), state=arguments.pop("state"), browser=False)
+    if "text" in arguments:
+        arguments["text"] = context.add_text(*_text(arguments["text"]))
+    study = STUDIES[verb]
+    known = inspect.signature(study).parameters
+    return study(**{k: v for k, v in arguments.items() if k in known}, context=context)
+
+
+def _text(place: str) -> tuple[str, str]:
+    """Name and content of a file, standard input, or a bundled sample."""
+    if place == "-":
+        return "standard input", read_text(sys.stdin.buffer.read(), "standard input")
+    path, samples = Path(place), sample_texts()
+    if path.is_file():
+        return path.name, read_text(path.read_bytes(), path.name)
+    if place in samples:
+        return place, samples[place][1]
+    raise BadText(
+        f"There is no file {place!r}: give a text file, - for standard input, or one of {', '.join(samples)}."
+    )
+
+
+def _progress(fraction: float, stage: str) -> None:
+    print(f"\r{fraction:5.0%} {stage:<60.60}", end="", file=sys.stderr, flush=True)
+
+
+def _groups(result) -> dict:
+    groups, words = result.tables["groups"], result.tables["words"]
+    layers = result.tables["layers"].to_dict("records")
+    for row in layers:
+        members = groups[groups["layer"] == row["layer"]].drop(columns="layer").to_dict("records")
+        for group in members:
+            mine = words[(words["layer"] == row["layer"]) & (words["group"] == group["group"])]
+            group["top_tokens"] = mine["word"].tolist()
+        row["groups"] = members
+    return {"layers": layers}
+
+
+def _pairs(result) -> dict:
+    return {name: result.tables[name].to_dict("records") for name in ("pairs", "controls")}
+
+
+def _numbers(result) -> dict:
+    return {key: value for key, value in result.numbers.items() if key != "protocol"}
+
+
+SHAPES = {"groups": _groups, "pairs": _pairs}
+
+
+def _show(result, shaped: dict) -> None:
+    print(file=sys.stderr)
+    for name in ("groups", "words", "pairs", "controls"):
+        if name in result.tables:
+            print(f"\n{name}\n{result.tables[name].to_string(index=False, float_format='%.3f')}")
+    for key, value in _numbers(result).items():
+        if not isinstance(value, (dict, list)) or key == "notes":
+            print(f"{key}: {value}")
+    if not result.tables:
+        print(json.dumps({k: v for k, v in shaped.items() if isinstance(v, (dict, list))}, indent=1, default=_plain))
+
+
+def _plain(value):
+    """numpy scalars as JSON numbers."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

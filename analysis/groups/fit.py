@@ -1,0 +1,112 @@
+"""A Focus router for every model on day one: fitted on attention inputs, nothing trained (definitions 2.15).
+
+It groups tokens of one kind, and such tokens carry redundant keys, so expect it to be no better than random groups for
+perplexity. It is labelled "not trained" wherever it shows.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.groups.kmeans import spherical_kmeans
+from analysis.groups.router import FocusRouter, RouterSettings
+from analysis.groups.sinkhorn import assign, frozen_potential
+
+SAMPLE = 4096  # tokens on which the scale is searched
+SPARE = 8  # extra directions that keep the wanted ones accurate
+HALVINGS = 16
+
+
+@torch.no_grad()
+def fit_without_training(
+    hidden: Sequence[Tensor],
+    groups: int = 8,
+    top: int = 1,
+    d_s: int = 16,
+    *,
+    confidence: float = 0.9,
+    seed: int = 0,
+    progress: Callable[[float, str], None] | None = None,
+    **fields,
+) -> FocusRouter:
+    """Router from samples of the attention inputs, hidden [L][N, width], each layer by itself.
+
+    W = the top `d_s` principal directions (no bias: the mean adds a constant per group, which the potential absorbs);
+    spherical k-means of the centred vectors there; C = unit centroids times s, with s set so that the mean confidence,
+    measured with the balanced potential, is `confidence`; the potential from all N tokens. `fields`: other settings
+    (`RouterSettings`). `progress(fraction, stage)` is called once per layer.
+    Errors: BadSetting for fewer tokens than groups, or d_s above the width.
+    """
+    settings = RouterSettings(groups=groups, top=top, d_s=d_s, **fields)
+    if not hidden:
+        raise BadSetting("A router is fitted on the attention inputs of at least 1 layer, and got none.")
+    tokens, width = hidden[0].shape
+    if d_s > width:
+        raise BadSetting(
+            f"The routing vectors cannot have {d_s} dimensions in a model of width {width}; choose a smaller d_s."
+        )
+    if tokens < groups:
+        raise BadSetting(
+            f"{groups} groups need at least {groups} calibration tokens, and there are {tokens}; give a longer text."
+        )
+    if groups > 1 and not 1 / groups < confidence < 1:
+        raise BadSetting(
+            f"The confidence of {groups} groups lies between 1/{groups} and 1, and {confidence} was asked for."
+        )
+    router = FocusRouter(len(hidden), width, settings).to(hidden[0].device)
+    reached = []
+    for layer, sample in enumerate(hidden):
+        sample = sample.to(hidden[0].device).float()
+        centred = sample - sample.mean(0)
+        directions = principal_directions(centred, d_s, seed)  # [width, d_s]
+        centroids, _ = spherical_kmeans(centred @ directions, groups, seed)
+        few = (centred[:: max(1, -(-tokens // SAMPLE))] @ directions) @ centroids.T  # [<= SAMPLE, K]
+        router.projection[layer] = directions
+        router.centroids[layer] = centroids * _scale(few, confidence, settings.temperature)
+        scores = router.scores(layer, sample)
+        router.potential[layer] = frozen_potential(scores, settings.temperature)
+        reached.append(round(_confidence(scores, settings.temperature, router.potential[layer]), 4))
+        if progress:
+            progress((layer + 1) / len(hidden), "fitting the router")
+    router.about = {"kind": "not trained", "steps": 0, "seed": seed, "tokens": tokens, "confidence": reached}
+    return router.cpu()
+
+
+@torch.no_grad()
+def principal_directions(centred: Tensor, count: int, seed: int = 0, rounds: int = 12) -> Tensor:
+    """The `count` directions of largest variance of centred rows [N, d] -> orthonormal columns [d, count].
+
+    Subspace iteration, so a width of 8,192 needs no d x d decomposition; each direction's largest entry is positive.
+    """
+    wide = min(count + SPARE, centred.shape[1])
+    draw = torch.randn(centred.shape[1], wide, generator=torch.Generator().manual_seed(seed))
+    basis = torch.linalg.qr(draw.to(centred))[0]
+    for _ in range(rounds):
+        basis = torch.linalg.qr(centred.T @ (centred @ basis))[0]
+    turn = torch.linalg.eigh((centred @ basis).T @ (centred @ basis))[1].flip(-1)
+    directions = F.normalize((basis @ turn)[:, :count], dim=0)
+    peak = directions.gather(0, directions.abs().argmax(0, keepdim=True))
+    return directions * torch.where(peak < 0, -1.0, 1.0)
+
+
+def _confidence(scores: Tensor, temperature: float, potential: Tensor) -> float:
+    return float(assign(scores, temperature, potential).amax(-1).mean())
+
+
+def _scale(scores: Tensor, confidence: float, temperature: float) -> float:
+    """The factor on scores [N, K] at which balanced assignment has this mean confidence (halving on a log scale)."""
+    spread = float((scores - scores.mean(0)).square().mean().sqrt())
+    if scores.shape[-1] == 1 or spread < 1e-12:
+        return 1.0
+    low, high = 1e-3 * temperature / spread, 1e3 * temperature / spread
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        potential = frozen_potential(scores * middle, temperature)
+        if _confidence(scores * middle, temperature, potential) < confidence:
+            low = middle
+        else:
+            high = middle
+    return (low * high) ** 0.5

@@ -1,0 +1,76 @@
+"""Spherical k-means: unit vectors grouped by their cosine, with no empty bucket. Deterministic for a seed on a CPU."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.errors import BadSetting
+
+BLOCK = 1 << 24  # similarities held at once
+
+
+@torch.no_grad()
+def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 25) -> tuple[Tensor, Tensor]:
+    """Centroids [C, D] (float32 unit rows) and labels [n] (int64) of x [n, D]; every bucket has at least one row.
+
+    Starts by k-means++ on the cosine distance, stops early when no label moves. A bucket that runs empty is
+    restarted at the row that its own centroid fits worst. Errors: BadSetting for fewer rows than buckets, or rows
+    that are not finite.
+    """
+    if x.dim() != 2 or not 1 <= buckets <= len(x):
+        raise BadSetting(
+            f"k-means needs rows [n, D] with at least as many rows as buckets; got {list(x.shape)} for {buckets}."
+        )
+    if iterations < 1:
+        raise BadSetting(f"k-means needs at least 1 iteration, and got {iterations}.")
+    x = x.float()
+    if not bool(x.isfinite().all()):
+        raise BadSetting(
+            "Some of the vectors for k-means are not finite numbers; check the model's precision (try float32)."
+        )
+    x = F.normalize(x, dim=-1)
+    centroids, labels = _plus_plus(x, buckets, seed), None
+    for _ in range(iterations):
+        before, (labels, fit) = labels, _nearest(x, centroids)
+        _refill(x, centroids, labels, fit)
+        if before is not None and torch.equal(before, labels):
+            break
+        sums = torch.zeros_like(centroids).index_add_(0, labels, x)
+        length = sums.norm(dim=-1, keepdim=True)
+        centroids = torch.where(length > 1e-6, sums / length.clamp_min(1e-6), centroids)
+    labels, fit = _nearest(x, centroids)
+    _refill(x, centroids, labels, fit)
+    return centroids, labels
+
+
+def _plus_plus(x: Tensor, buckets: int, seed: int) -> Tensor:
+    """First centroids: each next row is drawn with odds proportional to its distance 1 - cos to the nearest one so
+    far."""
+    draws = torch.rand(buckets, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    away = torch.ones(len(x), dtype=torch.float64, device=x.device)
+    chosen = []
+    for draw in draws.tolist():
+        steps = away.cumsum(0)
+        row = torch.searchsorted(steps, steps[-1:] * draw, right=True).clamp_max(len(x) - 1)  # [1]
+        chosen.append(row)
+        away = torch.minimum(away, (1 - (x @ x[row[0]])).clamp_min(0).double())
+    return F.normalize(x[torch.cat(chosen)], dim=-1)
+
+
+def _nearest(x: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """Label [n] and cosine [n] of the nearest centroid, in blocks of rows."""
+    best = [(block @ centroids.T).max(-1) for block in x.split(max(1, BLOCK // len(centroids)))]
+    return torch.cat([b.indices for b in best]), torch.cat([b.values for b in best])
+
+
+def _refill(x: Tensor, centroids: Tensor, labels: Tensor, fit: Tensor) -> None:
+    """Give every empty bucket the worst-fitting row of a bucket that can spare one; changes labels and centroids."""
+    sizes = torch.bincount(labels, minlength=len(centroids))
+    for bucket in (sizes == 0).nonzero()[:, 0].tolist():
+        row = int(torch.where(sizes[labels] > 1, fit, torch.inf).argmin())
+        sizes[labels[row]] -= 1
+        sizes[bucket] += 1
+        labels[row] = bucket
+        fit[row] = 1.0
+        if bool(x[row].any()):
+            centroids[bucket] = x[row]

@@ -1,0 +1,175 @@
+"""Far-apart tokens that share a group, picked from streamed attention: never a T x T table of the text.
+
+Source: Focus, section 5 ("Henry" at 18 and "Walker" at 772, affinity 0.945); the attention mass and the chance levels
+beside each number are this project's. Attention does not cross windows, so a pair lies within one window.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.groups.shares import FarShares
+from analysis.groups.topn import TopPairs
+
+PAIR_COLUMNS = [
+    "layer", "head", "group", "query_position", "key_position", "distance", "affinity", "attention", "uniform",
+]  # fmt: skip
+
+
+class PairCollector:
+    """Collects, window by window and layer by layer, the strongest far same-group pairs and each arm's far mass.
+
+    arms: name -> memberships per layer, bool [T, K] of the whole text. Pairs are listed for the first arm; every
+    arm gets its share of far pairs and of far attention mass. affinity: per layer the causal soft assignment g,
+    float [T, K]. A pair is far when query - key >= min_distance. The first `skip_first` tokens of a window are no
+    keys, neither listed nor counted: they are the attention sink, whatever they mean. top: how many pairs to keep.
+    content: bool [T], both tokens of a listed pair must be True. layer, group, head: list this one only; a chosen
+    head also restricts the attention mass. Listed pairs have attention above 0; equal attention is ordered by
+    layer, query, key. Errors: BadSetting for settings out of range or shapes that do not agree.
+    """
+
+    def __init__(
+        self,
+        arms: Mapping[str, Sequence[Tensor]],
+        affinity: Sequence[Tensor],
+        *,
+        min_distance: int = 128,
+        top: int = 100,
+        content: Tensor | None = None,
+        layer: int | None = None,
+        group: int | None = None,
+        head: int | None = None,
+        skip_first: int = 1,
+    ) -> None:
+        if not arms:
+            raise BadSetting("Pairs need the memberships of at least one router.")
+        if min_distance < 1 or top < 0 or skip_first < 0:
+            raise BadSetting(
+                f"min_distance starts at 1, top and skip_first at 0; they are {min_distance}, {top} and {skip_first}."
+            )
+        self.arms = {name: [members.bool() for members in layers] for name, layers in arms.items()}
+        self.listed = next(iter(self.arms.values()))
+        self.affinity = list(affinity)
+        tokens = len(self.affinity[0]) if self.affinity else 0
+        self._check(tokens, content, layer, group)
+        self.min_distance, self.skip_first, self.layer, self.group, self.head = (
+            min_distance,
+            skip_first,
+            layer,
+            group,
+            head,
+        )
+        self.content = torch.ones(tokens, dtype=torch.bool) if content is None else torch.as_tensor(content).bool()
+        self.top = TopPairs(top)
+        self.shares = FarShares(list(self.arms), min_distance, skip_first)
+
+    def _check(self, tokens: int, content, layer, group) -> None:
+        depth = len(self.affinity)
+        for name, layers in self.arms.items():
+            if len(layers) != depth or any(len(members) != tokens for members in layers):
+                raise BadSetting(
+                    f"The memberships of {name!r} do not cover the same {depth} layers and {tokens} tokens."
+                )
+        if content is not None and len(content) != tokens:
+            raise BadSetting(f"The content mask covers {len(content)} tokens and the text has {tokens}.")
+        if layer is not None and not 0 <= layer < depth:
+            raise BadSetting(f"Layers run from 0 to {depth - 1}, and {layer} was asked for.")
+        if group is not None and not (depth and 0 <= group < self.listed[0].shape[-1]):
+            raise BadSetting(
+                f"Groups run from 0 to {self.listed[0].shape[-1] - 1 if depth else 0}, and {group} was asked for."
+            )
+
+    @torch.no_grad()
+    def add(self, layer: int, rows: Tensor, probabilities: Tensor, start: int = 0) -> None:
+        """One block of queries of one window.
+
+        rows int [n]: query positions inside the window, any order; probabilities [H, n, Tk]: attention to the
+        window's keys 0..Tk-1 (0 at keys after the query), H the query heads; start: position of the window's first
+        token in the text.
+        """
+        heads, n, keys = probabilities.shape
+        if n != len(rows) or start + keys > len(self.content) or (n and int(rows.max()) >= keys):
+            raise BadSetting(
+                f"A block of {n} queries and {keys} keys from {start} on does not fit {len(rows)} positions and a text "
+                f"of {len(self.content)} tokens."
+            )
+        if self.head is not None and not 0 <= self.head < heads:
+            raise BadSetting(f"Heads run from 0 to {heads - 1}, and {self.head} was asked for.")
+        rows = rows.to(probabilities.device)
+        # Keys past the last far one can belong to no far pair, so they are not even looked at.
+        limit = max(0, int(rows.max()) - self.min_distance + 1) if n else 0
+        if limit <= self.skip_first:
+            self.shares.add(layer, rows, None, [])
+            return
+        chosen = slice(None) if self.head is None else slice(self.head, self.head + 1)
+        block = probabilities[chosen, :, self.skip_first : limit]  # [h, n, t]
+        block = block if block.dtype == torch.float64 else block.float()
+        here = torch.arange(self.skip_first, limit, device=rows.device)  # [t]
+        far = here <= rows[:, None] - self.min_distance  # [n, t]
+        q, k = (start + rows).cpu(), start + torch.arange(self.skip_first, limit)
+        same = [
+            _share(arm[layer][q], arm[layer][k]).to(rows.device) & far for arm in self.arms.values()
+        ]  # arms x [n, t]
+        self.shares.add(layer, rows, block.mean(0).masked_fill(~far, 0.0), same)
+        if self.top.size and self.layer in (None, layer):
+            self._list(layer, rows, block, same[0], q, k, start)
+
+    def _list(self, layer: int, rows: Tensor, block: Tensor, same: Tensor, q: Tensor, k: Tensor, start: int) -> None:
+        members, g = self.listed[layer], self.affinity[layer]
+        wanted_q, wanted_k = self.content[q], self.content[k]
+        if self.group is not None:
+            wanted_q, wanted_k = wanted_q & members[q, self.group].cpu(), wanted_k & members[k, self.group].cpu()
+        wanted = same & wanted_q.to(same.device)[:, None] & wanted_k.to(same.device)
+        best = torch.where(wanted, block.amax(0), 0.0)  # [n, t]
+        worth = (best > 0) & (best >= self.top.least)
+        if int(worth.sum()) > self.top.size:
+            worth &= best >= best[worth].topk(self.top.size).values[-1]
+        row, column = worth.nonzero(as_tuple=True)
+        if not len(row):
+            return
+        attention, head = best[row, column].cpu(), block[:, row, column].argmax(0).cpu()
+        row, column, seen = row.cpu(), column.cpu(), rows.cpu()
+        both = (g[q[row]] * g[k[column]]).cpu().double()  # [m, K]
+        shared = (members[q[row]] & members[k[column]]).cpu()
+        group = torch.where(shared, both, -1.0).argmax(-1) if self.group is None else torch.full_like(row, self.group)
+        self.top.add(
+            attention=attention,
+            layer=torch.full_like(row, layer),
+            query_position=q[row],
+            key_position=k[column],
+            head=head if self.head is None else torch.full_like(row, self.head),
+            group=group,
+            affinity=both.sum(-1),
+            uniform=1.0 / (seen[row] + 1).double(),
+        )
+
+    def table(self) -> pd.DataFrame:
+        """The kept pairs, strongest first; columns PAIR_COLUMNS. Positions count in the text.
+
+        attention: probability of the strongest (or chosen) head, `head`; uniform: what reading every visible key
+        alike would give, 1 / (query position in its window + 1); affinity: g_q . g_k; group: the shared group, of
+        several the one with the largest part in the affinity.
+        """
+        frame = self.top.frame()
+        frame["distance"] = frame["query_position"] - frame["key_position"]
+        return frame[PAIR_COLUMNS]
+
+    def controls(self) -> pd.DataFrame:
+        """Per layer and arm: share of far pairs, share of far attention mass, lift (`FarShares.by_layer`)."""
+        return self.shares.by_layer()
+
+    def by_distance(self, layer: int | None = None) -> pd.DataFrame:
+        """Per arm and distance bin, over all layers or one (`FarShares.by_distance`)."""
+        return self.shares.by_distance(layer)
+
+    def numbers(self) -> dict[str, int]:
+        """far_pairs and same_group_pairs (of the first arm), summed over the layers seen."""
+        return self.shares.numbers()
+
+
+def _share(queries: Tensor, keys: Tensor) -> Tensor:
+    """Whether two tokens share a group: bool [n, K] and [t, K] -> bool [n, t]."""
+    return (queries.float() @ keys.float().T) > 0

@@ -1,0 +1,203 @@
+"""The Focus router: per layer a low-rank projection and K centroids that say which groups a token belongs to.
+
+Source: Focus, section 2 (d_s = 16, K = 8, window 128, temperature 0.1, 10 iterations) and definitions 2.1. One
+router per layer, shared by all heads; its input is what the attention module receives. Training uses `soft`,
+inference `members`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from analysis.errors import BadSetting
+from analysis.groups import files
+from analysis.groups.gates import GATES, default_offset, default_sharpness, gate_logits, top_groups
+from analysis.groups.sinkhorn import assign, frozen_potential, sinkhorn
+
+KINDS = ("trained", "not trained", "random centroids")
+SCORE_SPREAD = 0.35  # std of the scores at the start: mean confidence 0.6-0.7 at temperature 0.1
+
+
+@dataclass(frozen=True)
+class RouterSettings:
+    """Everything about a router but its numbers; sizes in tokens, groups and dimensions. Errors: BadSetting."""
+
+    groups: int = 8
+    top: int = 1
+    d_s: int = 16
+    temperature: float = 0.1
+    iterations: int = 10
+    window: int = 128
+    n_sink: int = 0
+    gate: str = "log"
+    gate_sharpness: float | None = None  # None: 20 * top
+    gate_offset: float | None = None  # None: 1 / (4 * top)
+
+    def __post_init__(self) -> None:
+        limits = {"groups": 1, "top": 1, "d_s": 1, "iterations": 0, "window": 1, "n_sink": 0}
+        for name, low in limits.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise BadSetting(f"The router's {name} must be a whole number from {low} on, and it is {value!r}.")
+        if self.top > self.groups:
+            raise BadSetting(
+                f"A token cannot be in {self.top} of {self.groups} groups; choose top from 1 to {self.groups}."
+            )
+        if not (isinstance(self.temperature, (int, float)) and 0 < self.temperature < float("inf")):
+            raise BadSetting(f"The router's temperature must be above 0, and it is {self.temperature!r}.")
+        if self.gate not in GATES:
+            raise BadSetting(f"The gate form {self.gate!r} is unknown; the forms are {', '.join(GATES)}.")
+        if self.gate_sharpness is None:
+            object.__setattr__(self, "gate_sharpness", default_sharpness(self.top))
+        if self.gate_offset is None:
+            object.__setattr__(self, "gate_offset", default_offset(self.top))
+        for name in ("gate_sharpness", "gate_offset"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < float("inf"):
+                raise BadSetting(f"The router's {name} must be a number, and it is {value!r}.")
+
+
+class FocusRouter(nn.Module):
+    """Router of a model with `layers` layers of width `width`: layers * (width * d_s + groups * d_s) parameters.
+
+    projection [L, width, d_s] ~ N(0, 1/width); centroids [L, K, d_s], scaled so that scores spread by 0.35 for
+    inputs of unit mean square (`scale_to` sets it on real ones); potential [L, K], a buffer, zero until
+    `fit_potential`. `about`: how it was made (kind, steps, corpus, model, revision, ...), stored with it.
+    """
+
+    def __init__(
+        self, layers: int, width: int, settings: RouterSettings | None = None, seed: int = 0, **fields
+    ) -> None:
+        super().__init__()
+        try:
+            self.settings = settings or RouterSettings(**fields)
+        except TypeError:
+            known = ", ".join(RouterSettings.__dataclass_fields__)
+            raise BadSetting(
+                f"A router has no setting among {', '.join(fields)} that is not one of: {known}."
+            ) from None
+        if not (layers >= 1 and width >= 1):
+            raise BadSetting(f"A router needs at least 1 layer and width 1, and got {layers} layers of width {width}.")
+        s, draw = self.settings, torch.Generator().manual_seed(seed)
+        self.projection = nn.Parameter(torch.randn(layers, width, s.d_s, generator=draw) / width**0.5)
+        self.centroids = nn.Parameter(torch.randn(layers, s.groups, s.d_s, generator=draw) * SCORE_SPREAD / s.d_s**0.5)
+        self.register_buffer("potential", torch.zeros(layers, s.groups))
+        self.about: dict = {"kind": "not trained", "steps": 0, "seed": seed}
+
+    layers = property(lambda self: self.projection.shape[0])
+    width = property(lambda self: self.projection.shape[1])
+    K = property(lambda self: self.settings.groups)
+    top = property(lambda self: self.settings.top)
+    temperature = property(lambda self: self.settings.temperature)
+    iterations = property(lambda self: self.settings.iterations)
+    d_s = property(lambda self: self.settings.d_s)
+    window = property(lambda self: self.settings.window)
+    n_sink = property(lambda self: self.settings.n_sink)
+    trained = property(lambda self: self.about.get("kind") == "trained")
+
+    @property
+    def size(self) -> int:
+        """Number of trained parameters, L (d d_s + K d_s); the potential is fitted, not trained."""
+        return sum(p.numel() for p in self.parameters())
+
+    def project(self, layer: int, hidden: Tensor) -> Tensor:
+        """Routing vectors of hidden [..., T, width] -> float32 [..., T, d_s], also under autocast."""
+        if hidden.shape[-1] != self.width:
+            raise BadSetting(
+                f"The router expects hidden states of width {self.width} and got {hidden.shape[-1]}; it was made for "
+                "another model, so fit or train one for this model."
+            )
+        with torch.autocast(hidden.device.type, enabled=False):
+            return hidden.float() @ self.projection[layer].to(hidden.device)
+
+    def scores(self, layer: int, hidden: Tensor) -> Tensor:
+        """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]."""
+        vectors = self.project(layer, hidden)
+        with torch.autocast(hidden.device.type, enabled=False):
+            return vectors @ self.centroids[layer].to(hidden.device).T
+
+    def soft(self, layer: int, hidden: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Soft assignment [..., T, K]: Sinkhorn over each sequence (literal, reads the future), or the frozen
+        potential.
+
+        mask [..., T], True = real token; masked rows are zeros in both forms.
+        """
+        scores = self.scores(layer, hidden)
+        if not causal:
+            return sinkhorn(scores, self.temperature, self.iterations, mask)
+        groups = assign(scores, self.temperature, self.potential[layer])
+        return groups if mask is None else groups * mask.to(groups)[..., None]
+
+    def members(self, layer: int, hidden: Tensor, top: int | None = None) -> Tensor:
+        """Hard membership at inference: the `top` largest groups of the causal assignment, bool [..., T, K]."""
+        return top_groups(self.soft(layer, hidden, causal=True), self.top if top is None else top)
+
+    def gate(self, scores: Tensor, affinity: Tensor, sharpness: float | None = None) -> Tensor:
+        """Gated scores of distant pairs in this router's form (`gates.gate_logits`)."""
+        s = self.settings
+        return gate_logits(
+            scores, affinity, s.gate, s.gate_sharpness if sharpness is None else sharpness, s.gate_offset
+        )
+
+    @torch.no_grad()
+    def scale_to(self, hidden: Sequence[Tensor], spread: float = SCORE_SPREAD) -> "FocusRouter":
+        """Scale each layer's centroids so that scores spread by `spread` around each group's mean on hidden [L][N,
+        width].
+
+        A group's own mean is left out: it is the same for every token and the potential absorbs it.
+        """
+        self.check(len(hidden))
+        for layer, sample in enumerate(hidden):
+            self.centroids[layer] *= spread / score_spread(self.scores(layer, sample)).clamp_min(1e-12)
+        return self
+
+    @torch.no_grad()
+    def fit_potential(self, hidden: Sequence[Tensor], iterations: int = 50) -> "FocusRouter":
+        """Freeze the balance on pooled calibration tokens, hidden [L][N, width]: one long Sinkhorn run per layer."""
+        self.check(len(hidden))
+        for layer, sample in enumerate(hidden):
+            self.potential[layer] = frozen_potential(self.scores(layer, sample), self.temperature, iterations)
+        return self
+
+    def check(self, layers: int, width: int | None = None) -> None:
+        """Refuse a model this router does not fit. Errors: BadSetting with both shapes."""
+        width = self.width if width is None else width
+        if (layers, width) != (self.layers, self.width):
+            raise BadSetting(
+                f"This router is for {self.layers} layers of width {self.width} and the model has {layers} layers of "
+                f"width {width}; fit or train a router for this model."
+            )
+
+    def save(self, path: str | Path, **about) -> Path:
+        """Write `path`.safetensors and, beside it, a JSON that says how it was made; returns the former's path."""
+        self.about = {**self.about, **about}
+        if self.about.get("kind") not in KINDS:
+            raise BadSetting(f"A router's kind is one of {', '.join(KINDS)}, and it is {self.about.get('kind')!r}.")
+        return files.write(path, self.state_dict(), asdict(self.settings), self.about)
+
+    @classmethod
+    def load(cls, path: str | Path, layers: int | None = None, width: int | None = None) -> "FocusRouter":
+        """Read a stored router; `layers` and `width` are the model's, checked when given.
+
+        Errors: NotFitted when there is none, BadSetting when it is damaged or made for another shape of model.
+        """
+        tensors, settings, about = files.read(path)
+        router = cls(*tensors["projection"].shape[:2], **settings)
+        for name, own in router.state_dict().items():
+            if tensors[name].shape != own.shape:
+                raise BadSetting(
+                    f"The router file {files.tensors_path(path).name} is damaged: {name} has shape "
+                    f"{list(tensors[name].shape)} and its settings say {list(own.shape)}; fit or train it again."
+                )
+        router.load_state_dict(tensors)
+        router.about = about
+        router.check(router.layers if layers is None else layers, width)
+        return router
+
+
+def score_spread(scores: Tensor) -> Tensor:
+    """Root mean square of scores [N, K] around each group's mean."""
+    return (scores - scores.mean(0)).square().mean().sqrt()

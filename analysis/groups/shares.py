@@ -1,0 +1,87 @@
+"""How much of the far attention falls on far pairs that share a group, against how many such pairs there are."""
+
+import math
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+
+class FarShares:
+    """Exact sums per layer, arm and distance bin (doubling bins from min_distance on) over streamed blocks.
+
+    Mass is the mean over heads of the attention probability, summed over queries; lift = mass_share / pairs_share,
+    1.0 when the arm's groups say nothing about where attention goes.
+    """
+
+    def __init__(self, arms: list[str], min_distance: int, skip_first: int) -> None:
+        self.arms, self.min_distance, self.skip_first = arms, min_distance, skip_first
+        # layer -> [1 + arms, 2, bins]: all far pairs, then each arm; number of pairs, mass
+        self.sums: dict[int, Tensor] = {}
+
+    def edges(self, count: int) -> list[int]:
+        """The first `count` + 1 bin edges: min_distance, then the powers of two above it."""
+        power = 1 << self.min_distance.bit_length()
+        return [self.min_distance] + [power << b for b in range(count)]
+
+    def add(self, layer: int, rows: Tensor, mass: Tensor | None, same: list[Tensor]) -> None:
+        """rows int [n] in the window; mass [n, t] of the keys skip_first.., 0 where not far; same: per arm bool [n,
+        t]."""
+        if mass is None:
+            self.sums.setdefault(layer, torch.zeros(1 + len(self.arms), 2, 0, dtype=torch.float64))
+            return
+        reach = int(rows.max()) - self.skip_first  # the largest distance in this block
+        bins = max(1, math.floor(math.log2(reach)) - math.floor(math.log2(self.min_distance)) + 1)
+        # Key positions of bin b of query i are i - edge[b+1] < key <= i - edge[b]: a difference of two running sums.
+        edges = torch.tensor(self.edges(bins), device=rows.device)
+        upto = (rows[:, None] - edges + 1 - self.skip_first).clamp(0, mass.shape[1])  # [n, bins + 1] keys at >= edge
+        far = (upto[:, :-1] - upto[:, 1:]).sum(0).double()
+        found = [torch.stack([far, _by_bin(mass, upto)])]
+        for arm in same:
+            found.append(torch.stack([_by_bin(arm, upto), _by_bin(mass * arm, upto)]))
+        new = torch.stack(found).cpu()  # [1 + arms, 2, bins]
+        old = self.sums.get(layer, new[..., :0])
+        wide = max(old.shape[-1], bins)
+        pad = torch.nn.functional.pad
+        self.sums[layer] = pad(old, (0, wide - old.shape[-1])) + pad(new, (0, wide - bins))
+
+    def by_layer(self) -> pd.DataFrame:
+        """Columns layer, arm, pairs_share, mass_share, lift; NaN where there are no far pairs."""
+        rows = []
+        for layer in sorted(self.sums):
+            total = self.sums[layer].sum(-1)  # [1 + arms, 2]
+            rows += [[layer, arm, *_shares(total[0], total[1 + a])] for a, arm in enumerate(self.arms)]
+        return pd.DataFrame(rows, columns=["layer", "arm", "pairs_share", "mass_share", "lift"])
+
+    def by_distance(self, layer: int | None = None) -> pd.DataFrame:
+        """Columns arm, low (inclusive), high (exclusive), pairs_share, mass_share, lift, over all layers or one."""
+        chosen = [sums for at, sums in self.sums.items() if layer in (None, at)]
+        wide = max((sums.shape[-1] for sums in chosen), default=0)
+        total = sum(torch.nn.functional.pad(sums, (0, wide - sums.shape[-1])) for sums in chosen) if wide else None
+        edges, rows = self.edges(wide), []
+        for a, arm in enumerate(self.arms):
+            for b in range(wide):
+                rows.append([arm, edges[b], edges[b + 1], *_shares(total[0, :, b], total[1 + a, :, b])])
+        return pd.DataFrame(rows, columns=["arm", "low", "high", "pairs_share", "mass_share", "lift"])
+
+    def numbers(self) -> dict[str, int]:
+        """far_pairs, and same_group_pairs of the first arm, summed over layers."""
+        pairs = [sums[:, 0].sum(-1) for sums in self.sums.values()]
+        return {
+            "far_pairs": int(sum(p[0] for p in pairs)),
+            "same_group_pairs": int(sum(p[1] for p in pairs)),
+        }
+
+
+def _by_bin(values: Tensor, upto: Tensor) -> Tensor:
+    """Sum over queries of values [n, t] in each query's bins: upto [n, bins + 1] keys lie at or beyond each edge."""
+    running = torch.nn.functional.pad(values.cumsum(-1, dtype=torch.float64), (1, 0))  # [n, t + 1]
+    at = running.gather(1, upto)
+    return (at[:, :-1] - at[:, 1:]).sum(0)
+
+
+def _shares(far: Tensor, arm: Tensor) -> tuple[float, float, float]:
+    """(share of pairs, share of mass, lift) of [2] sums; NaN for an empty denominator."""
+    pairs = float(arm[0] / far[0]) if far[0] > 0 else math.nan
+    mass = float(arm[1] / far[1]) if far[1] > 0 else math.nan
+    return pairs, mass, mass / pairs if pairs > 0 else math.nan

@@ -1,0 +1,123 @@
+"""Balanced soft assignment of tokens to groups: Sinkhorn in the log domain, and its causal form with a frozen
+potential.
+
+Source: Focus, section 2 and appendix B (temperature 0.1, 10 iterations). N iterations equal one softmax with a bias
+per group, `softmax(scores / temperature + v)`: the bias v is all that a token learns about the rest of the text,
+future included. Freezing v on calibration text gives a rule of the same form that reads no future and works for one
+token.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from analysis.errors import BadSetting
+
+CHUNK = 1 << 18  # rows of a pool handled at once: bounds the working memory of `frozen_potential`
+
+
+def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mask: Tensor | None = None) -> Tensor:
+    """Balanced assignment of each sequence's tokens to groups (Focus, section 2), differentiable.
+
+    Each iteration normalises over the tokens of the sequence, then over the groups, so rows sum to 1 and, once
+    converged, columns to tokens / K. `iterations=0` only normalises rows. It reads the whole sequence: the future
+    leaks through K numbers, and a sequence of one token gets 1/K everywhere; `assign` is the causal form.
+
+    scores [..., T, K]; mask [..., T], True = real token (others are left out of the sum over tokens and come back
+    as zeros; their scores may be anything). Returns float32 [..., T, K]. Errors: BadSetting for temperature <= 0,
+    iterations < 0, no group, a mask of another shape, scores that are not finite.
+    """
+    logits, mask = _logits(scores, temperature, iterations, mask)
+    if logits.shape[-2] == 0:
+        return logits.float()
+    potential = logits.new_zeros(*logits.shape[:-2], 1, logits.shape[-1])  # [..., 1, K]
+    # A sequence without any real token keeps all rows here, so that no -inf enters; its rows are zeroed below.
+    outside = None if mask is None else ~(mask | ~mask.any(-1, keepdim=True))[..., None]  # [..., T, 1]
+    for step in range(iterations):
+        rows = torch.log_softmax(logits + potential, -1) if step else logits
+        rows = rows if outside is None else rows.masked_fill(outside, -math.inf)
+        potential = potential - torch.logsumexp(rows, -2, keepdim=True)
+        potential = potential - potential.mean(-1, keepdim=True)  # a common constant cancels; uncentred it would grow
+    groups = torch.softmax(logits + potential, -1)
+    return (groups if mask is None else groups * mask[..., None]).float()
+
+
+@torch.no_grad()
+def frozen_potential(
+    scores: Tensor | Sequence[Tensor], temperature: float = 0.1, iterations: int = 50, mask: Tensor | None = None
+) -> Tensor:
+    """The bias per group of one Sinkhorn run over all pooled calibration tokens, centred (it is defined up to a
+    constant).
+
+    scores [..., K], or a list of such pieces for a pool that should not be joined; mask [...] True = real token
+    (only with one tensor). Memory stays bounded: pieces are read in blocks of 262,144 tokens. Returns float32 [K].
+    Errors: BadSetting as in `sinkhorn`, and for a pool without a token.
+    """
+    if isinstance(scores, Tensor):
+        logits, mask = _logits(scores, temperature, iterations, mask)
+        pieces = [logits.reshape(-1, logits.shape[-1]) if mask is None else logits[mask]]
+    else:
+        if mask is not None:
+            raise BadSetting(
+                "A mask goes with one tensor of scores, not with a list of pieces; drop the masked rows first."
+            )
+        pieces = [_logits(piece, temperature, iterations, None)[0].reshape(-1, piece.shape[-1]) for piece in scores]
+    blocks = [block for piece in pieces for block in piece.split(CHUNK) if len(block)]
+    if not blocks:
+        raise BadSetting("The balance of the groups needs at least 1 calibration token, and the pool holds 0.")
+    exact = torch.float32 if blocks[0].device.type == "mps" else torch.float64
+    potential = torch.zeros(blocks[0].shape[-1], dtype=exact, device=blocks[0].device)  # [K]
+    for step in range(iterations):
+        total = torch.full_like(potential, -math.inf)
+        for block in blocks:
+            rows = block.to(exact)
+            rows = torch.log_softmax(rows + potential, -1) if step else rows
+            total = torch.logaddexp(total, torch.logsumexp(rows, 0))
+        potential = potential - total
+        potential = potential - potential.mean()
+    return potential.float()
+
+
+def assign(scores: Tensor, temperature: float, potential: Tensor) -> Tensor:
+    """The causal assignment `softmax(scores / temperature + potential)`: each token by itself, no future read.
+
+    With the potential of a Sinkhorn run over the same scores it equals that run. scores [..., T, K], potential [K];
+    float32 [..., T, K]. Errors: BadSetting as in `sinkhorn`, and for a potential of another size.
+    """
+    logits, _ = _logits(scores, temperature, 0, None)
+    if potential.shape[-1] != logits.shape[-1]:
+        raise BadSetting(
+            f"The potential is for {potential.shape[-1]} groups and the scores are for {logits.shape[-1]}; "
+            "refit it on scores of this router."
+        )
+    return torch.softmax(logits + potential.to(logits), -1).float()
+
+
+def _logits(scores: Tensor, temperature: float, iterations: int, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Checked `scores / temperature` in float32 or float64, and the mask as bool in the shape of the tokens."""
+    if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature > 0):
+        raise BadSetting(f"The temperature of the groups must be above 0, and it is {temperature}; the paper uses 0.1.")
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
+        raise BadSetting(f"Sinkhorn iterations must be a whole number from 0 on, got {iterations}; the paper uses 10.")
+    if scores.dim() < 2 or scores.shape[-1] == 0:
+        raise BadSetting(
+            f"Scores must have the shape [..., tokens, groups] with at least 1 group, not {list(scores.shape)}."
+        )
+    logits = (scores if scores.dtype == torch.float64 else scores.float()) / temperature
+    if mask is not None:
+        mask = mask.to(device=scores.device, dtype=torch.bool)
+        try:
+            mask = mask.expand(scores.shape[:-1])
+        except RuntimeError:
+            raise BadSetting(
+                f"The mask has shape {list(mask.shape)} and the tokens {list(scores.shape[:-1])}; they must agree."
+            ) from None
+        logits = torch.where(mask[..., None], logits, 0.0)
+    if not bool(torch.isfinite(logits).all()):
+        raise BadSetting(
+            f"Some scores divided by the temperature {temperature} are not finite numbers; the router is damaged or "
+            "its scale is far too large, so load or fit another one."
+        )
+    return logits, mask

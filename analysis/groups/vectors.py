@@ -1,0 +1,70 @@
+"""Routing vectors in two dimensions: PCA at once, UMAP on request."""
+
+import warnings
+
+import numpy as np
+
+from analysis.errors import AnalysisError, BadSetting
+
+UMAP_NEIGHBOURS = 15
+UMAP_LEAST = 16  # vectors below which a neighbourhood graph says nothing
+
+
+def pca(x) -> tuple[np.ndarray, np.ndarray]:
+    """First two principal components of x [T, d] -> (coordinates float32 [T, 2], their share of variance float32 [2]).
+
+    The sign is fixed: each direction's largest entry is positive. With fewer than two directions the rest is zeros.
+    Errors: BadSetting for vectors that are not finite.
+    """
+    x = _matrix(x)
+    if not len(x):
+        return np.zeros((0, 2), np.float32), np.zeros(2, np.float32)
+    centred = x - x.mean(0)
+    variance, directions = np.linalg.eigh(centred.T @ centred)  # ascending
+    directions = directions[:, ::-1][:, :2]
+    directions = directions * np.where(
+        directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])] < 0, -1, 1
+    )
+    total = variance.sum()
+    coordinates, share = np.zeros((len(x), 2), np.float32), np.zeros(2, np.float32)
+    found = directions.shape[1]
+    if total > 1e-12 * max(1.0, float((x**2).sum())):
+        coordinates[:, :found] = centred @ directions
+        share[:found] = np.clip(variance[::-1][:found] / total, 0, 1)
+    return coordinates, share
+
+
+def umap2d(x, seed: int = 0, limit: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+    """UMAP of x [T, d] -> (coordinates float32 [n, 2], positions int32 [n] of the shown vectors).
+
+    More than `limit` vectors are thinned to `limit` evenly spaced ones. Neighbours 15, cosine distance, started
+    from PCA, repeatable for a seed. Errors: AnalysisError when umap-learn is missing, BadSetting for fewer than 16
+    vectors.
+    """
+    x = _matrix(x)
+    if len(x) < UMAP_LEAST:
+        raise BadSetting(
+            f"UMAP needs at least {UMAP_LEAST} tokens and this text has {len(x)}; the PCA chart shows them all."
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from umap import UMAP
+    except ImportError as error:
+        raise AnalysisError(
+            "UMAP needs the package umap-learn, which is not installed; run pip install umap-learn."
+        ) from error
+    positions = np.unique(np.linspace(0, len(x) - 1, min(limit, len(x))).round().astype(np.int32))
+    near = min(UMAP_NEIGHBOURS, len(positions) - 1)
+    reducer = UMAP(n_components=2, n_neighbors=near, metric="cosine", init="pca", random_state=seed, n_jobs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return reducer.fit_transform(x[positions]).astype(np.float32), positions
+
+
+def _matrix(x) -> np.ndarray:
+    """Vectors as float64 [T, d], from numpy or torch."""
+    x = np.asarray(x.detach().cpu().float() if hasattr(x, "detach") else x, dtype=np.float64)
+    if x.ndim != 2 or not np.isfinite(x).all():
+        raise BadSetting(f"Routing vectors must be finite numbers of shape [tokens, d], and these are {x.shape}.")
+    return x

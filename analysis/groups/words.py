@@ -1,0 +1,183 @@
+"""Tokens as words: the word around each token and its category, by word lists or, when installed, by spaCy."""
+
+import io
+import keyword
+import re
+import tokenize
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+
+from analysis.groups import wordlists as w
+
+# Scripts written without spaces are read character by character; an apostrophe ending ('s, 't, 'll) is its own word.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+WORD = re.compile(rf"(?<=\w)['’](?:s|t|m|d|re|ve|ll)\b|[{UNSPACED}]|[^\W{UNSPACED}]+", re.IGNORECASE)
+NUMBER = re.compile(r"[\d_.,]*\d[\d_.,]*(?:e[+-]?\d+|st|nd|rd|th|s)?|0[xob][\da-f_]+", re.IGNORECASE)
+# Read on the 12 characters before a word:
+SENTENCE_START = re.compile(r"(?:\A|[.!?…:;]|\n\s*\n)[\s\"'“”‘’()\[\]*_—#>-]*\Z")
+CODE_LINE = re.compile(
+    r"(?:def|class|if|elif|else|for|while|with|try|except)\b.*:(?:\s*#.*)?"
+    r"|(?:import|return) .*|from \S+ import .*|@\w.*"
+)
+VISIBLE = str.maketrans({" ": "␣", "\t": "⇥", "\r": "␍", "\n": "⏎"})
+CODE_SHARE = 0.1  # of the lines that are not blank, from which on a text counts as Python
+ENGLISH_SHARE = 0.2  # of the words that are closed-class, from which on a text counts as English
+SPACY_MODEL = "en_core_web_sm"
+SPACY_LIMIT = 200_000  # characters: beyond, tagging takes longer than a page may wait
+
+
+def word_of_tokens(text: str, starts: Sequence[int], ends: Sequence[int]) -> list[str]:
+    """The word around each token, the whole word for each of its pieces.
+
+    starts, ends: character offsets [T] of the tokens, end exclusive. A token that touches no word gets its own visible
+    form: the punctuation itself, ␣ for spaces, ⏎ for line breaks; a token without text gets "∅".
+    """
+    return [text[found[0] : found[1]] if found else _visible(text[a:b]) for a, b, found in _spans(text, starts, ends)]
+
+
+def categories(text: str, starts: Sequence[int], ends: Sequence[int], language: str = "auto") -> tuple[list[str], str]:
+    """Category of each token (`wordlists`), and one phrase that says what decided it.
+
+    A token that continues a word is a "word piece". language: "auto", "english", "python" or "other"; for English
+    spaCy's tagger decides when it and en_core_web_sm are installed, word lists otherwise; for other languages only
+    names of character classes are used and every word counts as a content word.
+    """
+    spans = _spans(text, starts, ends)
+    by_word, source = word_categories(text, language)
+    labels = []
+    for a, b, found in spans:
+        if found is None:
+            labels.append(_symbol(text[a:b]))
+        elif text[a:b].lstrip() and a + len(text[a:b]) - len(text[a:b].lstrip()) > found[0]:
+            labels.append(w.PIECE)
+        else:
+            labels.append(by_word[found])
+    return labels, source
+
+
+def content_tokens(text: str, starts: Sequence[int], ends: Sequence[int], language: str = "auto") -> list[bool]:
+    """Whether each token belongs to a content word, all pieces of the word included."""
+    by_word, _ = word_categories(text, language)
+    return [found is not None and is_content(by_word[found]) for _, _, found in _spans(text, starts, ends)]
+
+
+def is_content(category: str) -> bool:
+    """True for the categories that carry topic: names, nouns, verbs, adjectives, adverbs, identifiers, content
+    words."""
+    return category in w.CONTENT_CATEGORIES
+
+
+@lru_cache(maxsize=8)
+def word_categories(text: str, language: str = "auto") -> tuple[dict[tuple[int, int], str], str]:
+    """Category of every word by its character span, and what decided it; the last eight texts are remembered."""
+    words = [m.span() for m in WORD.finditer(text)]
+    language = _language(text, words) if language == "auto" else language
+    if language == "python":
+        return _python(text, words), "Python keywords, and English word lists inside comments and strings"
+    if language != "english":
+        return {
+            span: _plain(text[slice(*span)]) for span in words
+        }, "character classes only: no word lists for this language"
+    tagger = load_tagger() if len(text) <= SPACY_LIMIT else None
+    if tagger is not None:
+        tags = {t.idx: w.UNIVERSAL.get(t.pos_) for t in tagger(text)}
+        lists = _english(text, words)
+        return {span: tags.get(span[0]) or lists[span] for span in words}, f"spaCy {SPACY_MODEL}"
+    return _english(text, words), "English word lists"
+
+
+@lru_cache(maxsize=1)
+def load_tagger():
+    """spaCy's small English model, or None when spaCy or the model is not installed."""
+    try:
+        import spacy
+
+        return spacy.load(SPACY_MODEL, disable=["ner", "parser", "lemmatizer"])
+    except (ImportError, OSError):
+        return None
+
+
+def _spans(text: str, starts, ends) -> list[tuple[int, int, tuple[int, int] | None]]:
+    """(start, end, span of the first word the token touches or None) for each token."""
+    words = _word_spans(text)
+    first = [a for a, _ in words]
+    found = []
+    for a, b in zip(map(int, starts), map(int, ends), strict=True):
+        at = max(0, bisect_right(first, a) - 1)
+        while at < len(words) and words[at][1] <= a:
+            at += 1
+        found.append((a, b, words[at] if a < b and at < len(words) and words[at][0] < b else None))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _word_spans(text: str) -> list[tuple[int, int]]:
+    return [m.span() for m in WORD.finditer(text)]
+
+
+def _visible(piece: str) -> str:
+    if not piece:
+        return "∅"
+    return piece.translate(VISIBLE) if piece.isspace() else piece.strip()
+
+
+def _symbol(piece: str) -> str:
+    if not piece:
+        return w.NO_TEXT
+    if piece.isspace():
+        return w.LINE_BREAK if "\n" in piece or "\r" in piece else w.SPACE
+    return w.PUNCTUATION
+
+
+def _language(text: str, words: list[tuple[int, int]]) -> str:
+    lines = [line.strip() for line in text.splitlines()[:400] if line.strip()]
+    code = sum(CODE_LINE.fullmatch(line) is not None for line in lines)
+    if code >= max(2, CODE_SHARE * len(lines)):
+        return "python"
+    words = words[:4000]
+    closed = sum(text[a:b].lower() in w.CATEGORY_OF for a, b in words)
+    return "english" if closed >= ENGLISH_SHARE * max(1, len(words)) else "other"
+
+
+def _plain(word: str) -> str:
+    return w.NUMBER if NUMBER.fullmatch(word) else w.CONTENT
+
+
+def _english(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    """Word lists; a capitalised word is a name when it also stands inside a sentence, or never without its capital."""
+    small = {text[a:b] for a, b in words if text[a:b].islower()}
+    capital = {(a, b) for a, b in words if text[a].isupper() and not (b - a > 1 and text[a:b].isupper())}
+    inside = {span for span in capital if not SENTENCE_START.search(text[max(0, span[0] - 12) : span[0]])}
+    names = {text[slice(*span)] for span in inside}
+    result = {}
+    for span in words:
+        word = text[slice(*span)]
+        if word.lower() in w.CATEGORY_OF:
+            result[span] = w.CATEGORY_OF[word.lower()]
+        elif span in inside or (span in capital and word in names and word.lower() not in small):
+            result[span] = w.NAME
+        else:
+            result[span] = _plain(word)
+    return result
+
+
+def _python(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    prose = bytearray(len(text) + 1)
+    lines = [0]
+    for line in io.StringIO(text, newline=""):
+        lines.append(lines[-1] + len(line))
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            if tokenize.tok_name[token.type] in ("STRING", "COMMENT", "FSTRING_MIDDLE"):
+                a, b = (lines[line - 1] + column for line, column in (token.start, token.end))
+                prose[a:b] = b"\1" * (b - a)
+    except (tokenize.TokenError, SyntaxError, ValueError, IndexError):
+        pass  # half a file: what was read so far is used
+    lists = _english(text, words)
+    result = {}
+    for a, b in words:
+        word = text[a:b]
+        code = w.KEYWORD if keyword.iskeyword(word) else w.NUMBER if NUMBER.fullmatch(word) else w.IDENTIFIER
+        result[a, b] = lists[a, b] if prose[a] else code
+    return result

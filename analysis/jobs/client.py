@@ -1,0 +1,129 @@
+"""The app's side of all computing: quick requests with a deadline, long jobs with progress, one warm worker."""
+
+import atexit
+import contextlib
+from dataclasses import replace
+
+from analysis.errors import AnalysisError, BadSetting
+from analysis.jobs.keeper import Keeper
+from analysis.jobs.lease import Lease, is_alive
+from analysis.jobs.process import Call
+from analysis.jobs.runner import Runner
+from analysis.jobs.table import JobTable
+from analysis.runs.keys import canonical, check_verb
+
+STUDIES = "analysis.studies:STUDIES"
+
+
+class Jobs:
+    """Asks a child process (`python -m analysis.jobs.worker`) for work and never computes anything itself.
+
+    Safe from any thread: one object serves all sessions of an app. Several apps may share one store; each runs its own
+    jobs and all see all of them. `studies` names the dict verb -> function the worker offers, as module:attribute.
+    """
+
+    def __init__(self, store, studies=STUDIES):
+        self._store = store
+        self._owners = store.root / "owners"
+        self._table = JobTable(store.database)
+        self._lease = Lease(self._owners)
+        self._settle()
+        command = ["-m", "analysis.jobs.worker", "--root", str(store.root), "--studies", studies]
+        command += ["--examples", str(store.examples)] if store.examples else []
+        command += ["--lease", str(self._lease.fd)]
+        self._keeper = Keeper(command, store.root / "worker.log", keep_open=(self._lease.fd,))
+        self._runner = Runner(self._table, store, self._keeper, self._lease.owner)
+        self._runner.start()
+        self._described = None
+        self._closed = False
+        atexit.register(self.close)
+
+    def request(self, verb, args, timeout=60):
+        """The Run that answers `verb` with `args` (dict): from the store at once, else computed by the worker, also
+        while a long job runs (at its progress borders). Raises the study's own AnalysisError; Busy after `timeout`
+        seconds; `run.cached` says whether it was stored before."""
+        args = canonical(args)
+        stored = self._store.find(verb, args)
+        if stored is not None:
+            return stored
+        answer = self._keeper.ask(check_verb(verb), args, timeout)
+        return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
+
+    def describe(self, timeout=60):
+        """What the worker offers, as plain data: {"verbs": [...], "methods": {...}}."""
+        if self._described is None:
+            self._described = self._keeper.ask("describe", {}, timeout)["value"]
+        return self._described
+
+    def submit(self, verb, args, session=""):
+        """Puts a long job into the queue and returns its id (12 hex). An equal job that waits or runs already is
+        answered with its id; a stored result makes it done at once. Busy when too many wait."""
+        args = canonical(args)
+        self._settle()
+        stored = self._store.find(check_verb(verb), args)
+        job_id = self._table.add(self._store.key(verb, args), verb, args, str(session)[:64], self._lease.owner)
+        if stored is not None:
+            self._table.finish(job_id, "done", run=stored.id)
+        self._runner.wake()
+        return job_id
+
+    def watch(self, job_id):
+        """JobStatus of a job by its id, from any session, app or time."""
+        status = self._table.status(job_id)
+        if status.state in ("queued", "running"):
+            self._settle()
+            status = self._table.status(job_id)
+        return status
+
+    def active(self, session=None):
+        """Jobs that wait or run, of one session or of all, the oldest first."""
+        self._settle()
+        return self._table.active(session)
+
+    def recent(self, session=None, limit=20):
+        """The newest jobs in any state, of one session or of all."""
+        self._settle()
+        return self._table.recent(session, limit)
+
+    def cancel(self, job_id):
+        """Cancels a job that waits at once, a running one at its next progress border or after 5 s with its worker.
+        No error when it has ended already."""
+        self._table.status(job_id)
+        self._table.ask_cancel(job_id)
+
+    def resume(self, job_id):
+        """Submits an interrupted, failed or cancelled job again with the same arguments; returns the new id. A study
+        with checkpoints goes on from its last one."""
+        job = self.watch(job_id)
+        if job.state not in ("interrupted", "failed", "cancelled"):
+            raise BadSetting(
+                f"The job {job_id} is {job.state}: only an interrupted, failed or cancelled one can resume."
+            )
+        return self.submit(job.verb, job.args, self._table.session(job_id))
+
+    def warm(self, model="demo"):
+        """Starts the worker and lets it load the model, in the background."""
+        self._keeper.live().send(Call("request", "warm", {"model": model}))
+
+    def status(self):
+        """The worker: {"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}."""
+        return self._keeper.state()
+
+    def close(self):
+        """Ends the worker; this app's unfinished jobs become interrupted."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        self._runner.stop()
+        self._keeper.close()
+        self._runner.join(10)
+        with contextlib.suppress(AnalysisError):  # what cannot be written now is seen when the store is opened again
+            self._table.interrupt(self._lease.owner, "Focuscope was closed before this job ended: resume it to go on.")
+        self._lease.release()
+
+    def _settle(self):
+        """Jobs whose app and worker are both gone are interrupted."""
+        for owner in self._table.owners():
+            if owner != self._lease.owner and not is_alive(self._owners, owner):
+                self._table.interrupt(owner, "Focuscope stopped while this job waited or ran: resume it to go on.")

@@ -1,0 +1,83 @@
+"""The worker's ear: a thread that reads the app's messages while the main thread computes."""
+
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from analysis.jobs.wire import messages
+
+GRACE = 5.0  # seconds the work under way has to leave by itself after the app is gone
+
+
+@dataclass
+class Task:
+    """One call in the worker. Times are of the monotonic clock; `paused` is what served requests took out of a job."""
+
+    id: str
+    kind: str
+    verb: str
+    args: dict
+    cancelled: bool = False
+    begun: float = 0.0
+    paused: float = 0.0
+    first: tuple = field(default=None)  # (seconds, fraction) at the first progress: a resumed job does not begin at 0
+    written: float = 0.0
+
+    def seconds(self):
+        return time.monotonic() - self.begun - self.paused
+
+
+class Inbox:
+    """Waiting tasks, requests before jobs. `closing` is true when the app has ended its side: then the process ends
+    within GRACE seconds, whatever it does."""
+
+    def __init__(self, stream):
+        self.closing = False
+        self._changed = threading.Condition()
+        self._requests, self._jobs, self._current = deque(), deque(), []
+        threading.Thread(target=self._listen, args=(stream,), name="inbox", daemon=True).start()
+
+    def take(self):
+        """The next task, waiting for one; None when the app is gone."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closing or self._requests or self._jobs)
+            if self.closing:
+                return None
+            return self._begin((self._requests or self._jobs).popleft())
+
+    def take_request(self):
+        """The next waiting request, or None at once."""
+        with self._changed:
+            return self._begin(self._requests.popleft()) if self._requests and not self.closing else None
+
+    def done(self, task):
+        with self._changed:
+            self._current.remove(task)
+
+    def _begin(self, task):
+        task.begun = time.monotonic()
+        self._current.append(task)
+        return task
+
+    def _listen(self, stream):
+        for message in messages(stream):
+            with self._changed:
+                if "cancel" in message:
+                    self._cancel(message["cancel"])
+                elif "do" in message:
+                    task = Task(message["do"], message.get("kind"), message.get("verb"), message.get("args"))
+                    (self._jobs if task.kind == "job" else self._requests).append(task)
+                self._changed.notify_all()
+        with self._changed:
+            self.closing = True
+            self._changed.notify_all()
+        time.sleep(GRACE)
+        os._exit(3)
+
+    def _cancel(self, task_id):
+        """A waiting task is handed out next all the same, and answers "cancelled" without beginning its work."""
+        for task in (*self._current, *self._requests, *self._jobs):
+            if task.id == task_id:
+                task.cancelled = True

@@ -1,0 +1,115 @@
+"""Keeps one worker warm: starts it when first needed, and a new one when it has died."""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from analysis.errors import AnalysisError, Busy
+from analysis.jobs.process import Call, WorkerLost, WorkerProcess
+
+GRACE = 5.0  # seconds between asking and killing
+HUNG = 1800.0  # seconds a call may run on after nobody waits for it: a large model may just be loading
+MAX_PENDING = 200  # interactive calls under way at once
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+class Keeper:
+    """Owns at most one live WorkerProcess. `command` is what follows the Python executable."""
+
+    def __init__(self, command, log_path, keep_open=()):
+        self.log_path = log_path
+        self._command = [sys.executable, *command]
+        self._keep_open = keep_open
+        self._lock = threading.Lock()
+        self._process = None
+        self._closed = False
+        self._pending = 0
+
+    @property
+    def process(self):
+        """The process as it is, dead or alive, or None before the first was needed."""
+        return self._process
+
+    def live(self):
+        """A process that lives, started now if need be; returns without waiting until it is ready."""
+        with self._lock:
+            if self._closed:
+                raise AnalysisError("Focuscope was closed: start it again.")
+            self._end_hung()
+            if self._process is None or not self._process.alive:
+                try:
+                    self._process = WorkerProcess(self._command, self.log_path, self._keep_open, _environment())
+                except OSError as error:
+                    raise AnalysisError(f"The worker could not be started ({error.strerror}): try again.") from error
+            return self._process
+
+    def ask(self, verb, args, timeout):
+        """The worker's answer to an interactive request. A call that a dying worker had not begun, or that died with
+        another call's worker, is put to the next worker once. AnalysisError says everything else."""
+        with self._lock:
+            if self._pending >= MAX_PENDING:
+                raise Busy(
+                    f"{self._pending} requests are under way and {MAX_PENDING} is the limit: try again in a moment."
+                )
+            self._pending += 1
+        try:
+            return self._ask(verb, args, time.monotonic() + timeout, timeout)
+        finally:
+            with self._lock:
+                self._pending -= 1
+
+    def _ask(self, verb, args, deadline, timeout):
+        for last in (False, True):
+            call, process = Call("request", verb, args), self.live()
+            process.send(call)
+            if not call.wait(max(deadline - time.monotonic(), 0)):
+                process.abandon(call)
+                doing = "is still at it" if call.begun else "is busy with other work"
+                raise Busy(
+                    f"The worker did not answer {verb} within {timeout:.0f} s and {doing}: try again in a while."
+                )
+            try:
+                return call.answer()
+            except WorkerLost as lost:
+                if lost.blamed or last:
+                    raise self.sentence(verb, lost) from None
+
+    def sentence(self, verb, lost):
+        """A lost worker as the error to show."""
+        when = f"while it ran {verb}" if lost.began else f"before it could run {verb}"
+        return AnalysisError(
+            f"The worker process stopped {when} ({lost.reason}). Nothing stored is lost and a new worker starts with "
+            f"the next request; if it happens again choose a shorter text or a smaller model, or see {self.log_path}."
+        )
+
+    def state(self):
+        """{"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}"""
+        process = self._process
+        if process is None or not process.alive:
+            return {"state": "cold", "pid": None, "memory": 0}
+        running = process.running
+        starting = not process.ready or any(call.verb == "warm" for call in running)
+        state = "starting" if starting else "busy" if running else "ready"
+        return {"state": state, "pid": process.pid, "memory": process.memory()}
+
+    def close(self):
+        with self._lock:
+            self._closed = True
+            process = self._process
+        if process is not None:
+            process.close(GRACE)
+
+    def _end_hung(self):
+        if self._process is None or not self._process.alive:
+            return
+        for call in self._process.running:
+            if call.abandoned is not None and time.monotonic() - call.abandoned > HUNG:
+                self._process.kill(blame=call)
+
+
+def _environment():
+    """The app's own, with the project importable from any working directory."""
+    known = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), *([known] if known else [])])}

@@ -1,0 +1,187 @@
+"""One worker process as the app sees it: calls go in, answers come out, and its death answers whatever was pending."""
+
+import logging
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import threading
+import time
+
+from analysis.jobs.wire import encode, messages, rebuild_error
+
+log = logging.getLogger("focuscope.jobs")
+
+
+class WorkerLost(Exception):
+    """The process ended before it answered. `began`: it had begun this call; `blamed`: this call ended it."""
+
+    def __init__(self, reason, began, blamed):
+        super().__init__(reason)
+        self.reason, self.began, self.blamed = reason, began, blamed
+
+
+class Call:
+    """One question to the worker and, later, its answer. `kind` is "request" or "job"."""
+
+    def __init__(self, kind, verb, args):
+        self.id = secrets.token_hex(6)
+        self.kind, self.verb, self.args = kind, verb, args
+        self.begun = self.abandoned = None  # times of the monotonic clock
+        self._answered = threading.Event()
+        self._answer = self._error = None
+
+    def wait(self, seconds=None):
+        """Whether the answer, or the worker's end, came within `seconds`."""
+        return self._answered.wait(seconds)
+
+    def answer(self):
+        """The worker's message, once `wait` was true. Raises the study's AnalysisError, or WorkerLost."""
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+    def settle(self, answer=None, error=None):
+        if not self._answered.is_set():
+            self._answer, self._error = answer, error
+            self._answered.set()
+
+
+class WorkerProcess:
+    """Starts `command` at once and talks JSON lines with it. Safe from any thread; no method waits for the worker."""
+
+    def __init__(self, command, log_path, keep_open, environment=None):
+        with log_path.open("a+b") as errors:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                pass_fds=keep_open,
+                start_new_session=True,  # Ctrl-C ends the app, and the worker by the end of its input
+            )
+        self.pid = self._child.pid
+        self.ready = False
+        self._lock = threading.Lock()
+        self._calls = {}  # id -> Call, in the order they were sent
+        self._ended = self._fatal = self._blame = None
+        self._dying = False
+        self._outbox = queue.SimpleQueue()
+        threading.Thread(target=self._write, name="worker-in", daemon=True).start()
+        threading.Thread(target=self._read, name="worker-out", daemon=True).start()
+
+    @property
+    def alive(self):
+        return self._ended is None and not self._dying
+
+    @property
+    def running(self):
+        """Calls the worker has begun, the innermost last."""
+        with self._lock:
+            return sorted((call for call in self._calls.values() if call.begun), key=lambda call: call.begun)
+
+    def send(self, call):
+        with self._lock:
+            if self.alive:
+                self._calls[call.id] = call
+                self._outbox.put({"do": call.id, "kind": call.kind, "verb": call.verb, "args": call.args})
+                return
+        call.settle(error=WorkerLost(self._ended or "it was just killed", began=False, blamed=False))
+
+    def cancel(self, call):
+        """Asks the worker to drop the call, or to leave it at its next progress border."""
+        self._outbox.put({"cancel": call.id})
+
+    def abandon(self, call):
+        """Nobody waits for this call any more: a late answer is ignored."""
+        call.abandoned = time.monotonic()
+        self.cancel(call)
+
+    def kill(self, blame=None):
+        """Ends the process and its children now. `blame`: the call that made it necessary; others may be retried."""
+        with self._lock:
+            self._blame, self._dying = self._blame or blame, True
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def close(self, grace):
+        """Ends the worker's input, and kills it when it has not gone after `grace` seconds."""
+        self._outbox.put(None)
+        try:
+            self._child.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._child.wait(grace)
+
+    def memory(self):
+        """Resident bytes of the worker, 0 when it cannot be told."""
+        try:
+            with open(f"/proc/{self.pid}/statm") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError, IndexError):
+            pass
+        try:
+            answer = subprocess.run(
+                ["ps", "-o", "rss=", "-p", str(self.pid)], check=False, capture_output=True, timeout=2
+            )
+            return int(answer.stdout) * 1024
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return 0
+
+    def _write(self):
+        with self._child.stdin as stream:
+            while (message := self._outbox.get()) is not None:
+                try:
+                    stream.write(encode(message))
+                    stream.flush()
+                except OSError:
+                    break
+
+    def _read(self):
+        with self._child.stdout as stream:
+            for message in messages(stream):
+                self._hear(message)
+        code = self._child.wait()
+        with self._lock:
+            self._ended = self._fatal or _spell_end(code)
+            lost = list(self._calls.values())
+            self._calls.clear()
+        self._outbox.put(None)
+        begun = [call for call in lost if call.begun]
+        culprit = self._blame or max(begun, key=lambda call: call.begun, default=None)
+        for call in lost:
+            call.settle(
+                error=WorkerLost(
+                    self._ended or "it was just killed", began=call.begun is not None, blamed=call is culprit
+                )
+            )
+
+    def _hear(self, message):
+        if "ready" in message:
+            self.ready = True
+        elif "fatal" in message:
+            self._fatal = str(message["fatal"])
+        elif "begun" in message:
+            if call := self._calls.get(message["begun"]):
+                call.begun = time.monotonic()
+        elif "id" in message:
+            with self._lock:
+                call = self._calls.pop(message["id"], None)
+            if call is not None and "error" in message:
+                call.settle(error=rebuild_error(message["error"]))
+            elif call is not None:
+                call.settle(answer=message)
+        else:
+            log.warning("The worker sent a message without meaning: %s", sorted(message)[:5])
+
+
+def _spell_end(code):
+    if code == -signal.SIGKILL:
+        return "it was killed (signal 9), as a system does that runs out of memory"
+    if code < 0:
+        return f"it was ended by signal {-code} ({signal.Signals(-code).name})"
+    return f"it ended with status {code}"

@@ -1,0 +1,112 @@
+"""The queue's thread: takes this app's jobs one after the other to the worker and writes down how each ended."""
+
+import logging
+import threading
+import time
+
+from analysis.errors import AnalysisError, Cancelled
+from analysis.jobs.keeper import GRACE
+from analysis.jobs.process import Call, WorkerLost
+
+LOOK = 0.25  # seconds between two looks whether a running job shall be cancelled
+log = logging.getLogger("focuscope.jobs")
+
+
+class Runner(threading.Thread):
+    """Runs until `stop()`. A cancelled job is asked to leave; after GRACE seconds its worker is killed."""
+
+    def __init__(self, table, store, keeper, owner):
+        super().__init__(name="job-queue", daemon=True)
+        self._table, self._store, self._keeper, self._owner = table, store, keeper, owner
+        self._wake = threading.Event()
+        self._stopping = False
+
+    def wake(self):
+        """A job was queued."""
+        self._wake.set()
+
+    def stop(self):
+        self._stopping = True
+        self._wake.set()
+
+    def run(self):
+        while not self._stopping:
+            try:
+                job = self._table.claim(self._owner)
+                if job is None:
+                    self._wake.wait()
+                    self._wake.clear()
+                    continue
+                self._finish(job, *self._run(job))
+            except Exception:
+                log.exception("The job queue met an error; it goes on.")
+                time.sleep(1)
+
+    def _finish(self, job, state, run, error):
+        """Insists: a job that ended must not look as if it ran, so a locked or full disk is waited for."""
+        while True:
+            try:
+                return self._table.finish(job.id, state, run, error)
+            except AnalysisError:
+                if self._stopping:
+                    raise
+                log.exception("The end of job %s could not be written yet.", job.id)
+                time.sleep(1)
+
+    def _run(self, job):
+        """(state, run id, sentence) of one job."""
+        try:
+            stored = self._store.find(job.verb, job.args)
+            if stored is not None:
+                return "done", stored.id, None
+            answer = self._ask(job)
+            return "done", answer["run"], None
+        except Cancelled as error:
+            return self._closed() if self._stopping else ("cancelled", None, str(error))
+        except WorkerLost as lost:
+            return self._lost(job, lost)
+        except AnalysisError as error:
+            return "failed", None, str(error)
+        except Exception as error:
+            log.exception("The job %s could not be run.", job.id)
+            return "failed", None, f"The job could not be run ({type(error).__name__}: {error}): start it again."
+
+    def _ask(self, job):
+        """The worker's answer. A worker that died before it began the job is replaced once."""
+        for last in (False, True):
+            call, process = Call("job", job.verb, {**job.args}), self._keeper.live()
+            call.id = job.id  # the worker writes progress under this id
+            process.send(call)
+            self._watch(job, call, process)
+            try:
+                return call.answer()
+            except WorkerLost as lost:
+                if lost.began or last or self._stopping or self._table.cancel_asked(job.id):
+                    raise
+
+    def _watch(self, job, call, process):
+        asked = None
+        while not call.wait(LOOK):
+            if asked is None and self._table.cancel_asked(job.id):
+                process.cancel(call)
+                asked = time.monotonic()
+            elif asked is not None and time.monotonic() - asked > GRACE:
+                process.kill(blame=call)
+                call.wait(GRACE)
+
+    def _lost(self, job, lost):
+        if self._table.cancel_asked(job.id):
+            return "cancelled", None, "The job was cancelled; it did not stop by itself, so its worker was replaced."
+        if self._stopping:
+            return self._closed()
+        if not lost.began:
+            return "failed", None, str(self._keeper.sentence(job.verb, lost))
+        said = (
+            f"The worker process stopped while it ran this job ({lost.reason}): resume it, and it goes on from its "
+            f"last checkpoint where it has one; the log is at {self._keeper.log_path}."
+        )
+        return "interrupted", None, said
+
+    @staticmethod
+    def _closed():
+        return "interrupted", None, "Focuscope was closed while this job ran: resume it to go on."

@@ -1,0 +1,176 @@
+"""The job table: what was asked, how far it is and how it ended, outside every process that may die."""
+
+import json
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from analysis.errors import BadSetting, Busy
+from analysis.runs.keys import check_id
+
+WAITING, ENDED = ("queued", "running"), ("done", "failed", "cancelled", "interrupted")
+MAX_PER_SESSION, MAX_WAITING = 10, 100
+KEPT = 500  # ended jobs
+_SCHEMA = """CREATE TABLE IF NOT EXISTS jobs (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL, verb TEXT NOT NULL,
+    args TEXT NOT NULL, session TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
+    fraction REAL NOT NULL DEFAULT 0, stage TEXT NOT NULL DEFAULT '', seconds_left REAL,
+    cancel INTEGER NOT NULL DEFAULT 0, run TEXT, error TEXT, created TEXT NOT NULL, started TEXT, ended TEXT)"""
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job as it stands. `state`: queued, running, done, failed, cancelled or interrupted; `fraction` 0 to 1;
+    `seconds_left` None while unknown; `queue_position` 1 = next, 0 = not waiting; `run_id` when done; `error` the
+    sentence to show; times in ISO 8601."""
+
+    id: str
+    verb: str
+    args: dict
+    state: str
+    fraction: float
+    stage: str
+    seconds_left: float | None
+    queue_position: int
+    run_id: str | None
+    error: str | None
+    created: str
+    started: str | None
+    ended: str | None
+    cancelling: bool = False
+
+
+class JobTable:
+    """Rows of one shared database. Each job belongs to the app that took it (`owner`) and waits in that app's queue."""
+
+    def __init__(self, database):
+        self._database = database
+        database.prepare(lambda connection: connection.execute(_SCHEMA))
+
+    def add(self, key, verb, args, session, owner):
+        """Id of a new queued job; an equal one that still waits or runs is answered with its own id.
+
+        Busy when this session, or the whole machine, has too many waiting.
+        """
+        with self._database.transaction() as connection:
+            find = "SELECT id FROM jobs WHERE key = ? AND state IN ('queued', 'running') AND NOT cancel"
+            if equal := connection.execute(find, (key,)).fetchone():
+                return equal["id"]
+            counts = (
+                "SELECT count(*), count(*) FILTER (WHERE session = ?) FROM jobs WHERE state IN ('queued', 'running')"
+            )
+            total, own = connection.execute(counts, (session,)).fetchone()
+            if own >= MAX_PER_SESSION or total >= MAX_WAITING:
+                number, limit, whose = (
+                    (total, MAX_WAITING, "in all") if own < MAX_PER_SESSION else (own, MAX_PER_SESSION, "of yours")
+                )
+                raise Busy(
+                    f"{number} jobs {whose} are waiting or running and {limit} is the limit: cancel one, or wait."
+                )
+            job_id = secrets.token_hex(6)
+            connection.execute(
+                "INSERT INTO jobs (id, key, verb, args, session, owner, state, created)"
+                " VALUES (?, ?, ?, ?, ?, ?, 'queued', ?)",
+                (job_id, key, verb, json.dumps(args), session, owner, _now()),
+            )
+            connection.execute(
+                "DELETE FROM jobs WHERE state NOT IN ('queued', 'running')"
+                " AND seq <= (SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+                (KEPT,),
+            )
+            return job_id
+
+    def claim(self, owner):
+        """Marks the owner's oldest queued job as running and returns its status, or None."""
+        with self._database.transaction() as connection:
+            oldest = "SELECT id FROM jobs WHERE owner = ? AND state = 'queued' ORDER BY seq LIMIT 1"
+            row = connection.execute(oldest, (owner,)).fetchone()
+            if row is None:
+                return None
+            connection.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (_now(), row["id"]))
+        return self.status(row["id"])
+
+    def progress(self, job_id, fraction, stage, seconds_left):
+        self._database.write(
+            "UPDATE jobs SET fraction = ?, stage = ?, seconds_left = ? WHERE id = ? AND state = 'running'",
+            (fraction, stage, seconds_left, job_id),
+        )
+
+    def finish(self, job_id, state, run=None, error=None):
+        """Ends a job once; a job that has ended stays as it is."""
+        self._database.write(
+            "UPDATE jobs SET state = ?, run = ?, error = ?, ended = ?, seconds_left = NULL, cancel = 0,"
+            " fraction = CASE WHEN ? = 'done' THEN 1 ELSE fraction END WHERE id = ? AND state IN ('queued', 'running')",
+            (state, run, error, _now(), state, job_id),
+        )
+
+    def ask_cancel(self, job_id):
+        """A queued job is cancelled at once; a running one is marked, and its owner sees to it."""
+        self._database.write(
+            "UPDATE jobs SET state = 'cancelled', ended = ?, error = ? WHERE id = ? AND state = 'queued'",
+            (_now(), "The job was cancelled before it began.", job_id),
+        )
+        self._database.write("UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'running'", (job_id,))
+
+    def cancel_asked(self, job_id):
+        return bool(self._database.read("SELECT 1 FROM jobs WHERE id = ? AND cancel", (job_id,)))
+
+    def interrupt(self, owner, why):
+        """Every job of that owner which waits or runs is now interrupted."""
+        self._database.write(
+            "UPDATE jobs SET state = 'interrupted', ended = ?, error = ?, seconds_left = NULL"
+            " WHERE owner = ? AND state IN ('queued', 'running')",
+            (_now(), why, owner),
+        )
+
+    def owners(self):
+        """Owners of jobs that wait or run."""
+        return [row["owner"] for row in self._database.read("SELECT DISTINCT owner FROM jobs WHERE ended IS NULL")]
+
+    def status(self, job_id):
+        """JobStatus; BadSetting for an id that is malformed or unknown."""
+        rows = self._select("WHERE id = ?", (check_id(job_id, "job"),))
+        if not rows:
+            raise BadSetting(f"The job {job_id} is not known here (any more): start it again.")
+        return rows[0]
+
+    def session(self, job_id):
+        return self._database.read("SELECT session FROM jobs WHERE id = ?", (job_id,))[0]["session"]
+
+    def active(self, session=None):
+        """Jobs that wait or run, the oldest first."""
+        return self._select("WHERE ended IS NULL AND (session = ? OR ? IS NULL) ORDER BY seq", (session, session))
+
+    def recent(self, session=None, limit=20):
+        """The newest jobs in any state."""
+        return self._select("WHERE session = ? OR ? IS NULL ORDER BY seq DESC LIMIT ?", (session, session, limit))
+
+    def _select(self, chosen, values):
+        ahead = "SELECT count(*) FROM jobs o WHERE o.owner = jobs.owner AND o.state = 'queued' AND o.seq <= jobs.seq"
+        rows = self._database.read(
+            f"SELECT *, CASE WHEN state = 'queued' THEN ({ahead}) ELSE 0 END AS position FROM jobs {chosen}", values
+        )
+        return [_status(row) for row in rows]
+
+
+def _status(row):
+    return JobStatus(
+        id=row["id"],
+        verb=row["verb"],
+        args=json.loads(row["args"]),
+        state=row["state"],
+        fraction=row["fraction"],
+        stage=row["stage"],
+        seconds_left=row["seconds_left"],
+        queue_position=row["position"],
+        run_id=row["run"],
+        error=row["error"],
+        created=row["created"],
+        started=row["started"],
+        ended=row["ended"],
+        cancelling=bool(row["cancel"]),
+    )
+
+
+def _now():
+    return datetime.now().astimezone().isoformat(timespec="seconds")

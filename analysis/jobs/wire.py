@@ -1,0 +1,46 @@
+"""What app and worker say to each other: one JSON object per line, errors by class and sentence.
+
+to the worker    {"do": id, "kind": "request"|"job", "verb": ..., "args": {...}}      {"cancel": id}
+from the worker  {"ready": true}   {"begun": id}   {"id": id, "run": ..., "cached": ...}
+                 {"id": id, "value": {...}}   {"id": id, "error": {"type", "message"}}   {"fatal": sentence}
+"""
+
+import json
+
+from analysis import errors
+from analysis.errors import AnalysisError
+
+MAX_LINE = 16_000_000  # bytes; a longer line is skipped whole
+
+
+def encode(message):
+    """One line of bytes for a dict."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def messages(stream):
+    """The dicts that arrive on a binary stream until it ends; lines that are none, or too long, are skipped."""
+    while line := stream.readline(MAX_LINE):
+        if not line.endswith(b"\n"):
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(MAX_LINE)
+            continue
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(message, dict):
+            yield message
+
+
+def describe_error(error):
+    """An AnalysisError as data: the nearest class of analysis.errors, and the sentence."""
+    kind = next(kind for kind in type(error).__mro__ if vars(errors).get(kind.__name__) is kind)
+    return {"type": kind.__name__, "message": str(error)}
+
+
+def rebuild_error(data):
+    """The exception that `describe_error` described."""
+    kind = vars(errors).get(data.get("type"))
+    known = isinstance(kind, type) and issubclass(kind, AnalysisError)
+    return (kind if known else AnalysisError)(data.get("message") or "The worker gave no reason: see its log.")

@@ -1,0 +1,213 @@
+"""The worker process: the one owner of models. `python -m analysis.jobs.worker --root STATE`, JSON lines on its input.
+
+It ends with its input. Whatever a library prints goes to the log, never between the answers.
+"""
+
+import argparse
+import contextlib
+import faulthandler
+import importlib
+import logging
+import math
+import os
+import random
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+from analysis.errors import AnalysisError, BadSetting, Cancelled, TooLarge
+from analysis.jobs.arguments import check_arguments
+from analysis.jobs.client import STUDIES
+from analysis.jobs.inbox import Inbox
+from analysis.jobs.table import JobTable
+from analysis.jobs.wire import describe_error, encode
+from analysis.runs import Result, RunStore
+
+WRITES_PER_SECOND = 5
+LOG_BYTES = 4_000_000  # the log is cut to its last quarter beyond this
+log = logging.getLogger("focuscope.worker")
+
+
+class Worker:
+    """Executes tasks one after the other on the main thread. `progress` is the border of a job's chunks: there its
+    state is written, a wish to cancel is granted and waiting requests are served."""
+
+    def __init__(self, store, inbox, send, module, studies):
+        self._store, self._inbox, self._send = store, inbox, send
+        self._table = JobTable(store.database)
+        self._module, self._studies = module, studies
+        self._context = _context_class(module)(store=store, progress=self.progress)
+        self._stack = []  # the job and, inside it, the request served at its border
+
+    def run(self):
+        while (task := self._inbox.take()) is not None:
+            self._execute(task)
+
+    def progress(self, fraction, stage=""):
+        """Reports how far the current task is (0 to 1) and what it does. Raises Cancelled when it shall stop."""
+        if threading.current_thread() is not threading.main_thread() or not self._stack:
+            return
+        task = self._stack[-1]
+        self._check(task)
+        if task.kind == "job":
+            self._note(task, min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0, str(stage)[:200])
+            while (request := self._inbox.take_request()) is not None:
+                began = time.monotonic()
+                with _untouched():
+                    self._execute(request)
+                task.paused += time.monotonic() - began
+            self._check(task)
+
+    def _check(self, task):
+        if self._inbox.closing:
+            raise Cancelled("Focuscope was closed while this ran: start it again.")
+        if task.cancelled:
+            raise Cancelled("The work was cancelled; nothing half-made was kept.")
+
+    def _note(self, task, fraction, stage):
+        now = task.seconds()
+        task.first = task.first or (now, fraction)
+        if task.written and now - task.written < 1 / WRITES_PER_SECOND:
+            return
+        task.written = now
+        seconds, done = now - task.first[0], fraction - task.first[1]
+        left = seconds * (1 - fraction) / done if done > 0.005 and seconds > 0.5 else None
+        try:
+            self._table.progress(task.id, fraction, stage, left)
+        except (AnalysisError, sqlite3.Error):
+            log.exception("The progress of %s could not be written; it goes on.", task.id)
+
+    def _execute(self, task):
+        self._stack.append(task)
+        _trim_log()
+        try:
+            self._check(task)
+            self._send({"begun": task.id})
+            answer = self._answer(task)
+        except AnalysisError as error:
+            answer = {"error": describe_error(error)}
+        except BaseException as error:
+            log.exception("The study %s failed.", task.verb)
+            answer = {"error": describe_error(_explain(error, task, self._store.root))}
+        finally:
+            self._stack.pop()
+            self._inbox.done(task)
+        self._send({"id": task.id, **answer})
+
+    def _answer(self, task):
+        if task.kind == "request" and task.verb == "describe":
+            describe = getattr(self._module, "describe", None)
+            return {"value": {"verbs": list(self._studies), "methods": describe() if describe else {}}}
+        if task.kind == "request" and task.verb == "warm":
+            self._context.model(str((task.args or {}).get("model", "demo")))
+            return {"value": {}}
+        study = self._studies.get(task.verb) if isinstance(task.verb, str) else None
+        if study is None:
+            raise BadSetting(f"There is no study {str(task.verb)[:40]!r}; there are: {', '.join(self._studies)}.")
+        args = check_arguments(task.verb, study, task.args)
+        stored = self._store.find(task.verb, task.args)
+        if stored is not None:
+            return {"run": stored.id, "cached": True}
+        result = study(**args, context=self._context)
+        if not isinstance(result, Result):
+            raise TypeError(f"{task.verb} returned {type(result).__name__}, not a Result")
+        protocol = result.numbers.get("protocol", {})
+        return {"run": self._store.put(task.verb, task.args, result, protocol, task.seconds()).id, "cached": False}
+
+
+def _context_class(module):
+    """What studies get as `context`: the module's own class, for the project's studies theirs, else a plain holder."""
+    if hasattr(module, "Context"):
+        return module.Context
+    if module.__name__ == STUDIES.split(":")[0]:
+        return importlib.import_module("analysis.studies.context").Context
+    return SimpleNamespace
+
+
+def _explain(error, task, root):
+    said = str(error).strip().split("\n")[0][:200]
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "t allocate memory" in said:
+        return TooLarge(
+            f"The worker ran out of memory in {task.verb}: choose a shorter text, a smaller model or fewer items."
+        )
+    return AnalysisError(
+        f"The worker hit an internal error ({type(error).__name__}: {said}). Nothing stored is lost; "
+        f"the log is at {root / 'worker.log'}."
+    )
+
+
+@contextlib.contextmanager
+def _untouched():
+    """A request served inside a job must not disturb it: random states are put back, and the request does not
+    inherit the job's gradient mode. Only libraries already loaded are looked after."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    with contextlib.ExitStack() as stack:
+        stack.callback(random.setstate, random.getstate())
+        if numpy is not None:
+            stack.callback(numpy.random.set_state, numpy.random.get_state())
+        if torch is not None:
+            devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+            stack.enter_context(torch.random.fork_rng(devices))
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+        yield
+
+
+def _trim_log():
+    """Keeps the log bounded: it is this process's standard error, opened for appending."""
+    with contextlib.suppress(OSError):
+        if os.fstat(2).st_size > LOG_BYTES:
+            tail = os.pread(2, LOG_BYTES // 4, os.fstat(2).st_size - LOG_BYTES // 4)
+            os.ftruncate(2, 0)
+            os.write(2, tail)
+
+
+def _take_streams():
+    """(input, send): the protocol moves to private descriptors; 0 reads nothing and 1 is the log from now on."""
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+
+    def send(message):
+        with contextlib.suppress(OSError, ValueError):  # the app is gone: the inbox sees it too
+            sink.write(encode(message))
+            sink.flush()
+
+    return source, send
+
+
+def main():
+    parser = argparse.ArgumentParser(description="The worker of Focuscope: started by the app, not by hand.")
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--examples")
+    parser.add_argument("--studies", default=STUDIES, help="module:attribute of the dict verb -> function")
+    parser.add_argument("--lease", type=int, help="descriptor held open as long as this process lives")
+    options = parser.parse_args()
+    source, send = _take_streams()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    if options.lease is not None:
+        os.set_inheritable(options.lease, False)
+    inbox = Inbox(source)
+    try:
+        store = RunStore(options.root, options.examples)
+        name, attribute = options.studies.split(":")
+        module = importlib.import_module(name)
+        worker = Worker(store, inbox, send, module, getattr(module, attribute))
+    except Exception as error:
+        log.exception("The worker could not start.")
+        said = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"
+        send({"fatal": f"it could not start: {said.rstrip('.')}"})
+        return 1
+    send({"ready": True})
+    worker.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""One SQLite file shared by the app, its threads and its worker; a damaged file is set aside, never a dead end."""
+
+import logging
+import os
+import secrets
+import sqlite3
+import threading
+from contextlib import contextmanager
+
+from analysis.errors import AnalysisError, Busy
+
+PATIENCE = 10.0  # seconds to wait for another process that writes
+log = logging.getLogger("focuscope.runs")
+
+
+class Database:
+    """A single connection behind a lock: safe from any thread, and no connection is opened per call.
+
+    `prepare(hook)` runs `hook(connection)` now and again whenever the file had to be made anew, so each room creates
+    (and refills) its own tables. Every sqlite error leaves here as a sentence.
+    """
+
+    def __init__(self, path):
+        self.path = path
+        self._lock = threading.RLock()
+        self._hooks = []
+        self._connection = None
+        with self._translated():
+            self._open()
+
+    def prepare(self, hook):
+        self._hooks.append(hook)
+        with self.transaction() as connection:
+            hook(connection)
+
+    def read(self, sql, values=()):
+        """All rows (sqlite3.Row) of one query."""
+        return self._twice(lambda: self._connection.execute(sql, values).fetchall())
+
+    def write(self, sql, values=()):
+        """Runs one statement in its own transaction; returns the number of rows it changed."""
+        return self._twice(lambda: self._connection.execute(sql, values).rowcount)
+
+    @contextmanager
+    def transaction(self):
+        """Several statements that happen together or not at all; holds off other processes meanwhile."""
+        with self._lock, self._translated():
+            self._opened().execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def close(self):
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _opened(self):
+        if self._connection is None:
+            raise AnalysisError("The run store was closed: open the page again.")
+        return self._connection
+
+    def _open(self):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._connect()
+            if self._connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError("quick_check failed")
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            self._set_aside(error)
+            self._connect()
+
+    def _connect(self):
+        self._connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        self._connection.row_factory = sqlite3.Row
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._inode = os.stat(self.path).st_ino
+
+    def _twice(self, action):
+        """Runs `action`; when the file turns out damaged it is made anew (from the run folders) and tried once more."""
+        with self._lock, self._translated():
+            self._opened()
+            try:
+                return action()
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._connection.close()
+                # another process may have set the damaged file aside already: then only reconnect
+                if self.path.exists() and os.stat(self.path).st_ino == self._inode:
+                    self._set_aside(error)
+                self._connect()
+                for hook in self._hooks:
+                    hook(self._connection)
+                return action()
+
+    def _set_aside(self, error):
+        if self._connection is not None:
+            self._connection.close()
+        mark = f"damaged-{secrets.token_hex(3)}"
+        for suffix in ("", "-wal", "-shm"):
+            source = self.path.with_name(self.path.name + suffix)
+            if source.exists():
+                source.rename(source.with_name(f"{source.name}.{mark}"))
+        log.warning("The index of stored runs was damaged (%s); it was set aside as *.%s and made anew.", error, mark)
+
+    @contextmanager
+    def _translated(self):
+        try:
+            yield
+        except sqlite3.Error as error:
+            said = str(error)
+            if "locked" in said or "busy" in said:
+                raise Busy(
+                    f"The run store was locked by another program for {PATIENCE:.0f} s: try again, "
+                    "and close a second Focuscope on the same state folder if this repeats."
+                ) from error
+            if "full" in said:
+                raise disk_full(self.path.parent) from error
+            raise AnalysisError(
+                f"The run store could not be used ({said}): check that {self.path.name} in the state folder is a file "
+                "this user may write; runs are kept in their own folders and are not lost."
+            ) from error
+        except OSError as error:
+            raise AnalysisError(
+                f"The state folder {self.path.parent} cannot be used ({error.strerror}): "
+                "name another one with FOCUSCOPE_STATE."
+            ) from error
+
+
+def disk_full(folder):
+    """The sentence for a disk without room, as an AnalysisError to raise."""
+    try:
+        stat = os.statvfs(folder)
+        free = f"{stat.f_bavail * stat.f_frsize / 1e6:,.0f} MB are free"
+    except OSError:
+        free = "no room is left"
+    return AnalysisError(
+        f"The disk of the state folder is full ({free}), so nothing was stored: "
+        "delete some runs or free space, then run it again."
+    )
+
+
+def _is_damage(error):
+    if isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.ProgrammingError)):
+        return "malformed" in str(error)
+    return True

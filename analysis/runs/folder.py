@@ -1,0 +1,134 @@
+"""The folder of one run, which can prove that it is whole.
+
+    <id>/manifest.json        request, protocol, numbers; size and SHA-256 of every other file
+    <id>/tables/<name>.parquet
+    <id>/arrays.safetensors
+
+Nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import re
+from datetime import datetime
+
+from analysis.errors import BadSetting
+from analysis.runs.keys import SCHEMA, canonical, plain_numbers, request_key
+from analysis.runs.run import ARRAYS, TABLES, Damaged, Result, Run
+
+MANIFEST = "manifest.json"
+MAX_MANIFEST = 32_000_000  # bytes
+_NAME = re.compile(r"[a-z_]{1,40}")
+
+
+def write_run(folder, verb, request, result, protocol, seconds):
+    """Fills the existing empty `folder` with one run; the manifest comes last. BadSetting for what cannot be stored."""
+    import pyarrow
+
+    if not isinstance(result, Result):
+        raise BadSetting(f"The study {verb} returned a {type(result).__name__}, and only a Result can be stored.")
+    if result.tables:
+        (folder / TABLES).mkdir()
+    for name, table in result.tables.items():
+        try:
+            _write_table(folder / TABLES / f"{_checked(name)}.parquet", table)
+        except (pyarrow.ArrowException, AttributeError, TypeError, ValueError) as error:
+            raise BadSetting(f"The table {name!r} of {verb} cannot be stored: {error}") from error
+    if result.arrays:
+        from safetensors.numpy import save_file
+
+        save_file({_checked(name): _storable(name, array) for name, array in result.arrays.items()}, folder / ARRAYS)
+    manifest = {
+        "schema": SCHEMA,
+        "id": request_key(verb, request),
+        "verb": verb,
+        "request": canonical(request),
+        "created": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "seconds": float(seconds),
+        "protocol": plain_numbers(protocol, "protocol"),
+        "numbers": plain_numbers(result.numbers),
+        "files": {
+            path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _digest(path)}
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        },
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def read_run(folder, example=False, report=None):
+    """The Run in `folder`, checked: a whole manifest of this schema whose request names this folder, and every file
+    there with its size. FileNotFoundError when there is no such folder, Damaged when it is not what was written."""
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size > MAX_MANIFEST:
+            raise Damaged(f"its manifest has over {MAX_MANIFEST / 1e6:.0f} MB")
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["schema"] != SCHEMA:
+            raise FileNotFoundError(folder)
+        verb, request, files = manifest["verb"], manifest["request"], manifest["files"]
+        if request_key(verb, request) != folder.name:
+            raise Damaged("its manifest belongs to another request")
+        for name, entry in files.items():
+            if name != ARRAYS and not re.fullmatch(rf"{TABLES}/{_NAME.pattern}\.parquet", name):
+                raise Damaged(f"it names a file no run has: {name[:60]!r}")
+            if (folder / name).stat().st_size != entry["bytes"] or not isinstance(entry["sha256"], str):
+                raise Damaged(f"{name} has another size than was written")
+        datetime.fromisoformat(manifest["created"])
+        protocol, numbers = manifest["protocol"], manifest["numbers"]
+        if not isinstance(protocol, dict) or not isinstance(numbers, dict):
+            raise Damaged("its manifest has no numbers")
+        return Run(
+            id=folder.name,
+            verb=verb,
+            request=request,
+            created=manifest["created"],
+            seconds=float(manifest["seconds"]),
+            protocol=protocol,
+            numbers=numbers,
+            example=example,
+            folder=folder,
+            _files=files,
+            _report=report,
+        )
+    except FileNotFoundError as error:
+        if error.args == (folder,) or not folder.exists():
+            raise FileNotFoundError(folder) from None
+        raise Damaged("a file of it is missing") from None
+    except Damaged:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BadSetting) as error:
+        raise Damaged(f"its manifest cannot be read: {type(error).__name__}") from error
+
+
+def _write_table(path, table):
+    import pyarrow
+    import pyarrow.parquet
+
+    names = [str(name) for name in table.columns]
+    if list(table.columns) != names or len(set(names)) != len(names):
+        raise ValueError("its columns need names of text, each once")
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pandas(table, preserve_index=False, nthreads=1), path, compression="zstd"
+    )
+
+
+def _storable(name, array):
+    """Contiguous, in this machine's byte order: safetensors writes the buffer as it lies."""
+    import numpy as np
+
+    array = np.asarray(array, order="C")
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise BadSetting(f"The array {name!r} has type {array.dtype}: only bool, integers and floats can be stored.")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _checked(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadSetting(f"{name!r} cannot name a table or an array: use a-z and underscores, at most 40.")
+    return name
+
+
+def _digest(path):
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

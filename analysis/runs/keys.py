@@ -1,0 +1,108 @@
+"""The identity of a run: equal requests get equal ids, in whatever order their arguments come."""
+
+import hashlib
+import json
+import math
+import re
+
+from analysis.errors import BadSetting
+
+SCHEMA = 1  # raise it when a study changes meaning: results stored under an older number are then no longer found
+MAX_REQUEST_CHARACTERS = 16_384
+MAX_DEPTH = 6
+_ID = re.compile(r"[0-9a-f]{12}")
+_VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+def is_id(value):
+    """Whether `value` is 12 hexadecimal digits."""
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
+def check_id(value, what="run"):
+    """`value` when it is 12 hexadecimal digits, the only form an id of a run, a job or a text has; else BadSetting."""
+    if not is_id(value):
+        raise BadSetting(f"{str(value)[:40]!r} is not the id of a {what}: an id is 12 digits or letters a-f.")
+    return value
+
+
+def check_verb(value):
+    """`value` when it can be the name of a study (lower-case letters, digits, hyphens); else BadSetting."""
+    if not isinstance(value, str) or not _VERB.fullmatch(value):
+        raise BadSetting(f"{str(value)[:40]!r} is not the name of a study: use lower-case letters, digits and hyphens.")
+    return value
+
+
+def request_key(verb, request):
+    """12 hexadecimal digits that name the result of `verb` asked with `request`.
+
+    The argument order does not matter and 8 equals 8.0; True is not 1. BadSetting for anything JSON cannot say.
+    """
+    text = json.dumps([SCHEMA, check_verb(verb), canonical(request)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def canonical(request):
+    """`request` (dict of arguments) in the one spelling that is hashed and stored."""
+    if not isinstance(request, dict):
+        raise BadSetting(f"A request is a set of named arguments, but a {type(request).__name__} was given.")
+    clean = {name: _canonical(value, str(name), MAX_DEPTH) for name, value in _named(request, "request")}
+    size = len(json.dumps(clean))
+    if size > MAX_REQUEST_CHARACTERS:
+        raise BadSetting(
+            f"The request has {size:,} characters and the limit is {MAX_REQUEST_CHARACTERS:,}: "
+            "store the text first and name it by its hash."
+        )
+    return clean
+
+
+def _canonical(value, where, depth):
+    value = _from_numpy(value)
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise BadSetting(f"{where} holds half of a character (a lone surrogate): enter it again.") from None
+        return value
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadSetting(f"{where} is {value}, and only finite numbers are accepted.")
+        return int(value) if value == int(value) else value
+    if depth == 0:
+        raise BadSetting(f"{where} is nested deeper than {MAX_DEPTH} levels: pass plain values.")
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item, where, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {name: _canonical(item, f"{where}.{name}", depth - 1) for name, item in _named(value, where)}
+    raise BadSetting(f"{where} is a {type(value).__name__}, and a request holds only text, numbers, lists and names.")
+
+
+def plain_numbers(value, where="numbers"):
+    """A study's numbers as strict JSON: numpy scalars and arrays become numbers and lists.
+
+    JSON knows neither NaN nor infinity: both are stored as null, which every reader shows as "not defined".
+    """
+    value = _from_numpy(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain_numbers(item, where) for item in value]
+    if isinstance(value, dict):
+        return {name: plain_numbers(item, f"{where}.{name}") for name, item in _named(value, where)}
+    raise BadSetting(f"{where} is a {type(value).__name__}, which a stored result cannot hold.")
+
+
+def _from_numpy(value):
+    """Python's own type for a numpy scalar or array, seen by its shape so that numpy need not be imported here."""
+    return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
+
+
+def _named(mapping, where):
+    for name in mapping:
+        if not isinstance(name, str):
+            raise BadSetting(f"{where} has the name {name!r}, and names are text.")
+    return mapping.items()

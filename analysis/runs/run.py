@@ -1,0 +1,124 @@
+"""What a study returns, and the same thing read back from the store."""
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from analysis.errors import AnalysisError, BadSetting
+
+TABLES, ARRAYS = "tables", "arrays.safetensors"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a study returns. `numbers`: JSON values, with the run's "protocol"; `tables`: name -> pandas.DataFrame
+    (stored without its index); `arrays`: name -> numpy.ndarray of bool, integers or floats of up to 64 bits."""
+
+    numbers: dict = field(default_factory=dict)
+    tables: dict = field(default_factory=dict)
+    arrays: dict = field(default_factory=dict)
+
+
+class Damaged(BadSetting):
+    """A run folder that is not what was written."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stored result, opened lazily: the numbers come with it, a table or an array is read when asked for.
+
+    `created` is local time in ISO 8601 with offset, `seconds` what computing took, `example` whether it came with the
+    program, `cached` whether it was found rather than computed for this very request. Reading a table or an array
+    whose file is damaged raises BadSetting and sets the run aside, so the same request computes it anew.
+    """
+
+    id: str
+    verb: str
+    request: dict
+    created: str
+    seconds: float
+    protocol: dict
+    numbers: dict
+    example: bool = False
+    cached: bool = field(default=True, compare=False)
+    folder: Path = field(default=None, repr=False)
+    _files: dict = field(default_factory=dict, repr=False)
+    _report: object = field(default=None, repr=False, compare=False)  # called with the id and what is damaged
+    _sound: set = field(default_factory=set, repr=False, compare=False)
+
+    @property
+    def computed(self):
+        """When, for "from cache, computed 12:03": the time today, with the date on any other day."""
+        then = datetime.fromisoformat(self.created)
+        return f"{then:%H:%M}" if then.date() == datetime.now(then.tzinfo).date() else f"{then:%Y-%m-%d %H:%M}"
+
+    @cached_property
+    def tables(self):
+        """Names of the stored tables."""
+        return [Path(file).stem for file in self._files if file.startswith(TABLES)]
+
+    @cached_property
+    def arrays(self):
+        """Names of the stored arrays."""
+        return self._read_arrays(lambda file: list(file.keys())) if ARRAYS in self._files else []
+
+    @property
+    def bytes(self):
+        """Size on disk, without the manifest."""
+        return sum(entry["bytes"] for entry in self._files.values())
+
+    def table(self, name):
+        """The pandas.DataFrame `name`, columns and types as they were stored, a fresh index."""
+        self._known(name, self.tables, "table")
+        file = self._verified(f"{TABLES}/{name}.parquet")
+        import pyarrow.parquet
+
+        try:  # without threads and pandas.read_parquet: either costs the app's small process several megabytes
+            with file.open("rb") as stream, pyarrow.parquet.ParquetFile(stream) as parquet:
+                return parquet.read(use_threads=False).to_pandas(use_threads=False)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise self._damaged(f"table {name} cannot be read: {error}") from error
+
+    def array(self, name):
+        """The numpy.ndarray `name`; only this array is read from the file."""
+        self._known(name, self.arrays, "array")
+        return self._read_arrays(lambda file: file.get_tensor(name))
+
+    def _read_arrays(self, read):
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self._verified(ARRAYS), framework="numpy") as file:
+                return read(file)
+        except SafetensorError as error:
+            raise self._damaged(f"the arrays cannot be read: {error}") from error
+
+    def _known(self, name, names, what):
+        if name not in names:
+            offered = ", ".join(names) or "none"
+            raise BadSetting(f"The run {self.id} ({self.verb}) has no {what} {str(name)[:40]!r}; it has: {offered}.")
+
+    def _verified(self, name):
+        """Path of one file of this run after its checksum was compared, once per opened run."""
+        path = self.folder / name
+        if name not in self._sound:
+            try:
+                with path.open("rb") as stream:
+                    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            except FileNotFoundError:
+                if not self.folder.exists():
+                    raise BadSetting(f"The run {self.id} was deleted meanwhile: run it again.") from None
+                raise self._damaged(f"{name} is missing") from None
+            except OSError as error:
+                raise AnalysisError(f"The run {self.id} cannot be read ({error.strerror}): try again.") from error
+            if digest != self._files[name]["sha256"]:
+                raise self._damaged(f"{name} is not what was written")
+            self._sound.add(name)
+        return path
+
+    def _damaged(self, why):
+        if self._report is not None:
+            self._report(self.id, why)
+        return Damaged(f"The stored run {self.id} ({self.verb}) is damaged ({why}): run it again to compute it anew.")

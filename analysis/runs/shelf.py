@@ -1,0 +1,136 @@
+"""The folder that holds the run folders: a run appears whole by one rename, and disappears by one."""
+
+import errno
+import logging
+import secrets
+import shutil
+import time
+from contextlib import contextmanager
+
+from analysis.errors import AnalysisError
+from analysis.runs.database import disk_full
+from analysis.runs.folder import read_run, write_run
+from analysis.runs.keys import is_id
+from analysis.runs.run import Damaged
+
+KEPT_DAMAGED = 10  # damaged folders set aside for a look
+STALE = 3600  # seconds after which an unfinished draft belongs to nobody
+_HIDDEN = (".tmp-*", ".old-*")  # drafts, and folders on their way out
+log = logging.getLogger("focuscope.runs")
+
+
+class Shelf:
+    """Run folders below `folder`, named by their ids. With `readonly` nothing is ever moved or written.
+
+    `on_damage(id, sentence)` is called after a damaged run was set aside as `.damaged-<id>-*`.
+    """
+
+    def __init__(self, folder, on_damage=None, readonly=False):
+        self.folder, self._on_damage, self._readonly = folder, on_damage, readonly
+
+    def read(self, run_id):
+        """The Run, or None when there is none here or it was damaged (and is now set aside)."""
+        try:
+            return read_run(self.folder / run_id, example=self._readonly, report=self._report)
+        except FileNotFoundError:
+            return None
+        except Damaged as error:
+            self._report(run_id, str(error))
+            return None
+        except OSError as error:
+            raise AnalysisError(f"The stored run {run_id} cannot be read ({error.strerror}): try again.") from error
+
+    def place(self, run_id, verb, request, result, protocol, seconds):
+        """Writes a run and shows it under its id, unless a whole one stands there already."""
+        with room(self.folder):
+            draft = self._draft(run_id, "tmp")
+            try:
+                draft.mkdir(parents=True)
+                write_run(draft, verb, request, result, protocol, seconds)
+                self._show(draft, run_id)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+
+    def copy_in(self, run):
+        """Copies the folder of `run` here, replacing a run of the same id; returns the new folder."""
+        with room(self.folder):
+            draft = self._draft(run.id, "tmp")
+            try:
+                shutil.copytree(run.folder, draft)
+                self.remove(run.id)
+                self._show(draft, run.id)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+        return self.folder / run.id
+
+    def remove(self, run_id):
+        leaving = self._draft(run_id, "old")
+        try:
+            (self.folder / run_id).rename(leaving)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(leaving, ignore_errors=True)
+
+    def ids(self):
+        """Every run folder's id, the oldest folder first."""
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if is_id(path.name)]
+        return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+
+    def sweep(self):
+        """Removes what a killed process left unfinished."""
+        with room(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for path in [path for pattern in _HIDDEN for path in self.folder.glob(pattern)]:
+                if abs(time.time() - path.stat().st_mtime) > STALE:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _draft(self, run_id, kind):
+        return self.folder / f".{kind}-{run_id}-{secrets.token_hex(4)}"
+
+    def _show(self, draft, run_id):
+        for _ in range(2):
+            try:
+                draft.rename(self.folder / run_id)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            if self.read(run_id) is not None:  # an equal request was faster; a damaged one is out of the way now
+                return
+
+    def _report(self, run_id, why):
+        if not self._readonly:
+            aside = self._draft(run_id, "damaged")
+            try:
+                (self.folder / run_id).rename(aside)
+            except OSError:
+                return  # another process was faster
+            old = sorted(self.folder.glob(".damaged-*"), key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]
+            for path in old:
+                shutil.rmtree(path, ignore_errors=True)
+        sentence = (
+            f"The stored run {run_id} was damaged ({why}) and is no longer used; the same request computes it anew."
+        )
+        log.warning(sentence)
+        if self._on_damage is not None:
+            self._on_damage(run_id, sentence)
+
+
+@contextmanager
+def room(folder):
+    """Turns a full disk or an unusable folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(folder) from error
+        raise AnalysisError(
+            f"The folder {folder} cannot be used ({error.strerror or error}): "
+            "make it writable, or name another one with FOCUSCOPE_STATE."
+        ) from error
+    except Exception as error:
+        if "No space left" in str(error):  # safetensors has its own kind of error for it
+            raise disk_full(folder) from error
+        raise

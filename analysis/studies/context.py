@@ -1,0 +1,112 @@
+"""What every study is given beside its arguments: models, texts, where fitted state lives, a way to report progress."""
+
+import datetime
+import importlib.metadata
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.corpus import Tokens, notes, text_hash, tokenize
+from analysis.errors import BadSetting
+from analysis.models import CACHE, Model, load_model
+
+VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
+
+
+class Context:
+    """Loads models once, finds texts by their hash, says where fitted state lives, and passes progress on.
+
+    `store` answers `text(hash) -> (name, text)`; without one, texts are those given to `add_text`.
+    `progress(fraction, stage)` is called at every border of a chunk and may raise Cancelled.
+    `browser` restricts local model folders to `models_cache/`.
+    """
+
+    def __init__(
+        self,
+        store=None,
+        progress: Callable[[float, str], None] | None = None,
+        device: str = "auto",
+        state: Path | None = None,
+        browser: bool = True,
+    ):
+        self.store, self.device, self.state, self.browser = store, device, state, browser
+        self.progress = progress or (lambda fraction, stage: None)
+        self._texts: dict[str, tuple[str, str]] = {}
+        self._model: tuple[str, Model] | None = None
+
+    def model(self, name: str = "demo") -> Model:
+        """The model by name; the last one used stays loaded."""
+        if self._model is None or self._model[0] != name:
+            self.progress(0.0, f"loading {name}")
+            self._model = None
+            self._model = (name, load_model(name, self.device, root=CACHE if self.browser else None))
+        return self._model[1]
+
+    def add_text(self, name: str, text: str) -> str:
+        """Keep a text for this context; returns its hash."""
+        key = text_hash(text)
+        self._texts[key] = (name, text)
+        return key
+
+    def text(self, key: str) -> tuple[str, str]:
+        """(name, text) of a hash."""
+        if key in self._texts:
+            return self._texts[key]
+        if self.store is None:
+            raise BadSetting(f"There is no text {key!r} here: give the text itself.")
+        return self.store.text(key)
+
+    def forget(self, **arguments) -> None:
+        """Drop stored runs that were computed with these arguments, because what they name has changed."""
+        if self.store is not None:
+            self.store.forget(**arguments)
+
+    def state_dir(self, model: Model) -> Path:
+        """Where what was fitted on this model is read and written."""
+        return self.state or model.state_dir
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text prepared for a model: its tokens in windows, and sentences about what was cut."""
+
+    name: str
+    text: str
+    tokens: Tokens
+    notes: list[str]
+
+    @property
+    def windows(self) -> list[np.ndarray]:
+        """Token ids of each window."""
+        return [self.tokens.ids[a:b] for a, b in self.tokens.spans]
+
+
+def read(context: Context, model: Model, key: str, long_text: str = "windows") -> Reading:
+    """Tokenise a stored text. `long_text`: `windows` cuts a long text, `first` keeps its first window only."""
+    if long_text not in ("windows", "first"):
+        raise BadSetting(f"long_text is {long_text!r} and must be 'windows' or 'first'.")
+    name, text = context.text(key)
+    tokens = tokenize(model.tokenizer, text, model.max_positions, *([1] if long_text == "first" else []))
+    return Reading(name, text, tokens, notes(tokens, model.max_positions))
+
+
+def protocol(verb: str, model: Model, text: str | None = None, tokens: int | None = None, **more) -> dict:
+    """Where and how a number was made, kept with every number."""
+    return {
+        "verb": verb,
+        "model": model.name,
+        "revision": model.revision,
+        "text": text,
+        "tokens": tokens,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device),
+        "threads": torch.get_num_threads(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **more,
+    }

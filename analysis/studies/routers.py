@@ -1,0 +1,121 @@
+"""Which router a study uses: the stored one by name, or one fitted without training on the bundled samples."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.attention import apply
+from analysis.corpus import sample_texts, text_hash, tokenize
+from analysis.errors import BadSetting
+from analysis.groups.controls import random_centroids
+from analysis.groups.fit import fit_without_training
+from analysis.groups.gates import top_groups
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.metrics.quality import perplexity
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.statistics import attention_inputs
+from analysis.studies.context import Context, protocol
+
+NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})")
+
+
+def router_path(context: Context, model: Model, name: str) -> Path:
+    """Where the router `k8-top1` of a model is stored."""
+    if not NAME.fullmatch(name):
+        raise BadSetting(f"{name[:40]!r} names no router: write it like k8-top1 (8 groups, each token in 1).")
+    return context.state_dir(model) / "focus" / f"{name}.safetensors"
+
+
+def stored_routers(context: Context, model: Model) -> list[dict]:
+    """The routers stored for a model, as plain data: name, settings and how they were made."""
+    found = []
+    for path in sorted((context.state_dir(model) / "focus").glob("k*-top*.safetensors")):
+        router = FocusRouter.load(path, model.num_layers, model.width)
+        found.append(router_facts(path.stem, router))
+    return found
+
+
+def router_facts(name: str, router: FocusRouter) -> dict:
+    """What every page says of a router: its name and sizes, and how it was made."""
+    return {"name": name, "groups": router.K, "top": router.top, "window": router.window, **router.about}
+
+
+def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
+    """The stored router of this name and its control (random centroids, balanced on the same calibration text).
+
+    When there is none, one is fitted without training in its place and stored.
+    """
+    path = router_path(context, model, name)
+    if not (path.is_file() and control_path(path).is_file()):
+        groups, top = map(int, NAME.fullmatch(name).groups())
+        fit_router(model=model.name, groups=groups, top=top, context=context)
+    return tuple(FocusRouter.load(p, model.num_layers, model.width) for p in (path, control_path(path)))
+
+
+def control_path(path: Path) -> Path:
+    """Where the control of a stored router lies: beside it."""
+    return path.with_name(f"random-{path.name}")
+
+
+def save(context: Context, router: FocusRouter, control: FocusRouter, path: Path, **about) -> None:
+    """Store a router and its control, and drop what was computed with an earlier one of this name."""
+    router.save(path, **about)
+    control.save(control_path(path), **{key: about[key] for key in ("model", "revision", "corpus")})
+    context.forget(model=about["model"], router=path.stem)
+
+
+@torch.no_grad()
+def memberships(router: FocusRouter, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal assignment of tokens from their attention inputs L x [T, d]: soft and hard, both [L, T, K]."""
+    soft = torch.stack([router.soft(layer, hidden, causal=True) for layer, hidden in enumerate(inputs)])
+    return soft, top_groups(soft, router.top)
+
+
+def fit_router(
+    model: str = "demo", groups: int = 8, top: int = 1, window: int = 128, seed: int = 0, *, context: Context
+) -> Result:
+    """Fit a router without training, store it, and hold it against random groups and dense attention.
+
+    Two of the bundled samples calibrate; perplexity is measured on the third, which the fit never saw.
+    numbers: `path`, `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings).
+    """
+    lm = context.model(model)
+    samples = {name: text for name, (_, text) in sample_texts().items()}
+    held_out = samples.pop("story")
+    path = router_path(context, lm, f"k{groups}-top{top}")
+    windows = [w for text in samples.values() for w in _windows(lm, text)]
+    inputs = attention_inputs(lm, windows, lambda done: context.progress(done / 2, "reading the calibration texts"))
+    router = fit_without_training(inputs, groups, top, window=window, seed=seed, progress=context.progress)
+    control = random_centroids(router, inputs, seed)
+    ids = np.concatenate(_windows(lm, held_out))
+    length = min(lm.max_positions, len(ids))
+    numbers = {}
+    for name, method in {
+        "dense": METHODS["dense"](),
+        "fitted": METHODS["focus"].of(router),
+        "random": METHODS["focus"].of(control),
+    }.items():
+        context.progress(0.9, f"perplexity, {name}")
+        with apply(lm, method):
+            numbers[f"perplexity_{name}"] = perplexity(lm, ids, length).perplexity
+    about = {
+        "model": lm.name,
+        "revision": lm.revision,
+        "corpus": "bundled samples without the story",
+        "calibration": [text_hash(text) for text in samples.values()],
+        "evaluated_on": "bundled story",
+        "evaluated_tokens": len(ids) // length * length,
+        "evaluated_window": length,
+    }
+    save(context, router, control, path, **about, **numbers)
+    made = protocol("fit-router", lm, text_hash(held_out), len(ids), seed=seed, groups=groups, top=top, window=length)
+    return Result({"path": str(path), **numbers, "protocol": made})
+
+
+def _windows(model: Model, text: str) -> list[np.ndarray]:
+    tokens = tokenize(model.tokenizer, text, model.max_positions)
+    return [tokens.ids[a:b] for a, b in tokens.spans]

@@ -1,0 +1,215 @@
+"""Corpus folders -> one tokenizer and token shards, by domain.
+
+A corpus folder holds one folder per domain; a domain's texts lie in `train/` and `valid/` below it, or in files whose
+name has `train` or `valid` between dots (`wiki.train.tokens`). Train and valid never mix: they are different files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from analysis.errors import BadSetting, BadText
+
+END_OF_TEXT = "<|endoftext|>"
+SHARD_TOKENS = 4_000_000  # 8 MB of uint16: a shard travels where large files do not
+SPLITS = ("train", "valid")
+
+
+def normalise_novel(text: str) -> str:
+    """Hard-wrapped lines joined, paragraphs kept: `analysis.corpus.normalise`."""
+    from analysis.corpus import normalise
+
+    return normalise(text)
+
+
+def keep_lines(text: str) -> str:
+    """Source code as it is: line breaks and indentation carry meaning; only carriage returns go."""
+    return text.replace("\r\n", "\n")
+
+
+def detokenise(text: str) -> str:
+    """WikiText's word-level text as it was written: no space before punctuation, `@-@` joined, headings `== x ==`.
+
+    `<unk>`, which stands for rare words in this corpus, stays visible: it is part of the published text.
+    """
+    text = re.sub(r" @([-,.])@ ", r"\1", text)
+    text = re.sub(r"= (?==)|(?<==) =(?= *$)", "=", text, flags=re.M)
+    text = re.sub(r'" ([^"\n]*?) "', r'"\1"', text)
+    text = re.sub(r"([(\[]) ", r"\1", text)
+    text = re.sub(r" ([,.;:!?)\]%])", r"\1", text)
+    text = re.sub(r" '(?=(?:s|t|re|ve|ll|d|m)\b)|(?<=s) '(?= )", "'", text)
+    return re.sub(r"[ \t]+$", "", re.sub(r"^[ \t]+", "", text, flags=re.M), flags=re.M).strip()
+
+
+def one_document(text: str) -> list[str]:
+    """A file is a document."""
+    return [text]
+
+
+def articles(text: str) -> list[str]:
+    """A WikiText file holds many articles; each begins with a first-level heading ` = Title = `."""
+    return [part for part in re.split(r"(?m)^(?= = [^=\n]+ = *$)", text) if part.strip()]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One part of the mixture: its folder, its share of the training tokens, and how its files become documents."""
+
+    name: str
+    share: float
+    folder: str
+    prepare: Callable[[str], str] = normalise_novel
+    split: Callable[[str], list[str]] = one_document
+
+
+MIXTURE = (
+    Domain("novels", 0.8, "books"),
+    Domain("python", 0.1, "python", keep_lines),
+    Domain("wikitext", 0.1, "wikitext2", detokenise, articles),
+)
+
+
+def files(corpus: Path, domain: Domain, split: str) -> list[Path]:
+    """The files of a domain's split, sorted by name; BadText if there is none."""
+    folder = Path(corpus) / domain.folder
+    if not folder.is_dir():
+        raise BadSetting(f"The corpus folder {corpus} has no folder {domain.folder!r}, which holds its {domain.name}.")
+    below = folder / split
+    found = below.iterdir() if below.is_dir() else (f for f in folder.iterdir() if f".{split}." in f.name)
+    found = sorted(f for f in found if f.is_file() and not f.name.startswith("."))
+    if not found:
+        raise BadText(f"There is no {split} file for {domain.name} in {folder}; put texts into {below}.")
+    return found
+
+
+def documents(corpus: Path, domain: Domain, split: str) -> Iterator[str]:
+    """The prepared documents of a split, in the order of the file names; empty ones are an error, never dropped."""
+    for path in files(corpus, domain, split):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BadText(f"{path} is not UTF-8 (byte {error.start}); convert it or take it away.") from None
+        if not text.strip():
+            raise BadText(f"{path} is empty; take it away.")
+        yield from map(domain.prepare, domain.split(text))
+
+
+def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, characters: int):
+    """Byte-level BPE over `characters` of training text, each domain with its share; id 0 is `<|endoftext|>`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    def sample() -> Iterator[str]:
+        for domain in mixture:
+            texts = list(documents(corpus, domain, "train"))
+            keep = min(1.0, characters * domain.share / sum(map(len, texts)))
+            yield from (text[: max(1, round(keep * len(text)))] for text in texts)
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(sample(), trainer)
+    return tokenizer
+
+
+def write_shards(folder: Path, name: str, ids: np.ndarray) -> list[str]:
+    """Write `ids` uint16[T] as raw little-endian files of at most SHARD_TOKENS; returns their names."""
+    names = []
+    for n, first in enumerate(range(0, len(ids), SHARD_TOKENS)):
+        names.append(f"{name}-{n:03d}.bin")
+        ids[first : first + SHARD_TOKENS].astype("<u2").tofile(folder / names[-1])
+    return names
+
+
+def build(
+    corpus: Path, folder: Path, mixture=MIXTURE, vocabulary: int = 4096, characters: int = 24_000_000, seed: int = 0
+) -> dict:
+    """Make (or reuse) `tokenizer.json`, the shards and `mixture.json` in `folder`; returns what mixture.json holds.
+
+    Per domain and split: shards, documents, tokens (with one `<|endoftext|>` before each document) and UTF-8 bytes of
+    the prepared text (without it). Training documents are shuffled with `seed`.
+    """
+    folder, described = Path(folder), Path(folder) / "mixture.json"
+    if described.exists():
+        return json.loads(described.read_text())
+    if abs(sum(domain.share for domain in mixture) - 1) > 1e-6:
+        raise BadSetting(f"The shares of the mixture add up to {sum(d.share for d in mixture):.3f}, not 1.")
+    if not 257 <= vocabulary <= 65_536:
+        raise BadSetting(f"A byte-level vocabulary has 257 to 65,536 tokens (16-bit shards), not {vocabulary:,}.")
+    if not Path(corpus).is_dir() or not any(Path(corpus).iterdir()):
+        raise BadSetting(f"The corpus folder {corpus} is missing or empty; it needs one folder per domain.")
+    for domain in mixture:
+        for split in SPLITS:
+            files(corpus, domain, split)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(corpus, mixture, vocabulary, characters)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    about = {"vocabulary": tokenizer.get_vocab_size(), "seed": seed, "domains": {}}
+    for domain in mixture:
+        part = about["domains"][domain.name] = {"share": domain.share}
+        for split in SPLITS:
+            texts = list(documents(corpus, domain, split))
+            order = np.random.default_rng(seed).permutation(len(texts)) if split == "train" else range(len(texts))
+            rows = tokenizer.encode_batch_fast([END_OF_TEXT + texts[i] for i in order])
+            ids = np.concatenate([np.asarray(row.ids, np.uint16) for row in rows])  # [T]
+            part[split] = {
+                "shards": write_shards(folder, f"{domain.name}-{split}", ids),
+                "documents": len(texts),
+                "tokens": len(ids),
+                "bytes": sum(len(text.encode()) for text in texts),
+            }
+    whole = folder / "mixture.json.part"
+    whole.write_text(json.dumps(about, indent=1))
+    os.replace(whole, described)
+    return about
+
+
+def read_shards(folder: Path, about: dict, split: str) -> dict[str, np.ndarray]:
+    """The tokens of every domain's split: name -> uint16[T]."""
+    return {
+        name: np.concatenate([np.fromfile(Path(folder) / shard, "<u2") for shard in part[split]["shards"]])
+        for name, part in about["domains"].items()
+    }
+
+
+def plan(
+    phases: list[tuple], tokens_per_step: int, tokens: dict[str, int], shares: dict[str, float], seed: int
+) -> list[np.ndarray]:
+    """What is read when: per phase the first token of every row, in the domains' streams laid end to end.
+
+    `phases`: (first step, end step, sequence length), the last of full length, the context. A stream is cut into blocks
+    of that many tokens; their order is a permutation (one per epoch), so no block is read twice before every block of
+    its domain was read once. A phase takes each domain's share of blocks, cuts them into rows of its own sequence
+    length and shuffles the rows: int64[(end - first) * tokens_per_step / length].
+    """
+    rng, context = np.random.default_rng(seed), phases[-1][2]
+    offset, queue = 0, {}
+    total = phases[-1][1] * tokens_per_step // context
+    for name, count in tokens.items():
+        blocks = (count - 1) // context
+        if blocks < 1:
+            raise BadText(f"The {name} texts give {count:,} tokens and training at {context:,} needs one more.")
+        epochs = math.ceil((total * shares[name] + 1) / blocks)
+        order = np.concatenate([rng.permutation(blocks) for _ in range(epochs)])
+        queue[name] = offset + order * context
+        offset += count
+    taken, rows = dict.fromkeys(tokens, 0), []
+    for _, end, length in phases:
+        upto = end * tokens_per_step // context
+        goal = {name: int(upto * shares[name]) for name in tokens}
+        goal[max(tokens, key=shares.get)] += upto - sum(goal.values())
+        starts = np.concatenate([queue[name][taken[name] : goal[name]] for name in tokens])
+        taken = goal
+        rows.append(rng.permutation((starts[:, None] + np.arange(0, context, length)).ravel()))
+    return rows

@@ -1,0 +1,218 @@
+"""Pretraining of the bundled model on a mixture of token shards: the recipe, the model, the optimisers, one loop.
+
+What is read at which step is a pure function of the recipe and the shards (`mixture.plan`) and nothing is dropped out,
+so the step is the whole position: a run that was stopped continues to the weights it would have reached anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
+from analysis.training.mixture import plan
+from analysis.training.yardsticks import bits_by_domain, token_losses
+
+ATTENTION = ("dense", "focal", "focal_learned", "focus")
+EVALUATED = 32_768  # tokens of each domain at an evaluation inside the run
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the weights. Rates are peaks; lengths and sizes are in tokens."""
+
+    family: str = "llama"
+    attention: str = "dense"
+    steps: int = 2800
+    context: int = 2048
+    tokens_per_step: int = 8192
+    tokens_per_pass: int = 4096
+    matrix_rate: float = 0.01
+    other_rate: float = 0.005
+    floor: float = 0.02
+    warm_up: int = 100
+    weight_decay: float = 0.1
+    layers: int = 6
+    width: int = 256
+    heads: int = 8
+    kv_heads: int = 4
+    intermediate: int = 768
+    seed: int = 0
+
+    def __post_init__(self):
+        if self.family not in ("llama", "gpt2"):
+            raise BadSetting(f"The family is llama or gpt2, not {self.family!r}.")
+        if self.attention not in ATTENTION:
+            raise BadSetting(f"The attention is one of {', '.join(ATTENTION)}, not {self.attention!r}.")
+        if self.context % 8 or self.tokens_per_step % self.context or self.tokens_per_pass < 1:
+            raise BadSetting(
+                f"The tokens of a step ({self.tokens_per_step:,}) must be a multiple of the context "
+                f"({self.context:,}), and the context a multiple of 8."
+            )
+        if self.steps < 4 or not 0 <= self.warm_up < self.steps:
+            raise BadSetting(f"Training needs at least 4 steps and a shorter warm-up, not {self.steps}/{self.warm_up}.")
+        if self.width % self.heads or self.heads % self.kv_heads:
+            raise BadSetting(f"{self.heads} heads must divide the width {self.width} and be shared by {self.kv_heads}.")
+
+    def phases(self) -> list[tuple[int, int, int]]:
+        """(first step, end step, sequence length): context/8 to 35 %, /4 to 55 %, /2 to 75 %, the rest in full."""
+        ends = [round(self.steps * part) for part in (0.35, 0.55, 0.75, 1.0)]
+        return [(a, b, self.context // cut) for a, b, cut in zip([0, *ends], ends, (8, 4, 2, 1), strict=False)]
+
+    def rate(self, step: int) -> float:
+        """Factor of the peak rates at a step: linear warm-up, then cosine to `floor`."""
+        if step < self.warm_up:
+            return (step + 1) / self.warm_up
+        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def build_model(recipe: Recipe, vocabulary: int):
+    """A freshly initialised model: Qwen3 (Llama with per-head query-key norm) or GPT-2; residual outputs start at 0."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(recipe.seed)
+    shared = {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
+    if recipe.family == "gpt2":
+        model = GPT2LMHeadModel(
+            GPT2Config(
+                n_positions=recipe.context, n_embd=recipe.width, n_layer=recipe.layers, n_head=recipe.heads,
+                n_inner=recipe.intermediate, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **shared,
+            )
+        )  # fmt: skip
+    else:
+        model = Qwen3ForCausalLM(
+            Qwen3Config(
+                hidden_size=recipe.width, intermediate_size=recipe.intermediate, num_hidden_layers=recipe.layers,
+                num_attention_heads=recipe.heads, num_key_value_heads=recipe.kv_heads,
+                head_dim=recipe.width // recipe.heads, max_position_embeddings=recipe.context,
+                rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, **shared,
+            )
+        )  # fmt: skip
+    for name, weight in model.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight", "c_proj.weight")):
+            torch.nn.init.zeros_(weight)
+    return model
+
+
+def training_method(recipe: Recipe, device: str):
+    """The registry's method to train with, or None for dense; BadSetting where this version has no such method.
+
+    Focus trains a router from the first step: soft gate, groups balanced over each row (literal), a window of a 16th of
+    the context (the paper's 128 at 2,048).
+    """
+    from analysis.methods import METHODS
+
+    if recipe.attention == "dense":
+        return None
+    if recipe.attention not in METHODS:
+        known = ", ".join(name for name in ATTENTION if name in METHODS)
+        raise BadSetting(f"There is no attention method {recipe.attention!r} in this version; choose from: {known}.")
+    if recipe.attention == "focus":
+        from analysis.groups.router import FocusRouter
+
+        router = FocusRouter(recipe.layers, recipe.width, window=recipe.context // 16, seed=recipe.seed)
+        return METHODS["focus"].of(router.to(device), reading="soft", membership="literal")
+    return METHODS[recipe.attention]()
+
+
+def trained(model, method) -> dict[str, torch.nn.Parameter]:
+    """Everything that is trained, by name: the model's parameters and the method's (`addon.*`)."""
+    addon = method.addon() if method else None
+    extra = {f"addon.{name}": p for name, p in addon.named_parameters()} if addon is not None else {}
+    return {f"model.{name}": p for name, p in model.named_parameters()} | extra
+
+
+def optimisers(parameters: dict[str, torch.nn.Parameter], recipe: Recipe) -> tuple:
+    """Muon for the hidden matrices (updates scaled to AdamW's size), AdamW for embeddings, norms, biases, add-ons."""
+    outside = ("addon.", "embed", "wte", "wpe", "lm_head")
+    matrices = [p for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in outside)]
+    others = [p for p in parameters.values() if all(p is not matrix for matrix in matrices)]
+    muon = torch.optim.Muon(
+        matrices, lr=recipe.matrix_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    return muon, torch.optim.AdamW(others, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
+
+
+def train(
+    recipe: Recipe, train_tokens: dict[str, np.ndarray], valid_tokens: dict[str, np.ndarray], about: dict, work: Path,
+    device: str = "cpu", evaluate_every: int = 200, checkpoint_seconds: float = 300.0, stop_at: int | None = None,
+    report: Callable[[float, str], None] = lambda fraction, stage: None,
+):  # fmt: skip
+    """Train (or continue) in `work`; returns (model in float32, method or None) after the last step
+    or after step `stop_at`.
+
+    `work/log.jsonl`: one line per 20 steps (train nats per token), valid bits per byte of every domain at
+    `evaluate_every` steps on evenly spaced windows of the phase's length. `seconds` leaves pauses out: a step that
+    took over five times the usual counts as the usual.
+    """
+    work = Path(work)
+    model = build_model(recipe, about["vocabulary"]).to(device)
+    method = training_method(recipe, device)
+    parameters = trained(model, method)
+    opts = optimisers(parameters, recipe)
+    peaks = (recipe.matrix_rate, recipe.other_rate)
+    log, checkpoint = work / "log.jsonl", work / "checkpoint.safetensors"
+    step, seconds = load_checkpoint(checkpoint, parameters, opts, recipe) if checkpoint.exists() else (0, 0.0)
+    kept = [entry for entry in read_log(work) if entry["step"] <= step]
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+    stream = np.concatenate(list(train_tokens.values()))
+    shares = {name: part["share"] for name, part in about["domains"].items()}
+    counts = {name: len(tokens) for name, tokens in train_tokens.items()}
+    rows = plan(recipe.phases(), recipe.tokens_per_step, counts, shares, recipe.seed)
+    usual, losses, saved = [], [], time.monotonic()
+    with apply(model, method) if method else contextlib.nullcontext():
+        while step < (recipe.steps if stop_at is None else min(stop_at, recipe.steps)):
+            began = time.monotonic()
+            phase = next(i for i, (_, end, _) in enumerate(recipe.phases()) if step < end)
+            first, _, length = recipe.phases()[phase]
+            count, per_pass = recipe.tokens_per_step // length, max(1, recipe.tokens_per_pass // length)
+            starts = rows[phase][(step - first) * count : (step - first + 1) * count]
+            for opt, peak in zip(opts, peaks, strict=True):
+                opt.param_groups[0]["lr"] = peak * recipe.rate(step)
+                opt.zero_grad(set_to_none=True)
+            loss = 0.0
+            for at in range(0, count, per_pass):
+                ids = stream[starts[at : at + per_pass, None] + np.arange(length + 1)].astype(np.int64)  # [B,T+1]
+                part = token_losses(model, torch.from_numpy(ids).to(device)).mean() * (len(ids) / count)
+                part.backward()
+                loss += part.item()
+            if not math.isfinite(loss):
+                raise BadSetting(f"The loss is no number at step {step:,}; lower the rates, now {peaks}.")
+            torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
+            for opt in opts:
+                opt.step()
+            step += 1
+            losses.append(loss)
+            took = time.monotonic() - began
+            usual = [*usual[-30:], took]
+            seconds += took if took < 5 * statistics.median(usual) else statistics.median(usual)
+            entry = {"step": step, "tokens": step * recipe.tokens_per_step, "seconds": round(seconds, 1)}
+            if step % 20 == 0 or step == recipe.steps:
+                entry |= {"length": length, "loss": round(statistics.mean(losses), 4), "rate": recipe.rate(step - 1)}
+                losses = []
+            if step % evaluate_every == 0 or step == recipe.steps:
+                model.eval()
+                bits = bits_by_domain(model, valid_tokens, about, length, max(1, EVALUATED // length), per_pass)
+                entry |= {f"valid_{name}": value for name, value in bits.items()}
+                model.train()
+            if len(entry) > 3:
+                with log.open("a") as file:
+                    file.write(json.dumps(entry) + "\n")
+                left = statistics.median(usual) * (recipe.steps - step) / 60
+                report(step / recipe.steps, f"{json.dumps(entry)} about {left:.0f} minutes left")
+            if time.monotonic() - saved > checkpoint_seconds or step == recipe.steps or step == stop_at:
+                save_checkpoint(checkpoint, parameters, opts, recipe, step, seconds)
+                saved = time.monotonic()
+    return model, method

@@ -1,0 +1,76 @@
+"""What a pretrained model is measured by: bits per byte, and what it gains from context."""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from analysis.errors import BadText
+
+
+def token_losses(model, ids: torch.Tensor) -> torch.Tensor:
+    """ids [B,T+1] -> nats of each predicted token [B,T], arithmetic in bfloat16, the softmax in float32."""
+    with torch.autocast(ids.device.type, torch.bfloat16):
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B,T,V]
+    return F.cross_entropy(logits.float().transpose(1, 2), ids[:, 1:], reduction="none")
+
+
+def bits_per_byte(nats_per_token: float, tokens: int, size: int) -> float:
+    """Nats per token x tokens / (ln 2 x bytes): comparable between tokenizers; lower is better."""
+    return nats_per_token * tokens / (math.log(2) * size)
+
+
+@torch.no_grad()
+def evaluate(model, tokens: np.ndarray, length: int, limit: int | None = None, rows: int = 4) -> float:
+    """Mean nats per token over non-overlapping windows of `length` tokens (the first of each is not predicted).
+
+    `limit` windows, evenly spaced, instead of all of them. A text shorter than a window is one shorter window.
+    """
+    length = min(length, len(tokens))
+    count = len(tokens) // length
+    chosen = range(count) if limit is None or limit >= count else np.arange(limit) * count // limit
+    starts, losses, device = np.asarray(chosen) * length, [], next(model.parameters()).device
+    for first in range(0, len(starts), rows):
+        ids = tokens[starts[first : first + rows, None] + np.arange(length)].astype(np.int64)
+        losses.append(token_losses(model, torch.from_numpy(ids).to(device)).double().mean(1).cpu())
+    return torch.cat(losses).mean().item()
+
+
+def bits_by_domain(model, valid: dict, about: dict, length: int, limit: int | None = None, rows: int = 4) -> dict:
+    """Bits per byte of each domain's valid tokens {name: uint16[T]}; `about` is what `mixture.build` returned."""
+    bits = {}
+    for name, tokens in valid.items():
+        size = about["domains"][name]["valid"]
+        nats = evaluate(model, tokens, length, limit, rows)
+        bits[name] = round(bits_per_byte(nats, size["tokens"], size["bytes"]), 4)
+    return bits
+
+
+@torch.no_grad()
+def context_gain(model, tokens: np.ndarray, context=2048, short=128, first=768, windows=64, samples=64, seed=0) -> dict:
+    """What the model gains from context: nats per token that a fresh run on the last `short` tokens loses against the
+    full context, at positions from `first` on; the same targets on both sides (paired).
+
+    `samples` positions in each of `windows` evenly spaced windows. `low` and `high`: 95 % bootstrap, unit = window.
+    """
+    count = len(tokens) // context
+    if count < 1 or not short <= first < context - 1:
+        raise BadText(f"The gain of context at {context:,} needs one window of that many tokens, not {len(tokens):,}.")
+    rng, device, gains = np.random.default_rng(seed), next(model.parameters()).device, []
+    for window in np.arange(min(windows, count)) * count // min(windows, count):
+        ids = torch.from_numpy(tokens[window * context : (window + 1) * context].astype(np.int64)).to(device)
+        full = token_losses(model, ids[None])[0]  # [T-1]; entry p is the loss of token p + 1
+        at = rng.choice(np.arange(first, context - 1), min(samples, context - 1 - first), replace=False)
+        at = torch.from_numpy(np.sort(at)).to(device)
+        tails = ids[at[:, None] + torch.arange(1 - short, 2, device=device)]  # [n, short + 1], the target last
+        with torch.autocast(device.type, torch.bfloat16):
+            last = model(input_ids=tails[:, :-1], use_cache=False, logits_to_keep=1).logits[:, -1]
+        gains.append((F.cross_entropy(last.float(), tails[:, -1], reduction="none") - full[at]).double().cpu().numpy())
+    means = np.array([g.mean() for g in gains])
+    draws = means[rng.integers(0, len(means), (2000, len(means)))].mean(1)
+    low, high = np.quantile(draws, (0.025, 0.975))
+    return {
+        "nats": float(means.mean()), "low": float(low), "high": float(high), "n": sum(map(len, gains)),
+        "windows": len(means), "context": context, "short": short, "first_position": first,
+    }  # fmt: skip

@@ -1,0 +1,152 @@
+"""What every test shares: no network, one thread, a throw-away state folder, and the fixtures of the browser tests."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRATCH = tempfile.mkdtemp(prefix="focuscope-tests-")
+
+# Set before torch, transformers or the app are imported: they read these once.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["FOCUSCOPE_STATE"] = str(Path(SCRATCH) / "state")
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking"]
+
+
+def pytest_unconfigure(config):
+    """Remove the state folder that the tests wrote into."""
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+def pytest_runtest_setup(item):
+    """Skip `gpu` tests where there is no CUDA device."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+
+
+def missing(reason: str):
+    """A tool that a test needs is absent: a skip on somebody's machine, a failure under CI=true."""
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        pytest.fail(f"{reason}, and under CI that is a failure", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The folder of the project."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The development folder: texts and models that are no part of the project (FOCUSCOPE_SHARED, or beside it)."""
+    folder = Path(os.environ.get("FOCUSCOPE_SHARED") or ROOT.parent / "shared")
+    if not folder.is_dir():
+        pytest.skip("the development folder is not here (FOCUSCOPE_SHARED names it)")
+    return folder
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch) -> Path:
+    """An empty state folder for one test; FOCUSCOPE_STATE names it."""
+    monkeypatch.setenv("FOCUSCOPE_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def app_server(tmp_path_factory):
+    """The real app in a process of its own, with an empty state folder; yields its address."""
+    folder, port = tmp_path_factory.mktemp("app"), free_port()
+    address, log = f"http://127.0.0.1:{port}", folder / "server.log"
+    command = [sys.executable, "-m", "streamlit", "run", "app/streamlit_app.py", f"--server.port={port}"]
+    with open(log, "w") as output:
+        server = subprocess.Popen(
+            [*command, "--server.headless=true", "--server.fileWatcherType=none"],
+            cwd=ROOT,
+            env={**os.environ, "FOCUSCOPE_STATE": str(folder / "state")},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until_healthy(server, address, log)
+        yield address
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def wait_until_healthy(server, address: str, log: Path, seconds: float = 60):
+    """Return when the server answers; fail with the end of its log when it ended or is silent."""
+    until = time.monotonic() + seconds
+    while server.poll() is None and time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(
+        f"the app did not start in {seconds:.0f} s; the end of its log:\n{log.read_text()[-2000:]}", pytrace=False
+    )
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless chromium. One per module: Playwright's event loop must not stay around for other modules."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not program:
+        missing("no chromium on this machine (Debian: apt install chromium)")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("Playwright is not installed (requirements-dev.txt)")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A fresh page with its own cookies; a request to anything but this machine fails the test that caused it."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, accept_downloads=True)
+    outside = []
+    context.on("request", lambda request: is_outside(request.url) and outside.append(request.url))
+    tab = context.new_page()
+    tab.set_default_timeout(30_000)
+    yield tab
+    context.close()
+    assert not outside, f"the page asked the network: {outside[:3]}"
+
+
+def is_outside(url: str) -> bool:
+    """Whether a request left this machine."""
+    scheme, _, rest = url.partition("://")
+    host = rest.split("/")[0].rsplit(":", 1)[0]
+    return scheme in ("http", "https", "ws", "wss") and host not in ("127.0.0.1", "localhost")

@@ -1,0 +1,226 @@
+"""The router: its size, start, memberships, null controls, fit without training, and its file."""
+
+import json
+
+import pytest
+import torch
+
+from analysis.errors import BadSetting, NotFitted
+from analysis.groups.controls import random_centroids, random_tokens
+from analysis.groups.dominance import (
+    balance_entropy,
+    balance_note,
+    balanced_largest_share,
+    confidence,
+    group_counts,
+    largest_share,
+    stability,
+)
+from analysis.groups.fit import fit_without_training, principal_directions
+from analysis.groups.kmeans import spherical_kmeans
+from analysis.groups.router import FocusRouter, score_spread
+from analysis.groups.sinkhorn import frozen_potential
+
+
+def samples(layers=2, tokens=600, width=24, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(tokens, width, generator=draw) + torch.randn(width, generator=draw) for _ in range(layers)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "groups", "d_s", "size"),
+    [
+        (12, 768, 4, 16, 148_224),  # GPT-2 124M, "148K"
+        (12, 768, 4, 32, 296_448),  # "296K"
+        (32, 4096, 2, 16, 2_098_176),  # Mistral 7B, "2.1M"
+    ],
+)
+def test_size_is_the_papers(layers, width, groups, d_s, size):
+    assert FocusRouter(layers, width, groups=groups, d_s=d_s).size == size == layers * (width * d_s + groups * d_s)
+
+
+def test_scores_by_hand():
+    router = FocusRouter(1, 2, groups=2, d_s=1)
+    with torch.no_grad():
+        router.projection[0] = torch.tensor([[1.0], [2.0]])
+        router.centroids[0] = torch.tensor([[1.0], [-3.0]])
+    assert router.scores(0, torch.tensor([[1.0, 1.0]])).tolist() == [[3.0, -9.0]]
+
+
+def test_start_has_the_asked_spread_and_defaults_depend_on_top():
+    hidden = samples()
+    router = FocusRouter(2, 24, groups=4, top=2).scale_to(hidden)
+    with torch.no_grad():
+        spreads = [float(score_spread(router.scores(layer, sample))) for layer, sample in enumerate(hidden)]
+    assert spreads == pytest.approx([0.35, 0.35], rel=1e-4)
+    assert (router.settings.gate_sharpness, router.settings.gate_offset) == (40.0, 0.125)
+    assert FocusRouter(2, 24, seed=1).projection.equal(FocusRouter(2, 24, seed=1).projection)
+
+
+def test_membership_is_the_top_of_the_causal_assignment_and_needs_no_other_token():
+    hidden = samples()
+    router = FocusRouter(2, 24, groups=5, top=2).scale_to(hidden).fit_potential(hidden)
+    text = hidden[1][:40]
+    members = router.members(1, text[None])[0]
+    assert members.dtype == torch.bool and members.sum(-1).tolist() == [2] * 40
+    g = router.soft(1, text, causal=True)
+    assert bool((g[members].view(40, 2).amin(-1) >= g[~members].view(40, 3).amax(-1)).all())
+    assert torch.equal(router.members(1, text[7:8])[0], members[7])
+    assert torch.equal(router.potential[1], frozen_potential(router.scores(1, hidden[1]), 0.1))
+    mask = torch.arange(40) > 3
+    assert torch.equal(router.soft(1, text, mask, causal=True)[:4], torch.zeros(4, 5))
+
+
+def test_scores_stay_float32_under_autocast():
+    router, hidden = FocusRouter(1, 8), torch.randn(5, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = router.scores(0, hidden.bfloat16())
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, router.scores(0, hidden.bfloat16()))
+
+
+def test_save_and_load_keep_everything(tmp_path):
+    hidden = samples()
+    router = FocusRouter(2, 24, groups=4, window=16, gate="centred").scale_to(hidden).fit_potential(hidden)
+    path = router.save(tmp_path / "focus" / "k4.top1", kind="trained", steps=7, corpus="0123456789ab", revision="abc")
+    assert path.name == "k4.top1.safetensors" and len(list(path.parent.iterdir())) == 2
+    again = FocusRouter.load(tmp_path / "focus" / "k4.top1.json", layers=2, width=24)
+    assert all(
+        torch.equal(a, b) for a, b in zip(router.state_dict().values(), again.state_dict().values(), strict=True)
+    )
+    assert again.settings == router.settings and again.about == router.about and again.trained
+    assert json.loads((tmp_path / "focus" / "k4.top1.json").read_text())["about"]["steps"] == 7
+
+
+def test_load_refuses_absent_foreign_and_damaged_files(tmp_path):
+    with pytest.raises(NotFitted, match="no router 'k8'"):
+        FocusRouter.load(tmp_path / "k8")
+    path = FocusRouter(2, 24).save(tmp_path / "k8")
+    with pytest.raises(BadSetting, match="2 layers of width 24 and the model has 6 layers of width 256"):
+        FocusRouter.load(path, layers=6, width=256)
+    whole, note = path.read_bytes(), path.with_suffix(".json").read_text()
+    for data, text in (
+        (whole[:-4], note),
+        (b"", note),
+        (whole, "{"),
+        (whole, "[]"),
+        (whole, note.replace('"groups": 8', '"groups": 9')),
+        (whole, note.replace('"groups"', '"grouqs"')),
+    ):
+        path.write_bytes(data)
+        path.with_suffix(".json").write_text(text)
+        with pytest.raises(BadSetting):
+            FocusRouter.load(path)
+    with pytest.raises(BadSetting, match="kind is one of"):
+        FocusRouter(2, 24).save(path, kind="magic")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"groups": 0}, {"top": 9}, {"top": True}, {"d_s": 0}, {"window": 0}, {"n_sink": -1}, {"temperature": 0},
+        {"gate": "soft"}, {"iterations": 1.5}, {"gate_offset": float("inf")}, {"unknown": 1},
+    ],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(fields):
+    with pytest.raises(BadSetting):
+        FocusRouter(2, 24, **fields)
+
+
+def test_router_refuses_other_hidden_widths():
+    with pytest.raises(BadSetting, match="width 24 and got 8"):
+        FocusRouter(2, 24).members(0, torch.zeros(3, 8))
+
+
+def test_random_centroids_keep_projection_spread_and_balance():
+    hidden = samples(tokens=2000)
+    router = fit_without_training(hidden, groups=6, d_s=4)
+    control = random_centroids(router, hidden, seed=3)
+    assert torch.equal(control.projection, router.projection) and not torch.allclose(
+        control.centroids, router.centroids
+    )
+    for layer, sample in enumerate(hidden):
+        spreads = [float(score_spread(r.scores(layer, sample)).detach()) for r in (router, control)]
+        assert spreads[0] == pytest.approx(spreads[1], rel=1e-3)
+        assert largest_share(control.members(layer, sample).int().argmax(-1).numpy(), 6) < 0.3
+    assert torch.equal(random_centroids(router, hidden, seed=3).centroids, control.centroids)
+    assert control.about["kind"] == "random centroids" and not control.trained
+
+
+def test_random_tokens_are_balanced_and_repeatable():
+    members = random_tokens(8000, 8, top=2, seed=5)
+    assert members.sum(-1).eq(2).all() and torch.equal(members, random_tokens(8000, 8, top=2, seed=5))
+    assert members.float().mean(0).sub(0.25).abs().max() < 0.02
+
+
+def test_fit_without_training_finds_planted_groups_and_reaches_its_confidence():
+    draw = torch.Generator().manual_seed(0)
+    centres = torch.randn(4, 24, generator=draw) * 3
+    truth = torch.randint(0, 4, (1500,), generator=draw)
+    hidden = [centres[truth] + torch.randn(1500, 24, generator=draw) + 10 * torch.ones(24) for _ in range(2)]
+    router = fit_without_training(hidden, groups=4, d_s=6, window=16, confidence=0.9)
+    assert not router.trained and router.about["kind"] == "not trained" and router.settings.window == 16
+    for layer, sample in enumerate(hidden):
+        g = router.soft(layer, sample, causal=True).detach().numpy()
+        assert confidence(g) == pytest.approx(0.9, abs=0.01)
+        assert stability(truth.numpy(), g.argmax(-1), 4)[0] > 0.95
+    again = fit_without_training(hidden, groups=4, d_s=6, window=16, confidence=0.9)
+    assert torch.equal(again.centroids, router.centroids)
+
+
+def test_fit_without_training_refuses_what_cannot_work():
+    for call in (
+        lambda: fit_without_training([], 4),
+        lambda: fit_without_training(samples(tokens=3), 4),
+        lambda: fit_without_training(samples(width=8), 4, d_s=16),
+        lambda: fit_without_training(samples(), 4, confidence=0.2),
+    ):
+        with pytest.raises(BadSetting):
+            call()
+    same = fit_without_training([torch.ones(40, 8)], 3, d_s=2)  # nothing to tell apart: still a whole router
+    assert bool(same.potential.isfinite().all()) and same.members(0, torch.ones(2, 8)).sum(-1).tolist() == [1, 1]
+    assert fit_without_training(samples(), 1).soft(0, samples()[0], causal=True).eq(1).all()
+
+
+def test_principal_directions_hold_the_variance_of_the_exact_ones():
+    x = torch.randn(500, 40, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 0.1, 40)
+    x = x - x.mean(0)
+    found = principal_directions(x, 5)
+    assert torch.allclose(found.T @ found, torch.eye(5), atol=1e-4)
+    best = torch.linalg.eigvalsh(x.T @ x)[-5:].sum()
+    assert float((x @ found).square().sum() / best) > 0.999
+
+
+def test_spherical_kmeans_finds_directions_and_leaves_no_bucket_empty():
+    x = torch.tensor([[1.0, 0.0], [9.0, 0.1], [0.0, 2.0], [0.1, 3.0], [-1.0, 0.0]])
+    centroids, labels = spherical_kmeans(x, 3)
+    assert labels[0] == labels[1] != labels[2] == labels[3] != labels[4] and labels[4] != labels[0]
+    assert torch.allclose(centroids.norm(dim=-1), torch.ones(3), atol=1e-5)
+    assert torch.allclose(centroids[labels[4]], torch.tensor([-1.0, 0.0]), atol=1e-6)
+    x = torch.randn(300, 7, generator=torch.Generator().manual_seed(1))
+    centroids, labels = spherical_kmeans(x, 9, seed=4)
+    assert torch.equal(labels, (torch.nn.functional.normalize(x, dim=-1) @ centroids.T).argmax(-1))
+    assert torch.equal(labels, spherical_kmeans(x, 9, seed=4)[1])
+    for hostile in (torch.ones(6, 3), torch.zeros(6, 3), torch.eye(6)):
+        centroids, labels = spherical_kmeans(hostile, 6)
+        assert sorted(labels.tolist()) == list(range(6)) and bool(centroids.isfinite().all())
+    with pytest.raises(BadSetting, match="as many rows as buckets"):
+        spherical_kmeans(x, 301)
+    with pytest.raises(BadSetting, match="finite"):
+        spherical_kmeans(x / 0, 2)
+
+
+def test_dominance_by_hand():
+    group = torch.tensor([[0, 0, 1, 2], [0, 0, 0, 1]]).numpy()
+    assert group_counts(group, 4).tolist() == [5, 2, 1, 0]
+    assert largest_share(group, 4) == 5 / 8
+    assert balance_entropy([2, 2, 0, 0]) == pytest.approx(0.5)
+    assert balance_entropy([4, 0]) == 0 and balance_entropy([3, 3, 3]) == pytest.approx(1)
+    assert confidence([[0.7, 0.3], [0.5, 0.5]]) == pytest.approx(0.6)
+    assert balanced_largest_share(128, 8) == pytest.approx(0.171, abs=0.002)
+    assert balanced_largest_share(1024, 8) == pytest.approx(0.141, abs=0.001)
+    assert "17.2% into the largest of 8 groups, where 1/8 is 12.5%" in balance_note(128, 8)
+    share, matched = stability([0, 0, 1, 1, 2, 2], [1, 1, 2, 2, 0, 1], 3)
+    assert share == pytest.approx(5 / 6) and matched.tolist() == [1, 2, 0]
+    with pytest.raises(BadSetting, match="0 to 2"):
+        largest_share([3], 3)

@@ -1,0 +1,164 @@
+"""Sinkhorn in the log domain: by hand, its rank-1 identity, masks, what it leaks, and the gates."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.errors import AnalysisError, BadSetting
+from analysis.groups.gates import gate_logits, group_affinity, straight_through, top_groups
+from analysis.groups.sinkhorn import assign, frozen_potential, sinkhorn
+
+
+def plain(scores, temperature, iterations):
+    """The paper's two steps as printed, in float64."""
+    q = torch.exp(scores.double() / temperature)
+    for _ in range(iterations):
+        q = q / q.sum(-2, keepdim=True)
+        q = q / q.sum(-1, keepdim=True)
+    return q
+
+
+def test_one_iteration_by_hand():
+    # exp(S / 1) = [[3, 1], [1, 1]]; columns sum to 4 and 2: [[.75, .5], [.25, .5]]; rows sum to 1.25 and .75.
+    scores = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
+    expected = torch.tensor([[0.6, 0.4], [1 / 3, 2 / 3]])
+    assert torch.allclose(sinkhorn(scores, temperature=1.0, iterations=1), expected, atol=1e-6)
+
+
+def test_converged_two_by_two_by_hand():
+    # A doubly stochastic [[p, 1-p], [1-p, p]] keeps the start's cross ratio 3: p / (1-p) = sqrt 3.
+    scores = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
+    p = math.sqrt(3) / (1 + math.sqrt(3))
+    assert torch.allclose(
+        sinkhorn(scores, temperature=1.0, iterations=60), torch.tensor([[p, 1 - p], [1 - p, p]]), atol=1e-6
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 12), st.integers(1, 6), st.integers(1, 12), st.integers(0, 99))
+def test_equals_the_printed_steps_and_rows_sum_to_one(batch, tokens, groups, iterations, seed):
+    scores = torch.randn(batch, tokens, groups, generator=torch.Generator().manual_seed(seed)) * 0.4
+    found = sinkhorn(scores, 0.1, iterations)
+    assert found.dtype == torch.float32 and found.shape == scores.shape
+    assert torch.allclose(found.double(), plain(scores, 0.1, iterations), atol=2e-6)
+    assert torch.allclose(found.sum(-1), torch.ones(batch, tokens), atol=1e-6)
+
+
+def test_balances_the_groups_and_stands_scores_that_overflow_exp():
+    scores = torch.randn(400, 8, generator=torch.Generator().manual_seed(0)) * 0.4 + torch.tensor([60.0] + [0.0] * 7)
+    share = sinkhorn(scores.half(), 0.1, 50).mean(0)
+    assert torch.allclose(share, torch.full((8,), 1 / 8), atol=2e-3)
+
+
+@pytest.mark.parametrize("iterations", [1, 10, 50])
+def test_rank_one_identity(iterations):
+    scores = torch.randn(300, 8, generator=torch.Generator().manual_seed(1)) * 0.35
+    potential = frozen_potential(scores, 0.1, iterations)
+    assert abs(float(potential.mean())) < 1e-6
+    assert (sinkhorn(scores, 0.1, iterations) - assign(scores, 0.1, potential)).abs().max() < 1e-6
+
+
+def test_potential_of_a_pool_in_pieces_and_with_a_mask():
+    scores = torch.randn(4, 50, 5, generator=torch.Generator().manual_seed(2))
+    whole = frozen_potential(scores)
+    assert torch.allclose(frozen_potential(list(scores)), whole, atol=1e-6)
+    mask = torch.ones(4, 50, dtype=torch.bool)
+    mask[2:] = False
+    assert torch.allclose(frozen_potential(scores, mask=mask), frozen_potential(scores[:2]), atol=1e-6)
+
+
+def test_masked_tokens_are_left_out_and_come_back_as_zeros():
+    scores = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(3))
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, :4] = False
+    hostile = scores.clone()
+    hostile[0, :4] = float("nan")
+    found = sinkhorn(hostile, mask=mask)
+    assert torch.equal(found[0, :4], torch.zeros(4, 4))
+    assert torch.allclose(found[0, 4:], sinkhorn(scores[0, 4:]), atol=1e-6)
+    assert torch.allclose(found[1], sinkhorn(scores[1]), atol=1e-6)
+    assert torch.equal(sinkhorn(scores, mask=mask.long() * 0), torch.zeros(2, 9, 4))
+
+
+def test_gradient_is_finite_with_a_mask_and_agrees_with_numbers():
+    scores = torch.randn(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4), requires_grad=True)
+    mask = torch.tensor([[True] * 5, [False] * 5])
+    weights = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(5))
+    (sinkhorn(scores, 0.5, 4, mask) * weights).sum().backward()
+    assert bool(scores.grad.isfinite().all()) and float(scores.grad[1].abs().max()) == 0
+    step = torch.zeros_like(scores)
+    step[0, 2, 1] = 1e-4
+    with torch.no_grad():
+        both = [(plain((scores + s)[0], 0.5, 4) * weights[0]).sum() for s in (step, -step)]
+    assert float(scores.grad[0, 2, 1]) == pytest.approx(float(both[0] - both[1]) / 2e-4, rel=1e-4)
+
+
+def test_one_token_is_uniform_in_the_literal_form_but_not_in_the_causal_one():
+    token = torch.tensor([[2.0, 0.0, -1.0, 0.5]])
+    assert torch.allclose(sinkhorn(token), torch.full((1, 4), 0.25))
+    assert float(assign(token, 0.1, torch.zeros(4)).max()) > 0.99
+
+
+def test_the_literal_form_leaks_the_future_and_the_causal_one_never():
+    scores = torch.randn(64, 8, generator=torch.Generator().manual_seed(6)) * 0.35
+    changed = scores.clone()
+    changed[40:] += torch.tensor([1.0, -1.0] * 4)
+    early = [sinkhorn(s)[:40].argmax(-1) for s in (scores, changed)]
+    assert 0.02 < float((early[0] != early[1]).float().mean()) < 1
+    potential = frozen_potential(scores)
+    assert torch.equal(assign(scores, 0.1, potential)[:40], assign(changed, 0.1, potential)[:40])
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda s: sinkhorn(s, temperature=0), "temperature"),
+        (lambda s: sinkhorn(s, temperature=float("nan")), "temperature"),
+        (lambda s: sinkhorn(s, iterations=-1), "iterations"),
+        (lambda s: sinkhorn(s, iterations=2.5), "iterations"),
+        (lambda s: sinkhorn(s[:, :0]), "at least 1 group"),
+        (lambda s: sinkhorn(s * float("inf")), "not finite"),
+        (lambda s: sinkhorn(s, mask=torch.ones(7)), "mask"),
+        (lambda s: assign(s, 0.1, torch.zeros(5)), "5 groups"),
+        (lambda s: frozen_potential(s[:0]), "calibration token"),
+    ],
+)
+def test_refusals(call, word):
+    with pytest.raises(AnalysisError, match=word):
+        call(torch.ones(6, 3))
+
+
+def test_no_token_gives_no_row_and_no_iteration_only_normalises_rows():
+    assert sinkhorn(torch.zeros(2, 0, 3)).shape == (2, 0, 3)
+    scores = torch.randn(5, 3)
+    assert torch.allclose(sinkhorn(scores, 0.5, 0), torch.softmax(scores / 0.5, -1))
+
+
+def test_gates_by_hand():
+    score, one, half = torch.tensor(-2.0), torch.tensor(1.0), torch.tensor(0.25)
+    assert float(gate_logits(score, torch.tensor(0.0), "literal", 20.0)) == -1.0  # half, never 0
+    assert float(gate_logits(score, one, "literal", 20.0)) == pytest.approx(-2.0)
+    assert float(gate_logits(score, half, "centred", 20.0, 0.25)) == -1.0
+    assert float(gate_logits(score, torch.tensor(0.0), "centred", 20.0, 0.25)) == pytest.approx(-2 / (1 + math.exp(5)))
+    assert float(gate_logits(score, half, "log", 20.0, 0.25)) == pytest.approx(-2 + math.log(0.5))
+    assert float(gate_logits(score, torch.tensor(0.0), "log", 20.0, 0.25)) == pytest.approx(
+        -2 - math.log(1 + math.exp(5))
+    )
+    assert float(gate_logits(score, torch.tensor(0.0), "log", 1e4, 0.25)) < -2000  # the hard mask in the limit
+    with pytest.raises(BadSetting, match="literal, centred, log"):
+        gate_logits(score, one, "linear")
+
+
+def test_affinity_membership_and_straight_through():
+    g = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], requires_grad=True)
+    assert group_affinity(g, g)[0, 1].item() == pytest.approx(0.05 + 0.06 + 0.14)
+    assert top_groups(g, 2).tolist() == [[True, True, False], [False, True, True]]
+    hard = straight_through(g, 1)
+    assert hard.detach().tolist() == [[1, 0, 0], [0, 0, 1]]
+    (hard * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert g.grad.tolist() == [[1, 2, 3], [1, 2, 3]]
+    with pytest.raises(BadSetting, match="1 to 3"):
+        top_groups(g, 4)
