@@ -13,7 +13,7 @@ import run
 
 
 def offers(answers: dict):
-    """A fake `resolve`: what pip would answer to the first argument or the index; every question is noted."""
+    """A fake `resolve`: what the build asks for that pip finds, by question; every question is noted."""
     asked = []
 
     def resolve(arguments):
@@ -26,7 +26,8 @@ def offers(answers: dict):
     return resolve, asked
 
 
-CPU, CUDA = ["torch", "sympy"], ["torch", "nvidia-cublas", "triton"]
+CPU = ["sympy>=1.13", "optree; extra == 'optree'"]
+CUDA = [*CPU, 'nvidia-cudnn-cu13==9.20; platform_system == "Linux"']
 EXACT, INDEX, PLAIN = ["torch==2.13.0"], ["torch==2.13.0", "--index-url", run.CPU_INDEX], ["torch>=2.11,<2.14"]
 
 
@@ -37,7 +38,8 @@ EXACT, INDEX, PLAIN = ["torch==2.13.0"], ["torch==2.13.0", "--index-url", run.CP
         (CUDA, CPU, CUDA, INDEX, 2),
         (None, CPU, CUDA, INDEX, 2),
         (CUDA, None, CPU, PLAIN, 3),
-        (["torch", "cuda-bindings"], CPU, CPU, INDEX, 2),
+        (["cuda-bindings<14"], CPU, CPU, INDEX, 2),
+        (["triton==3.7.1"], CPU, CPU, INDEX, 2),
     ],
 )
 def test_without_a_driver_the_first_answer_without_cuda_is_taken(exact, index, plain, chosen, questions):

@@ -71,13 +71,24 @@ class Run:
 
     def table(self, name):
         """The pandas.DataFrame `name`, columns and types as they were stored, a fresh index."""
+        return self._arrow(name).to_pandas(use_threads=False)
+
+    def columns(self, name):
+        """The table `name` as {column: list}, with None where there is no number; pandas is not needed for it."""
+        table = self._arrow(name)
+        return {
+            column: [None if value != value else value for value in table.column(column).to_pylist()]
+            for column in table.column_names
+        }
+
+    def _arrow(self, name):
         self._known(name, self.tables, "table")
         file = self._verified(f"{TABLES}/{name}.parquet")
         import pyarrow.parquet
 
         try:  # without threads and pandas.read_parquet: either costs the app's small process several megabytes
             with file.open("rb") as stream, pyarrow.parquet.ParquetFile(stream) as parquet:
-                return parquet.read(use_threads=False).to_pandas(use_threads=False)
+                return parquet.read(use_threads=False)
         except (pyarrow.ArrowException, OSError) as error:
             raise self._damaged(f"table {name} cannot be read: {error}") from error
 

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.corpus import read_text
+from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
 from analysis.runs.database import Database
 from analysis.runs.folder import read_run
@@ -111,6 +111,10 @@ class RunStore:
     def text(self, key):
         """(name, text) of a stored text; BadSetting when it is not here."""
         return self._texts.get(key)
+
+    def samples(self):
+        """(hash, title) of the bundled sample texts, stored like a reader's own."""
+        return [(self.put_text(text, title), title) for title, text in sample_texts().values()]
 
     def texts(self):
         """(hash, name, bytes, created) of every stored text, the newest first."""

@@ -16,6 +16,8 @@ _PLACES = {
     "fit-router": ("routers", "fit_router"),
     "train-router": ("train_router", "train_focus_router"),
     "report": ("report", "report"),
+    "examples": ("examples", "examples"),
+    "pretrain": ("pretrain", "pretrain"),
 }
 
 

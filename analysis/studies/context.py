@@ -60,6 +60,10 @@ class Context:
             raise BadSetting(f"There is no text {key!r} here: give the text itself.")
         return self.store.text(key)
 
+    def torch_device(self) -> str:
+        """The device for a model that is made here: a CUDA device when there is one, unless one was named."""
+        return self.device if self.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+
     def forget(self, **arguments) -> None:
         """Drop stored runs that were computed with these arguments, because what they name has changed."""
         if self.store is not None:
@@ -95,18 +99,18 @@ def read(context: Context, model: Model, key: str, long_text: str = "windows") -
 
 
 def protocol(verb: str, model: Model, text: str | None = None, tokens: int | None = None, **more) -> dict:
-    """Where and how a number was made, kept with every number."""
+    """Where and how a number about a model was made, kept with every number."""
+    dtype = str(model.dtype).removeprefix("torch.")
+    about = {"model": model.name, "revision": model.revision, "text": text, "tokens": tokens, "dtype": dtype}
+    return made_on(verb=verb, **about, device=str(model.device), **more)
+
+
+def made_on(**what) -> dict:
+    """`what`, and the machine, versions and time it was made with."""
     return {
-        "verb": verb,
-        "model": model.name,
-        "revision": model.revision,
-        "text": text,
-        "tokens": tokens,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "device": str(model.device),
+        **what,
         "threads": torch.get_num_threads(),
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **more,
     }

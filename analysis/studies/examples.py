@@ -1,0 +1,57 @@
+"""The stored examples: what every page shows before the model has loaded, computed from the bundled samples."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+
+from analysis.corpus import sample_texts
+from analysis.models import CACHE
+from analysis.runs import Result, RunStore
+from analysis.studies.card import model_card
+from analysis.studies.context import Context, protocol
+from analysis.studies.groups import groups
+from analysis.studies.pairs import pairs
+from analysis.studies.start import start
+from analysis.studies.text import inspect
+
+FOLDER = CACHE / "demo" / "examples"
+ROUTER = "k8-top1"
+FILTERS = {"min_distance": 128, "top": 100, "layer": None, "group": None, "head": None, "content": True}
+PAGES = {  # what a page asks for when nothing was chosen yet, beside model, text and long_text
+    "inspect": (inspect, {}),
+    "start": (start, {"router": ROUTER}),
+    "groups": (groups, {"router": ROUTER}),
+    "pairs": (pairs, {"router": ROUTER, **FILTERS}),
+}
+
+
+def requests(text: str) -> dict[str, dict]:
+    """verb -> arguments of the pages' first requests for a text hash."""
+    common = {"model": "demo", "text": text, "long_text": "windows"}
+    return {verb: common | more for verb, (_, more) in PAGES.items()}
+
+
+def examples(*, context: Context) -> Result:
+    """Compute the examples anew and put them in the place of the old ones. numbers: `path`, `runs`, `bytes`."""
+    lm = context.model("demo")
+    with tempfile.TemporaryDirectory() as scratch:
+        store = RunStore(scratch)
+        runs = [_run(store, "model", {"model": "demo"}, model_card, context)]
+        for name, (title, text) in sample_texts().items():
+            key = context.add_text(title, text)
+            for verb, arguments in requests(key).items():
+                context.progress(len(runs) / (1 + len(PAGES) * len(sample_texts())), f"{verb} of the {name}")
+                runs.append(_run(store, verb, arguments, PAGES[verb][0], context))
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        for run in runs:
+            store.export_example(run.id, FOLDER)
+        store.close()
+    size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
+    return Result({"path": str(FOLDER), "runs": len(runs), "bytes": size, "protocol": protocol("examples", lm)})
+
+
+def _run(store: RunStore, verb: str, arguments: dict, study: Callable, context: Context):
+    began = time.monotonic()
+    result = study(**arguments, context=context)
+    return store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began)
