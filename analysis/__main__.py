@@ -3,10 +3,11 @@
 import argparse
 import inspect
 import json
+import math
 import sys
 from pathlib import Path
 
-from analysis.corpus import read_text, sample_texts
+from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts
 from analysis.errors import AnalysisError, BadSetting, BadText
 from analysis.studies import STUDIES
 
@@ -23,24 +24,40 @@ OF_A_TEXT = ("inspect", "groups", "pairs", "report")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; 0 when done, 2 with one sentence on bad input."""
+    """Run one verb; 0 when done, 2 with one sentence on bad input, 130 when interrupted."""
     arguments = vars(_parser().parse_args(argv))
     verb, as_json = arguments.pop("verb"), arguments.pop("json")
     try:
         result = _run(verb, arguments)
     except AnalysisError as error:
-        print(f"{verb}: {error}", file=sys.stderr)
-        return 2
+        return _stop(verb, str(error), 2)
+    except OSError as error:
+        return _stop(verb, f"{str(error.filename or 'A file')[:80]} cannot be used: {error.strerror or error}.", 2)
+    except KeyboardInterrupt:
+        return _stop(verb, "Stopped; what resumes goes on from its checkpoint.", 130)
     shaped = SHAPES.get(verb, _numbers)(result)
     if as_json:
-        print(json.dumps({"protocol": result.numbers["protocol"], **shaped}, default=_plain))
+        print(json.dumps(_plain({"protocol": result.numbers["protocol"], **shaped}), allow_nan=False))
     else:
         _show(result, shaped)
     return 0
 
 
+def _stop(verb: str, sentence: str, status: int) -> int:
+    """Say why it ends, on a line of its own."""
+    print(f"{chr(10) * sys.stderr.isatty()}{verb}: {sentence}", file=sys.stderr)
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses nonsense in one sentence; the usage stands in --help."""
+
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: {message}; see --help.\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
+    parser = _Parser(prog="python -m analysis", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, text in HELP.items():
         sub = verbs.add_parser(verb, help=text, description=text)
@@ -97,19 +114,21 @@ def _run(verb: str, arguments: dict):
 def _text(place: str) -> tuple[str, str]:
     """Name and content of a file, standard input, or a bundled sample."""
     if place == "-":
-        return "standard input", read_text(sys.stdin.buffer.read(), "standard input")
+        return "standard input", read_text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     path, samples = Path(place), sample_texts()
     if path.is_file():
-        return path.name, read_text(path.read_bytes(), path.name)
+        return path.name, read_file(path)
     if place in samples:
         return place, samples[place][1]
     raise BadText(
-        f"There is no file {place!r}: give a text file, - for standard input, or one of {', '.join(samples)}."
+        f"There is no file {place[:80]!r}: give a text file, - for standard input, or one of {', '.join(samples)}."
     )
 
 
 def _progress(fraction: float, stage: str) -> None:
-    print(f"\r{fraction:5.0%} {stage:<60.60}", end="", file=sys.stderr, flush=True)
+    """On a terminal one line that changes, elsewhere one line per call."""
+    begin, end = ("\r", "") if sys.stderr.isatty() else ("", "\n")
+    print(f"{begin}{fraction:5.0%} {stage:<60.60}", end=end, file=sys.stderr, flush=True)
 
 
 def _groups(result) -> dict:
@@ -144,12 +163,19 @@ def _show(result, shaped: dict) -> None:
         if not isinstance(value, (dict, list)) or key == "notes":
             print(f"{key}: {value}")
     if not result.tables:
-        print(json.dumps({k: v for k, v in shaped.items() if isinstance(v, (dict, list))}, indent=1, default=_plain))
+        print(json.dumps({k: v for k, v in _plain(shaped).items() if isinstance(v, (dict, list))}, indent=1))
 
 
 def _plain(value):
-    """numpy scalars as JSON numbers."""
-    return value.item() if hasattr(value, "item") else str(value)
+    """A value as strict JSON: numpy scalars become numbers, and what is no number (NaN, infinity) becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Nothing here imports torch or transformers: the app's side of the house validates uploads with `read_text`.
 """
 
+import codecs
 import hashlib
 import re
 import unicodedata
@@ -28,10 +29,7 @@ def read_text(data: bytes, name: str = "the text") -> str:
     if not data:
         raise BadText(f"{name} is empty (0 bytes): choose a file with some text in it.")
     if len(data) > MAX_BYTES:
-        raise BadText(
-            f"{name} has {len(data) / 1e6:,.1f} MB and the limit is {MAX_BYTES / 1e6:,.0f} MB: cut out the part "
-            "to look at."
-        )
+        raise too_large(name, len(data))
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     if encoding != "utf-16" and b"\0" in data:
         raise BadText(
@@ -41,21 +39,36 @@ def read_text(data: bytes, name: str = "the text") -> str:
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
+        at = error.start + 3 * data.startswith(codecs.BOM_UTF8)  # Python counts from behind that mark
         raise BadText(
-            f"{name} is not valid {error.encoding.upper()} (byte 0x{data[error.start]:02X} at offset {error.start:,}): "
+            f"{name} is not valid {error.encoding.upper()} (byte 0x{data[at]:02X} at offset {at:,}): "
             "save it as UTF-8 and upload it again."
         ) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
         raise BadText(f"{name} holds only spaces and line breaks ({len(text):,} characters): there is nothing to read.")
     head = text[:SNIFF]
-    control = sum(unicodedata.category(c) in ("Cc", "Cn") and c not in "\n\t\f" for c in head)
+    control = sum(unicodedata.category(c) == "Cc" and c not in "\n\t\f" for c in head)
     if control > 0.02 * len(head):
         raise BadText(
             f"{name} looks like a binary file ({control:,} control characters in its first {len(head):,}): "
             "save it as plain text, or paste the text instead."
         )
     return text
+
+
+def read_file(path: Path) -> str:
+    """The text of a file, as `read_text` gives it; one that is too large is not even opened."""
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise too_large(path.name, size)
+    return read_text(path.read_bytes(), path.name)
+
+
+def too_large(name: str, size: int) -> BadText:
+    """The error for a text of `size` bytes."""
+    return BadText(
+        f"{name} has {size / 1e6:,.1f} MB and the limit is {MAX_BYTES / 1e6:,.0f} MB: cut out the part to look at."
+    )
 
 
 def text_hash(text: str) -> str:
@@ -82,16 +95,15 @@ def sample_texts() -> dict[str, tuple[str, str]]:
 def read_folder(folder: Path) -> tuple[list[str], list[str]]:
     """The documents of a folder, (for training, held out): one document per .txt, .md or .py file, novels normalised.
 
-    A folder with `train` and `valid` inside is taken as split; otherwise every tenth document (at least one) is held
-    out, and a single document is cut nine to one. The two lists never share a text.
+    A folder with `train` and `valid` inside is split so; otherwise every tenth document (at least one) is held out, and
+    a single one is cut nine to one. The two lists never share a text.
     """
-    if not folder.is_dir():
-        raise BadText(f"{folder} is no folder: give one with .txt, .md or .py files.")
     if (folder / "train").is_dir() and (folder / "valid").is_dir():
-        return _documents(folder / "train"), _documents(folder / "valid")
+        held_out = _documents(folder / "valid")
+        return [d for d in _documents(folder / "train") if d not in held_out], held_out
     documents = _documents(folder)
     if len(documents) == 1:
-        cut = int(0.9 * len(documents[0]))
+        cut = len(documents[0]) * 9 // 10
         return [documents[0][:cut]], [documents[0][cut:]]
     return [d for i, d in enumerate(documents) if i % 10 != 9 % len(documents)], documents[9 % len(documents) :: 10]
 
@@ -99,8 +111,8 @@ def read_folder(folder: Path) -> tuple[list[str], list[str]]:
 def _documents(folder: Path) -> list[str]:
     paths = [p for p in sorted(folder.rglob("*")) if p.suffix in (".txt", ".md", ".py") and p.is_file()]
     if not paths:
-        raise BadText(f"{folder} holds no .txt, .md or .py file: give a folder with some text.")
-    texts = {p: read_text(p.read_bytes(), p.name) for p in paths}
+        raise BadText(f"{folder} is no folder with a .txt, .md or .py file in it: give one with some text.")
+    texts = {p: read_file(p) for p in paths}
     return list(dict.fromkeys(t if p.suffix == ".py" else normalise(t) for p, t in texts.items()))
 
 
@@ -108,18 +120,20 @@ def _documents(folder: Path) -> list[str]:
 class Tokens:
     """A text as the model sees it: one entry per token, cut into windows no longer than the context.
 
-    `ids` int64 [T], `window` int64 [T], `pieces` what each token shows, `starts` and `ends` character offsets into
-    the text (equal for a token that is no text, such as the begin-of-sequence token), `broken` bool [T] tokens that
-    hold a part of a character only, `total` the tokens of the whole text before it was cut.
+    `ids` and `window` int64 [T], `starts` and `ends` character offsets into the text (equal for a token that is no
+    text, such as the begin-of-sequence token), `broken` bool [T] tokens that hold a part of a character only, `pieces`
+    what each token shows, `total` the tokens of the whole text before it was cut, `begin` the special tokens (0 or 1)
+    that every window begins with.
     """
 
     ids: np.ndarray
     window: np.ndarray
-    pieces: list[str]
     starts: np.ndarray
     ends: np.ndarray
     broken: np.ndarray
+    pieces: list[str]
     total: int
+    begin: int
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -131,6 +145,11 @@ class Tokens:
         return list(zip(edges.tolist(), [*edges[1:].tolist(), len(self.ids)], strict=True))
 
     @property
+    def shown(self) -> int:
+        """Tokens of the text that are left, without those that begin the windows."""
+        return len(self) - self.begin * len(self.spans)
+
+    @property
     def byte_fallback_share(self) -> float:
         """Share of tokens that are single bytes of a character the vocabulary lacks (0 to 1)."""
         return float(self.broken.mean())
@@ -140,7 +159,7 @@ def token_stream(tokenizer, documents: list[str]) -> np.ndarray:
     """All documents as one run of tokens int64 [T], an end-of-text token (where the tokenizer has one) before each."""
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     rows = (end + tokenizer(d, add_special_tokens=False, verbose=False)["input_ids"] for d in documents)
-    return np.concatenate([np.array(row, dtype=np.int64) for row in rows])
+    return np.concatenate([np.zeros(0, np.int64), *(np.array(row, dtype=np.int64) for row in rows)])
 
 
 def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS) -> Tokens:
@@ -155,45 +174,51 @@ def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS)
     if len(ids) < 2:
         raise BadText(f"The text has {len(ids)} token and attention needs at least 2: give a longer text.")
     begin = _begin_token(tokenizer)
-    shown = {i: _partial_bytes(tokenizer, i) for i in set(ids)}
+    partial = {i: _partial_bytes(tokenizer, i) for i in set(ids)}
+    spans = _spans(text, offsets, partial[ids[0]] is None)
     room = context - (begin is not None)
-    out_ids, window, pieces, starts, ends, broken = [], [], [], [], [], []
+    rows = []  # in the order of the fields of Tokens
     for number, first in enumerate(range(0, min(len(ids), room * max_windows), room)):
         if begin is not None:
-            out_ids.append(begin)
-            pieces.append(tokenizer.convert_ids_to_tokens(begin))
-            starts.append(offsets[first][0])
-            ends.append(offsets[first][0])
-            broken.append(False)
-        for index in range(first, min(first + room, len(ids))):
-            start, end = offsets[index]
-            start = min(start, offsets[index - 1][1] if index else 0)  # some tokenizers leave the space out
-            partial = shown[ids[index]]
-            out_ids.append(ids[index])
-            pieces.append(partial or text[start:end])
-            starts.append(start)
-            ends.append(end)
-            broken.append(partial is not None)
-        window.extend([number] * (len(out_ids) - len(window)))
-    return Tokens(
-        np.array(out_ids), np.array(window), pieces, np.array(starts), np.array(ends), np.array(broken), len(ids)
-    )
+            start = spans[first][0]
+            rows.append((begin, number, start, start, False, tokenizer.convert_ids_to_tokens(begin)))
+        for token, (start, end) in zip(ids[first : first + room], spans[first : first + room], strict=True):
+            piece = partial[token] or text[start:end] or tokenizer.convert_ids_to_tokens(token)
+            rows.append((token, number, start, end, partial[token] is not None, piece))
+    *columns, pieces = zip(*rows, strict=True)
+    return Tokens(*map(np.array, columns), list(pieces), len(ids), int(begin is not None))
+
+
+def _spans(text: str, offsets: list[tuple[int, int]], first_is_whole: bool) -> list[tuple[int, int]]:
+    """Offsets without gaps or overlaps: neighbours are disjoint, or equal where they share the bytes of a character."""
+    spans, before = [], (0, 0)
+    for index, (start, end) in enumerate(offsets):
+        if index == 0 and first_is_whole and end > offsets[1][0]:
+            end = start  # the space that SentencePiece puts before a text is not in it
+        start = min(start, before[1])  # some tokenizers leave the space out
+        if start < before[1]:
+            start, end = (before[1], end) if end > before[1] else before
+        before = (start, len(text) if index == len(offsets) - 1 else end)
+        spans.append(before)
+    return spans
 
 
 def _begin_token(tokenizer) -> int | None:
-    with_special = tokenizer("a")["input_ids"]
-    begin = tokenizer.bos_token_id
-    return begin if begin is not None and with_special and with_special[0] == begin else None
+    with_special, begin = tokenizer("a")["input_ids"], tokenizer.bos_token_id
+    return begin if begin is not None and with_special[:1] == [begin] else None
 
 
 def _partial_bytes(tokenizer, token_id: int) -> str | None:
     """The bytes of a token that is no whole character, as ⟨E2⟩⟨80⟩; None for any other token."""
     token = tokenizer.convert_ids_to_tokens(token_id)
     if re.fullmatch(r"<0x[0-9A-F]{2}>", token):
-        return f"⟨{token[3:5]}⟩"
-    if "\ufffd" not in tokenizer.decode([token_id]):
+        raw = bytes.fromhex(token[3:5])
+    elif "\ufffd" in tokenizer.decode([token_id]) and all(c in _BYTE_OF for c in token):
+        raw = bytes(_BYTE_OF[c] for c in token)
+    else:
         return None
-    return "".join(f"⟨{_BYTE_OF.get(c, ord(c) & 255):02X}⟩" for c in token)
+    whole = raw.decode(errors="ignore").encode() == raw
+    return None if whole else "".join(f"⟨{byte:02X}⟩" for byte in raw)
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -208,16 +233,14 @@ _BYTE_OF = _byte_alphabet()
 
 def notes(tokens: Tokens, context: int) -> list[str]:
     """Sentences about what was done to a text that does not fit as it is, with the numbers; empty when it fits."""
-    said = []
-    if tokens.total > len(tokens):
-        said.append(
-            f"The text has {tokens.total:,} tokens; the first {len(tokens):,} are shown "
-            f"({len(tokens.spans)} windows of {context:,}, the most for one look)."
-        )
-    if len(tokens.spans) > 1:
+    said, windows = [], len(tokens.spans)
+    if tokens.total > tokens.shown:
+        cut = f"{windows} window{'s' * (windows > 1)} of {context:,}"
+        said.append(f"The text has {tokens.total:,} tokens; the first {tokens.shown:,} are shown ({cut}).")
+    if windows > 1:
         said.append(
             f"The text has {tokens.total:,} tokens and the model reads {context:,} at once: it is cut into "
-            f"{len(tokens.spans)} windows, and no attention crosses a window's edge."
+            f"{windows} windows, and no attention crosses a window's edge."
         )
     if tokens.byte_fallback_share > 0.3:
         said.append(

@@ -1,36 +1,29 @@
 """Loading any Hugging Face causal language model safely, its shapes, and whether its attention can be replaced."""
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
-from accelerate import init_empty_weights
-from huggingface_hub.errors import HFValidationError
-from safetensors import SafetensorError
+from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-from analysis.errors import AnalysisError, BadModel, TooLarge
-from analysis.refusals import explain
+from analysis.errors import BadModel, BadSetting, TooLarge
+from analysis.refusals import explained, why_not
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
+set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
 
 CACHE = Path(__file__).parent.parent / "models_cache"
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+SAFELY = {"use_safetensors": True, "output_loading_info": True}
+MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
+WEIGHT_TYPES = ("float32", "bfloat16", "float16", "float64")
 HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed
-
-BYPASS = {  # families whose attention does not pass through transformers' attention interface
-    "gptj": "GPT-J",
-    "gpt_neo": "GPT-Neo",
-    "falcon": "Falcon",
-    "bloom": "BLOOM",
-    "mpt": "MPT",
-    "codegen": "CodeGen",
-}
-SINKS = {"gpt_oss": "gpt-oss"}  # an extra learned logit in every softmax
 
 
 @dataclass
@@ -53,10 +46,12 @@ class Model:
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are."""
         return self.lm.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """The type of the weights."""
         return self.lm.dtype
 
     @property
@@ -66,22 +61,28 @@ class Model:
 
     @property
     def family(self) -> str:
+        """The architecture's name in transformers, such as `llama`."""
         return self.lm.config.model_type
 
     @property
     def parameters(self) -> int:
+        """Number of parameters, tied ones once."""
         return sum(p.numel() for p in self.lm.parameters())
 
     @property
     def weight_bytes(self) -> int:
+        """Bytes of the weights in memory."""
         return sum(p.numel() * p.element_size() for p in self.lm.parameters())
 
     @property
     def state_dir(self) -> Path:
         """Where what was fitted on this model lives: `models_cache/demo`, or `models_cache/<model>/<revision>`."""
-        if self.name == "demo":
-            return CACHE / "demo"
-        return CACHE / re.sub(r"[^\w.-]+", "--", self.name).strip("-.") / self.revision
+        return CACHE / "demo" if self.name == "demo" else CACHE / self.slug / self.revision
+
+    @property
+    def slug(self) -> str:
+        """The name as one folder name."""
+        return re.sub(r"[^\w.-]+", "--", self.name).strip("-.")
 
 
 def load_model(
@@ -103,18 +104,22 @@ def load_model(
         refuse_family(name.config)
         label = Path(name.config._name_or_path or name.config.model_type).name
         return _describe(name, tokenizer, label, f"memory-{_hash_parameters(name)}")
-    place = _locate(name, root)
-    device = device if device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-    config = _from_pretrained(AutoConfig, name, place)
-    refuse_family(config)
-    kind = _weight_type(config, device, dtype)
-    check_memory(name, config, kind, device)
-    lm = _from_pretrained(AutoModelForCausalLM, name, place, use_safetensors=True, dtype=kind).to(device)
-    tokenizer = tokenizer or _from_pretrained(AutoTokenizer, name, place)
+    place, device = _locate(name, root), _device(device)
+    with explained(name, place):
+        config = _from_pretrained(AutoConfig, place)
+        refuse_family(config)
+        kind = _weight_type(config, device, dtype)
+        check_memory(name, config, kind, device)
+        lm, loading = _from_pretrained(AutoModelForCausalLM, place, dtype=kind, **SAFELY)
+        if missing := sorted(loading["missing_keys"]):
+            raise BadModel(
+                f"The weights of {name} lack {len(missing)} tensors that its config.json asks for ({missing[0]}): "
+                "fetch them again, or choose another model."
+            )
+        tokenizer = tokenizer or _from_pretrained(AutoTokenizer, place)
     if not tokenizer.is_fast:
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
-    commit = getattr(config, "_commit_hash", None)
-    return _describe(lm, tokenizer, str(name), commit[:12] if commit else _hash_folder(Path(place)))
+    return _describe(lm.to(device), tokenizer, str(name), _revision(place))
 
 
 def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
@@ -127,45 +132,39 @@ def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
             f"{type(lm).__name__} has {layers} layers but {len(found)} attention modules could be found: "
             "its attention cannot be followed layer by layer, so choose another model."
         )
+    if not all(getattr(m, "is_causal", True) for m in found):
+        raise BadModel(f"{type(lm).__name__} reads in both directions: choose a causal language model.")
     return found
 
 
 def refuse_family(config) -> None:
     """Raise BadModel for a family whose attention cannot be replaced, by name and with the reason."""
     family = config.get_text_config().model_type
-    if family in SINKS:
-        raise BadModel(
-            f"{SINKS[family]} models put a learned sink logit into every softmax, which the statistics here do not "
-            "define: choose a model with a plain softmax, such as Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 "
-            "or Pythia."
-        )
     known = type(config) in AutoModelForCausalLM._model_mapping
-    if known and not AutoModelForCausalLM._model_mapping[type(config)]._supports_attention_backend or family in BYPASS:
-        raise BadModel(
-            f"{BYPASS.get(family, family)} models bypass transformers' attention interface, so their attention "
-            "cannot be "
-            "replaced: choose a Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia model."
-        )
-    if not known:
-        raise BadModel(f"{family!r} is not a causal language model that transformers knows: choose one that is.")
+    bypasses = known and not AutoModelForCausalLM._model_mapping[type(config)]._supports_attention_backend
+    if said := why_not(family, known, bypasses):
+        raise BadModel(said)
 
 
-def check_memory(name: str, config, dtype: torch.dtype, device: str) -> int:
-    """Bytes the weights will take, from the configuration alone. Raises TooLarge before anything is loaded."""
+def check_memory(name: str, config, dtype: torch.dtype, device: str) -> None:
+    """Raise TooLarge before anything is loaded: what the weights will take follows from the configuration alone."""
     needed = parameter_count(config) * dtype.itemsize
-    free = torch.cuda.mem_get_info()[0] if device.startswith("cuda") else psutil.virtual_memory().available
+    free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
     if needed > 0.9 * free:
         raise TooLarge(
-            f"{name} needs {needed / 1e9:,.1f} GB for its weights in {str(dtype)[6:]} and {free / 1e9:,.1f} GB "
-            "are free "
-            f"on {device}: choose a smaller model, or a machine with more memory."
+            f"{name} needs {needed / 1e9:,.1f} GB for its weights in {str(dtype)[6:]} and {free / 1e9:,.1f} GB are "
+            f"free on {device}: choose a smaller model, or a machine with more memory."
         )
-    return needed
 
 
 def parameter_count(config) -> int:
-    """Parameters of the model a configuration describes; no weights are made."""
-    with init_empty_weights():
+    """Parameters of the model a configuration describes; no weights are made. BadModel for an absurd one."""
+    layers = config.get_text_config().num_hidden_layers
+    if not 1 <= layers <= MOST_LAYERS:
+        raise BadModel(
+            f"This model announces {layers:,} layers and at most {MOST_LAYERS:,} are read: choose another one."
+        )
+    with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config)
     lm.tie_weights()
     return sum(p.numel() for p in lm.parameters())
@@ -175,12 +174,10 @@ def _locate(name: str, root: Path | None) -> str | Path:
     """A local folder or a Hub id. With `root`, anything else than a folder below it or a Hub id is refused."""
     if name == "demo":
         return CACHE / "demo"
-    folder = (root / name if root else Path(name)).expanduser()
-    if root is None and folder.is_dir():
+    folder = Path(os.path.expanduser(name)) if root is None else root / name
+    if os.path.isdir(folder) and (root is None or root.resolve() in folder.resolve().parents):
         return folder
-    if root is not None and folder.is_dir() and folder.resolve().is_relative_to(root.resolve()):
-        return folder
-    if not HUB_ID.fullmatch(name) or ".." in name or (root and Path(name).exists()):
+    if not HUB_ID.fullmatch(name) or ".." in name or root and (os.path.lexists(folder) or os.path.exists(name)):
         where = f" Folders must lie below {root.name}/." if root else ""
         raise BadModel(
             f"{name[:80]!r} is no folder here and no Hugging Face id: write it like Qwen/Qwen2.5-0.5B.{where}"
@@ -188,24 +185,30 @@ def _locate(name: str, root: Path | None) -> str | Path:
     return name
 
 
-def _from_pretrained(loader, name, place, **options):
-    """Disk and cache first, then the network; every failure becomes one sentence."""
-    options |= {"trust_remote_code": False}
+def _device(wanted: str) -> str:
+    """The device to use, tried out: BadSetting for one that this machine lacks."""
+    device = wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        try:
-            return loader.from_pretrained(place, local_files_only=True, **options)
-        except OSError:
-            if isinstance(place, Path):
-                raise
-            return loader.from_pretrained(place, **options)
-    except AnalysisError:
-        raise
-    except (OSError, ValueError, KeyError, RuntimeError, HFValidationError, SafetensorError) as error:
-        raise BadModel(explain(name, place, error)) from error
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise BadSetting(f"The device {device[:40]!r} cannot be used on this machine: choose cpu or auto.") from None
+    return device
+
+
+def _from_pretrained(loader, place, **options):
+    """Disk and cache first, then the network; never a repository's own code."""
+    try:
+        return loader.from_pretrained(place, local_files_only=True, trust_remote_code=False, **options)
+    except OSError:
+        if isinstance(place, Path):
+            raise
+        return loader.from_pretrained(place, trust_remote_code=False, **options)
 
 
 def _weight_type(config, device: str, dtype: str) -> torch.dtype:
     if dtype != "auto":
+        if dtype not in WEIGHT_TYPES:
+            raise BadSetting(f"The weights cannot be in {dtype!r}: choose auto, {', '.join(WEIGHT_TYPES)}.")
         return getattr(torch, dtype)
     own = getattr(config, "dtype", None)
     return torch.float32 if device == "cpu" or own is None else own
@@ -214,7 +217,7 @@ def _weight_type(config, device: str, dtype: str) -> torch.dtype:
 def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
     config = lm.config.get_text_config()
     heads = config.num_attention_heads
-    attention_modules(lm)
+    attention_modules(lm)  # refuses what cannot be followed
     return Model(
         lm=lm.eval(),
         tokenizer=tokenizer,
@@ -228,17 +231,19 @@ def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model
     )
 
 
-def _hash_folder(folder: Path) -> str:
-    """Twelve digits over the configuration and the weight files (of very large ones the size and both ends)."""
+def _revision(place: str | Path) -> str:
+    """Twelve digits: of the commit in the Hugging Face cache, or over a folder's configuration and weights."""
+    if not isinstance(place, Path):
+        return Path(try_to_load_from_cache(place, "config.json")).parent.name[:12]
     digest = hashlib.sha256()
-    for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
+    for path in [place / "config.json", *sorted(place.glob("*.safetensors"))]:
         size = path.stat().st_size
         with path.open("rb") as file:
             if size <= HASHED_WHOLE:
                 digest.update(file.read())
             else:
                 digest.update(size.to_bytes(8, "little") + file.read(1 << 20))
-                file.seek(-(1 << 20), 2)
+                file.seek(max(0, size - (1 << 20)))
                 digest.update(file.read())
     return digest.hexdigest()[:12]
 

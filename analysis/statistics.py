@@ -30,7 +30,7 @@ class FarReading:
         def watch(block: Block, probabilities: torch.Tensor) -> None:
             read = probabilities[0].mean(0).cpu()  # [n, Tk], mean over heads
             distance = block.distances().cpu()
-            visible = distance >= 0
+            visible = block.visible[0, 0].cpu().expand_as(distance)  # causal, and within a sliding window
             inner = visible & (block.columns.cpu() > 0)
             far = inner & (distance >= self.min_distance)
             even = visible.float() / visible.sum(1, keepdim=True)  # chance: every visible token alike
@@ -89,15 +89,15 @@ def attention_inputs(model, windows: list[np.ndarray], progress=None) -> list[to
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
         kept[module.layer_idx].append(hidden[0].float().cpu())
 
-    handles = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in attention_modules(model.lm)]
-    try:
-        for index, ids in enumerate(windows):
-            if progress:
-                progress(index / len(windows))
+    for index, ids in enumerate(windows):
+        if progress:
+            progress(index / len(windows))  # others may use the model meanwhile, so no hook is on it now
+        handles = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in attention_modules(model.lm)]
+        try:
             forward(model, ids)
-    finally:
-        for handle in handles:
-            handle.remove()
+        finally:
+            for handle in handles:
+                handle.remove()
     return [torch.cat(parts) for parts in kept]
 
 

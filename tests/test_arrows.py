@@ -38,7 +38,8 @@ ARROWS = {
     "cache": SEAMS,
     "statistics": SEAMS,
     "kernels": SEAMS,
-    "models": f"corpus {BOTTOM}",
+    "models": f"refusals corpus {BOTTOM}",
+    "refusals": BOTTOM,
     "corpus": BOTTOM,
     "runs": f"corpus {BOTTOM}",
     "papers": BOTTOM,
@@ -49,6 +50,7 @@ ONLY_IN = {
     "streamlit": "app app.views",
     "plotly": "app app.views",
     "transformers": "models attention cache training studies.benchmarks",
+    "huggingface_hub": "models refusals",
     "torch": f"{STUDIES} __main__ jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.

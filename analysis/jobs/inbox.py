@@ -26,6 +26,7 @@ class Task:
     written: float = 0.0
 
     def seconds(self):
+        """Seconds this task itself has run, requests served inside it left out."""
         return time.monotonic() - self.begun - self.paused
 
 
@@ -53,6 +54,7 @@ class Inbox:
             return self._begin(self._requests.popleft()) if self._requests and not self.closing else None
 
     def done(self, task):
+        """The task has ended; a wish to cancel it no longer matters."""
         with self._changed:
             self._current.remove(task)
 

@@ -25,6 +25,7 @@ class Lease:
             os.close(self.fd)  # swept between opening and locking
 
     def release(self):
+        """This owner is gone: its file and its lock end."""
         if self.fd is not None:
             self._path.unlink(missing_ok=True)
             os.close(self.fd)

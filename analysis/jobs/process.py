@@ -74,6 +74,7 @@ class WorkerProcess:
 
     @property
     def alive(self):
+        """Whether it can still take a call."""
         return self._ended is None and not self._dying
 
     @property
@@ -83,6 +84,7 @@ class WorkerProcess:
             return sorted((call for call in self._calls.values() if call.begun), key=lambda call: call.begun)
 
     def send(self, call):
+        """Put a call into the worker's input; a dead worker answers it at once with WorkerLost."""
         with self._lock:
             if self.alive:
                 self._calls[call.id] = call

@@ -26,10 +26,12 @@ class Runner(threading.Thread):
         self._wake.set()
 
     def stop(self):
+        """End the thread after the job it watches now."""
         self._stopping = True
         self._wake.set()
 
     def run(self):
+        """Claim jobs one after the other and see each to its end."""
         while not self._stopping:
             try:
                 job = self._table.claim(self._owner)

@@ -113,6 +113,7 @@ class JobTable:
         self._database.write("UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'running'", (job_id,))
 
     def cancel_asked(self, job_id):
+        """Whether somebody, in any app, wants this job cancelled."""
         return bool(self._database.read("SELECT 1 FROM jobs WHERE id = ? AND cancel", (job_id,)))
 
     def interrupt(self, owner, why):
@@ -135,6 +136,7 @@ class JobTable:
         return rows[0]
 
     def session(self, job_id):
+        """The session that submitted a job."""
         return self._database.read("SELECT session FROM jobs WHERE id = ?", (job_id,))[0]["session"]
 
     def active(self, session=None):

@@ -43,6 +43,7 @@ class Worker:
         self._stack = []  # the job and, inside it, the request served at its border
 
     def run(self):
+        """Work until the input ends."""
         while (task := self._inbox.take()) is not None:
             self._execute(task)
 
@@ -182,6 +183,7 @@ def _take_streams():
 
 
 def main():
+    """Read the options, take over the standard streams, and work until the input ends."""
     parser = argparse.ArgumentParser(description="The worker of Focuscope: started by the app, not by hand.")
     parser.add_argument("--root", required=True)
     parser.add_argument("--examples")

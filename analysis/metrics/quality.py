@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.errors import BadText
+from analysis.errors import BadSetting, BadText
 from analysis.metrics.intervals import UNIT, bootstrap_mean
 
 
@@ -30,8 +30,11 @@ def perplexity(model, token_ids, window: int, progress=None) -> Quality:
     """Perplexity over non-overlapping windows of `window` tokens; the remainder of the text is dropped.
 
     Call it inside `apply` to measure a method. Windows are independent: each starts without context, so position p
-    is predicted from p tokens. Lower is better. Raises BadText when the text is shorter than one window.
+    is predicted from p tokens. Lower is better. `progress(fraction)` is called after each window, the method applied.
+    Raises BadText when the text is shorter than one window, BadSetting for a window without a target.
     """
+    if window < 2:
+        raise BadSetting(f"A window of {window} tokens predicts nothing: choose at least 2.")
     ids = torch.as_tensor(np.asarray(token_ids)).long().flatten()
     count = len(ids) // window
     if count == 0:

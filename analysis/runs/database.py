@@ -29,6 +29,7 @@ class Database:
             self._open()
 
     def prepare(self, hook):
+        """Call `hook(connection)` now and whenever the file had to be made anew: it creates tables."""
         self._hooks.append(hook)
         with self.transaction() as connection:
             hook(connection)

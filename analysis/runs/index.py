@@ -24,6 +24,7 @@ class Index:
         self._database.write(*_insertion(run))
 
     def remove(self, run_id):
+        """Forget the row of a run."""
         self._database.write("DELETE FROM runs WHERE id = ?", (run_id,))
 
     def ids(self, verb=None, limit=-1):
@@ -34,6 +35,7 @@ class Index:
         return [row["id"] for row in rows]
 
     def unpinned(self):
+        """Ids of all runs that may go."""
         return [row["id"] for row in self._database.read("SELECT id FROM runs WHERE NOT pinned")]
 
     def pin(self, run_id, pinned):
@@ -58,6 +60,7 @@ class Index:
         return [(row["seconds"], row["tokens"]) for row in rows]
 
     def note_damage(self, run_id, sentence):
+        """Keep a sentence about a damaged run for `damage`."""
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         self._database.write("INSERT INTO damaged (said, at) VALUES (?, ?)", (sentence, now))
         self.remove(run_id)

@@ -64,6 +64,7 @@ class Shelf:
         return self.folder / run.id
 
     def remove(self, run_id):
+        """Take a run folder away, whole at once; one that is not here is no error."""
         leaving = self._draft(run_id, "old")
         try:
             (self.folder / run_id).rename(leaving)

@@ -40,14 +40,17 @@ def model_card(model: str = "demo", *, context: Context) -> Result:
         "routers": stored_routers(context, lm),
         "parity": parity(lm),
     }
-    return Result(numbers | {"protocol": protocol("model", lm, None, PROBE)})
+    probed = numbers["parity"]["tokens"]
+    return Result(numbers | {"protocol": protocol("model", lm, tokens=probed, window=probed)})
 
 
 @torch.no_grad()
 def parity(model: Model) -> dict:
     """The stock model against the seam on one text: largest difference of logits, and whether the future leaks."""
     text = sample_texts()["story"][1]
-    ids = torch.as_tensor(tokenize(model.tokenizer, text, PROBE, 1).ids, device=model.device)[None]  # [1, T]
+    ids = torch.as_tensor(tokenize(model.tokenizer, text, min(PROBE, model.max_positions), 1).ids, device=model.device)[
+        None
+    ]  # [1, T]
     changed = ids.clone()
     half = ids.shape[1] // 2
     changed[:, half:] = ids[:, half:].flip(1)

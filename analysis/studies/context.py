@@ -15,6 +15,7 @@ from analysis.errors import BadSetting
 from analysis.models import CACHE, Model, load_model
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
+STREAMED = "softmax over blocks of queries"  # the kernel of whatever looks at the attention itself
 
 
 class Context:
@@ -69,9 +70,15 @@ class Context:
         if self.store is not None:
             self.store.forget(**arguments)
 
-    def state_dir(self, model: Model) -> Path:
-        """Where what was fitted on this model is read and written."""
-        return self.state or model.state_dir
+    def state_dirs(self, model: Model) -> list[Path]:
+        """Where what was fitted on a model is looked for; new state is written to the first.
+
+        The folder that was named, and no other; else the store's own, if there is a store, before the model's.
+        """
+        if self.state:
+            return [self.state]
+        own = [self.store.root / "fitted" / model.slug / model.revision] if self.store else []
+        return [*own, model.state_dir]
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,11 @@ class Reading:
         """Token ids of each window."""
         return [self.tokens.ids[a:b] for a, b in self.tokens.spans]
 
+    def shuffled(self, seed: int) -> list[np.ndarray]:
+        """The windows with their tokens in random order; a special token that begins them stays where it is."""
+        random, keep = np.random.default_rng(seed), self.tokens.begin
+        return [np.concatenate([ids[:keep], random.permutation(ids[keep:])]) for ids in self.windows]
+
 
 def read(context: Context, model: Model, key: str, long_text: str = "windows") -> Reading:
     """Tokenise a stored text. `long_text`: `windows` cuts a long text, `first` keeps its first window only."""
@@ -98,11 +110,26 @@ def read(context: Context, model: Model, key: str, long_text: str = "windows") -
     return Reading(name, text, tokens, notes(tokens, model.max_positions))
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a seed that the generators of numpy, torch and UMAP do not all take."""
+    if not 0 <= seed < 1 << 32:
+        raise BadSetting(f"The seed is {seed} and must lie between 0 and {(1 << 32) - 1:,}.")
+
+
 def protocol(verb: str, model: Model, text: str | None = None, tokens: int | None = None, **more) -> dict:
-    """Where and how a number about a model was made, kept with every number."""
-    dtype = str(model.dtype).removeprefix("torch.")
-    about = {"model": model.name, "revision": model.revision, "text": text, "tokens": tokens, "dtype": dtype}
-    return made_on(verb=verb, **about, device=str(model.device), **more)
+    """Where and how a number about a model was made, kept with every number; `more` adds and overrides."""
+    about = {
+        "model": model.name,
+        "revision": model.revision,
+        "text": text,
+        "tokens": tokens,
+        "window": model.max_positions,
+        "seed": None,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device),
+        "kernel": model.lm.config._attn_implementation,
+    }
+    return made_on(verb=verb, **about | more)
 
 
 def made_on(**what) -> dict:

@@ -11,7 +11,7 @@ from analysis.groups.vectors import pca, umap2d
 from analysis.groups.words import categories
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, protocol, read
+from analysis.studies.context import Context, check_seed, protocol, read
 from analysis.studies.routers import memberships, router_facts, router_for
 from analysis.studies.text import token_table
 
@@ -31,13 +31,13 @@ def groups(
     router on the text with its tokens shuffled); `groups` (share, label, purity beside the purity of random sets of
     equal size); `words`. arrays: `group` int16 [L, T], `confidence` float32 [L, T], `pca` float32 [L, T, 2].
     """
+    check_seed(seed)
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
     made, control = router_for(context, lm, router)
     context.progress(0.3, "routing the text")
     inputs = attention_inputs(lm, reading.windows)
-    random = np.random.default_rng(seed)
-    shuffled = attention_inputs(lm, [random.permutation(ids) for ids in reading.windows])
+    shuffled = attention_inputs(lm, reading.shuffled(seed))
     soft = memberships(made, inputs)[0].numpy()  # [L, T, K]
     other, mixed = memberships(control, inputs)[0].numpy(), memberships(made, shuffled)[0].numpy()
     context.progress(0.6, "reading the groups")
@@ -66,7 +66,7 @@ def groups(
         "sentence": _sentence(made, layers, members),
         "notes": [*reading.notes, *router_notes(made, text)],
         "labels_by": decided_by,
-        "protocol": protocol("groups", lm, text, len(words), seed=seed, router=router, window=lm.max_positions),
+        "protocol": protocol("groups", lm, text, len(words), seed=seed, router=router),
     }
     return Result(
         numbers,
@@ -91,6 +91,7 @@ def umap(
     context: Context,
 ) -> Result:
     """UMAP of one layer's routing vectors. arrays: `umap` float32 [n, 2], `positions` int32 [n] (at most 4,096)."""
+    check_seed(seed)
     lm = context.model(model)
     made, _ = router_for(context, lm, router)
     if not 0 <= layer < lm.num_layers:
@@ -117,7 +118,7 @@ def router_notes(router: FocusRouter, text: str) -> list[str]:
 
 
 def _shares(assignment: np.ndarray) -> np.ndarray:
-    """Share of the tokens in each group, largest first in the order of the labels: [T, K] -> [K]."""
+    """Share of the tokens in each group: [T, K] -> [K]."""
     groups = assignment.shape[-1]
     return np.bincount(assignment.argmax(-1), minlength=groups) / len(assignment)
 

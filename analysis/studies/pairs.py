@@ -12,7 +12,7 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import attention_inputs, forward
-from analysis.studies.context import Context, Reading, protocol, read
+from analysis.studies.context import STREAMED, Context, Reading, check_seed, protocol, read
 from analysis.studies.groups import router_notes
 from analysis.studies.routers import memberships, router_facts, router_for
 from analysis.studies.text import token_table
@@ -42,8 +42,9 @@ def pairs(
     reading all visible tokens alike would give); `controls` and `distance`: share of far pairs in one group, share of
     the far attention they hold, and their ratio `lift` (1 = the groups say nothing about where attention goes).
     """
+    check_seed(seed)
     lm = context.model(model)
-    _check(lm, min_distance, top)
+    _check(lm, min_distance, top, layer, head)
     reading = read(context, lm, text, long_text)
     made, control = router_for(context, lm, router)
     words = token_table(reading)
@@ -65,7 +66,7 @@ def pairs(
         head=head,
     )
     collect(lm, reading.windows, [feed(found)], context)
-    null = _shuffled(lm, reading, made, min_distance, seed, context)
+    null = _shuffled(lm, reading, made, min_distance, head, seed, context)
     listed = found.table()
     for side in ("query", "key"):
         listed[side] = words["word"].to_numpy()[listed[f"{side}_position"]]
@@ -75,7 +76,7 @@ def pairs(
         "sentence": _sentence(listed, controls, min_distance),
         "notes": [*reading.notes, *router_notes(made, text), *_short(reading, min_distance)],
         "protocol": protocol(
-            "pairs", lm, text, len(words), seed=seed, router=router, min_distance=min_distance, window=lm.max_positions
+            "pairs", lm, text, len(words), seed=seed, router=router, min_distance=min_distance, kernel=STREAMED
         ),
     }
     distance = pd.concat([found.by_distance(), null.by_distance()], ignore_index=True)
@@ -107,17 +108,18 @@ def feed(collector: PairCollector):
     return window
 
 
-def _shuffled(model: Model, reading: Reading, router, min_distance: int, seed: int, context: Context) -> PairCollector:
+def _shuffled(
+    model: Model, reading: Reading, router, min_distance: int, head: int | None, seed: int, context: Context
+) -> PairCollector:
     """The same router on the same tokens in random order: what grouping by kind of token alone would give."""
-    random = np.random.default_rng(seed)
-    mixed = [random.permutation(ids) for ids in reading.windows]
+    mixed = reading.shuffled(seed)
     affinity, members = memberships(router, attention_inputs(model, mixed))
-    found = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0)
+    found = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
     collect(model, mixed, [feed(found)], context)
     return found
 
 
-def _check(model: Model, min_distance: int, top: int) -> None:
+def _check(model: Model, min_distance: int, top: int, layer: int | None, head: int | None) -> None:
     if not 1 <= min_distance < model.max_positions:
         raise BadSetting(
             f"The smallest distance is {min_distance} tokens and must lie between 1 and {model.max_positions - 1}, "
@@ -125,6 +127,9 @@ def _check(model: Model, min_distance: int, top: int) -> None:
         )
     if not 1 <= top <= 5000:
         raise BadSetting(f"{top} pairs were asked for: choose between 1 and 5,000.")
+    for name, value, count in (("Layers", layer, model.num_layers), ("Heads", head, model.num_heads)):
+        if value is not None and not 0 <= value < count:
+            raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
 
 
 def _short(reading: Reading, min_distance: int) -> list[str]:
@@ -143,12 +148,12 @@ def _sentence(listed: pd.DataFrame, controls: pd.DataFrame, min_distance: int) -
             f"No two tokens at least {min_distance} apart share a group and attend to each other under these filters."
         )
     mean = controls.groupby("arm")[["pairs_share", "mass_share"]].mean()
-    lift = mean["mass_share"] / mean["pairs_share"]
+    lift = (mean["mass_share"] / mean["pairs_share"]).map(
+        lambda times: "no pair" if np.isnan(times) else f"{times:.2f}"
+    )
     best = listed.iloc[0]
     return (
-        f"Far pairs of one group draw {lift[ROUTER]:.2f} times the attention that chance would give them (random "
-        "centroids "
-        f"{lift[CENTROIDS]:.2f}, random tokens {lift[TOKENS]:.2f}); the strongest pair here is {best['query']!r} "
-        "reading "
+        f"Far pairs of one group draw {lift[ROUTER]} times the attention that chance would give them (random centroids "
+        f"{lift[CENTROIDS]}, random tokens {lift[TOKENS]}); the strongest pair here is {best['query']!r} reading "
         f"{best['key']!r}, {int(best['distance']):,} tokens back."
     )

@@ -34,19 +34,22 @@ def report(
     Raises BadSetting when the file cannot be written. numbers: `path`, `bytes`.
     """
     path = Path(output)
-    if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir():
+    if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
         raise BadSetting(f"{output} cannot be written: name an .html file in a folder that exists.")
     asked = {"model": model, "text": text, "router": router, "context": context}
     first = start(**asked, min_distance=min_distance)
     far = pairs(**asked, min_distance=first.numbers["min_distance"], top=PAIRS, seed=seed)
     held = groups(**asked, seed=seed)
-    page = _page(context.text(text)[0], first, far, held)
-    path.write_text(page, encoding="utf-8")
+    page = _page(*context.text(text), first, far, held)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise BadSetting(f"{output} cannot be written ({error.strerror}): name another file.") from error
     made = first.numbers["protocol"] | {"verb": "report", "seed": seed}
     return Result({"path": str(path), "bytes": len(page.encode()), "protocol": made})
 
 
-def _page(name: str, first: Result, far: Result, held: Result) -> str:
+def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str:
     tokens, router = first.tables["tokens"], first.numbers["router"]
     layer = _clearest_layer(held.tables["groups"])
     body = [
@@ -57,7 +60,7 @@ def _page(name: str, first: Result, far: Result, held: Result) -> str:
         f"<p>Colour: attention a token draws from {first.numbers['min_distance']} or more tokens later, in "
         "multiples of "
         "chance (the same attention spread evenly over all far tokens); at or below chance there is no colour.</p>",
-        f"<div class=text>{_painted(tokens)}</div>",
+        f"<div class=text>{_painted(text, tokens)}</div>",
         "<h2>Attention by distance</h2>",
         _bars(first.tables["distance"]),
         "<h2>Far pairs in one learned group</h2>",
@@ -74,14 +77,13 @@ def _page(name: str, first: Result, far: Result, held: Result) -> str:
     return f"<!doctype html><html lang=en><head>{head}</head><body><main>{''.join(body)}</main></body></html>\n"
 
 
-def _painted(tokens: pd.DataFrame) -> str:
+def _painted(text: str, tokens: pd.DataFrame) -> str:
     """The text, each token coloured by the logarithm of what it draws; a character in several tokens is shown once."""
-    merged = tokens.groupby(["start", "end"], sort=False).agg(piece=("piece", "first"), received=("received", "max"))
-    top = max(2.0, merged["received"].max())
+    received = tokens.groupby(["start", "end"], sort=False)["received"].max()
+    top = max(2.0, received.max())
     spans = []
-    for (_, _), row in merged.iterrows():
-        piece = html.escape(row["piece"])
-        times = row["received"]
+    for (first, last), times in received.items():
+        piece = html.escape(text[first:last])
         if not times > 1:
             spans.append(piece)
             continue
@@ -161,4 +163,5 @@ def _members(held: Result, layer: int) -> pd.DataFrame:
 
 
 def _table(frame: pd.DataFrame) -> str:
-    return frame.to_html(index=False, border=0, float_format=lambda x: f"{x:.2f}", escape=True)
+    with pd.option_context("display.max_colwidth", None):  # long cells would be cut
+        return frame.to_html(index=False, border=0, float_format=lambda x: f"{x:.2f}", na_rep="–", escape=True)

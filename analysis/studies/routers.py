@@ -8,35 +8,40 @@ import torch
 
 from analysis.attention import apply
 from analysis.corpus import sample_texts, text_hash, tokenize
-from analysis.errors import BadSetting
+from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.controls import random_centroids
 from analysis.groups.fit import fit_without_training
 from analysis.groups.gates import top_groups
-from analysis.groups.router import FocusRouter
+from analysis.groups.router import FocusRouter, RouterSettings
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, protocol
+from analysis.studies.context import Context, check_seed, protocol
 
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})")
+FOLDER = "focus"  # of a model's fitted state
 
 
 def router_path(context: Context, model: Model, name: str) -> Path:
-    """Where the router `k8-top1` of a model is stored."""
+    """Where the router `k8-top1` of a model is stored when it is made now."""
     if not NAME.fullmatch(name):
         raise BadSetting(f"{name[:40]!r} names no router: write it like k8-top1 (8 groups, each token in 1).")
-    return context.state_dir(model) / "focus" / f"{name}.safetensors"
+    return context.state_dirs(model)[0] / FOLDER / f"{name}.safetensors"
 
 
 def stored_routers(context: Context, model: Model) -> list[dict]:
-    """The routers stored for a model, as plain data: name, settings and how they were made."""
-    found = []
-    for path in sorted((context.state_dir(model) / "focus").glob("k*-top*.safetensors")):
-        router = FocusRouter.load(path, model.num_layers, model.width)
-        found.append(router_facts(path.stem, router))
-    return found
+    """The routers stored for a model, as plain data: name, settings, how they were made, or why one is unusable."""
+    found = {}
+    for folder in context.state_dirs(model):
+        for path in sorted((folder / FOLDER).glob("k*-top*.safetensors")):
+            try:
+                facts = router_facts(path.stem, FocusRouter.load(path, model.num_layers, model.width))
+            except AnalysisError as error:
+                facts = {"name": path.stem, "kind": "damaged", "error": str(error)}
+            found.setdefault(path.stem, facts)
+    return list(found.values())
 
 
 def router_facts(name: str, router: FocusRouter) -> dict:
@@ -47,13 +52,20 @@ def router_facts(name: str, router: FocusRouter) -> dict:
 def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
     """The stored router of this name and its control (random centroids, balanced on the same calibration text).
 
-    When there is none, one is fitted without training in its place and stored.
+    When there is none for this very model, one is fitted without training and stored.
     """
     path = router_path(context, model, name)
-    if not (path.is_file() and control_path(path).is_file()):
-        groups, top = map(int, NAME.fullmatch(name).groups())
-        fit_router(model=model.name, groups=groups, top=top, context=context)
-    return tuple(FocusRouter.load(p, model.num_layers, model.width) for p in (path, control_path(path)))
+    for folder in context.state_dirs(model):
+        stored = folder / FOLDER / path.name
+        if stored.is_file() and control_path(stored).is_file():
+            router, control = (
+                FocusRouter.load(p, model.num_layers, model.width) for p in (stored, control_path(stored))
+            )
+            if router.about.get("revision") == model.revision:
+                return router, control
+    groups, top = map(int, NAME.fullmatch(name).groups())
+    fit_router(model=model.name, groups=groups, top=top, context=context)
+    return FocusRouter.load(path), FocusRouter.load(control_path(path))
 
 
 def control_path(path: Path) -> Path:
@@ -63,8 +75,11 @@ def control_path(path: Path) -> Path:
 
 def save(context: Context, router: FocusRouter, control: FocusRouter, path: Path, **about) -> None:
     """Store a router and its control, and drop what was computed with an earlier one of this name."""
-    router.save(path, **about)
-    control.save(control_path(path), **{key: about[key] for key in ("model", "revision", "corpus")})
+    try:
+        router.save(path, **about)
+        control.save(control_path(path), **{key: about[key] for key in ("model", "revision", "corpus")})
+    except OSError as error:
+        raise BadSetting(f"The router cannot be stored as {path} ({error.strerror}): name another folder.") from error
     context.forget(model=about["model"], router=path.stem)
 
 
@@ -83,6 +98,8 @@ def fit_router(
     Two of the bundled samples calibrate; perplexity is measured on the third, which the fit never saw.
     numbers: `path`, `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings).
     """
+    check_seed(seed)
+    RouterSettings(groups=groups, top=top, window=window)  # refused before the model has to read anything
     lm = context.model(model)
     samples = {name: text for name, (_, text) in sample_texts().items()}
     held_out = samples.pop("story")

@@ -3,10 +3,11 @@
 import pandas as pd
 import torch
 
+from analysis.errors import BadSetting
 from analysis.groups.pairs import PairCollector
 from analysis.runs import Result
 from analysis.statistics import FarReading, attention_inputs
-from analysis.studies.context import Context, protocol, read
+from analysis.studies.context import STREAMED, Context, protocol, read
 from analysis.studies.groups import router_notes
 from analysis.studies.pairs import ROUTER, collect, feed
 from analysis.studies.routers import memberships, router_facts, router_for
@@ -30,6 +31,8 @@ def start(
     tables: `tokens` with `received` (far attention drawn, in multiples of chance: the same far attention spread evenly
     over the far tokens), `pairs`, `distance`. numbers: three computed `sentences`, `far_share`, `far_share_uniform`.
     """
+    if min_distance < 1:
+        raise BadSetting(f"The smallest distance is {min_distance} tokens and must be 1 or more.")
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
     min_distance = max(1, min(min_distance, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
@@ -59,9 +62,7 @@ def start(
         "min_distance": min_distance,
         "router": router_facts(router, made),
         "notes": [*reading.notes, *router_notes(made, text)],
-        "protocol": protocol(
-            "start", lm, text, len(words), router=router, min_distance=min_distance, window=lm.max_positions
-        ),
+        "protocol": protocol("start", lm, text, len(words), router=router, min_distance=min_distance, kernel=STREAMED),
     }
     return Result(numbers, {"tokens": words, "pairs": listed, "distance": far.distances()})
 

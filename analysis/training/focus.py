@@ -148,7 +148,8 @@ def _start(model, plan: RouterTraining, calibration: list[np.ndarray], checkpoin
     made_with = about["plan"] | {"revision": about["revision"]}
     if made_with != asdict(plan) | {"revision": model.revision}:
         raise BadSetting(
-            f"The checkpoint {checkpoint.name} is of other settings or another model: give another output folder."
+            f"The checkpoint {checkpoint.name} is of other settings or another model: delete it, or give another "
+            "output folder."
         )
     with torch.no_grad():
         for name, parameter in router.named_parameters():

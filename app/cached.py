@@ -1,0 +1,107 @@
+"""The only place where the app meets the store and the worker. Everything here is bounded and keyed by content."""
+
+import os
+import re
+from pathlib import Path
+
+import streamlit as st
+
+from analysis.errors import AnalysisError
+from analysis.jobs import Jobs
+from analysis.runs import Price, Run, RunStore
+
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read once by pyarrow; its own pool costs the app 6 MB
+GLOSSARY = Path(__file__).parent / "glossary.md"
+PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
+USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
+FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
+
+
+@st.cache_resource(show_spinner=False)
+def store() -> RunStore:
+    """The run store of this installation, one for all sessions."""
+    return RunStore()
+
+
+@st.cache_resource(show_spinner=False)
+def jobs() -> Jobs:
+    """The worker's client, one for all sessions; the bundled model starts to load behind the first page."""
+    client = Jobs(store())
+    client.warm()
+    return client
+
+
+@st.cache_data(show_spinner=False)
+def samples() -> list[tuple[str, str]]:
+    """(hash, title) of the bundled samples, put into the store."""
+    return store().samples()
+
+
+def texts() -> dict[str, str]:
+    """hash -> title of every text that can be chosen: the samples first, then the reader's own, newest first."""
+    offered = dict(samples())
+    for key, name, _, _ in store().texts():
+        offered.setdefault(key, name)
+    return offered
+
+
+def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
+    """The stored run for this request, else the worker's answer; the spinner says what is done, and its price."""
+    stored = store().find(verb, args)
+    if stored is not None:
+        return stored
+    with st.spinner(f"{doing}. {price(verb, args, tokens).sentence}.", show_time=True):
+        return jobs().request(verb, args, timeout=PATIENCE)
+
+
+def price(verb: str, args: dict, tokens: int | None = None) -> Price:
+    """Predicted seconds of a request on this machine."""
+    return store().price(verb, args["model"], tokens or FIRST_GUESS)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _columns(run_id: str, name: str, _run: Run) -> dict:
+    return _run.columns(name)
+
+
+def columns(run: Run, name: str) -> dict:
+    """A stored table as {column: list}, shared between sessions: not to be changed."""
+    return _columns(run.id, name, run)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _array(run_id: str, name: str, _run: Run):
+    return _run.array(name)
+
+
+def array(run: Run, name: str):
+    """A stored numpy array, shared between sessions: not to be changed."""
+    return _array(run.id, name, run)
+
+
+@st.cache_data(show_spinner=False)
+def _terms(changed: float) -> dict[str, str]:
+    parts = re.split(r"^## +(.+)$", GLOSSARY.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {term.strip().lower(): text.strip() for term, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def glossary(term: str) -> str:
+    """The glossary's paragraph about a term; it feeds every tooltip. A term without one is a programming error."""
+    return _terms(GLOSSARY.stat().st_mtime)[term.lower()]
+
+
+def card(model: str) -> dict:
+    """The numbers of the `model` verb: sizes, routers, parity badge."""
+    return ask("model", {"model": model}, f"Loading {model} and holding it against the stock model").numbers
+
+
+def routers(model: str) -> list[str]:
+    """Names of the routers known for a model, the usual one first: the stored ones and those a finished job fitted."""
+    found = [router["name"] for router in card(model)["routers"]]
+    try:
+        done = [job.args for job in jobs().recent(limit=50) if job.verb == "fit-router" and job.state == "done"]
+    except AnalysisError:
+        done = []
+    found += [f"k{args['groups']}-top{args['top']}" for args in done if args.get("model") == model]
+    known = dict.fromkeys(found) or {USUAL: None}
+    return sorted(known, key=lambda name: name != USUAL)

@@ -1,0 +1,207 @@
+"""Plotly figures as plain dictionaries: what is drawn and how it is labelled, nothing computed.
+
+Plain dictionaries keep plotly's Python objects (and pandas) out of the app's memory. Colours are mid tones that hold
+3:1 against the light and the dark page; a second channel (pattern, dash, symbol) always says the same.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+HERE, RANDOM, TOKENS, SHUFFLED, CHANCE = "#1483B0", "#7C8796", "#A07CC5", "#C0803A", "#C94F4F"
+ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
+    "this router": (HERE, "", "solid", "circle"),
+    "random centroids": (RANDOM, "/", "dash", "square"),
+    "random tokens": (TOKENS, ".", "dashdot", "diamond"),
+    "shuffled text": (SHUFFLED, "x", "dot", "x"),
+}
+GROUPS = ("#4477AA", "#E0592A", "#228833", "#B8930B", "#2AA5C9", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "pentagon", "star", "cross", "hexagon", "bowtie")
+MARGIN = {"l": 60, "r": 16, "t": 34, "b": 48}
+
+
+def safe(text: object) -> str:
+    """Text for a hover label: plotly reads a subset of HTML, so what a reader supplied is escaped, breaks shown."""
+    return escape(str(text), quote=False).replace("\n", "↵")
+
+
+def figure(data: list[dict], x: str, y: str, height: int = 320, **layout: object) -> dict:
+    """A figure with both axes named and the legend above the plot."""
+    shared = {
+        "height": height,
+        "margin": MARGIN,
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        "xaxis": {"title": {"text": x}, "zeroline": False},
+        "yaxis": {"title": {"text": y}, "zeroline": False},
+        "hoverlabel": {"align": "left"},
+        "bargap": 0.25,
+    }
+    for axis in ("xaxis", "yaxis"):
+        shared[axis] |= layout.pop(axis, {})
+    return {"data": data, "layout": shared | layout}
+
+
+def bins(low: Sequence[int], high: Sequence[int]) -> list[str]:
+    """Labels of distance bins; `high` is exclusive."""
+    return [f"{a:,}" if b == a + 1 else f"{a:,}–{b - 1:,}" for a, b in zip(low, high, strict=True)]
+
+
+def distance(table: dict) -> dict:
+    """Share of the attention by distance, with the line of uniform reading (chance)."""
+    labels = bins(table["low"], table["high"])
+    hover = "%{x} tokens back<br>%{y:.1%} of the attention<extra></extra>"
+    chance = "%{x} tokens back<br>uniform reading: %{y:.1%}<extra></extra>"
+    return figure(
+        [
+            {
+                "type": "bar",
+                "name": "this text",
+                "x": labels,
+                "y": table["mass"],
+                "marker": {"color": HERE},
+                "hovertemplate": hover,
+            },
+            line(
+                "uniform reading (chance)", labels, table["uniform"], CHANCE, "dot", "circle-open", hovertemplate=chance
+            ),
+        ],
+        "distance from query (attends) to key (is attended), tokens",
+        "share of the attention",
+        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+        xaxis={"type": "category"},
+    )
+
+
+def shares(table: dict, groups: int, chosen: int | None) -> dict:
+    """Share of the tokens in each group of one layer, beside the two controls and the line 1/K."""
+    x = [f"{g}" for g in table["group"]]
+    data = []
+    for arm, column in (
+        ("this router", "share"),
+        ("random centroids", "share_random"),
+        ("shuffled text", "share_shuffled"),
+    ):
+        colour, pattern, _, _ = ARMS[arm]
+        faded = [1.0 if chosen in (None, g) else 0.35 for g in table["group"]]
+        data.append(
+            {
+                "type": "bar",
+                "name": arm,
+                "x": x,
+                "y": table[column],
+                "marker": {
+                    "color": colour,
+                    "opacity": faded,
+                    "pattern": {"shape": pattern, "size": 6, "solidity": 0.35},
+                },
+                "hovertemplate": f"group %{{x}}<br>{arm}: %{{y:.1%}} of the tokens<extra></extra>",
+            }
+        )
+    return figure(
+        data + [even(x, 1 / groups)],
+        "group",
+        "share of the tokens",
+        yaxis={"tickformat": ".0%"},
+        xaxis={"type": "category"},
+    )
+
+
+def even(x: Sequence, level: float) -> dict:
+    """The dotted line of even groups, 1/K."""
+    return line(f"even groups (1/K = {level:.1%})", list(x), [level] * len(x), CHANCE, "dot", None, hoverinfo="skip")
+
+
+def line(name: str, x: Sequence, y: Sequence, colour: str, dash: str, symbol: str | None, **more: object) -> dict:
+    """A line, with markers unless `symbol` is None."""
+    trace = {
+        "type": "scatter",
+        "mode": "lines+markers" if symbol else "lines",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+    }
+    trace["line"] = {"color": colour, "dash": dash, "width": 2}
+    if symbol:
+        trace["marker"] = {"color": colour, "symbol": symbol, "size": 7}
+    return trace | more
+
+
+def by_layer(table: dict, measure: str, groups: int, layer: int) -> dict:
+    """The largest group's share, or the confidence, of every layer, beside its controls."""
+    column = "confidence" if measure == "confidence" else "dominance"
+    names = {"this router": column, "random centroids": f"{column}_random", "shuffled text": f"{column}_shuffled"}
+    data = [
+        line(
+            arm,
+            table["layer"],
+            table[column],
+            *line_style(arm),
+            hovertemplate=f"layer %{{x}}<br>{arm}: %{{y:.1%}}<extra></extra>",
+        )
+        for arm, column in names.items()
+        if column in table
+    ]
+    data.append(even(table["layer"], 1 / groups))
+    title = (
+        "confidence (largest assignment, mean)" if measure == "confidence" else "largest group's share of the tokens"
+    )
+    return figure(
+        data,
+        "layer",
+        title,
+        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+        xaxis={"dtick": 1},
+        shapes=[band(layer)],
+    )
+
+
+def line_style(arm: str) -> tuple[str, str, str]:
+    colour, _, dash, symbol = ARMS[arm]
+    return colour, dash, symbol
+
+
+def band(layer: int) -> dict:
+    """A band behind the chosen layer."""
+    return {
+        "type": "rect",
+        "x0": layer - 0.3,
+        "x1": layer + 0.3,
+        "y0": 0,
+        "y1": 1,
+        "yref": "paper",
+        "fillcolor": HERE,
+        "opacity": 0.12,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def vectors(
+    xy,
+    positions: Sequence[int],
+    group,
+    words: Sequence[str],
+    labels: Sequence[str],
+    names: tuple[str, str],
+    chosen: int | None,
+) -> dict:
+    """Routing vectors of one layer, one WebGL trace per group; `xy` [n, 2], `group` int [n]; made for a lasso."""
+    data = []
+    for g, label in enumerate(labels):
+        own = [i for i in range(len(positions)) if group[i] == g]
+        if not own:
+            continue
+        data.append(
+            {
+                "type": "scattergl",
+                "mode": "markers",
+                "name": f"{g} {safe(label)}",
+                "x": [float(xy[i][0]) for i in own],
+                "y": [float(xy[i][1]) for i in own],
+                "text": [safe(words[i]) for i in own],
+                "customdata": [int(positions[i]) for i in own],
+                "opacity": 0.85 if chosen in (None, g) else 0.12,
+                "marker": {"color": GROUPS[g % len(GROUPS)], "symbol": SYMBOLS[g % len(SYMBOLS)], "size": 6},
+                "hovertemplate": f"%{{text}}<br>token %{{customdata:,}}, group {g}<extra></extra>",
+            }
+        )
+    return figure(data, *names, height=460, dragmode="lasso", xaxis={"showgrid": False}, yaxis={"showgrid": False})

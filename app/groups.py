@@ -1,0 +1,118 @@
+"""Parts of the groups page that need more than a line: the map of routing vectors and the fitting of a router."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, charts, panels, tables, widgets
+
+MEASURES = {"share": "Largest group's share by layer", "confidence": "Confidence by layer"}
+TERMS = {"share": "largest group's share (dominance)", "confidence": "confidence"}
+COLUMNS = {
+    "group": tables.Column("group", "whole"),
+    "label": tables.Column("label", help="the category it holds most above chance"),
+    "share": tables.Column("share", "share", full=1.0, help=cached.glossary("group share")),
+    "confidence": tables.Column("confidence", "number", help=cached.glossary("confidence")),
+    "purity": tables.Column("purity", "share", full=1.0, help=cached.glossary("purity")),
+    "purity_random": tables.Column("by chance", "share", help=cached.glossary("random group of equal size")),
+    "interval": tables.Column("95 % of chance"),
+    "words": tables.Column("top words", wrap=True),
+}
+
+
+def contents(groups: dict, words: dict) -> dict:
+    """The groups of one layer with the interval of chance and their top words spelled out."""
+    of_group = {k: [w for w, g in zip(words["word"], words["group"], strict=True) if g == k] for k in groups["group"]}
+    ends = zip(groups["purity_random_low"], groups["purity_random_high"], strict=True)
+    spelled = {
+        "interval": ["–" if low is None else f"{low:.0%} to {high:.0%}" for low, high in ends],
+        "words": [", ".join(of_group[k][:8]) for k in groups["group"]],
+    }
+    return groups | spelled
+
+
+def marking_words(words: dict, group: str, identity: str) -> None:
+    """The words that mark one group, by count and lift."""
+    widgets.prose(f"Words that mark group {group}", "more")
+    columns = {
+        "word": tables.Column("word"),
+        "count": tables.Column("count", "whole", full=max(words["count"], default=1)),
+        "lift": tables.Column("lift", "number", help=cached.glossary("lift")),
+    }
+    tables.table(
+        columns, words, key="groups_words", identity=identity, label=f"Words that mark group {group}", height=300
+    )
+
+
+def vectors(
+    run: Run, umap: Run | None, layer: int, group, tokens: dict, labels: Sequence[str], chosen: int | None
+) -> None:
+    """Routing vectors of one layer as a map (PCA, or UMAP when its run is given); a lasso lists the tokens in it."""
+    if umap is None:
+        xy, positions = cached.array(run, "pca")[layer], list(range(len(group)))
+        kept = cached.array(run, "pca_variance")[layer]
+        names = tuple(f"component {n + 1} ({share:.0%} of the variance)" for n, share in enumerate(kept))
+    else:
+        xy, positions = cached.array(umap, "umap"), cached.array(umap, "positions").tolist()
+        names = ("UMAP 1 (no unit)", "UMAP 2 (no unit)")
+    words = [tokens["word"][at] or tokens["piece"][at] for at in positions]
+    own = [int(group[at]) for at in positions]
+    values = {
+        "position": positions,
+        "word": words,
+        "group": own,
+        "x": [float(a) for a, _ in xy],
+        "y": [float(b) for _, b in xy],
+    }
+    points = widgets.chart(
+        charts.vectors(xy, positions, own, words, labels, names, chosen),
+        values,
+        title=f"Routing vectors of layer {layer}",
+        key="groups_vectors",
+        alt="One point per token, by group; a lasso lists the tokens inside it",
+        help=cached.glossary("UMAP" if umap else "PCA"),
+        select="lasso",
+    )
+    inside = sorted(
+        {
+            int(point["customdata"][0] if isinstance(point["customdata"], list) else point["customdata"])
+            for point in points
+        }
+    )
+    inside = [at for at in inside if 0 <= at < len(group)]
+    if not inside:
+        st.caption("Draw a lasso around some points to list their tokens; a double click releases it.")
+        return
+    tables.table(
+        {
+            "position": tables.Column("position", "whole"),
+            "word": tables.Column("token", "token"),
+            "group": tables.Column("group", "whole"),
+            "label": tables.Column("label"),
+        },
+        {
+            "position": inside,
+            "word": [tokens["piece"][at] for at in inside],
+            "group": [int(group[at]) for at in inside],
+            "label": [labels[int(group[at])] for at in inside],
+        },
+        key="groups_lasso",
+        identity=f"{run.id}.{layer}.{inside[0]}.{len(inside)}",
+        label="Tokens inside the lasso",
+    )
+
+
+def fit_panel(tokens: int | None) -> None:
+    """Fit a router without training, for any model: a long job with its price, then the router is chosen."""
+    st.caption(
+        "Takes the model's own vectors on the bundled samples, sorts them into groups and trains nothing.",
+        help=cached.glossary("fit without training"),
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        count = st.number_input("Groups", 2, 64, 8, key="fit_groups", width=140)
+        top = st.number_input(
+            "Groups per token", 1, 4, 1, key="fit_top", width=160, help=cached.glossary("membership (top-k)")
+        )
+    args = {"model": st.session_state["model"], "groups": int(count), "top": int(top)}
+    panels.run_button("Fit without training", "fit-router", args, "fit_run", tokens)

@@ -1,0 +1,81 @@
+"""Pairs of far-apart tokens: naming one in the URL, choosing one, and showing both its places."""
+
+import streamlit as st
+
+from app import cached, painted, state, tables, widgets
+
+COLUMNS = {
+    "query": tables.Column("query (attends)"),
+    "key": tables.Column("key (is attended)"),
+    "distance": tables.Column("distance", "whole", help="tokens between them"),
+    "attention": tables.Column("attention", "share", help="of the strongest head"),
+    "uniform": tables.Column("chance", "share", digits=4, help="what reading every visible token alike would give"),
+    "affinity": tables.Column("affinity", "number", help=cached.glossary("affinity")),
+    "layer": tables.Column("layer", "whole"),
+    "head": tables.Column("head", "whole"),
+    "group": tables.Column("group", "whole"),
+    "query_position": tables.Column("query at", "whole"),
+    "key_position": tables.Column("key at", "whole"),
+}
+
+
+def keys_of(pairs: dict) -> list[str]:
+    """The name of every listed pair in the URL."""
+    columns = (pairs[name] for name in ("layer", "head", "query_position", "key_position"))
+    return [state.pair_key(*row) for row in zip(*columns, strict=True)]
+
+
+def open_row(keys: list[str]) -> int | None:
+    """The row of the chosen pair, else the strongest one; None when there is no pair at all."""
+    chosen = st.session_state["pair"]
+    return keys.index(chosen) if chosen in keys else 0 if keys else None
+
+
+def choose_row(keys: list[str], row: int | None) -> None:
+    """Open the pair of a row that was clicked."""
+    state.choose(st.session_state, pair=None if row is None or row >= len(keys) else keys[row])
+
+
+def picker(pairs: dict, keys: list[str], row: int) -> None:
+    """Choose one of the listed pairs by name."""
+    names = {
+        key: f"{i + 1}. {pairs['query'][i]} ← {pairs['key'][i]}, {pairs['distance'][i]:,} tokens back"
+        for i, key in enumerate(keys)
+    }
+    st.session_state["pair_pick"] = keys[row]
+    st.selectbox(
+        "The strongest pairs",
+        keys,
+        format_func=names.get,
+        key="pair_pick",
+        width=420,
+        on_change=lambda: state.choose(st.session_state, pair=st.session_state["pair_pick"]),
+    )
+
+
+def show(tokens: dict, pairs: dict, row: int) -> None:
+    """One pair: its numbers in a sentence, and both contexts side by side."""
+    at = {name: pairs[name][row] for name in pairs}
+    widgets.prose(
+        f"“{at['query']}” (token {at['query_position']:,}) reads “{at['key']}” (token {at['key_position']:,}), "
+        f"{at['distance']:,} tokens back: {at['attention']:.1%} of the attention of head {at['head']} in layer "
+        f"{at['layer']}, where reading all alike would give {at['uniform']:.2%}. Both are in group {at['group']}.",
+        "more",
+    )
+    painted.contexts(
+        tokens,
+        at["query_position"],
+        at["key_position"],
+        notes=("the earlier place", f"the later place; affinity {at['affinity']:.2f}"),
+    )
+
+
+def take_point(points: list[dict] | None, keys: list[str]) -> None:
+    """Open the pair of a point that was clicked; a click seen before does not override a later choice."""
+    rows = [point["customdata"] for point in points or []]
+    row = rows[0][0] if rows and isinstance(rows[0], list) else rows[0] if rows else None
+    if row != st.session_state.get("pairs_point"):
+        st.session_state["pairs_point"] = row
+        if row is not None:
+            choose_row(keys, int(row))
+            st.rerun()

@@ -1,0 +1,108 @@
+// A table that sorts by a click on a head and, when asked, locks a row by click or arrow keys. Cells are text nodes.
+const memory = new WeakMap()
+
+export default function ({ parentElement, data: sent, setTriggerValue }) {
+  const data = sent?.[0]
+  const root = parentElement.querySelector(".table")
+  if (!root || !data) return
+  const own = memory.get(parentElement) ?? { id: null }
+  memory.set(parentElement, own)
+  if (own.id !== data.id) Object.assign(own, { id: data.id, sort: null, down: true, chosen: undefined })
+  if (own.asked !== data.selected) own.chosen = data.selected
+  own.asked = data.selected
+  Object.assign(own, { data, send: setTriggerValue })
+  draw(root, own)
+}
+
+function order(own) {
+  const rows = own.data.columns[0].values.map((_, i) => i)
+  if (own.sort === null) return rows
+  const values = own.data.columns[own.sort].values
+  const sign = own.down ? -1 : 1
+  const numeric = own.data.columns[own.sort].kind !== "text"
+  return rows.sort((a, b) => {
+    const [x, y] = [values[a], values[b]]
+    if (x === null || y === null) return (x === null) - (y === null)
+    return sign * (numeric ? x - y : String(x).localeCompare(String(y)))
+  })
+}
+
+function draw(root, own) {
+  const { data } = own
+  const frame = root.querySelector(".frame")
+  frame.style.maxHeight = `${data.height}px`
+  frame.classList.toggle("pick", data.pick)
+  frame.setAttribute("aria-label", data.label)
+  const head = document.createElement("tr")
+  data.columns.forEach((column, n) => {
+    const th = document.createElement("th"), button = document.createElement("button")
+    th.scope = "col"
+    th.className = column.kind === "text" || column.kind === "token" ? "" : column.full ? "number meter" : "number"
+    th.title = column.help ?? ""
+    if (own.sort === n) th.setAttribute("aria-sort", own.down ? "descending" : "ascending")
+    button.textContent = column.label
+    button.onclick = () => {
+      own.down = own.sort === n ? !own.down : column.kind !== "text" && column.kind !== "token"
+      own.sort = n
+      draw(root, own)
+    }
+    th.append(button)
+    head.append(th)
+  })
+  const rows = order(own)
+  const body = rows.map((i) => {
+    const tr = document.createElement("tr")
+    tr.dataset.row = i
+    if (data.pick) {
+      tr.setAttribute("aria-selected", i === own.chosen)
+      tr.onclick = () => choose(root, own, i === own.chosen && data.release ? null : i)
+    }
+    tr.append(...data.columns.map((column) => cell(column, i)))
+    return tr
+  })
+  root.querySelector("thead").replaceChildren(head)
+  root.querySelector("tbody").replaceChildren(...body)
+  const more = root.querySelector(".more")
+  more.textContent = data.more
+  more.hidden = !data.more
+  frame.onkeydown = (e) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key]
+    if (!data.pick || (!step && e.key !== "Escape")) return
+    e.preventDefault()
+    if (e.key === "Escape") return data.release ? choose(root, own, null) : undefined
+    const at = rows.indexOf(own.chosen)
+    const next = rows[Math.min(rows.length - 1, Math.max(0, at + step))]
+    choose(root, own, next)
+    root.querySelector(`tr[data-row="${next}"]`)?.scrollIntoView({ block: "nearest" })
+  }
+}
+
+function choose(root, own, row) {
+  own.chosen = row
+  root.querySelectorAll("tbody tr").forEach((tr) => tr.setAttribute("aria-selected", Number(tr.dataset.row) === row))
+  own.send("row", row === null ? -1 : row)
+}
+
+function cell(column, i) {
+  const td = document.createElement("td")
+  const value = column.values[i]
+  const text = column.shown?.[i] ?? (value === null ? "–" : String(value))
+  if (column.kind === "token") {
+    td.className = "token"
+    td.textContent = text.replace(/\n/g, "↵").replace(/ /g, "·")
+  } else if (column.kind === "text") {
+    td.className = column.wrap ? "wrap" : ""
+    td.textContent = text
+    td.title = text
+  } else {
+    td.className = "number"
+    if (column.full && value !== null) {
+      td.classList.add("meter")
+      const bar = document.createElement("i"), span = document.createElement("span")
+      bar.style.width = `${Math.max(0, Math.min(100, (100 * value) / column.full))}%`
+      span.textContent = text
+      td.append(bar, span)
+    } else td.textContent = text
+  }
+  return td
+}

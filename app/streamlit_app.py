@@ -1,0 +1,53 @@
+"""The app's entry: page, shared choices, navigation. Run it with `python run.py`; it never imports torch."""
+
+import streamlit as st
+
+from app import cached, sidebar, state, widgets
+
+VIEWS = {
+    "Start": [st.Page("views/start.py", title="Start", default=True, help="What the model reads in this text.")],
+    "Look": [
+        st.Page(
+            "views/token_groups.py",
+            title="Token groups",
+            url_path="token-groups",
+            help="Which tokens the model learned to treat alike.",
+        ),
+        st.Page(
+            "views/long_range_pairs.py",
+            title="Long-range pairs",
+            url_path="long-range-pairs",
+            help="Which far-apart tokens belong together.",
+        ),
+    ],
+}
+
+st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="expanded")
+st.html(widgets.STYLE)
+page = st.navigation(VIEWS)
+
+dropped = state.read(st.session_state, st.query_params)
+wanted = st.session_state.pop("model_wanted", None)
+if wanted:
+    sidebar.use_model(wanted)
+
+with widgets.guarded():
+    cached.jobs()
+    gone = state.settle(st.session_state, "text", list(cached.texts()), cached.samples()[0][0])
+    if gone:
+        dropped.append("The link's text is not stored on this machine; the first sample is shown instead.")
+    address = state.write(st.session_state, st.query_params.to_dict())
+    if address is not None:
+        st.query_params.from_dict(address)
+    for sentence in dropped:
+        st.caption(widgets.plain(sentence))
+    sidebar.sidebar()
+    try:
+        with widgets.guarded():
+            page.run()
+    finally:
+        sidebar.way_back()
+
+late = state.write(st.session_state, st.query_params.to_dict())
+if late is not None:  # a page settled a value, such as the layer it opens with
+    st.query_params.from_dict(late)

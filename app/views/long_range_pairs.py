@@ -1,0 +1,93 @@
+"""Long-range pairs: which far-apart tokens belong together?"""
+
+import streamlit as st
+
+from app import cached, painted, pair_charts, pairs, state, tables, widgets
+from app.reading import reading
+
+
+def controls(inspected: dict) -> dict:
+    """The filters; returns the arguments they stand for."""
+    card = cached.card(st.session_state["model"])
+    far = [d for d in state.DISTANCES if d < card["max_positions"]]
+    widgets.settled("distance", far, 128 if 128 in far else far[-1])
+    widgets.settled("layer", [None, *range(card["layers"])], None)
+    widgets.settled("head", [None, *range(card["heads"])], None)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.select_slider("Smallest distance, tokens", far, key="distance", width=210, help=cached.glossary("distance"))
+        st.selectbox("Layer", list(range(card["layers"])), index=None, placeholder="all", key="layer", width=96)
+        st.selectbox("Head", list(range(card["heads"])), index=None, placeholder="all", key="head", width=96)
+        st.number_input("Group", 0, 999, None, placeholder="all", key="group", width=96)
+        st.selectbox("Pairs", list(state.TOPS), key="top", width=90)
+        st.toggle("Content words only", key="content", help=cached.glossary("content word"))
+    chosen = st.session_state
+    return {"min_distance": chosen["distance"]} | {
+        name: chosen[name] for name in ("top", "layer", "group", "head", "content")
+    }
+
+
+run, tokens = reading(
+    "Which far-apart tokens belong together?",
+    "Focus: same-group pairs over long distances, how much they attend to each other, and what chance would give",
+    "pairs",
+    "Looking for far pairs",
+    controls,
+)
+widgets.prose(run.numbers["sentence"])
+widgets.router_badge(run.numbers["router"])
+widgets.notes(run)
+
+listed = cached.columns(run, "pairs")
+keys = pairs.keys_of(listed)
+row = pairs.open_row(keys)
+if row is None:
+    st.info("No pair is left under these filters: lower the smallest distance, or release a filter.")
+else:
+    pairs.show(tokens, listed, row)
+    with st.grid(2, min_column_width=420, gap="large"):
+        with st.container():
+            st.subheader(f"The {len(keys)} strongest pairs", anchor=False, help=cached.glossary("long-range pair"))
+            tables.table(
+                pairs.COLUMNS,
+                listed,
+                key="pairs_table",
+                identity=run.id,
+                label="Pairs, strongest first; choose one to read both places",
+                selected=row,
+                on_row=lambda: pairs.choose_row(keys, painted.clicked("pairs_table", "row")),
+                height=470,
+            )
+            st.caption("A click or the arrow keys open a pair.")
+        with st.container():
+            points = widgets.chart(
+                pair_charts.pairs(listed, len(tokens["word"]), row),
+                listed,
+                title="Where they are",
+                key="pairs_scatter",
+                alt="Each pair at its query and key position",
+                help=cached.glossary("distance"),
+                select="points",
+            )
+            pairs.take_point(points, keys)
+
+with st.grid(2, min_column_width=420, gap="large"):
+    with st.container():
+        table = cached.columns(run, "controls")
+        widgets.chart(
+            pair_charts.lift(table, st.session_state["layer"]),
+            table,
+            title="Attention of same-group pairs against chance",
+            key="pairs_lift",
+            alt="Lift of this router and of three controls in every layer",
+            help=cached.glossary("lift"),
+        )
+    with st.container():
+        table = cached.columns(run, "distance")
+        widgets.chart(
+            pair_charts.mass(table),
+            table,
+            title="Attention held by same-group pairs, by distance",
+            key="pairs_mass",
+            alt="Share of the attention against share of the pairs by distance",
+            help=cached.glossary("attention mass"),
+        )

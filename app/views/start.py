@@ -1,0 +1,59 @@
+"""Start: what does the model read in this text?"""
+
+import streamlit as st
+
+from app import cached, charts, painted, pairs, reading, widgets
+
+run, tokens = reading.reading(
+    "What does the model read in this text?",
+    "Dense attention over the whole text; how often a token is read from afar, in multiples of chance",
+    "start",
+    "Reading the text",
+)
+with st.grid(2, min_column_width=400, gap="large"):
+    with st.container():
+        widgets.prose(run.numbers["sentences"][0])
+        widgets.prose(run.numbers["sentences"][1:], "more")
+        widgets.notes(run)
+    with st.container():
+        table = cached.columns(run, "distance")
+        widgets.chart(
+            charts.distance(table),
+            table,
+            title="How far back it reads",
+            key="start_distance",
+            alt="Share of the attention by distance, beside uniform reading",
+            help=cached.glossary("chance level (uniform reading)"),
+        )
+
+far = run.numbers["min_distance"]
+listed = cached.columns(run, "pairs")
+keys = pairs.keys_of(listed)
+row = pairs.open_row(keys)
+
+st.subheader("The text, painted by what is read from afar", anchor=False, help=cached.glossary("far attention"))
+paint, palette = painted.by_received(tokens["received"])
+painted.painted(
+    tokens,
+    paint,
+    palette,
+    key="start_text",
+    identity=run.id,
+    tips=[("read from afar", [widgets.times_chance(value) for value in tokens["received"]])],
+    legend=f"attention received from {far:,} or more tokens later",
+    hint="Arcs join far pairs of one group: click one to open it.",
+    arcs=painted.arcs(tokens, listed),
+    open_arc=row,
+    on_arc=lambda: pairs.choose_row(keys, painted.clicked("start_text", "arc")),
+)
+
+st.subheader("A long-range pair of one group", anchor=False, help=cached.glossary("long-range pair"))
+if row is None:
+    widgets.prose(f"No two content words {far:,} or more tokens apart share a learned group here.", "more")
+else:
+    pairs.picker(listed, keys, row)
+    pairs.show(tokens, listed, row)
+
+with st.expander("Model card, and whether it computes what the stock model computes", icon=":material/verified:"):
+    with widgets.guarded():
+        reading.model_card(st.session_state["model"])

@@ -1,0 +1,100 @@
+"""Token groups: which tokens did the model learn to treat alike?"""
+
+import streamlit as st
+
+from app import cached, charts, groups, painted, panels, state, tables, widgets
+from app.reading import reading, rows_of
+
+run, tokens = reading(
+    "Which tokens did the model learn to treat alike?",
+    "Focus: learned groups of tokens, balanced by Sinkhorn; null controls on the same charts",
+    "groups",
+    "Sorting the tokens into groups",
+)
+widgets.prose(run.numbers["sentence"])
+widgets.router_badge(run.numbers["router"])
+widgets.notes(run)
+
+count, layers = run.numbers["K"], cached.columns(run, "layers")
+depth = len(layers["layer"])
+widgets.settled("group", [None, *range(count)], None)
+layer = widgets.layer_pills(depth, depth // 2)
+chosen = st.session_state["group"]
+group, sure = cached.array(run, "group")[layer], cached.array(run, "confidence")[layer]
+here = rows_of(cached.columns(run, "groups"), layer=layer)
+words = rows_of(cached.columns(run, "words"), layer=layer)
+labels = here["label"]
+
+with st.grid(2, min_column_width=420, gap="large"):
+    with st.container():
+        widgets.chart(
+            charts.shares(here, count, chosen),
+            {name: here[name] for name in ("group", "share", "share_random", "share_shuffled", "confidence")},
+            title=f"Share of the tokens in layer {layer}",
+            key="groups_shares",
+            alt="Share of the tokens in each group beside random centroids and shuffled text",
+            help=cached.glossary("group share"),
+        )
+    with st.container():
+        measure = st.session_state["measure"]
+        widgets.chart(
+            charts.by_layer(layers, measure, count, layer),
+            layers,
+            title=groups.MEASURES[measure],
+            key="groups_layers",
+            alt="One value for every layer, beside its controls",
+            help=cached.glossary(groups.TERMS[measure]),
+        )
+        measures = list(groups.MEASURES)
+        st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
+
+st.subheader("What is in them", anchor=False, help=cached.glossary("purity"))
+tables.table(
+    groups.COLUMNS,
+    groups.contents(here, words),
+    key="groups_table",
+    identity=f"{run.id}.{layer}",
+    label="Groups of this layer; choose one to isolate it below",
+    selected=None if chosen is None else here["group"].index(chosen),
+    on_row=lambda: state.choose(st.session_state, group=painted.clicked("groups_table", "row")),
+    release=True,
+)
+st.caption(
+    f"Labels by {run.numbers['labels_by']}. A click on a row isolates its group; a second click or Esc releases it."
+)
+if chosen is not None:
+    groups.marking_words(rows_of(words, group=chosen), f"{chosen} ({labels[chosen]})", f"{run.id}.{layer}.{chosen}")
+
+st.subheader("The text by group", anchor=False, help=cached.glossary("learned group"))
+
+
+def isolate(token: int | None) -> None:
+    state.choose(st.session_state, group=None if token is None else int(group[token]))
+
+
+painted.painted(
+    tokens,
+    [int(g) for g in group],
+    painted.by_group(labels, here["share"]),
+    key="groups_text",
+    identity=f"{run.id}.{layer}",
+    tips=[("group", [f"{g} {labels[g]}" for g in group]), ("confidence", [f"{value:.2f}" for value in sure])],
+    legend=f"groups of layer {layer}",
+    hint="Hover shows a token; a click on it, or on a group, isolates the group.",
+    isolate=chosen,
+    on_class=lambda: state.choose(st.session_state, group=painted.clicked("groups_text", "class")),
+    on_token=lambda: isolate(painted.clicked("groups_text", "token")),
+)
+
+view = st.segmented_control(
+    "Map of the routing vectors", ["PCA", "UMAP"], key="view", required=True, help=cached.glossary("UMAP")
+)
+wanted = state.study_args(st.session_state, "router", layer=layer)
+stored = cached.store().find("umap", wanted) if view == "UMAP" else None
+if view == "UMAP" and stored is None:
+    panels.run_button("Compute the UMAP of this layer", "umap", wanted, "groups_umap", len(group))
+else:
+    groups.vectors(run, stored, layer, group, tokens, labels, chosen)
+
+with st.expander("Fit another router without training", icon=":material/tune:"):
+    groups.fit_panel(run.protocol.get("tokens"))

@@ -1,0 +1,168 @@
+"""Hand-made results with the tables of the studies, and a client that answers with them: pages without a model."""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from analysis.errors import BadModel, BadSetting
+from analysis.jobs import JobStatus
+from analysis.runs import Result, RunStore
+
+LAYERS, HEADS, GROUPS, CONTEXT = 3, 2, 4, 64
+ROUTER = {"name": "k4-top1", "groups": GROUPS, "top": 1, "window": 16, "kind": "not trained", "steps": 0}
+
+
+def tokens(text: str) -> pd.DataFrame:
+    """Words with the space before them, cut into windows of CONTEXT tokens."""
+    found = list(re.finditer(r"\s*\S+|\s+", text))
+    words = [match.group().strip() for match in found]
+    return pd.DataFrame(
+        {
+            "position": range(len(found)),
+            "window": [i // CONTEXT for i in range(len(found))],
+            "piece": [match.group() for match in found],
+            "start": [match.start() for match in found],
+            "end": [match.end() for match in found],
+            "word": words,
+            "content": [len(word) > 3 for word in words],
+        }
+    )
+
+
+def protocol(verb: str, args: dict, count: int) -> dict:
+    return {"verb": verb, "model": args["model"], "text": args.get("text"), "tokens": count}
+
+
+def pair_table(table: pd.DataFrame, count: int = 6) -> pd.DataFrame:
+    last = len(table) - 1
+    rows = [(i % LAYERS, i % HEADS, i % GROUPS, last - i, i, 0.9 - 0.1 * i) for i in range(min(count, last // 2))]
+    made = pd.DataFrame(rows, columns=["layer", "head", "group", "query_position", "key_position", "attention"])
+    made["distance"] = made["query_position"] - made["key_position"]
+    made["affinity"], made["uniform"] = 0.8, 0.01
+    for side in ("query", "key"):
+        made[side] = table["word"].to_numpy()[made[f"{side}_position"]]
+    return made
+
+
+def inspect(args: dict, text: str) -> Result:
+    table = tokens(text)
+    numbers = {"tokens": len(table), "windows": int(table["window"].max()) + 1, "max_positions": CONTEXT, "notes": []}
+    return Result(numbers | {"protocol": protocol("inspect", args, len(table))})
+
+
+def model(args: dict, text: str | None) -> Result:
+    parity = {"same": True, "max_abs_difference": 0.0, "tolerance": 1e-3, "causal_difference": 0.0}
+    sizes = {"layers": LAYERS, "heads": HEADS, "kv_heads": 1, "head_dim": 8, "max_positions": CONTEXT}
+    facts = {"name": args["model"], "family": "llama", "revision": "abc", "parameters": 1234, "weight_bytes": 4936}
+    more = {"dtype": "float32", "device": "cpu", "card": "A *small* model.", "routers": [ROUTER], "parity": parity}
+    return Result(facts | sizes | more | {"protocol": protocol("model", args, 0)})
+
+
+def start(args: dict, text: str) -> Result:
+    table = tokens(text)
+    table["received"] = [None if i % 7 == 6 else 2.0 ** (i % 6) / 2 for i in range(len(table))]
+    said = [f"It reads {table['word'].iloc[0]!r} most.", "A second sentence.", "A third one."]
+    distance = pd.DataFrame({"low": [0, 1, 2], "high": [1, 2, 4], "mass": [0.5, 0.3, 0.2], "uniform": [0.2, 0.2, 0.6]})
+    numbers = {"sentences": said, "min_distance": 8, "router": ROUTER, "notes": ["A note to <read>."]}
+    return Result(
+        numbers | {"protocol": protocol("start", args, len(table))},
+        {"tokens": table, "pairs": pair_table(table), "distance": distance},
+    )
+
+
+def groups(args: dict, text: str) -> Result:
+    table = tokens(text)
+    count = len(table)
+    cells = [(layer, group) for layer in range(LAYERS) for group in range(GROUPS)]
+    contents = pd.DataFrame(cells, columns=["layer", "group"])
+    for name, value in (("share", 0.25), ("share_random", 0.2), ("share_shuffled", 0.3), ("confidence", 0.9)):
+        contents[name] = value
+    contents["tokens"], contents["label"] = count // GROUPS, [f"label {group}" for _, group in cells]
+    for name, value in (
+        ("purity", 0.6),
+        ("purity_random", 0.2),
+        ("purity_random_low", 0.1),
+        ("purity_random_high", 0.3),
+    ):
+        contents[name] = [None if group == GROUPS - 1 else value for _, group in cells]
+    words = contents[["layer", "group"]].assign(rank=1, word=table["word"].iloc[0], count=5, lift=2.5)
+    layers = pd.DataFrame({"layer": range(LAYERS), "dominance": 0.4, "confidence": 0.9})
+    for name in ("dominance_random", "dominance_shuffled", "confidence_random", "confidence_shuffled", "balanced"):
+        layers[name] = 0.3
+    group = np.stack([(np.arange(count) + layer) % GROUPS for layer in range(LAYERS)]).astype(np.int16)
+    spots = np.random.default_rng(0).normal(size=(LAYERS, count, 2)).astype(np.float32)
+    numbers = {"K": GROUPS, "top": 1, "window": 16, "router": ROUTER, "notes": [], "labels_by": "word lists"}
+    return Result(
+        numbers | {"sentence": "Groups are purer than chance.", "protocol": protocol("groups", args, count)},
+        {"tokens": table, "layers": layers, "groups": contents, "words": words},
+        {"group": group, "confidence": np.full((LAYERS, count), 0.9, np.float32), "pca": spots}
+        | {"pca_variance": np.full((LAYERS, 2), 0.2, np.float32)},
+    )
+
+
+def pairs(args: dict, text: str) -> Result:
+    table = tokens(text)
+    arms = ("this router", "random centroids", "random tokens", "shuffled text")
+    controls = pd.DataFrame([(layer, arm) for layer in range(LAYERS) for arm in arms], columns=["layer", "arm"])
+    distance = pd.DataFrame([(arm, 8, 16) for arm in arms], columns=["arm", "low", "high"])
+    for made in (controls, distance):
+        made["pairs_share"], made["mass_share"], made["lift"] = 0.25, 0.3, 1.2
+    listed = pair_table(table) if args["min_distance"] < 32 else pair_table(table, 0)
+    numbers = {"sentence": "Same-group pairs draw 1.2 times chance.", "router": ROUTER, "notes": []}
+    return Result(
+        numbers | {"protocol": protocol("pairs", args, len(table))},
+        {"tokens": table, "pairs": listed, "controls": controls, "distance": distance},
+    )
+
+
+STUDIES = {"inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
+
+
+@dataclass
+class FakeJobs:
+    """The worker's client with hand-made answers. `refusals`: verb -> the error it raises instead."""
+
+    store: RunStore
+    refusals: dict = field(default_factory=dict)
+    asked: list = field(default_factory=list)
+    states: dict = field(default_factory=dict)  # job id -> JobStatus
+
+    def request(self, verb: str, args: dict, timeout: float = 60):
+        self.asked.append(verb)
+        if verb in self.refusals:
+            raise self.refusals[verb]
+        if args["model"] not in ("demo", "owner/tiny"):
+            raise BadModel(f"There is no model {args['model']!r}: check its name.")
+        text = self.store.text(args["text"])[1] if "text" in args else None
+        made = STUDIES[verb](args, text)
+        return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)
+
+    def submit(self, verb: str, args: dict, session: str = "") -> str:
+        self.states["0123456789ab"] = status("queued", verb=verb, args=args, queue_position=1)
+        return "0123456789ab"
+
+    def watch(self, job_id: str) -> JobStatus:
+        if job_id not in self.states:
+            raise BadSetting(f"The job {job_id} is not known here (any more): start it again.")
+        return self.states[job_id]
+
+    def recent(self, session=None, limit: int = 20) -> list[JobStatus]:
+        return list(self.states.values())
+
+    def status(self) -> dict:
+        return {"state": "ready", "pid": 1, "memory": 500_000_000}
+
+    def cancel(self, job_id: str) -> None:
+        self.states[job_id] = status("cancelled", error="The work was cancelled; nothing half-made was kept.")
+
+    def resume(self, job_id: str) -> str:
+        return self.submit(self.states[job_id].verb, self.states[job_id].args)
+
+
+def status(state: str, **more) -> JobStatus:
+    """A job in some state."""
+    blank = {"id": "0123456789ab", "verb": "fit-router", "args": {}, "state": state, "fraction": 0.0, "stage": ""}
+    blank |= {"seconds_left": None, "queue_position": 0, "run_id": None, "error": None}
+    return JobStatus(**(blank | {"created": "2026-01-01T00:00:00+00:00", "started": None, "ended": None} | more))
