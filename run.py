@@ -34,7 +34,7 @@ TORCH, TORCH_RANGE = "2.13.0", "torch>=2.11,<2.14"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
 CUDA_PACKAGES = ("nvidia-", "cuda-", "triton")
-COSTS = {"cpu": (0.5, 2.1, 3), "cuda": (3.0, 6.5, 13)}  # GB to download, GB on disk, minutes at 50 Mbit/s
+COSTS = {"cpu": (0.5, 2.2, 3), "cuda": (3.0, 6.5, 13)}  # GB to download, GB on disk, minutes at 50 Mbit/s
 
 
 class Refusal(Exception):

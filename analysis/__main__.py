@@ -19,6 +19,8 @@ HELP = {
     "fit-router": "a Focus router without training, in seconds",
     "train-router": "a trained Focus router, the model frozen; resumes when stopped",
     "report": "one self-contained page about a text",
+    "pretrain": "a small language model of your own from a folder of texts; resumes when stopped",
+    "examples": "the stored examples of every page, computed anew in their place",
 }
 OF_A_TEXT = ("inspect", "groups", "pairs", "report")
 
@@ -95,6 +97,14 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("-o", "--output", metavar="DIR", help="where to store the router")
     if verb == "report":
         sub.add_argument("-o", "--output", required=True, metavar="FILE.html")
+    if verb == "pretrain":
+        sub.add_argument("--corpus", required=True, metavar="DIR", help="folder with one folder of texts per domain")
+        sub.add_argument("-o", "--output", required=True, metavar="DIR", help="where the model goes")
+        sub.add_argument("--work", metavar="DIR", help="shards, checkpoint and log (default: beside the output)")
+        sub.add_argument("--family", default="llama", choices=("llama", "gpt2"))
+        sub.add_argument("--attention", default="dense", help="dense, or a method to train with")
+        sub.add_argument("--steps", type=int, default=2600)
+        sub.add_argument("--length", type=int, default=2048, help="the context, in tokens")
 
 
 def _run(verb: str, arguments: dict):
@@ -119,7 +129,7 @@ def _text(place: str) -> tuple[str, str]:
     if path.is_file():
         return path.name, read_file(path)
     if place in samples:
-        return place, samples[place][1]
+        return samples[place]
     raise BadText(
         f"There is no file {place[:80]!r}: give a text file, - for standard input, or one of {', '.join(samples)}."
     )

@@ -77,7 +77,8 @@ class Model:
     @property
     def state_dir(self) -> Path:
         """Where what was fitted on this model lives: `models_cache/demo`, or `models_cache/<model>/<revision>`."""
-        return CACHE / "demo" if self.name == "demo" else CACHE / self.slug / self.revision
+        bundled = self.name == "demo" and not self.revision.startswith("memory-")
+        return CACHE / "demo" if bundled else CACHE / self.slug / self.revision
 
     @property
     def slug(self) -> str:
@@ -206,12 +207,10 @@ def _from_pretrained(loader, place, **options):
 
 
 def _weight_type(config, device: str, dtype: str) -> torch.dtype:
-    if dtype != "auto":
-        if dtype not in WEIGHT_TYPES:
-            raise BadSetting(f"The weights cannot be in {dtype!r}: choose auto, {', '.join(WEIGHT_TYPES)}.")
-        return getattr(torch, dtype)
-    own = getattr(config, "dtype", None)
-    return torch.float32 if device == "cpu" or own is None else own
+    if dtype not in ("auto", *WEIGHT_TYPES):
+        raise BadSetting(f"The weights cannot be in {dtype!r}: choose auto, {', '.join(WEIGHT_TYPES)}.")
+    own = getattr(config, "dtype", None) if device != "cpu" else None
+    return (own or torch.float32) if dtype == "auto" else getattr(torch, dtype)
 
 
 def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
@@ -219,10 +218,7 @@ def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model
     heads = config.num_attention_heads
     attention_modules(lm)  # refuses what cannot be followed
     return Model(
-        lm=lm.eval(),
-        tokenizer=tokenizer,
-        name=name,
-        revision=revision,
+        *(lm.eval(), tokenizer, name, revision),
         num_layers=config.num_hidden_layers,
         num_heads=heads,
         num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
@@ -239,12 +235,10 @@ def _revision(place: str | Path) -> str:
     for path in [place / "config.json", *sorted(place.glob("*.safetensors"))]:
         size = path.stat().st_size
         with path.open("rb") as file:
-            if size <= HASHED_WHOLE:
-                digest.update(file.read())
-            else:
+            if size > HASHED_WHOLE:
                 digest.update(size.to_bytes(8, "little") + file.read(1 << 20))
                 file.seek(max(0, size - (1 << 20)))
-                digest.update(file.read())
+            digest.update(file.read())
     return digest.hexdigest()[:12]
 
 

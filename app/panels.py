@@ -18,6 +18,7 @@ def run_button(label: str, verb: str, args: dict, key: str, tokens: int | None =
 
 
 def _submit(verb: str, args: dict) -> None:
+    st.session_state["job_trouble"] = None
     try:
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
     except AnalysisError as error:
@@ -30,7 +31,7 @@ def _session() -> str:
 
 def job_panel() -> None:
     """The job named in the URL, whoever started it: a refreshed or copied page attaches to it again."""
-    trouble = st.session_state.pop("job_trouble", None)
+    trouble = st.session_state.get("job_trouble")
     if trouble is not None:
         widgets.show_error(trouble)
     job_id = st.session_state["job"]
@@ -105,6 +106,7 @@ def _cancel(job_id: str) -> None:
 
 
 def _resume(job_id: str) -> None:
+    st.session_state["job_trouble"] = None
     try:
         state.choose(st.session_state, job=cached.jobs().resume(job_id))
     except AnalysisError as error:

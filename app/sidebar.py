@@ -31,7 +31,7 @@ def _text() -> None:
     key = st.session_state["text"]
     st.session_state["text_pick"] = key
     st.selectbox("Text", list(offered), format_func=lambda k: offered.get(k, k), key="text_pick", on_change=_picked)
-    trouble = st.session_state.pop("text_trouble", None)
+    trouble = st.session_state.get("text_trouble")  # stays until the next text: a rerun must not swallow it
     with st.popover("Use your own text", icon=":material/upload_file:", width="stretch"):
         nonce = st.session_state.setdefault("upload_nonce", 0)
         name = f"upload_{nonce}"
@@ -62,6 +62,7 @@ def _picked() -> None:
 def use_text(key: str) -> None:
     """Another text: what was selected inside the old one means nothing in it."""
     state.choose(st.session_state, text=key, pair=None)
+    st.session_state["text_trouble"] = None
 
 
 def _uploaded(name: str) -> None:
@@ -105,8 +106,9 @@ def _model() -> None:
         if current != "demo":
             st.button("Back to the bundled model", on_click=use_model, args=("demo",), key="demo_model")
         if asked:
+            st.session_state["model_trouble"] = None
             _load((st.session_state["model_name"] or "").strip())
-        trouble = st.session_state.pop("model_trouble", None)
+        trouble = st.session_state.get("model_trouble")
         if trouble is not None:
             widgets.show_error(trouble)
 

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.errors import BadModel
 from app import cached, sidebar, state, widgets
 
 VIEWS = {
@@ -42,11 +43,10 @@ with widgets.guarded():
     for sentence in dropped:
         st.caption(widgets.plain(sentence))
     sidebar.sidebar()
-    try:
-        with widgets.guarded():
-            page.run()
-    finally:
-        sidebar.way_back()
+    with widgets.guarded() as troubles:
+        page.run()
+    if any(isinstance(trouble, BadModel) for trouble in troubles):
+        st.button("Back to the bundled model", on_click=sidebar.use_model, args=("demo",), key="way_back")
 
 late = state.write(st.session_state, st.query_params.to_dict())
 if late is not None:  # a page settled a value, such as the layer it opens with

@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import logging
 import re
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +13,7 @@ from analysis.runs import Run
 from app import cached, state, tables
 from app.painted import part
 
+log = logging.getLogger("focuscope.app")
 STYLE = """<style>
 .fs-lead { font-size: 1.12rem; line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
 .fs-more { line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
@@ -60,13 +62,18 @@ class Waiting(Exception):
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[None]:
-    """A part of the page that may fail: its error takes its place and the rest of the page stays."""
+def guarded() -> Iterator[list[Exception]]:
+    """A part of the page that may fail: its error takes its place and the rest of the page stays. Yields a list that
+    holds the error afterwards."""
+    troubles = []
     try:
-        yield
+        yield troubles
     except Waiting:
         pass
     except Exception as error:  # a page must never show a traceback, whatever went wrong
+        if not isinstance(error, AnalysisError):
+            log.exception("A part of the page failed.")
+        troubles.append(error)
         show_error(error)
 
 

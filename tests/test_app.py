@@ -194,7 +194,9 @@ def test_a_bad_file_gets_one_sentence_and_the_text_in_use_stays(client, data, wo
     assert words in sentence and "bad_*file*.bin" in sentence
     assert app.query_params["text"] == before and app.title and part(app, "painted")
     app.run()
-    assert not app.sidebar.error, "the sentence goes with the next action"
+    assert app.sidebar.error, "a rerun of the page does not swallow the sentence"
+    app.selectbox(key="text_pick").select_index(1).run()
+    assert not app.sidebar.error, "it goes with the next text"
 
 
 def test_an_uploaded_and_a_pasted_text_are_read(client):
@@ -217,6 +219,19 @@ def test_a_bad_model_gets_one_sentence_and_the_model_in_use_stays(client, name):
     app.button(key="load_model").click().run()
     assert not app.exception and len(app.sidebar.error) == 1
     assert app.session_state["model"] == "demo" and part(app, "painted")
+
+
+def test_a_link_to_a_model_that_cannot_be_loaded_says_so_once_and_offers_the_way_back(client):
+    app = opened(model="no/such")
+    assert len(app.error) == 1 and "no/such" in app.error[0].value.replace("\\", "")
+    app.button(key="way_back").click().run()
+    assert not app.error and part(app, "painted") and "model" not in app.query_params
+
+
+def test_a_router_nobody_fitted_is_dropped_from_a_link(client):
+    app = opened(router="k64-top4")
+    assert app.query_params["router"] == "k4-top1" and not app.error
+    assert any("k64-top4" in caption.value.replace("\\", "") for caption in app.sidebar.caption)
 
 
 def test_another_model_is_used_when_the_worker_accepts_it(client):

@@ -33,7 +33,7 @@ def visit(page, address: str, words: str):
     page.goto(address)
     expect(page.get_by_text(words).first).to_be_visible(timeout=PATIENCE)
     settle(page)
-    expect(page.locator(".painted .text .t, .contexts mark").first).to_be_visible()
+    expect(page.locator(".painted .text .t, .contexts mark").first).to_be_visible(timeout=PATIENCE)
 
 
 def upload(page, name: str, data: bytes):

@@ -86,6 +86,8 @@ def test_a_model_already_held_is_named_by_its_weights():
     model = load_model(lm, tokenizer=byte_level())
     assert model.lm is lm and model.tokenizer is byte_level() and model.name == "llama"
     copy = type(lm)(lm.config)
+    model.name = "demo"
+    assert model.state_dir == CACHE / "demo" / model.revision, "never the bundled model's own folder"
     copy.load_state_dict(lm.state_dict())
     assert load_model(copy).revision == model.revision
     with torch.no_grad():

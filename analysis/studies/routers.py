@@ -21,6 +21,7 @@ from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})")
+MOST_GROUPS = 64  # balancing more of them takes minutes per layer
 FOLDER = "focus"  # of a model's fitted state
 
 
@@ -31,11 +32,20 @@ def router_path(context: Context, model: Model, name: str) -> Path:
     return context.state_dirs(model)[0] / FOLDER / f"{name}.safetensors"
 
 
+def check_settings(groups: int, **more) -> None:
+    """Refuse a router that cannot be, before a model has to read anything for it."""
+    RouterSettings(groups=groups, **more)
+    if groups > MOST_GROUPS:
+        raise BadSetting(f"{groups} groups were asked for: choose between 1 and {MOST_GROUPS}.")
+
+
 def stored_routers(context: Context, model: Model) -> list[dict]:
     """The routers stored for a model, as plain data: name, settings, how they were made, or why one is unusable."""
     found = {}
     for folder in context.state_dirs(model):
         for path in sorted((folder / FOLDER).glob("k*-top*.safetensors")):
+            if not NAME.fullmatch(path.stem):
+                continue
             try:
                 facts = router_facts(path.stem, FocusRouter.load(path, model.num_layers, model.width))
             except AnalysisError as error:
@@ -99,7 +109,7 @@ def fit_router(
     numbers: `path`, `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings).
     """
     check_seed(seed)
-    RouterSettings(groups=groups, top=top, window=window)  # refused before the model has to read anything
+    check_settings(groups=groups, top=top, window=window)
     lm = context.model(model)
     samples = {name: text for name, (_, text) in sample_texts().items()}
     held_out = samples.pop("story")
