@@ -155,6 +155,7 @@ def by_layer(table: dict, measure: str, groups: int, layer: int) -> dict:
 
 
 def line_style(arm: str) -> tuple[str, str, str]:
+    """Colour, dash and symbol of an arm's line."""
     colour, _, dash, symbol = ARMS[arm]
     return colour, dash, symbol
 

@@ -126,6 +126,11 @@ def painted(
     )
 
 
+def visible(piece: str) -> str:
+    """A token as it can be seen: line breaks, tabs and spaces have signs."""
+    return piece.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·")
+
+
 def arcs(tokens: dict, pairs: dict) -> list[dict]:
     """The arcs of a table of pairs, with the tokens of both words to mark when one is open."""
     columns = (pairs[name] for name in ("query_position", "key_position", "query", "key", "distance"))

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.runs import Run
 from app import cached, painted, state, tables, widgets
 
 COLUMNS = {
@@ -17,6 +18,16 @@ COLUMNS = {
     "query_position": tables.Column("query at", "whole"),
     "key_position": tables.Column("key at", "whole"),
 }
+
+
+def listed(run: Run, tokens: dict) -> dict:
+    """The table of pairs of a run; a token that is no word (a line break) is named by what it shows."""
+    table = cached.columns(run, "pairs")
+    spelled = {}
+    for side in ("query", "key"):
+        places = zip(table[side], table[f"{side}_position"], strict=True)
+        spelled[side] = [word.strip() or painted.visible(tokens["piece"][at]) for word, at in places]
+    return table | spelled
 
 
 def keys_of(pairs: dict) -> list[str]:

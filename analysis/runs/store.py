@@ -79,8 +79,8 @@ class RunStore:
             self._own.remove(check_id(run_id))
         self._index.remove(run_id)
 
-    def forget(self, **arguments):
-        """Removes every unpinned own run whose request has all these arguments, such as model="demo" and
+    def forget(self, verb=None, **arguments):
+        """Removes every unpinned own run (of one verb) whose request has all these arguments, such as model="demo" and
         router="mine" after that router was trained anew; returns how many."""
         wanted = canonical(arguments)
         if not wanted:
@@ -88,7 +88,9 @@ class RunStore:
         gone = [
             run_id
             for run_id in self._index.unpinned()
-            if (run := self._own.read(run_id)) and all(run.request.get(name) == value for name, value in wanted.items())
+            if (run := self._own.read(run_id))
+            and verb in (None, run.verb)
+            and all(run.request.get(name) == value for name, value in wanted.items())
         ]
         for run_id in gone:
             self.delete(run_id)

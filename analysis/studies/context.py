@@ -65,10 +65,10 @@ class Context:
         """The device for a model that is made here: a CUDA device when there is one, unless one was named."""
         return self.device if self.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
-    def forget(self, **arguments) -> None:
-        """Drop stored runs that were computed with these arguments, because what they name has changed."""
+    def forget(self, verb: str | None = None, **arguments) -> None:
+        """Drop stored runs (of one verb) computed with these arguments, because what they name has changed."""
         if self.store is not None:
-            self.store.forget(**arguments)
+            self.store.forget(verb, **arguments)
 
     def state_dirs(self, model: Model) -> list[Path]:
         """Where what was fitted on a model is looked for; new state is written to the first.

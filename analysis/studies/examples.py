@@ -54,4 +54,5 @@ def examples(*, context: Context) -> Result:
 def _run(store: RunStore, verb: str, arguments: dict, study: Callable, context: Context):
     began = time.monotonic()
     result = study(**arguments, context=context)
+    result.numbers["protocol"]["command"] = "python -m analysis examples"
     return store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began)

@@ -73,6 +73,12 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
             )
             if router.about.get("revision") == model.revision:
                 return router, control
+    if path.is_file():
+        raise BadSetting(
+            f"The router {name} in {path.parent} was made for other weights than those of {model.name} now: fit "
+            "or train "
+            "it again, or name another folder for fitted state."
+        )
     groups, top = map(int, NAME.fullmatch(name).groups())
     fit_router(model=model.name, groups=groups, top=top, context=context)
     return FocusRouter.load(path), FocusRouter.load(control_path(path))
@@ -91,6 +97,7 @@ def save(context: Context, router: FocusRouter, control: FocusRouter, path: Path
     except OSError as error:
         raise BadSetting(f"The router cannot be stored as {path} ({error.strerror}): name another folder.") from error
     context.forget(model=about["model"], router=path.stem)
+    context.forget(verb="model", model=about["model"])  # the card lists the routers
 
 
 @torch.no_grad()
@@ -138,8 +145,11 @@ def fit_router(
         "evaluated_tokens": len(ids) // length * length,
         "evaluated_window": length,
     }
-    save(context, router, control, path, **about, **numbers)
-    made = protocol("fit-router", lm, text_hash(held_out), len(ids), seed=seed, groups=groups, top=top, window=length)
+    command = (
+        f"python -m analysis fit-router --model {lm.name} --groups {groups} --top {top} --window {window} --seed {seed}"
+    )
+    made = protocol("fit-router", lm, text_hash(held_out), len(ids), seed=seed, window=length, command=command)
+    save(context, router, control, path, **about, **numbers, protocol=made)
     return Result({"path": str(path), **numbers, "protocol": made})
 
 

@@ -90,11 +90,16 @@ def train_focus_router(
         "evaluated_window": length,
         **numbers,
     }
-    save(context, router, control, path, **about)
-    checkpoint.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
-    made = protocol(
-        "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps, router=name
+    command = (
+        f"python -m analysis train-router --model {lm.name} --corpus DIR --groups {groups} --top {top} --window "
+        f"{window} "
+        f"--steps {steps} --rate {rate} --seed {seed}"
     )
+    made = protocol(
+        "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps, command=command
+    )
+    save(context, router, control, path, **about, protocol=made)
+    checkpoint.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
     return Result({**numbers, "path": str(path), "protocol": made}, {"log": pd.DataFrame(log)})
 
 

@@ -12,7 +12,7 @@ export default function ({ parentElement, data: sent }) {
   own.watch = new ResizeObserver(fit)
   own.watch.observe(root)
   fit()
-  if (own.id !== data.id) {
+  if (own.id !== data.id || !root.firstChild) {
     own.id = data.id
     root.classList.toggle("code", data.code)
     root.replaceChildren(...data.panels.map(panel))
@@ -45,7 +45,7 @@ function panel(side) {
     if (!inside && !same.has(i)) return p.append(piece.slice(lead.length))
     const node = document.createElement(inside ? "mark" : "span")
     node.className = i === side.hit ? "hit" : inside ? "" : "same"
-    node.textContent = piece.slice(lead.length)
+    node.textContent = piece.trim() ? piece.slice(lead.length) : piece.replace(/ /g, "·").replace(/\n/g, "↵\n")
     p.append(node)
   })
   if (side.cut_after) p.append(cut())

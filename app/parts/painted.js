@@ -16,7 +16,7 @@ export default function (component) {
   const find = (name) => root.querySelector(name)
   const text = find(".text"), tip = find(".tip"), strip = find(".strip")
   const dark = luminance(getComputedStyle(root).getPropertyValue("--st-background-color")) < 0.4
-  if (own.id !== data.id) {
+  if (own.id !== data.id || !text.firstChild) {
     own.id = data.id
     own.now = null
     write(root, own)

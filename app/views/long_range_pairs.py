@@ -37,7 +37,7 @@ widgets.prose(run.numbers["sentence"])
 widgets.router_badge(run.numbers["router"])
 widgets.notes(run)
 
-listed = cached.columns(run, "pairs")
+listed = pairs.listed(run, tokens)
 keys = pairs.keys_of(listed)
 row = pairs.open_row(keys)
 if row is None:

@@ -27,7 +27,7 @@ with st.grid(2, min_column_width=400, gap="large"):
         )
 
 far = run.numbers["min_distance"]
-listed = cached.columns(run, "pairs")
+listed = pairs.listed(run, tokens)
 keys = pairs.keys_of(listed)
 row = pairs.open_row(keys)
 

@@ -69,6 +69,7 @@ st.subheader("The text by group", anchor=False, help=cached.glossary("learned gr
 
 
 def isolate(token: int | None) -> None:
+    """Show the group of a clicked token alone; None releases it."""
     state.choose(st.session_state, group=None if token is None else int(group[token]))
 
 
