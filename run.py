@@ -29,7 +29,7 @@ STAMP = VENV / "focuscope.json"  # what is installed; without it the folder is h
 BASE, DEV = "requirements.txt", "requirements-dev.txt"
 
 OLDEST, NEWEST = (3, 11), (3, 14)
-MACHINES = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64"), ("Windows", "AMD64")}
+MACHINES = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")}
 TORCH, TORCH_RANGE = "2.13.0", "torch>=2.11,<2.14"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 NVIDIA_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
@@ -51,8 +51,8 @@ def check(version, system, machine, libc, bits=64):
     old = system == "Linux" and (libc[0] != "glibc" or [int(part) for part in libc[1].split(".")[:2]] < [2, 28])
     if bits != 64 or (system, machine) not in MACHINES or old:
         raise Refusal(
-            f"PyTorch {TORCH} has no build for {bits}-bit Python on {system} {machine} {' '.join(libc)}: use a "
-            "64-bit Python on Linux (x86_64 or aarch64, glibc 2.28 or newer), macOS (Apple silicon) or Windows (AMD64)."
+            f"Focuscope does not run on {bits}-bit Python on {system} {machine} {' '.join(libc)}: use a 64-bit Python on "
+            "Linux (x86_64 or aarch64, glibc 2.28 or newer; on Windows inside WSL) or macOS (Apple silicon)."
         )
 
 

@@ -31,7 +31,8 @@ def test_supported_machines_pass(version, system, machine):
     [
         (((3, 10, 4), "Linux", "x86_64", GLIBC, 64), ["3.11 to 3.14", "this is Python 3.10", "start it with"]),
         (((3, 15), "Linux", "x86_64", GLIBC, 64), ["this is Python 3.15"]),
-        (((3, 12), "Windows", "x86", ("", ""), 32), ["32-bit", "use a 64-bit Python"]),
+        (((3, 12), "Linux", "i686", GLIBC, 32), ["32-bit", "use a 64-bit Python"]),
+        (((3, 12), "Windows", "AMD64", ("", ""), 64), ["Windows AMD64", "inside WSL"]),
         (((3, 12), "Darwin", "x86_64", ("", ""), 64), ["Darwin x86_64", "Apple silicon"]),
         (((3, 12), "Linux", "riscv64", GLIBC, 64), ["Linux riscv64"]),
         (((3, 12), "Linux", "x86_64", ("glibc", "2.17"), 64), ["glibc 2.17", "2.28 or newer"]),
@@ -50,7 +51,7 @@ def test_refusal_comes_before_anything_is_touched(monkeypatch, capsys):
     monkeypatch.setattr(run.platform, "machine", lambda: "mips")
     monkeypatch.setattr(run, "install", lambda *names: pytest.fail("installed on an unsupported machine"))
     assert run.main([]) == 1
-    assert capsys.readouterr().err.startswith("focuscope: PyTorch 2.13.0 has no build for")
+    assert capsys.readouterr().err.startswith("focuscope: Focuscope does not run on 64-bit Python on")
 
 
 def test_an_old_python_can_read_the_script_far_enough_to_be_refused():
