@@ -51,8 +51,8 @@ def check(version, system, machine, libc, bits=64):
     old = system == "Linux" and (libc[0] != "glibc" or [int(part) for part in libc[1].split(".")[:2]] < [2, 28])
     if bits != 64 or (system, machine) not in MACHINES or old:
         raise Refusal(
-            f"Focuscope does not run on {bits}-bit Python on {system} {machine} {' '.join(libc)}: use a 64-bit Python on "
-            "Linux (x86_64 or aarch64, glibc 2.28 or newer; on Windows inside WSL) or macOS (Apple silicon)."
+            f"Focuscope does not run on {bits}-bit Python on {system} {machine} {' '.join(libc)}: use a 64-bit Python "
+            "on Linux (x86_64 or aarch64, glibc 2.28 or newer; on Windows inside WSL) or macOS (Apple silicon)."
         )
 
 
