@@ -16,7 +16,7 @@ ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
 }
 GROUPS = ("#4477AA", "#E0592A", "#228833", "#B8930B", "#2AA5C9", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "pentagon", "star", "cross", "hexagon", "bowtie")
-MARGIN = {"l": 60, "r": 16, "t": 34, "b": 48}
+MARGIN = {"l": 60, "r": 16, "t": 28, "b": 96}
 
 
 def safe(text: object) -> str:
@@ -24,12 +24,12 @@ def safe(text: object) -> str:
     return escape(str(text), quote=False).replace("\n", "↵")
 
 
-def figure(data: list[dict], x: str, y: str, height: int = 320, **layout: object) -> dict:
-    """A figure with both axes named and the legend above the plot."""
+def figure(data: list[dict], x: str, y: str, height: int = 340, **layout: object) -> dict:
+    """A figure with both axes named and the legend below the plot."""
     shared = {
         "height": height,
         "margin": MARGIN,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"},
         "xaxis": {"title": {"text": x}, "zeroline": False},
         "yaxis": {"title": {"text": y}, "zeroline": False},
         "hoverlabel": {"align": "left"},

@@ -34,7 +34,8 @@ def pairs(table: dict, tokens: int, open_row: int | None) -> dict:
         data,
         "query (attends), token position",
         "key (is attended), token position",
-        height=420,
+        height=400,
+        margin={"l": 60, "r": 16, "t": 28, "b": 48},
         dragmode="pan",
         xaxis={"range": [0, tokens]},
         yaxis={"range": [0, tokens]},
@@ -55,7 +56,7 @@ def lift(table: dict, layer: int | None) -> dict:
     return figure(
         data,
         "layer",
-        "attention of same-group pairs, times chance",
+        "lift (times chance)",
         height=360,
         yaxis={"rangemode": "tozero"},
         xaxis={"dtick": 1},
@@ -89,7 +90,7 @@ def mass(table: dict) -> dict:
     return figure(
         data,
         "distance from query (attends) to key (is attended), tokens",
-        "share held by same-group pairs",
+        "share of same-group pairs",
         height=360,
         yaxis={"tickformat": ".0%", "rangemode": "tozero"},
         xaxis={"type": "category"},

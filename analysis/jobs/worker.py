@@ -173,6 +173,7 @@ def _take_streams():
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # what is printed stands in the log before the worker dies
 
     def send(message):
         with contextlib.suppress(OSError, ValueError):  # the app is gone: the inbox sees it too
