@@ -59,7 +59,7 @@ def price(verb: str, args: dict, tokens: int | None = None) -> Price:
     return store().price(verb, args["model"], tokens or FIRST_GUESS)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _columns(run_id: str, name: str, _run: Run) -> dict:
     return _run.columns(name)
 
@@ -69,7 +69,7 @@ def columns(run: Run, name: str) -> dict:
     return _columns(run.id, name, run)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _array(run_id: str, name: str, _run: Run):
     return _run.array(name)
 

@@ -4,7 +4,8 @@ import secrets
 
 import streamlit as st
 
-from analysis.errors import AnalysisError, BadSetting
+from analysis.errors import BadSetting
+from analysis.jobs import JobStatus
 from app import cached, state, widgets
 
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
@@ -12,16 +13,28 @@ WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed
 
 def run_button(label: str, verb: str, args: dict, key: str, tokens: int | None = None, help: str | None = None) -> None:
     """A button that submits a long job, its price beside it."""
+    job = current()
+    busy = job is not None and job.state in ("queued", "running") and (job.verb, job.args) == (verb, args)
+    said = "It runs: progress and Cancel are in the sidebar." if busy else cached.price(verb, args, tokens).sentence
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.button(label, key=key, on_click=_submit, args=(verb, args), icon=":material/play_arrow:", help=help)
-        widgets.prose(cached.price(verb, args, tokens).sentence, "quiet")
+        icon = ":material/play_arrow:"
+        st.button(label, key=key, on_click=_submit, args=(verb, args), icon=icon, help=help, disabled=busy)
+        widgets.prose(said, "quiet")
+
+
+def current() -> JobStatus | None:
+    """The job named in the URL, or None when there is none or it is unknown here."""
+    try:
+        return cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
+    except BadSetting:
+        return None
 
 
 def _submit(verb: str, args: dict) -> None:
     st.session_state["job_trouble"] = None
     try:
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
-    except AnalysisError as error:
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
         st.session_state["job_trouble"] = error
 
 
@@ -30,7 +43,8 @@ def _session() -> str:
 
 
 def job_panel() -> None:
-    """The job named in the URL, whoever started it: a refreshed or copied page attaches to it again."""
+    """The job named in the URL, whoever started it: a refreshed or copied page attaches to it again. In the sidebar,
+    where it stays in sight on every page."""
     trouble = st.session_state.get("job_trouble")
     if trouble is not None:
         widgets.show_error(trouble)
@@ -102,14 +116,17 @@ def duration(seconds: float) -> str:
 
 
 def _cancel(job_id: str) -> None:
-    cached.jobs().cancel(job_id)
+    try:
+        cached.jobs().cancel(job_id)
+    except Exception as error:
+        st.session_state["job_trouble"] = error
 
 
 def _resume(job_id: str) -> None:
     st.session_state["job_trouble"] = None
     try:
         state.choose(st.session_state, job=cached.jobs().resume(job_id))
-    except AnalysisError as error:
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
         st.session_state["job_trouble"] = error
 
 

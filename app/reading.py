@@ -3,7 +3,7 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, panels, state, widgets
+from app import cached, state, widgets
 
 LONG = {"windows": "all windows", "first": "first window only"}
 LIVE = 20  # seconds a request may take without being asked for by a button
@@ -25,7 +25,6 @@ def reading(question: str, subtitle: str, verb: str, doing: str, controls=None, 
         label = f"{inspected['tokens']:,} tokens, and the model reads {inspected['max_positions']:,} at once"
         st.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
     args |= controls(inspected) if controls else {}
-    panels.job_panel()
     request = state.study_args(chosen, "router", **args)
     price = cached.price(verb, request, inspected["tokens"])
     if cached.store().find(verb, request) is None and price.n >= SURE and price.seconds > LIVE:

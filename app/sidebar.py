@@ -1,6 +1,7 @@
 """The choices that hold for every page: text, model, router; and how the worker is. Nothing else lives here."""
 
 import contextlib
+from io import BytesIO
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -24,6 +25,8 @@ def sidebar() -> None:
         widgets.copy_link()
         with widgets.guarded():
             worker()
+        with widgets.guarded():
+            panels.job_panel()
 
 
 def _text() -> None:
@@ -67,7 +70,7 @@ def use_text(key: str) -> None:
 
 def _uploaded(name: str) -> None:
     file = st.session_state.get(name)
-    if file is not None:
+    if isinstance(file, BytesIO):  # an interrupted run calls this again, when the file has been released
         _take(file.getvalue(), file.name)
         _release(file)
 
@@ -88,7 +91,7 @@ def _take(data: bytes, name: str) -> None:
     """Store a text and use it; when it is none, the text in use stays and one sentence says why."""
     try:
         use_text(cached.store().put_bytes(data, name))
-    except AnalysisError as error:
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
         st.session_state["text_trouble"] = error
     st.session_state["upload_nonce"] += 1  # a fresh, empty uploader
 
