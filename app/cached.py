@@ -14,6 +14,7 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read once by pya
 GLOSSARY = Path(__file__).parent / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
+BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 
 
@@ -55,8 +56,11 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
 
 
 def price(verb: str, args: dict, tokens: int | None = None) -> Price:
-    """Predicted seconds of a request on this machine."""
-    return store().price(verb, args["model"], tokens or FIRST_GUESS)
+    """Predicted seconds of a request on this machine, and the memory it takes beside the model's weights."""
+    tokens = tokens or FIRST_GUESS
+    card = store().find("model", {"model": args["model"]})
+    needed = card and BLOCKS + 2 * 4 * tokens * card.numbers["layers"] * card.numbers["width"]
+    return store().price(verb, args["model"], tokens, needed)
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

@@ -44,7 +44,7 @@ def by_received(received: Sequence[float | None]) -> tuple[list[int], list[dict]
     Returns the class of each token (-1 = unpainted) and the palette, from 1 to 16 times chance on a log scale.
     """
     paint = [sum(value >= low for low, _ in LEVELS) - 1 if value is not None else -1 for value in received]
-    mixes = ((13, 18), (26, 32), (42, 48), (60, 64), (82, 84))
+    mixes = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
     counts = [paint.count(level) for level in range(len(LEVELS))]
     palette = [
         {"tag": "Aa", "name": f"{name} times chance", "note": f"{count:,}", "light": HEAT, "dark": HEAT_DARK}

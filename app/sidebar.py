@@ -152,9 +152,9 @@ def _routed() -> None:
 
 
 def worker() -> None:
-    """The worker's state and memory, kept up to date: often while it starts, seldom when it is ready."""
-    waiting = cached.jobs().status()["state"] in ("cold", "starting")
-    st.fragment(_worker, run_every=2 if waiting else 15)()
+    """The worker's state and memory, kept up to date: often while it starts or works, seldom when it is ready."""
+    idle = cached.jobs().status()["state"] == "ready" and st.session_state["job"] is None
+    st.fragment(_worker, run_every=15 if idle else 2)()
 
 
 def _worker() -> None:

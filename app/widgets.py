@@ -218,13 +218,10 @@ def numbers(values: dict[str, Sequence], name: str, key: str) -> None:
 def guess(name: str, cells: list) -> tables.Column:
     """How a column is shown when nothing more is known of it."""
     known = [cell for cell in cells if cell is not None]
-    kind = (
-        "text"
-        if not known or isinstance(known[0], (str, bool))
-        else "whole"
-        if all(cell == int(cell) for cell in known)
-        else "number"
-    )
+    if not known or isinstance(known[0], (str, bool)):
+        kind = "text"
+    else:
+        kind = "whole" if all(cell == int(cell) for cell in known) else "number"
     return tables.Column(name.replace("_", " "), kind, digits=4)
 
 

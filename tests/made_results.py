@@ -54,7 +54,7 @@ def inspect(args: dict, text: str) -> Result:
 
 def model(args: dict, text: str | None) -> Result:
     parity = {"same": True, "max_abs_difference": 0.0, "tolerance": 1e-3, "causal_difference": 0.0}
-    sizes = {"layers": LAYERS, "heads": HEADS, "kv_heads": 1, "head_dim": 8, "max_positions": CONTEXT}
+    sizes = {"layers": LAYERS, "heads": HEADS, "kv_heads": 1, "head_dim": 8, "width": 256, "max_positions": CONTEXT}
     facts = {"name": args["model"], "family": "llama", "revision": "abc", "parameters": 1234, "weight_bytes": 4936}
     more = {"dtype": "float32", "device": "cpu", "card": "A *small* model.", "routers": [ROUTER], "parity": parity}
     return Result(facts | sizes | more | {"protocol": protocol("model", args, 0)})

@@ -231,15 +231,7 @@ def test_a_model_outside_the_root_is_refused_and_the_model_in_use_stays(app_serv
     expect(painted(page)).to_be_visible()
 
 
-@pytest.fixture
-def unfitted(root):
-    """Routers fitted here are stored beside the bundled model: this one is removed again."""
-    yield "k5-top1"
-    for path in (root / "models_cache" / "demo" / "focus").glob("*k5-top1*"):
-        path.unlink()
-
-
-def test_a_router_is_fitted_as_a_job_that_survives_a_new_tab(app_server, page, browser, unfitted):
+def test_a_router_is_fitted_as_a_job_that_survives_a_new_tab(app_server, page, browser, root):
     visit(page, f"{app_server}/token-groups", "The text by group")
     page.get_by_text("Fit another router without training").click()
     page.get_by_role("spinbutton", name="Groups", exact=True).or_(page.get_by_label("Groups", exact=True)).first.fill(
@@ -258,6 +250,7 @@ def test_a_router_is_fitted_as_a_job_that_survives_a_new_tab(app_server, page, b
     page.get_by_role("button", name="Use the router k5-top1").click(timeout=PATIENCE)
     page.wait_for_url(re.compile("router=k5-top1"))
     expect(page.get_by_text("5 groups, each token in 1").first).to_be_visible(timeout=PATIENCE)
+    assert not list((root / "models_cache" / "demo" / "focus").glob("*k5*")), "the bundled folder stays as it came"
 
 
 def test_links_name_what_differs_from_the_default(app_server, page):
