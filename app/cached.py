@@ -1,6 +1,5 @@
 """The only place where the app meets the store and the worker. Everything here is bounded and keyed by content."""
 
-import os
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
 
-os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read once by pyarrow; its own pool costs the app 6 MB
 GLOSSARY = Path(__file__).parent / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing

@@ -81,7 +81,7 @@ def test_the_app_stays_small_and_free_of_torch(app_server, page):
         if f"--server.port={port}" in (item.info["cmdline"] or []) and "streamlit" in item.info["cmdline"]
     ]
     loaded = {mapped.path for mapped in process.memory_maps()}
-    assert not [path for path in loaded if "libtorch" in path or "/pandas/" in path]
+    assert not [path for path in loaded if re.search("libtorch|/pandas/|libarrow", path)]
     memory = process.memory_full_info()
     print(f"app process: {memory.pss / 1e6:.0f} MB ({memory.rss / 1e6:.0f} MB with all of its shared libraries)")
     assert memory.rss <= 150e6

@@ -1,6 +1,7 @@
 """The run store: round trips, equal keys, nothing half-made, damage said and survived."""
 
 import errno
+import hashlib
 import json
 import os
 import sqlite3
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
-from analysis.runs import Result, RunStore, folder, index, texts
+from analysis.runs import Result, Run, RunStore, folder, index, texts
 from analysis.runs.price import predict
 
 ASK = {"model": "demo", "text": "0123456789ab", "seed": 0}
@@ -230,6 +231,27 @@ def test_a_damaged_run_is_said_and_computed_anew(store, damage):
     assert len(list((store.root / "runs").glob(".damaged-*"))) == 1
 
 
+def test_columns_are_the_table_as_lists_with_none_for_no_number(store):
+    text = pd.Categorical(["the", None, "the"])
+    table = pd.DataFrame({"text": text, "mass": np.array([0.5, np.nan, 2], "float32"), "far": [True, False, True]})
+    columns = store.put("groups", ASK, Result(tables={"tokens": table}), PROTOCOL, 1.0).columns("tokens")
+    assert columns == {"text": ["the", None, "the"], "mass": [0.5, None, 2.0], "far": [True, False, True]}
+    assert [type(value) for value in columns["mass"]] == [float, type(None), float]
+
+
+@pytest.mark.parametrize("read", [Run.table, Run.columns])
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"no table at all PAR1" * 9], ids=["empty", "magic", "text"])
+def test_a_table_that_is_none_is_damaged_even_when_its_checksum_is_right(store, read, data):
+    run = put(store)
+    folder = folder_of(store, run)
+    (folder / "tables" / "tokens.parquet").write_bytes(data)
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    files["tables/tokens.parquet"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    _edit(folder, files=files)
+    with pytest.raises(BadSetting, match="table tokens cannot be read.*run it again"):
+        read(store.find("groups", ASK), "tokens")
+
+
 @pytest.mark.parametrize("read", [lambda run: run.table("tokens"), lambda run: run.array("group")])
 def test_changed_bytes_of_equal_size_are_seen_when_read(store, read):
     run = put(store)
@@ -428,7 +450,7 @@ def test_computed_shows_the_time(store):
 
 
 def test_the_room_imports_neither_torch_nor_streamlit_nor_pandas():
-    heavy = {"torch", "transformers", "streamlit", "pandas", "pyarrow"}
+    heavy = {"torch", "transformers", "streamlit", "pandas", "pyarrow", "arro3"}
     code = f"import analysis.runs, analysis.jobs, sys; print({heavy} & set(sys.modules))"
     root = Path(__file__).parents[1]
     answer = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
