@@ -9,9 +9,13 @@ _ROOMS = {
     "load_model": "models",
     "apply": "attention",
     "METHODS": "methods",
+    "grouped_attention": "kernels",
+    "time_attention": "timing",
+    "time_inference": "inference",
     "sinkhorn": "groups.sinkhorn",
     "spherical_kmeans": "groups.kmeans",
     "perplexity": "metrics.quality",
+    "position_bins": "metrics.quality",
     "AnalysisError": "errors",
 }
 __all__ = list(_ROOMS)

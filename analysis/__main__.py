@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts
 from analysis.errors import AnalysisError, BadSetting, BadText
-from analysis.studies import STUDIES
+from analysis.studies import NAMED, STUDIES
 
 HELP = {
     "inspect": "tokens, windows and warnings of a text",
@@ -20,9 +20,13 @@ HELP = {
     "train-router": "a trained Focus router, the model frozen; resumes when stopped",
     "report": "one self-contained page about a text",
     "pretrain": "a small language model of your own from a folder of texts; resumes when stopped",
+    "study": f"a named study, stored; continues when stopped: {', '.join(NAMED)}",
+    "launch": "a model on a text, dense and sparse in turns: times, memory and both texts",
+    "bench": "how fast the sparse kernels are here, by length, against the fastest dense one",
+    "worth": "what sparse attention could gain at most, from a config.json alone",
     "examples": "the stored examples of every page, computed anew in their place",
 }
-OF_A_TEXT = ("inspect", "groups", "pairs", "report")
+OF_A_TEXT = ("inspect", "groups", "pairs", "report", "launch")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -71,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--seed", type=int, default=0)
         sub.add_argument("--set", action="append", default=[], metavar="METHOD.FIELD=VALUE", help="a method's setting")
         sub.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
-        if verb in ("groups", "pairs", "report"):
+        if verb in ("groups", "pairs", "report", "study", "launch"):
             sub.add_argument("--router", default="k8-top1", help="which router: kGROUPS-topMEMBERSHIPS")
         _own_options(verb, sub)
     return parser
@@ -95,8 +99,42 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--steps", type=int, default=300)
         sub.add_argument("--rate", type=float, default=1e-3)
         sub.add_argument("-o", "--output", metavar="DIR", help="where to store the router")
+    if verb == "study":
+        sub.add_argument("name", metavar="NAME", choices=tuple(NAMED), help=", ".join(NAMED))
+        sub.add_argument("--corpus", required=True, metavar="DIR", help="folder of texts the router was trained on")
+        sub.add_argument("--windows-count", dest="windows", type=int, default=64, help="held-out windows of text")
+        sub.add_argument("--length", type=int, default=1024, help="tokens of one of them")
+        sub.add_argument("--window", type=int, help="tokens that are always read (default: chosen, 8 to 64)")
+        sub.add_argument("--sinks", dest="n_sink", type=int, help="first tokens always read (default: the router's)")
+        sub.add_argument("--work", metavar="DIR", help="what is measured so far (default: beside the output)")
+        sub.add_argument("-o", "--output", metavar="FILE.json", help="default: studies/ in the fitted state")
     if verb == "report":
         sub.add_argument("-o", "--output", required=True, metavar="FILE.html")
+    if verb == "bench":
+        whats = ("attention", "decode", "inference")
+        sub.add_argument("what", choices=whats, metavar="|".join(whats), help="a kernel, one token, or a whole model")
+        sub.add_argument("--lengths", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096,16384)")
+        for name, default in {"heads": 8, "head-dim": 64, "groups": 8, "top": 1, "window": 128, "batch": 1}.items():
+            sub.add_argument(f"--{name}", type=int, default=default)
+        sub.add_argument("--kv-heads", type=int, help="heads of keys and values (default: as many as heads)")
+        sub.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+        sub.add_argument("--repeats", type=int, default=5, help="rounds, dense and sparse in turns")
+        sub.add_argument("--skew", action="store_true", help="groups of unequal size")
+        sub.add_argument("--router", help="memberships of this router on the bundled story, such as k8-top1")
+        sub.add_argument("--new-tokens", type=int, default=16, help="of a whole model")
+    if verb == "launch":
+        sub.add_argument("--top", type=int, help="groups each token belongs to (default: the router's)")
+        sub.add_argument("--window", type=int, help="tokens that are always read (default: the router's)")
+        sub.add_argument("--sinks", dest="n_sink", type=int, default=0, help="first tokens that are always read")
+        sub.add_argument("--new-tokens", type=int, default=32)
+        sub.add_argument("--length", type=int, help="tokens of the prompt (default: as many as fit)")
+        sub.add_argument("--repeats", type=int, default=5, help="rounds, dense and sparse in turns")
+    if verb == "worth":
+        sub.add_argument("config", nargs="?", metavar="CONFIG.json|MODEL", help="(default: what --model names)")
+        sub.add_argument("--contexts", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024 to 131072)")
+        sub.add_argument("--batches", type=_whole_numbers, metavar="N,N,...", help="sequences (default: 1,8,64)")
+        sub.add_argument("--keep", type=float, default=0.1, help="fraction of the keys that is read (default: 0.1)")
+        sub.add_argument("--no-projections", dest="projections", action="store_false", help="count as CSA does")
     if verb == "pretrain":
         sub.add_argument("--corpus", required=True, metavar="DIR", help="folder with one folder of texts per domain")
         sub.add_argument("-o", "--output", required=True, metavar="DIR", help="where the model goes")
@@ -107,16 +145,28 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--length", type=int, default=2048, help="the context, in tokens")
 
 
-def _run(verb: str, arguments: dict):
-    from analysis.studies.context import Context
+def _whole_numbers(words: str) -> list[int]:
+    try:
+        return [int(word) for word in words.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of whole numbers such as 1024,4096") from None
 
+
+def _run(verb: str, arguments: dict):
     settings = arguments.pop("set")
     if settings:
         raise BadSetting(f"This verb runs no method, so {settings[0]!r} sets nothing: leave --set out.")
+    if verb == "worth":  # arithmetic on a shape: no torch
+        from analysis.studies.worth import config_of, worth
+
+        given = {name: arguments[name] for name in ("contexts", "batches", "keep", "projections")}
+        return worth(**config_of(arguments["config"] or arguments["model"]), **given)
+    from analysis.studies.context import Context
+
     context = Context(progress=_progress, device=arguments.pop("device"), state=arguments.pop("state"), browser=False)
     if "text" in arguments:
         arguments["text"] = context.add_text(*_text(arguments["text"]))
-    study = STUDIES[verb]
+    study = NAMED[arguments["name"]] if verb == "study" else STUDIES[verb]
     known = inspect.signature(study).parameters
     return study(**{k: v for k, v in arguments.items() if k in known}, context=context)
 
@@ -166,7 +216,7 @@ SHAPES = {"groups": _groups, "pairs": _pairs}
 
 def _show(result, shaped: dict) -> None:
     print(file=sys.stderr)
-    for name in ("groups", "words", "pairs", "controls"):
+    for name in ("groups", "words", "pairs", "controls", "arms", "comparisons", "curve", "rows", "rounds"):
         if name in result.tables:
             print(f"\n{name}\n{result.tables[name].to_string(index=False, float_format='%.3f')}")
     for key, value in _numbers(result).items():

@@ -2,24 +2,27 @@
 
 Inside `apply` every attention layer of a stock model asks the method what to read. Causality, padding and sliding
 windows are applied here, never by a method. Nothing of size T x T is made unless the model itself asks for a mask:
-queries are taken in blocks, and a method that reads everything runs the fastest dense kernel.
+queries are taken in blocks, and a method that reads everything runs the fastest dense kernel. With `kernels=True` a
+method that has a kernel of its own computes with it wherever that is exact, and `ran` says where it was not, and why.
 """
 
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from analysis.cache import TokenMemory, past_length
+from analysis.cache import GroupedLayer, TokenMemory, grouped_layer, guarded, past_length
+from analysis.calls import MASKED, Attended, Call, Ran, only_masked
 from analysis.errors import AnalysisError, BadModel
 from analysis.models import attention_modules
 
 NAME = "focuscope"  # the names transformers treats specially (sdpa, flash, eager, flex) must not occur in it
 BLOCK_BYTES = 64 << 20  # float32 scores held at once
+CPU_BLOCK_BYTES = 8 << 20  # likewise on a processor: what stays in its caches is computed twice as fast
 
 
 @dataclass
@@ -29,7 +32,8 @@ class Block:
     `scores` [B, H, n, Tk] scaled (and soft-capped) logits; `visible` bool, broadcastable to it: causal, padding and
     sliding window; `rows` [n] and `columns` [Tk]: the places of queries and keys in one numbering, so that a distance
     is `rows[:, None] - columns`; `first` [B] place of the first real token (left padding comes before it);
-    `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what the method's `observe` returned for these tokens.
+    `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what the method's `observe` returned for these tokens; `read`
+    bool, broadcastable to the scores: what was in the softmax, known when a watch sees the block.
     """
 
     layer: int
@@ -40,6 +44,7 @@ class Block:
     first: torch.Tensor
     of_queries: torch.Tensor | None = None
     of_keys: torch.Tensor | None = None
+    read: torch.Tensor | None = None
 
     def distances(self) -> torch.Tensor:
         """[n, Tk]: how many tokens the key lies before the query."""
@@ -54,17 +59,26 @@ class _Seat:
     layer: int
     memory: TokenMemory
     watch: Callable | None
+    kernels: bool
     past: int = 0
     first: torch.Tensor | None = None
+    stored: GroupedLayer | None = None
     calls: int = 0
+    ran: dict[tuple[str, str], Ran] = field(default_factory=dict)
+
+    def note(self, queries: int, kernel: str, why: str, plan=None) -> None:
+        phase = "prefill" if self.past == 0 else "decode" if queries == 1 else "continued"
+        entry = self.ran.setdefault((phase, kernel), Ran(self.layer, phase, kernel, why))
+        entry.why, entry.plan, entry.calls = why, plan, entry.calls + 1
 
 
 @contextmanager
-def apply(model, method, watch: Callable[[Block, torch.Tensor], None] | None = None):
+def apply(model, method, watch: Callable[[Block, torch.Tensor], None] | None = None, kernels: bool = False):
     """Run `method` inside the model's own forward and `generate`; on exit the model is as it came.
 
     `model`: a `Model` or a transformers model. `watch(block, probabilities [B, H, n, Tk])` sees every block of
-    attention probabilities as it is computed (statistics are streamed through it).
+    attention probabilities as it is computed (statistics are streamed through it). `kernels`: compute with the
+    method's own kernel and KV cache where it has them, else and where they are not exact as without (see `ran`).
     Raises AnalysisError when a method is already applied, and BadModel when a layer did not pass through here.
     """
     lm = getattr(model, "lm", model)
@@ -77,10 +91,10 @@ def apply(model, method, watch: Callable[[Block, torch.Tensor], None] | None = N
     handles = []
     try:
         for layer, module in enumerate(modules):
-            module._focuscope = _Seat(method, layer, memory, watch)
+            module._focuscope = _Seat(method, layer, memory, watch, kernels)
             handles.append(module.register_forward_pre_hook(_observe, with_kwargs=True))
         lm.set_attn_implementation(NAME)
-        lm.generate = _without_beams(lm, lm.generate)
+        lm.generate = guarded(lm, lm.generate, lambda: method.cache(lm) if kernels else None)
         yield model
         calls = [m._focuscope.calls for m in modules]
         if any(calls) and not all(calls):
@@ -96,11 +110,17 @@ def apply(model, method, watch: Callable[[Block, torch.Tensor], None] | None = N
             module.__dict__.pop("_focuscope", None)
 
 
+def ran(model) -> list[Ran]:
+    """Which kernels ran so far inside `apply`, by layer; empty outside."""
+    modules = attention_modules(getattr(model, "lm", model))
+    return [entry for m in modules if hasattr(m, "_focuscope") for entry in m._focuscope.ran.values()]
+
+
 def _observe(module, args, kwargs):
     """Before an attention layer: let the method see the hidden states that enter it, [B, T, d]."""
     seat: _Seat = module._focuscope
     hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    seat.past = past_length(kwargs, seat.layer)
+    seat.past, seat.stored = past_length(kwargs, seat.layer), grouped_layer(kwargs, seat.layer)
     real = None
     if seat.past == 0:
         real = _real_tokens(kwargs.get("attention_mask"), hidden)
@@ -108,6 +128,8 @@ def _observe(module, args, kwargs):
     seen = seat.method.observe(seat.layer, hidden, real)
     if seen is not None:
         seat.memory.extend(seat.layer, seen, seat.past)
+    if seat.stored is not None:
+        seat.stored.coming = seen
 
 
 def _real_tokens(mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor:
@@ -128,15 +150,24 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     seat.calls += 1
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if seat.method.dense and seat.watch is None and softcap is None:
+        seat.note(query.shape[2], "torch dense", "Everything is read.")
         return _dense_kernel(query, key, value, attention_mask, dropout, scaling), None
+    why = only_masked(seat.kernels, seat.watch is not None, query, attention_mask, dropout, softcap)
+    done = Attended(None, MASKED, why) if why else _by_kernel(seat, query, key, value, scaling)
+    seat.note(query.shape[2], done.kernel, done.why, done.plan)
+    if done.out is not None:
+        return done.out.transpose(1, 2).contiguous(), None
+    if seat.stored is not None and seat.stored.is_sorted:
+        key, value = seat.stored.restore()
     length, total = query.shape[2], key.shape[2]
     before = max(0, seat.past + length - total)  # a sliding cache hands over its last keys only
     columns = torch.arange(total, device=query.device) + before
     repeat = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)  # [B, H, Tk, D]
     of_keys = seat.memory.keys(seat.layer, total) if seat.layer in seat.memory else None
-    size = max(1, min(length, BLOCK_BYTES // (4 * query.shape[0] * query.shape[1] * total)))
-    outputs = []
+    held = min(BLOCK_BYTES, CPU_BLOCK_BYTES) if query.device.type == "cpu" else BLOCK_BYTES
+    size = max(1, min(length, held // (4 * query.shape[0] * query.shape[1] * total)))
+    out = value.new_empty(*query.shape[:3], value.shape[-1])  # [B, H, Tq, D]
     for start in range(0, length, size):
         stop = min(start + size, length)
         rows = torch.arange(start, stop, device=query.device) + seat.past
@@ -163,15 +194,23 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
         if seat.watch is not None:
             seat.watch(block, probabilities)
         probabilities = F.dropout(probabilities.to(value.dtype), dropout, module.training)
-        outputs.append(torch.matmul(probabilities, value[:, :, :used]))
-    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+        out[:, :, start:stop] = torch.matmul(probabilities, value[:, :, :used])
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _by_kernel(seat: _Seat, query, key, value, scaling: float) -> Attended:
+    tokens = seat.past + query.shape[2]
+    of_tokens = seat.memory.keys(seat.layer, tokens) if seat.layer in seat.memory else None
+    key, value = key[:, :, :tokens], value[:, :, :tokens]  # a static cache is longer than its text
+    call = Call(seat.layer, query, key, value, scaling, seat.past, of_tokens, seat.stored)
+    return seat.method.attend(call) or Attended(None, MASKED, "This method has no kernel of its own.")
 
 
 def _probabilities(method, block: Block) -> torch.Tensor:
     """Softmax of what the method reads, float32 [B, H, n, Tk]; a query that may read nothing gets zeros."""
     scores = method.scores(block)
     keep = method.keep(block)
-    visible = block.visible if keep is None else block.visible & keep
+    block.read = visible = block.visible if keep is None else block.visible & keep
     probabilities = torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1, dtype=torch.float32)
     return probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0)
 
@@ -183,21 +222,6 @@ def _dense_kernel(query, key, value, mask, dropout, scaling) -> torch.Tensor:
         query, key, value, mask, dropout, is_causal=causal, scale=scaling, enable_gqa=grouped
     )
     return out.transpose(1, 2).contiguous()
-
-
-def _without_beams(lm, generate):
-    """`generate` that refuses beam search: beams reorder the KV cache, and what methods remember is not reordered."""
-
-    def checked(*args, **kwargs):
-        config = kwargs.get("generation_config") or lm.generation_config
-        beams = kwargs.get("num_beams") or config.num_beams or 1
-        if beams > 1:
-            raise AnalysisError(
-                f"Beam search ({beams} beams) is not supported with a method applied: use greedy decoding or sampling."
-            )
-        return generate(*args, **kwargs)
-
-    return checked
 
 
 AttentionInterface.register(NAME, _attention)

@@ -1,6 +1,16 @@
-"""What a method remembers of every token beside the KV cache, so that a decode step knows the tokens before it."""
+"""The KV-cache seam: what a method remembers of every token beside keys and values, a cache without copies of the whole
+past, and one whose decode steps read a token's groups only.
+"""
+
+from collections.abc import Callable
 
 import torch
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
+
+from analysis.errors import AnalysisError
+from analysis.kernels.decode import GroupMajor, Growing
+
+OTHER_CACHES = ("past_key_values", "cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 
 
 class TokenMemory:
@@ -11,20 +21,25 @@ class TokenMemory:
     """
 
     def __init__(self):
-        self._rows: dict[int, torch.Tensor] = {}
+        self._rows: dict[int, Growing] = {}
 
     def extend(self, layer: int, new: torch.Tensor, past: int) -> None:
         """Append the rows of the new tokens, [B, Tq, ...], after the first `past` ones."""
         if past == 0:
-            self._rows[layer] = new
+            self._rows[layer] = Growing(new, dim=1)
             return
-        before = self._rows[layer][:, :past]
-        assert before.shape[1] == past, f"layer {layer} remembers {before.shape[1]} tokens and the cache holds {past}"
-        self._rows[layer] = torch.cat([before, new], dim=1)
+        held = self._rows[layer].length if layer in self._rows else 0
+        if held < past:
+            raise AnalysisError(
+                f"The KV cache holds {past:,} tokens and the method applied now saw {held:,} of them: "
+                "begin with an empty cache."
+            )
+        self._rows[layer].length = past
+        self._rows[layer].put(new)
 
     def keys(self, layer: int, length: int) -> torch.Tensor:
         """Rows of the `length` keys a layer sees: the last ones under a sliding cache, padded under a static one."""
-        rows = self._rows[layer]
+        rows = self._rows[layer].rows
         if length <= rows.shape[1]:
             return rows[:, rows.shape[1] - length :]
         pad = rows.new_zeros(rows.shape[0], length - rows.shape[1], *rows.shape[2:])
@@ -38,7 +53,196 @@ class TokenMemory:
         self._rows.clear()
 
 
+class GrowingLayer(CacheLayerMixin):
+    """Keys and values of one layer in buffers with room: a step copies the new token, not the past."""
+
+    supports_early_init = False
+
+    def __init__(self):
+        super().__init__()
+        self._kept: tuple[Growing, Growing] | None = None
+
+    def lazy_initialization(self, key_states, value_states) -> None:
+        """Begin with keys and values [B, G, T, D]."""
+        self._kept = Growing(key_states), Growing(value_states)
+        self.is_initialized = True
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        """Append keys and values [B, G, n, D]; returns all of them."""
+        if self._kept is None:
+            self.lazy_initialization(key_states, value_states)
+        else:
+            for buffer, new in zip(self._kept, (key_states, value_states), strict=True):
+                buffer.put(new)
+        return tuple(buffer.rows for buffer in self._kept)
+
+    def get_seq_length(self) -> int:
+        """Tokens held."""
+        return 0 if self._kept is None else self._kept[0].length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Keys that a mask must cover, and the place of the first."""
+        return self.get_seq_length() + query_length, 0
+
+    def get_max_length(self) -> int:
+        """-1: there is no limit."""
+        return -1
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._kept, self.is_initialized = None, False
+
+    def reorder_cache(self, beam_idx) -> None:
+        """Refused: beams need their own order of texts."""
+        raise AnalysisError("Beam search is not supported with this KV cache: use greedy decoding or sampling.")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, free room included."""
+        return sum(buffer.nbytes for buffer in self._kept or ())
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of keys and values that a step reads."""
+        return sum(buffer.rows.nbytes for buffer in self._kept or ())
+
+
+class GroupedLayer(GrowingLayer):
+    """Keys and values of one layer sorted by group, once `sort` was called; a growing layer before.
+
+    Sorted, `update` hands back the new token only, and `attend` computes what it reads. The seam sets `coming`, the
+    memberships of the tokens that are about to come, [B, n, K].
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.coming: torch.Tensor | None = None
+        self._texts: list[GroupMajor] | None = None
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the layer is sorted by group now."""
+        return self._texts is not None
+
+    def sort(self, members: torch.Tensor, window: int, n_sink: int) -> None:
+        """File all tokens by group: members bool [B, T, K]. Nothing is done where that is so already."""
+        if self.is_sorted and (self._texts[0].window, self._texts[0].n_sink) == (window, n_sink):
+            return
+        keys, values = (x.split(1) for x in self.restore())
+        rows = zip(keys, values, members, strict=True)
+        self._texts, self._kept = [GroupMajor(*row, window, n_sink) for row in rows], None
+
+    def restore(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Back to the order of the text; returns all keys and values [B, G, T, D]."""
+        if self.is_sorted:
+            keys, values = zip(*(text.in_order() for text in self._texts), strict=True)
+            self._kept, self._texts = (Growing(torch.cat(keys)), Growing(torch.cat(values))), None
+        return tuple(buffer.rows for buffer in self._kept)
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        """Append keys and values [B, G, n, D]; returns all of them, or the new ones of a layer that stays sorted."""
+        if self.is_sorted and key_states.shape[2] != 1:
+            self.restore()
+        if not self.is_sorted:
+            return super().update(key_states, value_states)
+        new = key_states.split(1), value_states.split(1), self.coming[:, 0]
+        for text, *row in zip(self._texts, *new, strict=True):
+            text.put(*row)
+        return key_states, value_states
+
+    def attend(self, query: torch.Tensor, scale: float) -> torch.Tensor:
+        """What the last token reads: query [B, H, 1, D] -> [B, H, 1, D]."""
+        return torch.cat([text.attend(q, scale) for text, q in zip(self._texts, query.split(1), strict=True)])
+
+    def get_seq_length(self) -> int:
+        """Tokens held."""
+        return self._texts[0].length if self.is_sorted else super().get_seq_length()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self._texts = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, free room included."""
+        return sum(text.nbytes for text in self._texts) if self.is_sorted else super().nbytes
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of keys and values that the last step read."""
+        return sum(text.read_bytes for text in self._texts) if self.is_sorted else super().read_bytes
+
+
+def _layers(config, kind: type[GrowingLayer]) -> list[CacheLayerMixin]:
+    """The layers transformers would take, with `kind` wherever a layer keeps the whole past."""
+    own = DynamicCache(config=config).layers
+    return [kind() if type(layer) is DynamicLayer else layer for layer in own]
+
+
+class GrowingCache(Cache):
+    """Dense, but no step copies the past: the fastest cache for dense attention that runs any model as it is."""
+
+    def __init__(self, config):
+        super().__init__(layers=_layers(config, GrowingLayer))
+
+
+class GroupedCache(Cache):
+    """A group-major KV cache, for `past_key_values`, inside `apply(..., kernels=True)`.
+
+    A layer is sorted once its method attended to a prompt; layers with a sliding window stay as they are.
+    """
+
+    def __init__(self, config):
+        super().__init__(layers=_layers(config, GroupedLayer))
+
+
+def cache_bytes(cache: Cache) -> tuple[int, int]:
+    """(bytes held, bytes of keys and values that a step reads) of a KV cache."""
+    held = read = 0
+    for layer in cache.layers:
+        if isinstance(layer, GrowingLayer):
+            held, read = held + layer.nbytes, read + layer.read_bytes
+        else:
+            size = layer.keys.nbytes + layer.values.nbytes
+            held, read = held + size, read + size
+    return held, read
+
+
+def _cache(kwargs: dict) -> Cache | None:
+    return kwargs.get("past_key_values", kwargs.get("layer_past"))
+
+
 def past_length(kwargs: dict, layer: int) -> int:
     """Tokens already in the KV cache of `layer`, from an attention module's keyword arguments (0 without)."""
-    cache = kwargs.get("past_key_values", kwargs.get("layer_past"))
+    cache = _cache(kwargs)
     return int(cache.get_seq_length(layer)) if cache is not None else 0
+
+
+def grouped_layer(kwargs: dict, layer: int) -> GroupedLayer | None:
+    """The layer's group-major cache, from an attention module's keyword arguments; None for any other cache."""
+    layers = getattr(_cache(kwargs), "layers", [])
+    return layers[layer] if layer < len(layers) and isinstance(layers[layer], GroupedLayer) else None
+
+
+def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Callable:
+    """`generate` that refuses beam search, and takes the method's own KV cache where the caller chose none.
+
+    Beams reorder the KV cache, and what methods remember is not reordered.
+    """
+
+    def checked(*args, **kwargs):
+        config = kwargs.get("generation_config") or lm.generation_config
+        beams = kwargs.get("num_beams") or config.num_beams or 1
+        if beams > 1:
+            raise AnalysisError(
+                f"Beam search ({beams} beams) is not supported with a method applied: use greedy decoding or sampling."
+            )
+        asked = {name: kwargs.get(name, getattr(config, name, None)) for name in (*OTHER_CACHES, "use_cache")}
+        if asked.pop("use_cache") is not False and not any(value is not None for value in asked.values()):
+            cache = own_cache()
+            if cache is not None:
+                kwargs["past_key_values"] = cache
+        return generate(*args, **kwargs)
+
+    return checked

@@ -1,7 +1,6 @@
 """Loading any Hugging Face causal language model safely, its shapes, and whether its attention can be replaced."""
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from analysis.errors import BadModel, BadSetting, TooLarge
+from analysis.places import CACHE, locate
 from analysis.refusals import explained, why_not
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
 set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
 
-CACHE = Path(__file__).parent.parent / "models_cache"
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 SAFELY = {"use_safetensors": True, "output_loading_info": True}
 MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
 WEIGHT_TYPES = ("float32", "bfloat16", "float16", "float64")
@@ -105,7 +103,7 @@ def load_model(
         refuse_family(name.config)
         label = Path(name.config._name_or_path or name.config.model_type).name
         return _describe(name, tokenizer, label, f"memory-{_hash_parameters(name)}")
-    place, device = _locate(name, root), _device(device)
+    place, device = locate(name, root), _device(device)
     with explained(name, place):
         config = _from_pretrained(AutoConfig, place)
         refuse_family(config)
@@ -169,21 +167,6 @@ def parameter_count(config) -> int:
         lm = AutoModelForCausalLM.from_config(config)
     lm.tie_weights()
     return sum(p.numel() for p in lm.parameters())
-
-
-def _locate(name: str, root: Path | None) -> str | Path:
-    """A local folder or a Hub id. With `root`, anything else than a folder below it or a Hub id is refused."""
-    if name == "demo":
-        return CACHE / "demo"
-    folder = Path(os.path.expanduser(name)) if root is None else root / name
-    if os.path.isdir(folder) and (root is None or root.resolve() in folder.resolve().parents):
-        return folder
-    if not HUB_ID.fullmatch(name) or ".." in name or root and (os.path.lexists(folder) or os.path.exists(name)):
-        where = f" Folders must lie below {root.name}/." if root else ""
-        raise BadModel(
-            f"{name[:80]!r} is no folder here and no Hugging Face id: write it like Qwen/Qwen2.5-0.5B.{where}"
-        )
-    return name
 
 
 def _device(wanted: str) -> str:

@@ -13,6 +13,7 @@ GLOSSARY = Path(__file__).parent / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
 BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
+CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 
 
@@ -37,10 +38,12 @@ def samples() -> list[tuple[str, str]]:
 
 
 def texts() -> dict[str, str]:
-    """hash -> title of every text that can be chosen: the samples first, then the reader's own, newest first."""
+    """hash -> title of every text that can be chosen: the samples first, then the reader's own, newest first. A model's
+    configuration is stored beside them and is none, unless it is the text in use."""
     offered = dict(samples())
     for key, name, _, _ in store().texts():
-        offered.setdefault(key, name)
+        if not name.startswith(CONFIG) or key == st.session_state.get("text"):
+            offered.setdefault(key, name)
     return offered
 
 
@@ -62,23 +65,23 @@ def price(verb: str, args: dict, tokens: int | None = None) -> Price:
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _columns(run_id: str, name: str, _run: Run) -> dict:
+def _columns(made: str, name: str, _run: Run) -> dict:
     return _run.columns(name)
 
 
 def columns(run: Run, name: str) -> dict:
     """A stored table as {column: list}, shared between sessions: not to be changed."""
-    return _columns(run.id, name, run)
+    return _columns(run.id + run.created, name, run)
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _array(run_id: str, name: str, _run: Run):
+def _array(made: str, name: str, _run: Run):
     return _run.array(name)
 
 
 def array(run: Run, name: str):
     """A stored numpy array, shared between sessions: not to be changed."""
-    return _array(run.id, name, run)
+    return _array(run.id + run.created, name, run)
 
 
 @st.cache_data(show_spinner=False)

@@ -178,8 +178,13 @@ def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], arou
                 "cut_after": last < len(words) and tokens["window"][last] == tokens["window"][at],
             }
         )
-    identity = f"{query}.{key}.{len(words)}"
-    _CONTEXTS(key="contexts", data={"id": identity, "panels": panels, "code": looks_like_code(tokens["piece"])})
+    beside(panels, key="contexts", identity=f"{query}.{key}.{len(words)}", code=looks_like_code(tokens["piece"]))
+
+
+def beside(panels: list[dict], *, key: str, identity: str, code: bool = False) -> None:
+    """Two stretches of text side by side: dicts of role, title, note, pieces, `word` (first and past-the-last piece
+    that is marked), `hit` (the piece that stands out; -1 = none), `same` (underlined pieces), cut_before, cut_after."""
+    _CONTEXTS(key=key, data={"id": identity, "panels": panels, "code": code})
 
 
 def context(tokens: dict, at: int, around: int) -> tuple[int, int]:

@@ -6,19 +6,35 @@ import streamlit as st
 
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
+from analysis.runs import Price
 from app import cached, state, widgets
 
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
 
-def run_button(label: str, verb: str, args: dict, key: str, tokens: int | None = None, help: str | None = None) -> None:
-    """A button that submits a long job, its price beside it."""
+def run_button(
+    label: str,
+    verb: str,
+    args: dict,
+    key: str,
+    tokens: int | None = None,
+    help: str | None = None,
+    *,
+    price: Price | None = None,
+    instead_of: str | None = None,
+    type: str = "secondary",
+) -> None:
+    """A button that submits a long job, its price beside it: `price`, or what `tokens` tokens took before.
+
+    `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again.
+    """
     job = current()
     busy = job is not None and job.state in ("queued", "running") and (job.verb, job.args) == (verb, args)
-    said = "It runs: progress and Cancel are in the sidebar." if busy else cached.price(verb, args, tokens).sentence
+    price = price or cached.price(verb, args, tokens)
+    said = "It runs: progress and Cancel are in the sidebar." if busy else price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
-        icon = ":material/play_arrow:"
-        st.button(label, key=key, on_click=_submit, args=(verb, args), icon=icon, help=help, disabled=busy)
+        look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
+        st.button(label, key=key, on_click=_submit, args=(verb, args, instead_of), **look)
         widgets.prose(said, "quiet")
 
 
@@ -30,9 +46,11 @@ def current() -> JobStatus | None:
         return None
 
 
-def _submit(verb: str, args: dict) -> None:
+def _submit(verb: str, args: dict, instead_of: str | None = None) -> None:
     st.session_state["job_trouble"] = None
     try:
+        if instead_of is not None:
+            cached.store().delete(instead_of)
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
     except Exception as error:  # outside the page's own guard: a callback must not fail either
         st.session_state["job_trouble"] = error
@@ -62,7 +80,7 @@ def job_panel() -> None:
     elif job.state == "done":
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(f"{job.verb} is done", icon=":material/check:", color="green")
-            if {"groups", "top"} <= job.args.keys():
+            if job.verb.endswith("-router") and {"groups", "top"} <= job.args.keys():
                 name = f"k{job.args['groups']}-top{job.args['top']}"
                 st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
             st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")

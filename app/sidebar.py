@@ -72,11 +72,11 @@ def _uploaded(name: str) -> None:
     file = st.session_state.get(name)
     if isinstance(file, BytesIO):  # an interrupted run calls this again, when the file has been released
         _take(file.getvalue(), file.name)
-        _release(file)
+        release(file)
 
 
-def _release(file) -> None:
-    """Streamlit would keep the bytes of an upload in the app's memory as long as the tab is open."""
+def release(file) -> None:
+    """Drop an upload: Streamlit would keep the bytes of an upload in the app's memory as long as the tab is open."""
     context = get_script_run_ctx()
     remove = getattr(getattr(context, "uploaded_file_mgr", None), "remove_file", None)
     if remove is not None:

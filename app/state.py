@@ -29,8 +29,8 @@ def _matching(pattern: str) -> Callable[[str], str]:
     return parse
 
 
-def _whole(raw: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,4}", raw):
+def _whole(raw: str, digits: int = 4) -> int:
+    if not re.fullmatch(rf"[0-9]{{1,{digits}}}", raw):
         raise ValueError(raw)
     return int(raw)
 
@@ -57,6 +57,10 @@ HASH = r"[0-9a-f]{12}"
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?"
 DISTANCES = (16, 32, 64, 128, 256, 512, 1024)  # tokens between query and key
 TOPS = (20, 50, 100, 200)  # rows of the pair table
+CONTEXTS = tuple(1 << power for power in range(8, 21))  # tokens, 256 to 1,048,576
+SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # answered at once
+KEEPS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75)  # fraction of the keys that is read
+DTYPES = ("bfloat16", "float32", "float16")
 
 CONTROLS = {
     "model": Control(_matching(MODEL), "demo"),
@@ -72,13 +76,48 @@ CONTROLS = {
     "content": Control(_one_of(True, False), True),
     "measure": Control(_one_of("share", "confidence"), "share"),
     "view": Control(_one_of("PCA", "UMAP"), "PCA"),
+    "speed_on": Control(_one_of("model", "shapes"), "model"),
+    "speed_what": Control(_one_of("attention", "decode", "inference"), "attention"),
+    "speed_heads": Control(_whole, 8),
+    "speed_size": Control(_whole, 64),
+    "speed_groups": Control(_whole, 8),
+    "speed_top": Control(_whole),
+    "speed_window": Control(lambda raw: _whole(raw, 7)),
+    "speed_sinks": Control(_whole, 0),
+    "speed_dtype": Control(_one_of(*DTYPES), DTYPES[0]),
+    "speed_batch": Control(_whole, 1),
+    "speed_members": Control(_one_of("even", "skewed", "router"), "even"),
+    "speed_lengths": Control(_matching(r"[0-9kKmM, ]{1,80}"), "1024, 4096, 16384"),
+    "speed_prompt": Control(lambda raw: _whole(raw, 7)),
+    "speed_new": Control(_whole, 32),
+    "speed_rounds": Control(_whole, 5),
     "job": Control(_matching(HASH)),
+    "shape": Control(_matching(MODEL), "loaded"),  # a well-known model, or the hash of a stored config.json
+    "context": Control(_one_of(*CONTEXTS)),
+    "sequences": Control(_one_of(*SEQUENCES), 1),
+    "keep": Control(_one_of(*KEEPS), 0.1),
+    "counted": Control(_one_of("all", "ffn"), "all"),
 }
 NAMES = {
     "long_text": "long text",
     "distance": "smallest distance",
     "top": "number of pairs",
     "content": "content words",
+    "speed_on": "choice of what is timed",
+    "speed_what": "choice of what is measured",
+    "speed_heads": "number of heads",
+    "speed_size": "head size",
+    "speed_groups": "number of groups",
+    "speed_top": "groups per token",
+    "speed_window": "window",
+    "speed_sinks": "number of sinks",
+    "speed_dtype": "precision",
+    "speed_batch": "batch",
+    "speed_members": "kind of groups",
+    "speed_lengths": "list of lengths",
+    "speed_prompt": "prompt length",
+    "speed_new": "number of new tokens",
+    "speed_rounds": "number of rounds",
 }
 
 

@@ -21,6 +21,20 @@ VIEWS = {
             help="Which far-apart tokens belong together.",
         ),
     ],
+    "Decide": [
+        st.Page(
+            "views/is_it_worth_it.py",
+            title="Is it worth it?",
+            url_path="is-it-worth-it",
+            help="What sparse attention could gain at most, from the model's shape alone.",
+        ),
+        st.Page(
+            "views/quality_vs_speed.py",
+            title="Speed of sparse inference",
+            url_path="quality-vs-speed",
+            help="Dense and sparse timed in turns, on this machine.",
+        ),
+    ],
 }
 
 st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="expanded")

@@ -108,7 +108,8 @@ def times_chance(value: float | None) -> str:
 def source(run: Run) -> None:
     """Where a result comes from: an example that came with the program, the cache, or computed just now."""
     tokens = run.protocol.get("tokens")
-    facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {run.protocol.get('model', '?')}"]
+    model = run.protocol.get("model")
+    facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {model}" if model else ""]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if run.example:
             st.badge(

@@ -2,13 +2,16 @@
 
 import re
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
+from analysis.costs import KNOWN
 from analysis.errors import BadModel, BadSetting
 from analysis.jobs import JobStatus
 from analysis.runs import Result, RunStore
+from analysis.studies.worth import worth
 
 LAYERS, HEADS, GROUPS, CONTEXT = 3, 2, 4, 64
 ROUTER = {"name": "k4-top1", "groups": GROUPS, "top": 1, "window": 16, "kind": "not trained", "steps": 0}
@@ -117,7 +120,49 @@ def pairs(args: dict, text: str) -> Result:
     )
 
 
+def launch(args: dict, text: str) -> Result:
+    spread = {"median": 8.0, "low": 7.0, "high": 9.0}
+    row = {"kernel": "k", "prefill_ms": spread, "ms_per_token": spread, "tokens_per_second": 90.0}
+    row |= {"kv_bytes": 2_000_000, "kv_bytes_read_per_step": 500_000, "peak_bytes": None}
+    parts = {"router": 1.0, "sort": 2.0, "set_a": 3.0, "set_b": 1.0, "merge": 1.0, "rest": 12.0}
+    times = {"median": 0.8, "low": 0.7, "high": 0.9}
+    numbers = {
+        "rows": [{**row, "side": "dense"}, {**row, "side": "sparse"}],
+        "speedup": {"prefill": times, "per_token": times, "attention": times},
+        **{"attention_layer": 1, "retained": 0.4, "bound": 2.5, "parts": parts, "step_parts": parts, "length": 48},
+        **{"text_dense": " the lamp burned", "text_sparse": " the lamp <b>fell</b>", "prompt_end": f"{text[-80:]}"},
+        **{"first_difference": 2, "new_tokens": 3, "cosine": 0.9999999, "max_difference": 2e-6, "prefix": 48},
+        **{"dense_kernel": "torch flash, growing cache", "missing_kernels": ["flash-attn 2 (needs an NVIDIA GPU)"]},
+        **{"crossover": {"prefill": 8192, "per_token": None}, "longer": {"prefill": [[48, 0.8], [96, 1.1]]}},
+        **{"sentence": "Dense wins here, at 48 tokens; estimated crossover for the prompt near 80 tokens."},
+    }
+    numbers["longer"]["per_token"] = [[48, 0.8]]
+    rounds = pd.DataFrame({"round": [0, 0], "side": ["dense", "sparse"], "prefill_ms": 8.0, "ms_per_token": 1.0})
+    kernels = pd.DataFrame({"layer": [0], "phase": ["prefill"], "kernel": ["groups"], "why": ["It wins."], "calls": 1})
+    about = protocol("launch", args, 48) | {"processor": "A chip", "threads": 2, "dtype": "float32", "repeats": 5}
+    numbers |= {"notes": [], "protocol": about}
+    return Result(numbers, {"rounds": rounds, "kernels": kernels})
+
+
+def bench(args: dict, text: str | None) -> Result:
+    names = ("sort_ms", "set_a_ms", "set_b_ms", "merge_ms", "rest_ms")
+    rows = [
+        {"length": n, "batch": 1, "dtype": "bfloat16", "kernel": "groups", "dense_kernel": "torch flash"}
+        | {"backend": "torch", "dense_ms": n / 100, "sparse_ms": n / 100 / x, "speedup": x, "speedup_low": 0.9 * x}
+        | {"speedup_high": 1.1 * x, "bound": 7.0, "retained": 1 / 7, "computed": 0.2, "memory": 2.0, "why": "It wins."}
+        | dict.fromkeys(names, 1.0)
+        for n, x in zip(args["lengths"], (0.5, 2.0, 4.0), strict=False)
+    ]
+    said = "Dense wins below about 2,000 tokens; sparse runs at 4.00 times dense attention."
+    about = {"verb": "bench", "processor": "A chip", "threads": 2, "dtype": "bfloat16", "repeats": 5}
+    about |= {"memberships": "random, balanced"}
+    merges = {"disjoint": 1.0, "subtraction": 0.7}
+    merges = {"merges": {name: {"cosine": x, "lowest": x, "error": 1 - x} for name, x in merges.items()}}
+    return Result({"rows": rows, "crossover": 2000, "missing": ["x"], "sentence": said, "protocol": about} | merges)
+
+
 STUDIES = {"inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
+STUDIES |= {"launch": launch, "bench": bench}
 
 
 @dataclass
@@ -133,10 +178,13 @@ class FakeJobs:
         self.asked.append(verb)
         if verb in self.refusals:
             raise self.refusals[verb]
-        if args["model"] not in ("demo", "owner/tiny"):
+        if args["model"] not in ("demo", "owner/tiny", *KNOWN):
             raise BadModel(f"There is no model {args['model']!r}: check its name.")
         text = self.store.text(args["text"])[1] if "text" in args else None
-        made = STUDIES[verb](args, text)
+        if verb == "worth":  # arithmetic: the real one
+            made = worth(**args, context=SimpleNamespace(text=self.store.text, browser=True))
+        else:
+            made = STUDIES[verb](args, text)
         return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)
 
     def submit(self, verb: str, args: dict, session: str = "") -> str:

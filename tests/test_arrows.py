@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "errors"
-GROUND = f"models corpus runs papers {BOTTOM}"
-SEAMS = f"attention cache statistics kernels {GROUND}"
+GROUND = f"models places costs corpus runs papers {BOTTOM}"
+SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics {SEAMS}"
 METHODS = f"methods {PARTS}"
-TOOLS = f"training timing {METHODS}"
+TOOLS = f"training timing inference {METHODS}"
 STUDIES = f"studies {TOOLS}"
 ARROWS = {
     # the app: no torch, no transformers
@@ -30,15 +30,19 @@ ARROWS = {
     "studies": STUDIES,
     "training": TOOLS,
     "timing": TOOLS,
+    "inference": TOOLS,
     "methods": METHODS,
     "groups": PARTS,
     "routers": PARTS,
     "metrics": PARTS,
     "attention": SEAMS,
     "cache": SEAMS,
+    "calls": SEAMS,
     "statistics": SEAMS,
     "kernels": SEAMS,
-    "models": f"refusals corpus {BOTTOM}",
+    "models": f"places refusals corpus {BOTTOM}",
+    "places": f"refusals {BOTTOM}",
+    "costs": BOTTOM,
     "refusals": BOTTOM,
     "corpus": BOTTOM,
     "runs": f"corpus {BOTTOM}",
@@ -50,11 +54,12 @@ ONLY_IN = {
     "streamlit": "app app.views",
     "plotly": "app app.views",
     "transformers": "models attention cache training studies.benchmarks",
-    "huggingface_hub": "models refusals",
+    "huggingface_hub": "models places refusals",
     "torch": f"{STUDIES} __main__ jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]
+LIGHT += ["analysis.studies.worth"]
 
 
 def modules() -> dict[str, Path]:

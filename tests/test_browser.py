@@ -5,11 +5,15 @@ Waiting is for text or an address, never for time. One server for all tests; wha
 
 import json
 import re
+import shutil
 import time
+import uuid
 
 import psutil
 import pytest
 from playwright.sync_api import expect
+
+from tests.tiny_tokenizer import save_model
 
 pytestmark = pytest.mark.browser
 
@@ -229,6 +233,26 @@ def test_a_model_outside_the_root_is_refused_and_the_model_in_use_stays(app_serv
     page.get_by_role("button", name="Load this model").click()
     expect(page.get_by_text("is not the name of a model")).to_be_visible(timeout=PATIENCE)
     expect(painted(page)).to_be_visible()
+
+
+def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(app_server, page, root):
+    folder = root / "models_cache" / f"tiny-{uuid.uuid4().hex[:8]}"
+    try:
+        save_model(folder, max_position_embeddings=512)
+        visit(page, app_server, "How far back it reads")
+        page.get_by_role("button", name="Model: demo").click()
+        page.get_by_role("textbox", name="Hugging Face id").fill(folder.name)
+        page.get_by_role("button", name="Load this model").click()
+        page.wait_for_url(re.compile(f"model={folder.name}"), timeout=PATIENCE)
+        expect(page.get_by_role("button", name=f"Model: {folder.name}")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("not trained").first).to_be_visible(timeout=PATIENCE)
+        expect(painted(page).locator(".t").first).to_be_visible(timeout=PATIENCE)
+        settle(page)
+        page.get_by_role("button", name="Back to the bundled model").click()
+        expect(page.get_by_role("button", name="Model: demo")).to_be_visible(timeout=PATIENCE)
+        expect(painted(page)).to_contain_text("Gannet House", timeout=PATIENCE)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_router_is_fitted_as_a_job_that_survives_a_new_tab(app_server, page, browser, root):

@@ -8,8 +8,10 @@ from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.runs import RunStore
 from analysis.studies.context import Context
-from analysis.studies.examples import FOLDER, PAGES, requests
+from analysis.studies.examples import FOLDER, PAGES, SHAPES, WORTH, requests
 from analysis.studies.routers import control_path, fit_router
+from analysis.studies.worth import worth
+from app.state import CONTEXTS, KEEPS, SEQUENCES
 
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
 
@@ -36,6 +38,14 @@ def test_every_page_of_every_sample_has_its_example(store):
             assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
             assert run.protocol["command"] == "python -m analysis examples" and run.protocol["date"]
     assert store.find("model", {"model": "demo"}).numbers["parity"]["same"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_page_without_a_text_has_its_example_too(shape, store, context):
+    stored = store.find("worth", {"model": shape, **WORTH})
+    assert stored is not None and stored.example, "worth is not stored: python -m analysis examples"
+    assert stored.numbers["rows"] == worth(shape, **WORTH, context=context).numbers["rows"]
+    assert (WORTH["contexts"], WORTH["batches"]) == (list(CONTEXTS), list(SEQUENCES)) and WORTH["keep"] in KEEPS
 
 
 @pytest.mark.parametrize("verb", PAGES)

@@ -32,8 +32,9 @@ confidence; purity; random group of equal size; lift; affinity; Sinkhorn normali
 and causal membership; temperature (router); fit without training; trained router; random centroids; random tokens;
 shuffled text; long-range pair; distance; content word; byte fallback; perplexity; bits per byte; interval
 (bootstrap); parity badge; causality check; PCA; UMAP; run; protocol; price; estimated and measured; KV cache; KV
-reads (% of causal); softmax temperature; sparse attention; sliding window; attention sink; top-p rank; recall@l;
-needle"""
+reads (% of causal); attention's share; largest possible gain; softmax temperature; sparse attention; sliding window;
+attention sink; top-p rank; recall@l; needle; speed-up; bound (speed-up); crossover; time to first token; set A and set
+B; masked reference; first difference; round (of a measurement)"""
 
 
 def read(name):

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.attention import apply
 from analysis.errors import AnalysisError, BadSetting, Cancelled
+from analysis.methods.focus import Focus
+from analysis.metrics.quality import perplexity
 from analysis.models import load_model
 from analysis.training import focus
 from analysis.training.focus import RouterTraining, train_router
@@ -160,6 +163,34 @@ def test_a_corpus_shorter_than_a_window_is_refused(tmp_path):
             train_router(model, IDS[:count], PLAN, tmp_path / "c")
     train_router(model, IDS[:33], replace(PLAN, steps=1), tmp_path / "c")
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_router_of_the_lowest_hard_loss_is_returned(tmp_path, monkeypatch):
+    monkeypatch.setattr(focus, "CHECK_EVERY", 2)
+    seen, told = [], iter([3.0, 1.0, 2.0, 1.5])
+
+    def hard(model, router, pooled, ids, length):
+        assert len(ids) == 32 and np.array_equal(ids, IDS[-32:]), "an eighth of the text, and not trained on"
+        seen.append(router.projection.detach().clone())
+        return next(told)
+
+    monkeypatch.setattr(focus, "_hard_loss", hard)
+    router, _, log = train_router(load_model(tiny("llama")), IDS, PLAN, tmp_path / "c")
+    assert [row["hard"] for row in log if "hard" in row] == [3.0, 1.0, 2.0, 1.5]
+    assert torch.equal(router.projection, seen[1]) and not torch.equal(router.projection, seen[3])
+
+
+def test_the_hard_loss_is_that_of_inference(tmp_path):
+    model = load_model(tiny("llama"))
+    router, pooled, log = train_router(model, IDS, replace(PLAN, steps=2), tmp_path / "c")
+    with apply(model, Focus.of(router)):
+        assert log[-1]["hard"] == pytest.approx(perplexity(model, IDS[-32:], 32).losses.mean(), abs=1e-5)
+
+
+def test_the_gate_sharpens_at_the_end_and_the_router_keeps_its_own():
+    plan = RouterTraining(steps=100)
+    times = [focus._sharpening(step, plan) for step in range(100)]
+    assert times[:70] == [1.0] * 70 and times[-1] == pytest.approx(3.0) and np.all(np.diff(times[69:]) > 0)
 
 
 def test_the_rate_warms_up_and_falls():

@@ -2,8 +2,10 @@
 
 from analysis.methods.dense import Dense
 from analysis.methods.focus import Focus
+from analysis.methods.oracle_topk import OracleTopK
+from analysis.methods.streaming_llm import StreamingLLM
 
-METHODS = {"dense": Dense, "focus": Focus}
+METHODS = {"dense": Dense, "focus": Focus, "streaming_llm": StreamingLLM, "oracle_topk": OracleTopK}
 
 
 def describe() -> dict[str, dict]:

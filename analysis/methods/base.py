@@ -7,6 +7,8 @@ from typing import ClassVar
 import torch
 
 from analysis.attention import Block
+from analysis.cache import GroupedCache
+from analysis.calls import Attended, Call
 from analysis.errors import BadSetting
 
 PRICES = ("live", "refit", "retrain")  # what a new value of a field costs: one forward pass, calibration, training
@@ -28,6 +30,7 @@ class Method:
     paper: ClassVar[str] = ""
     dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
     causal: ClassVar[bool] = True
+    ceiling: ClassVar[bool] = False  # looks at every key to choose: a bound on others, never a faster model itself
 
     def __post_init__(self):
         for item in fields(self):
@@ -63,6 +66,21 @@ class Method:
         """bool, broadcastable to [B, H, n, Tk], True = read; None reads all. Causality is applied by the seam."""
         return None
 
+    def fetched(self, attended: float, visible: float) -> float:
+        """How many keys with their values are read from memory, of counts summed over queries: K and V vectors / 2.
+
+        `attended` keys stood in the softmax, `visible` ones could have (definitions 2.14). Linear in both.
+        """
+        return attended
+
+    def attend(self, call: Call) -> Attended | None:
+        """This call by a kernel of the method's own, exactly what `scores` and `keep` say; None without a kernel."""
+        return None
+
+    def cache(self, lm) -> GroupedCache | None:
+        """A KV cache of the method's own for `generate` with kernels; None takes transformers' own."""
+        return None
+
     def addon(self) -> torch.nn.Module | None:
         """The trained part, if there is one."""
         return None
@@ -74,6 +92,8 @@ class Method:
             "doc": inspect.getdoc(cls),
             "paper": cls.paper,
             "causal": cls.causal,
+            "title": cls.__name__,
+            "ceiling": cls.ceiling,
             "fields": [
                 {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}
                 for f in fields(cls)

@@ -6,10 +6,19 @@ from typing import ClassVar
 import torch
 
 from analysis.attention import Block
+from analysis.cache import GroupedCache
+from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.groups.gates import group_affinity, straight_through, top_groups
 from analysis.groups.router import FocusRouter
+from analysis.kernels import grouped_attention, plan
+from analysis.kernels.biased import biased_attention
+from analysis.kernels.parts import part
+from analysis.kernels.sinks import read_sinks
 from analysis.methods.base import Method, setting
+
+DECODE = "group-major cache"
+BIASED = "gate as a bias"
 
 
 @dataclass
@@ -63,10 +72,11 @@ class Focus(Method):
                 "Literal membership balances groups over the whole text, so it cannot decode token by token: "
                 "use causal membership, or generate without the KV cache."
             )
-        groups = self.router.soft(layer, hidden, real, causal)
-        if self.reading == "straight_through":
-            return straight_through(groups, self.top)
-        return groups if self.reading == "soft" else top_groups(groups, self.top)
+        with part("router"):
+            groups = self.router.soft(layer, hidden, real, causal)
+            if self.reading == "straight_through":
+                return straight_through(groups, self.top)
+            return groups if self.reading == "soft" else top_groups(groups, self.top)
 
     def scores(self, block: Block) -> torch.Tensor:
         if self.reading == "hard":
@@ -80,8 +90,48 @@ class Focus(Method):
         shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
         return shared[:, None] | self._always(block)
 
+    def attend(self, call: Call) -> Attended:
+        """Hard reading by causal groups: grouped attention over a text, a group-major cache for a token after it. Soft
+        reading of a text: the gate as a bias of the scores, with its gradient.
+        """
+        members = call.of_tokens
+        if self.reading == "soft" and self.router.settings.gate == "log" and call.past == 0:
+            return Attended(self._gated(call), BIASED, "The gate adds to the scores, the same for all heads.")
+        if self.reading != "hard" or self.membership != "causal":
+            return Attended(None, MASKED, f"{self.reading} reading of {self.membership} groups has no kernel.")
+        if call.query.requires_grad and torch.is_grad_enabled():
+            return Attended(None, MASKED, "The kernels have no gradient.")
+        if call.past == 0:
+            heads, _, dim = call.query.shape[1:]
+            made = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
+            states = call.query, call.key, call.value, members, self.window
+            out, lse = grouped_attention(*states, call.scaling)
+            if self.n_sink:
+                with part("set_b"):
+                    out, lse = read_sinks(out, lse, *states, self.n_sink, call.scaling)
+            if call.stored is not None:
+                with part("sort"):
+                    call.stored.sort(members, self.window, self.n_sink)
+            return Attended(out, f"{made.kernel} ({made.backend})", made.why, made)
+        if call.stored is None:
+            return Attended(None, MASKED, "This layer's KV cache is not sorted by group.")
+        if call.query.shape[2] > 1:
+            return Attended(None, MASKED, "Several tokens follow a past that is sorted by group.")
+        call.stored.sort(members, self.window, self.n_sink)
+        return Attended(call.stored.attend(call.query, call.scaling), DECODE, "One token reads its groups.")
+
+    def cache(self, lm) -> GroupedCache | None:
+        return GroupedCache(lm.config) if self.reading == "hard" and self.membership == "causal" else None
+
     def addon(self) -> FocusRouter | None:
         return self.router
+
+    def _gated(self, call: Call) -> torch.Tensor:
+        """[B, H, T, D]: a whole text read softly; holds the gate, [B, T, T]."""
+        places = torch.arange(call.query.shape[2], device=call.query.device)
+        always = (places[:, None] - places < self.window) | (places < self.n_sink)
+        gate = self.router.gate(call.query.new_zeros(()), group_affinity(call.of_tokens, call.of_tokens))
+        return biased_attention(call.query, call.key, call.value, gate.masked_fill(always, 0.0), call.scaling)
 
     def _always(self, block: Block) -> torch.Tensor:
         """bool [B or 1, 1, n, Tk]: the window and the sinks."""

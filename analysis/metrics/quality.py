@@ -1,9 +1,10 @@
-"""How well a model predicts a text: perplexity with its interval."""
+"""How well a model predicts a text, and how near one way to read it comes to another: token by token."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 
@@ -60,3 +61,46 @@ def token_losses(model, ids: torch.Tensor) -> np.ndarray:
     return (
         F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1).cpu().numpy()
     )
+
+
+def position_bins(losses, bins: int = 16) -> pd.DataFrame:
+    """Perplexity by position in the window: losses [windows, positions] in nats -> `bin first last n perplexity`.
+
+    `first` inclusive, `last` exclusive: columns of `losses`. Equal widths of `positions // bins`; the positions that
+    remain are dropped and counted in `.attrs["dropped"]`. `n` tokens are in a bin. Errors: BadSetting.
+    """
+    losses = np.atleast_2d(np.asarray(losses, dtype=np.float64))
+    positions = losses.shape[1]
+    if not 1 <= bins <= positions:
+        raise BadSetting(f"{positions} positions cannot be put into {bins} bins: choose between 1 and {positions}.")
+    width = positions // bins
+    parts = losses[:, : bins * width].reshape(len(losses), bins, width)
+    first = np.arange(bins) * width
+    table = pd.DataFrame({"bin": range(bins), "first": first, "last": first + width, "n": len(losses) * width})
+    table["perplexity"] = np.exp(parts.mean((0, 2)))
+    table.attrs["dropped"] = positions - bins * width
+    return table
+
+
+def divergence(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """KL(reference || logits) in nats per row, [..., V] -> [...]: 0 where both predict the same, never below.
+
+    Computed from log-probabilities in float32, or in float64 where one of them is; a constant added to the logits
+    changes nothing.
+    """
+    kind = torch.float64 if torch.float64 in (reference.dtype, logits.dtype) else torch.float32
+    mine, other = F.log_softmax(reference.to(kind), -1), F.log_softmax(logits.to(kind), -1)
+    gap = (mine - other).masked_fill(mine == -math.inf, 0.0)  # what has no probability costs nothing
+    return (mine.exp() * gap).sum(-1).clamp(min=0.0)
+
+
+def same_top1(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Whether both hold the same token for the most likely one: logits [..., V] -> bool [...]."""
+    return reference.argmax(-1) == logits.argmax(-1)
+
+
+def bits_per_byte(losses, count: int) -> float:
+    """Losses in nats of the tokens that make up `count` bytes of UTF-8 text, in bits for each byte."""
+    if count < 1:
+        raise BadSetting(f"Bits per byte need at least one byte of text, and {count} were given.")
+    return float(np.asarray(losses, dtype=np.float64).sum() / math.log(2) / count)

@@ -16,26 +16,33 @@ _PLACES = {
     "fit-router": ("routers", "fit_router"),
     "train-router": ("train_router", "train_focus_router"),
     "report": ("report", "report"),
+    "launch": ("launch", "launch"),
+    "bench": ("bench", "bench"),
+    "worth": ("worth", "worth"),
     "examples": ("examples", "examples"),
     "pretrain": ("pretrain", "pretrain"),
 }
+_NAMED = {"groups": ("arms", "arms")}  # what `study NAME` runs
 
 
 class _Studies(Mapping):
     """verb -> function, imported when first asked for."""
 
+    def __init__(self, places: dict[str, tuple[str, str]]):
+        self._places = places
+
     def __getitem__(self, verb: str) -> Callable:
-        module, name = _PLACES[verb]
+        module, name = self._places[verb]
         return getattr(importlib.import_module(f"analysis.studies.{module}"), name)
 
     def __iter__(self):
-        return iter(_PLACES)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(self._places)
 
 
-STUDIES = _Studies()
+STUDIES, NAMED = _Studies(_PLACES), _Studies(_NAMED)
 
 
 def describe() -> dict[str, dict]:

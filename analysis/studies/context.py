@@ -23,7 +23,7 @@ class Context:
 
     `store` answers `text(hash) -> (name, text)`; without one, texts are those given to `add_text`.
     `progress(fraction, stage)` is called at every border of a chunk and may raise Cancelled.
-    `browser` restricts local model folders to `models_cache/`.
+    `browser` restricts local model folders to `models_cache/`. `kept`: what a study leaves for its next call.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Context:
     ):
         self.store, self.device, self.state, self.browser = store, device, state, browser
         self.progress = progress or (lambda fraction, stage: None)
+        self.kept: dict[str, tuple[tuple, object]] = {}  # name -> (what it belongs to, the thing)
         self._texts: dict[str, tuple[str, str]] = {}
         self._model: tuple[str, Model] | None = None
 

@@ -14,6 +14,7 @@ from analysis.studies.groups import groups
 from analysis.studies.pairs import pairs
 from analysis.studies.start import start
 from analysis.studies.text import inspect
+from analysis.studies.worth import worth
 
 FOLDER = CACHE / "demo" / "examples"
 ROUTER = "k8-top1"
@@ -24,6 +25,14 @@ PAGES = {  # what a page asks for when nothing was chosen yet, beside model, tex
     "groups": (groups, {"router": ROUTER}),
     "pairs": (pairs, {"router": ROUTER, **FILTERS}),
 }
+WORTH = {  # the same of a page that reads no text, for each model that it shows first
+    "config": None,
+    "contexts": [1 << power for power in range(8, 21)],
+    "batches": [1 << power for power in range(9)],
+    "keep": 0.1,
+    "projections": True,
+}
+SHAPES = ("demo", "EleutherAI/pythia-410m")
 
 
 def requests(text: str) -> dict[str, dict]:
@@ -38,6 +47,7 @@ def examples(*, context: Context) -> Result:
     with tempfile.TemporaryDirectory() as scratch:
         store = RunStore(scratch)
         runs = [_run(store, "model", {"model": "demo"}, model_card, context)]
+        runs += [_run(store, "worth", {"model": shape, **WORTH}, worth, context) for shape in SHAPES]
         for name, (title, text) in sample_texts().items():
             key = context.add_text(title, text)
             for verb, arguments in requests(key).items():

@@ -1,0 +1,167 @@
+"""The shape of a decoder, and what attention and everything else cost in it: FLOPs of a prefill, bytes of a step.
+
+Everything is counted from matrices alone (norms, biases, activations and rotations are left out, under 1 % together).
+A multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values,
+not the projections around them.
+"""
+
+from dataclasses import dataclass
+
+from analysis.errors import BadSetting
+
+COUNTED = ("ffn", "layers", "all")  # beside attention: feed-forward only; + projections; + the output head
+MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 16
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """A feed-forward block: `width`, `matrices` (3 when gated, else 2); of `experts` of that width a token visits
+    `active`; `shared` is the width that every token visits beside them."""
+
+    width: int
+    matrices: int
+    experts: int = 1
+    active: int = 1
+    shared: int = 0
+
+    def weights(self, width: int, experts: float) -> float:
+        """Number of weights in `experts` of its experts, in what is shared and in the router, for a model's width."""
+        router = width * self.experts if self.experts > 1 else 0
+        return self.matrices * width * (self.width * experts + self.shared) + router
+
+    def visited(self, tokens: int) -> float:
+        """Different experts that a number of tokens visit, when every expert is as likely as any other."""
+        return self.experts * (1 - (1 - self.active / self.experts) ** tokens)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A causal language model as far as its costs go. `windows` and `blocks` have one entry per layer: the keys a
+    layer's attention reads at most (None: all), and its feed-forward block. `value_bytes` is the size of one weight
+    and of one cached number; `notes` say what the config left open."""
+
+    family: str
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    tied: bool
+    windows: tuple[int | None, ...]
+    blocks: tuple[FeedForward, ...]
+    max_positions: int | None
+    dtype: str
+    value_bytes: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def layers(self) -> int:
+        """Number of layers L."""
+        return len(self.windows)
+
+    @property
+    def projections(self) -> int:
+        """Weights of one layer's query, key, value and output projections."""
+        return self.width * self.head_dim * 2 * (self.heads + self.kv_heads)
+
+    @property
+    def head(self) -> int:
+        """Weights of the output head."""
+        return self.width * self.vocabulary
+
+    @property
+    def parameters(self) -> int:
+        """Weights of all matrices, every expert and both ends included."""
+        blocks = sum(block.weights(self.width, block.experts) for block in self.blocks)
+        return int(self.layers * self.projections + blocks + self.head * (1 if self.tied else 2))
+
+
+def prefill_flops(shape: Shape, context: int, counted: str = "all") -> tuple[float, float]:
+    """(attention, everything else) in FLOPs to read a prompt of `context` tokens.
+
+    Attention reads the visible pairs only: causal, T(T+1)/2 per head, fewer in a layer with a window. The head runs
+    once, at the last position, as it does in generation.
+    """
+    pairs = sum(_pairs(context, window) for window in shape.windows)
+    per_token = _weights(shape, 1, counted) - (shape.head if counted == "all" else 0)
+    once = 2 * shape.head if counted == "all" else 0
+    return 4.0 * shape.heads * shape.head_dim * pairs, 2.0 * per_token * context + once
+
+
+def decode_bytes(shape: Shape, context: int, batch: int = 1, counted: str = "all") -> tuple[float, float]:
+    """(keys and values, weights) in bytes that the step with `context` tokens in the cache reads.
+
+    Every sequence of the batch reads its own keys and values; the weights are read once for all of them, and of a
+    mixture of experts those that some token of the batch visits. The first number is the size of the KV cache too.
+    """
+    keys = sum(context if window is None else min(context, window) for window in shape.windows)
+    cache = 2.0 * shape.kv_heads * shape.head_dim * keys * batch
+    return cache * shape.value_bytes, _weights(shape, batch, counted) * shape.value_bytes
+
+
+def amdahl(share: float, keep: float) -> float:
+    """How much faster it gets at most when a `share` of the cost shrinks to a fraction `keep` of itself."""
+    return 1 / (1 - share + share * keep)
+
+
+def costs(shape: Shape, context: int, batch: int = 1, keep: float = 0.1, counted: str = "all") -> dict[str, float]:
+    """One row: attention's shares, the KV cache, and the largest possible gains when `keep` of the keys are read.
+
+    `prefill_share` of the FLOPs before the first token, `decode_share` of the bytes of one step. `prefill_gain` bounds
+    the time to the first token of a machine limited by arithmetic, `decode_gain` the time per output token of one
+    limited by memory; `gain_bound` is the larger one, which no mixture of both exceeds; `ceiling` is it with free
+    attention. BadSetting for values out of range.
+    """
+    _check(context, batch, keep)
+    attention, rest = prefill_flops(shape, context, counted)
+    cache, weights = decode_bytes(shape, context, batch, counted)
+    shares = attention / (attention + rest), cache / (cache + weights)
+    gains = [amdahl(share, keep) for share in shares]
+    return {
+        "context": context,
+        "batch": batch,
+        "prefill_share": shares[0],
+        "decode_share": shares[1],
+        "kv_bytes": round(cache),
+        "weight_bytes": round(weights),
+        "prefill_gain": gains[0],
+        "decode_gain": gains[1],
+        "gain_bound": max(gains),
+        "ceiling": max(amdahl(share, 0.0) for share in shares),
+    }
+
+
+def first_context(shape: Shape, batch: int, keep: float, goal: float, counted: str = "all") -> int | None:
+    """The shortest context whose `gain_bound` reaches `goal`; None when none of up to 16,777,216 tokens does."""
+    low, high = 1, MOST_CONTEXT
+    if costs(shape, high, batch, keep, counted)["gain_bound"] < goal:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if costs(shape, middle, batch, keep, counted)["gain_bound"] >= goal:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _pairs(context: int, window: int | None) -> int:
+    seen = context if window is None else min(context, window)
+    return seen * (seen + 1) // 2 + (context - seen) * seen
+
+
+def _weights(shape: Shape, tokens: int, counted: str) -> float:
+    """Weights that a number of tokens, run together, read."""
+    total = sum(block.weights(shape.width, block.visited(tokens)) for block in shape.blocks)
+    if counted != "ffn":
+        total += shape.layers * shape.projections
+    return total + (shape.head if counted == "all" else 0)
+
+
+def _check(context: int, batch: int, keep: float) -> None:
+    if not 1 <= context <= MOST_CONTEXT:
+        raise BadSetting(f"The context is {context:,} tokens and must lie between 1 and {MOST_CONTEXT:,}.")
+    if not 1 <= batch <= MOST_BATCH:
+        raise BadSetting(f"The batch is {batch:,} sequences and must lie between 1 and {MOST_BATCH:,}.")
+    if not 0 < keep <= 1:
+        raise BadSetting(f"The fraction of keys that is read is {keep} and must lie above 0 and at most at 1.")

@@ -1,0 +1,193 @@
+"""Timing a whole model, dense and sparse in turns.
+
+The opponent is the stock model on its fastest dense path here: torch's quickest kernel for its prompt, and whichever
+KV cache is quicker, transformers' own or one that never copies the past, so that no gain of the latter counts as a
+gain of reading less.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention import sdpa_kernel
+
+from analysis.attention import apply, ran
+from analysis.cache import Cache, DynamicCache, GrowingCache, cache_bytes
+from analysis.calls import Ran
+from analysis.errors import BadSetting
+from analysis.kernels import parts
+from analysis.kernels.parts import now
+from analysis.timing import CANDIDATES, Timing, clock, fastest_dense, peak_bytes
+
+PARTS = ("router", *parts.PARTS, "rest")
+CACHES = {
+    "transformers' cache": lambda lm: DynamicCache(config=lm.config),
+    "growing cache": lambda lm: GrowingCache(lm.config),
+}
+TRIAL = 8  # tokens that decide between the caches
+COMPILED = "a compiled decode step (torch.compile with a static cache)"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to run the model. Times in seconds: `prefill` to the first token, `per_token` after it (each round's
+    median); `tokens_per_second` new tokens by the whole time, prompt included; bytes of the KV cache held, read in the
+    last step, and the most memory beyond the weights (None where it cannot be measured); `tokens` the new ones.
+    """
+
+    kernel: str
+    prefill: Timing
+    per_token: Timing
+    tokens_per_second: float
+    kv_bytes: int
+    kv_bytes_read: int
+    peak_bytes: int | None
+    tokens: list[int]
+
+
+@dataclass(frozen=True)
+class InferenceTime:
+    """A model with a method against itself without. `prefill` and `per_token` are speed-ups, dense by sparse, round by
+    round; `ran` which kernel ran in which layer and why; `parts` and `step_parts` seconds of one prompt and of one
+    token by PARTS; `dense_kernel` torch's quickest kernel for this prompt, `missing` the ones that are not here.
+    """
+
+    length: int
+    dense: Side
+    sparse: Side
+    prefill: Timing
+    per_token: Timing
+    ran: list[Ran]
+    parts: dict[str, float]
+    step_parts: dict[str, float]
+    dense_kernel: str
+    missing: list[str]
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One prompt and its new tokens: seconds to the first, seconds of each after it, and the KV cache at the end."""
+
+    prefill: float
+    steps: list[float]
+    tokens: list[int]
+    cache: Cache
+    ran: list[Ran]
+
+    @property
+    def per_token(self) -> float:
+        return float(np.median(self.steps))
+
+
+@torch.no_grad()
+def time_inference(
+    model, method, token_ids, new_tokens: int, repeats: int = 5, progress: Callable[[float, str], None] | None = None
+) -> InferenceTime:
+    """Time `new_tokens` greedy tokens after the prompt `token_ids` [T], dense and with `method` in turns.
+
+    `model` a `Model`. `progress(fraction, stage)` is called between runs, never while the method is applied.
+    """
+    if new_tokens < 2:
+        raise BadSetting(f"{new_tokens} new tokens have no time per token: choose 2 or more.")
+    lm, told = model.lm, progress or (lambda fraction, stage: None)
+    ids = torch.as_tensor(np.asarray(token_ids)).long().reshape(1, -1).to(lm.device)
+    told(0.0, "looking for the fastest dense path")
+    shape = (model.num_heads, model.num_kv_heads, model.num_kv_heads)
+    kernel, _, missing = fastest_dense(
+        *(torch.randn(1, n, ids.shape[1], model.head_dim, dtype=lm.dtype, device=lm.device) for n in shape)
+    )
+
+    def dense(cache: str, tokens: int) -> _Pass:
+        with _dense_path(lm, kernel):
+            return _run(lm, ids, tokens, CACHES[cache](lm))
+
+    trials = {cache: dense(cache, min(new_tokens, TRIAL)) for cache in CACHES}
+    trials = {cache: dense(cache, min(new_tokens, TRIAL)) for cache in trials}  # the first ones warm up
+    cache = min(trials, key=lambda name: trials[name].per_token)
+
+    def sparse() -> _Pass:
+        with apply(model, method, kernels=True):
+            return _run(lm, ids, new_tokens, method.cache(lm) or CACHES[cache](lm))
+
+    found = {"dense": [], "sparse": []}
+    runs = {"dense": lambda: dense(cache, new_tokens), "sparse": sparse}
+    clock(
+        {side: lambda side=side: found[side].append(runs[side]()) for side in runs},
+        repeats,
+        lambda done, side: told(0.1 + 0.7 * done, f"{side}, {ids.shape[1]:,} tokens"),
+    )
+    sides = {}
+    for done, side in ((0.8, "dense"), (0.9, "sparse")):
+        told(done, f"memory, {side}")
+        sides[side] = _side(side, found[side], peak_bytes(runs[side], lm.device), f"{kernel}, {cache}")
+    with apply(model, method, kernels=True):
+        of_prompt, of_token = _parts(lm, ids, min(new_tokens, TRIAL), method.cache(lm) or CACHES[cache](lm))
+    rounds = list(zip(found["dense"][1:], found["sparse"][1:], strict=True))  # without the warm-up
+    return InferenceTime(
+        ids.shape[1],
+        **sides,
+        prefill=Timing.of([a.prefill / b.prefill for a, b in rounds]),
+        per_token=Timing.of([a.per_token / b.per_token for a, b in rounds]),
+        ran=found["sparse"][-1].ran,
+        **{"parts": of_prompt, "step_parts": of_token, "dense_kernel": kernel, "missing": [*missing, COMPILED]},
+    )
+
+
+def _run(lm, ids: Tensor, new_tokens: int, cache: Cache) -> _Pass:
+    start = now()
+    token, tokens, steps = _next(lm, ids, cache), [], []
+    prefill = now() - start
+    for _ in range(new_tokens - 1):
+        tokens.append(int(token))
+        start = now()
+        token = _next(lm, token, cache)
+        steps.append(now() - start)
+    return _Pass(prefill, steps, [*tokens, int(token)], cache, ran(lm))
+
+
+def _next(lm, ids: Tensor, cache: Cache) -> Tensor:
+    """The most likely next token [1, 1]."""
+    logits = lm(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+    return logits[:, -1].argmax(-1, keepdim=True)
+
+
+def _side(side: str, runs: list[_Pass], peak: int | None, dense: str) -> Side:
+    held, read = cache_bytes(runs[-1].cache)
+    prefill, step = (Timing.of([getattr(one, name) for one in runs[1:]]) for name in ("prefill", "per_token"))
+    new, took = len(runs[-1].tokens), [one.prefill + sum(one.steps) for one in runs[1:]]
+    kernels = dict.fromkeys(f"{entry.phase}: {entry.kernel}" for entry in runs[-1].ran)
+    kernel = dense if side == "dense" else "; ".join(kernels)
+    return Side(kernel, prefill, step, new / float(np.median(took)), held, read, peak, runs[-1].tokens)
+
+
+def _parts(lm, ids: Tensor, new_tokens: int, cache: Cache) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds by part of one prompt, and of one token after it."""
+    found = []
+    for count in (1, new_tokens - 1):
+        with parts.collect() as seconds:
+            start = now()
+            for _ in range(count):
+                ids = _next(lm, ids, cache)
+            whole = now() - start
+        seconds["rest"] = whole - sum(seconds.values())
+        found.append({name: seconds.get(name, 0.0) / count for name in PARTS})
+    return tuple(found)
+
+
+@contextmanager
+def _dense_path(lm, kernel: str):
+    """The stock model, with torch's attention where its family takes it, the quickest kernel first."""
+    stock = lm.config._attn_implementation
+    first = [CANDIDATES[kernel]] if kernel in CANDIDATES else []
+    try:
+        try:
+            lm.set_attn_implementation("sdpa")
+        except ValueError:  # a family with a soft cap
+            lm.set_attn_implementation(stock)
+        with sdpa_kernel([*first, *(k for k in CANDIDATES.values() if k not in first)], set_priority=True):
+            yield
+    finally:
+        lm.set_attn_implementation(stock)

@@ -1,0 +1,11 @@
+"""Exact attention over learned groups and a local window, faster than dense where that is possible, and a plan that
+says which kernel runs and why.
+
+A token reads a token before it when the two share a group or lie less than `window` apart. Everything here returns the
+output together with its logsumexp, so that parts can be merged; nothing here knows a model or a method.
+"""
+
+from analysis.kernels.grouped import BACKENDS, grouped_attention
+from analysis.kernels.plans import Plan, plan
+
+__all__ = ["BACKENDS", "Plan", "grouped_attention", "plan"]

@@ -1,0 +1,50 @@
+"""Memberships of tokens in groups as the kernels use them: bit sets, sizes, and exact counts of pairs.
+
+A pair (i, j) with j <= i is kept when the tokens share a group or i - j < window. Counting needs no T x T: distinct
+bit sets are counted against each other, and the window is walked distance by distance.
+"""
+
+import torch
+from torch import Tensor
+
+MOST_GROUPS = 64  # one bit each
+TYPES_AT_ONCE = 1 << 22  # pairs of distinct bit sets held at once while counting
+
+
+def bit_sets(members: Tensor) -> Tensor:
+    """bool [..., T, K] -> integers [..., T] of the smallest type with a bit for each group; no group is 0."""
+    groups = members.shape[-1]
+    sizes = (8, torch.uint8), (15, torch.int16), (31, torch.int32), (MOST_GROUPS, torch.int64)
+    kind = next(kind for limit, kind in sizes if groups <= limit)
+    powers = torch.tensor([(1 << g) - (1 << 64) * (g == 63) for g in range(groups)], device=members.device)
+    return (members * powers).sum(-1).to(kind)
+
+
+def causal_pairs(batch: int, length: int) -> int:
+    """Pairs (i, j) with j <= i in `batch` texts of `length` tokens."""
+    return batch * length * (length + 1) // 2
+
+
+def kept_pairs(members: Tensor, window: int) -> int:
+    """Pairs that share a group or lie in the window, counted exactly; members bool [B, T, K]."""
+    return sum(_sharing(sets) + _near_strangers(sets, window) for sets in bit_sets(members))
+
+
+def _sharing(sets: Tensor) -> int:
+    """Pairs j <= i that share a group, from the sizes of the distinct bit sets [T]."""
+    types, sizes = torch.unique(sets, return_counts=True)
+    sizes, found = sizes.double(), 0.0
+    step = max(1, TYPES_AT_ONCE // len(types))
+    for start in range(0, len(types), step):
+        share = (types[start : start + step, None] & types) != 0
+        found += float((sizes[start : start + step, None] * share * sizes).sum())
+    alone = float(sizes[types != 0].sum())  # a token shares its groups with itself
+    return round((found + alone) / 2)
+
+
+def _near_strangers(sets: Tensor, window: int) -> int:
+    """Pairs in the window that share no group; a token without groups is a stranger to itself."""
+    found = (sets == 0).sum()
+    for distance in range(1, min(window, len(sets))):
+        found = found + ((sets[distance:] & sets[:-distance]) == 0).sum()
+    return int(found)

@@ -1,0 +1,80 @@
+"""Putting attention over disjoint sets of keys together by logsumexp, and the subtraction that does not hold.
+
+Focus, appendix D: the output over a union of disjoint sets is the mean of the parts' outputs, weighted by
+exp(lse - lse of all). Parts that overlap need their overlap subtracted, and that is what no flash kernel computes.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.kernels import reference
+
+LONGEST = 4096  # tokens of a comparison
+
+
+def merge(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Two parts over disjoint keys: out and more [..., D], lse and more_lse [...] -> merged, in lse's type.
+
+    A part without keys has lse -inf and weighs nothing; rows where both are empty are not allowed. `out` may be
+    overwritten.
+    """
+    weight = torch.sigmoid(more_lse - lse)[..., None]  # exp(more_lse) / (exp(lse) + exp(more_lse))
+    return out.to(weight).lerp_(more.to(weight), weight), torch.logaddexp(lse, more_lse)
+
+
+def merges(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float | None = None) -> dict:
+    """Why the sets must be disjoint: three merges against the definition in float64. Holds T x T: short texts only.
+
+    Inputs as `grouped_attention`, one group per token, at most LONGEST tokens. All of them start from attention inside
+    the group. `disjoint` adds the strangers in the window (Focus, equations 4 and 5). `subtraction` adds the whole
+    window and takes away what was counted twice as flash kernels can compute it, a window over the tokens sorted by
+    group; but the last `window` tokens of a group are not the group's tokens among the last `window`. `exact overlap`
+    takes away the true overlap, which needs a mask: then subtracting holds too, at a multiple of the rounding error.
+    The paper gives a cosine of 0.79 for subtraction. Returns name -> {cosine: mean over rows, lowest: of a row, error:
+    largest difference}. Errors: BadSetting.
+    """
+    if q.shape[2] > LONGEST:
+        raise BadSetting(f"The merges are compared on at most {LONGEST:,} tokens, and these are {q.shape[2]:,}.")
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    members = members.expand(q.shape[0], *members.shape[-2:])
+    truth = reference.attention(q.double(), k.double(), v.double(), members, window, scale)[0]
+    rows = torch.arange(q.shape[2], device=q.device)
+    near = reference.kept(torch.zeros_like(members), rows, q.shape[2], window)
+    same = reference.kept(members, rows, q.shape[2], 0)
+    turn = (members.cumsum(1) * members).sum(-1)  # [B, T] the token's place in its group
+    recent = same & (turn[:, :, None] - turn[:, None] < window)
+    group, strangers, local, overlap, sorted_window = (
+        _part(q, k, v, keep, scale) for keep in (same, near & ~same, near, near & same, recent)
+    )
+    found = {
+        "disjoint": merge(group[0].clone(), group[1], *strangers)[0],
+        "subtraction": _subtracted(group, local, sorted_window),
+        "exact overlap": _subtracted(group, local, overlap),
+    }
+    return {name: _compared(out.double(), truth) for name, out in found.items()}
+
+
+def _subtracted(group: tuple, local: tuple, overlap: tuple) -> Tensor:
+    """exp(a) + exp(b) - exp(c), in float32 and with the largest logsumexp taken out."""
+    top = torch.stack([group[1], local[1], overlap[1]]).amax(0)
+    a, b, c = (torch.exp(part[1] - top)[..., None] for part in (group, local, overlap))
+    return (a * group[0].float() + b * local[0].float() - c * overlap[0].float()) / (a + b - c)
+
+
+def _part(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Attention over some of the pairs, rounded to the inputs' type; empty rows are zeros with lse -inf."""
+    repeat = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
+    scores = (q @ k.transpose(2, 3) * scale).float().masked_fill(~keep[:, None], float("-inf"))
+    return (torch.softmax(scores, -1).nan_to_num(0.0).to(v.dtype) @ v), torch.logsumexp(scores, -1)
+
+
+def _compared(out: Tensor, truth: Tensor) -> dict:
+    cosine = F.cosine_similarity(out, truth, dim=-1)
+    return {
+        "cosine": float(cosine.mean()),
+        "lowest": float(cosine.min()),
+        "error": float((out - truth).abs().max()),
+    }

@@ -1,0 +1,47 @@
+"""Oracle top-k: the best keys of every query, chosen after all of them were scored."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.methods.base import Method, setting
+
+
+@dataclass
+class OracleTopK(Method):
+    """Each query of each head keeps its `k` keys of largest score, and drops the rest.
+
+    It has to score all keys to know which they are, so it saves at most half of the memory traffic and no arithmetic
+    of the scores: it is the ceiling of the attention mass that k keys can hold, drawn to see how near a method that
+    chooses without looking comes. It is no ceiling of quality: dropping small weights changes a model too. Keys that
+    tie with the k-th all stay, so slightly more than k may be read; the reads that are shown were counted.
+    """
+
+    paper: ClassVar[str] = "the ceiling of top-k methods (CSA, SparQ, Quest)"
+    ceiling: ClassVar[bool] = True
+
+    k: int = setting(64, "keys that each query keeps, of each head", "live", 1, 1 << 20)
+    fraction: float = setting(0.0, "share of the visible keys to keep instead of k; 0 uses k", "live", 0.0, 1.0, 0.05)
+    keep_window: int = setting(0, "last tokens that are kept besides, whatever their scores", "live", 0, 1 << 20)
+
+    def fetched(self, attended: float, visible: float) -> float:
+        return (visible + attended) / 2  # all keys, and the values of those that were kept
+
+    def keep(self, block: Block) -> torch.Tensor:
+        scores = block.scores.float().masked_fill(~block.visible, -math.inf)
+        best = scores >= self._smallest(scores, block.visible)
+        if self.keep_window == 0:
+            return best
+        return best | (block.distances() < self.keep_window)[None, None]
+
+    def _smallest(self, scores: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+        """The smallest score that is kept, [B, H, n, 1]; -inf where there are fewer keys than are kept."""
+        total = scores.shape[-1]
+        if self.fraction == 0:
+            return scores.topk(min(self.k, total), sorted=False).values.amin(-1, keepdim=True)
+        count = (visible.sum(-1, keepdim=True) * self.fraction - 1e-6).ceil().clamp(min=1).long()
+        best = scores.topk(int(count.max())).values
+        return best.gather(-1, (count - 1).expand(*scores.shape[:-1], 1))

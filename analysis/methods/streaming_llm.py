@@ -1,0 +1,30 @@
+"""StreamingLLM: the first tokens of the text and the last ones."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.methods.base import Method, setting
+
+
+@dataclass
+class StreamingLLM(Method):
+    """Sinks and a window: a token reads the first `n_sink` tokens of the text and the last `window` ones, itself
+    included.
+
+    Attention that has nowhere to go falls on the first tokens: leaving them out breaks many models, and keeping four
+    of them is nearly free. Nothing is learned and nothing in between is read: what a method with learned groups must
+    beat at equal reads. Positions are those of the text, so a text may be as long as the model allows and no longer:
+    the original re-numbers its cache to go beyond that, which needs the keys before their rotation and is not offered.
+    """
+
+    paper: ClassVar[str] = "Xiao et al., 2023 (StreamingLLM)"
+
+    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
+    window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
+
+    def keep(self, block: Block) -> torch.Tensor:
+        near = (block.distances() < self.window)[None, None]
+        return near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]

@@ -1,0 +1,236 @@
+"""Figures of the speed tab. Solid marks were measured on this machine; hollow ones are a bound or an estimate."""
+
+from collections.abc import Sequence
+
+from app.charts import CHANCE, GROUPS, HERE, RANDOM, SHUFFLED, TOKENS, figure, line, safe
+
+PARTS = {  # part -> (its name, colour, pattern)
+    "router": ("router", GROUPS[3], "/"),
+    "sort": ("sort and gather", TOKENS, "."),
+    "set_a": ("set A: same group", HERE, "-"),
+    "set_b": ("set B: strangers in the window", GROUPS[2], "x"),
+    "merge": ("merge", SHUFFLED, "\\"),
+    "rest": ("everything else", RANDOM, ""),
+}
+PAPER_ON = "H100-80GB"
+PAPER = {4: (RANDOM, "dash", "square"), 8: (SHUFFLED, "dashdot", "diamond")}  # K -> its line
+TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+KINDS = {
+    "attention": "attention alone",
+    "prefill": "whole model, first token",
+    "per_token": "whole model, each further token",
+    "decode": "attention of one token",
+}
+
+
+LOOKS = {  # colour and mark of each
+    KINDS["attention"]: (HERE, "circle"),
+    KINDS["prefill"]: (GROUPS[2], "square"),
+    KINDS["per_token"]: (GROUPS[5], "triangle-up"),
+    KINDS["decode"]: (HERE, "circle"),
+}
+
+
+def short(length: int) -> str:
+    """A length as the paper writes it: 16384 -> 16K, 1000 -> 1,000."""
+    for size, unit in ((1 << 20, "M"), (1 << 10, "K")):
+        if length >= size and length % size == 0:
+            return f"{length // size}{unit}"
+    return f"{length:,}"
+
+
+def curve(
+    measured: dict[str, Sequence[dict]],
+    estimated: dict[str, Sequence[tuple[int, float]]],
+    bound: Sequence[tuple[int, float]],
+    paper: dict[int, Sequence[tuple[int, float]]],
+    crossover: int | None = None,
+) -> dict:
+    """Speed-up against length: ours on the left, the paper's in a panel of its own with the same scale.
+
+    `measured`: name -> rows of `length speedup speedup_low speedup_high`, solid with the spread over rounds;
+    `estimated` (of the same names) and `bound`: (length, times), hollow; `paper`: K -> (length, times).
+    """
+    data = [_measured(name, rows) for name, rows in measured.items()]
+    for name, points in estimated.items():
+        if points:
+            colour, symbol = LOOKS[name]
+            data.append(_hollow(f"{name} (estimated)", points, colour, "dot", f"{symbol}-open"))
+    if bound:
+        data.append(_hollow("bound: 1 / pairs read (not measured)", bound, CHANCE, "dash", "diamond-open"))
+    for groups, points in paper.items():
+        colour, dash, symbol = PAPER.get(groups, PAPER[8])
+        x, y = zip(*points, strict=True)
+        hover = f"the paper, K={groups}<br>%{{x:,}} tokens: %{{y}} times dense<extra></extra>"
+        data.append(line(f"paper, K={groups}", x, y, colour, dash, symbol, xaxis="x2", hovertemplate=hover))
+    left = _lengths(sorted({x for trace in data if "xaxis" not in trace for x in trace["x"]}))
+    marks, notes, panel = [_rule("x domain", 1)], [_note("on this machine", 0)], {}
+    if crossover is not None:
+        marks.append(_upright(crossover, left["tickvals"]))
+    if paper:
+        left["domain"] = [0, 0.6]
+        right = _lengths(sorted({x for points in paper.values() for x, _ in points}))
+        panel["xaxis2"] = right | {"domain": [0.66, 1], "anchor": "y", "title": {"text": "length, tokens"}}
+        marks.append(_rule("x2 domain", 1))
+        notes.append(_note(f"paper: {PAPER_ON}", 0.66))
+    return figure(
+        data,
+        "length, tokens",
+        "times as fast as dense",
+        height=420,
+        margin={"l": 60, "r": 16, "t": 40, "b": 100},
+        xaxis=left,
+        yaxis=_times(),
+        shapes=marks,
+        annotations=notes,
+        **panel,
+    )
+
+
+def speedups(spread: dict[str, dict | None], bound: float | None) -> dict:
+    """Attention alone and the whole model as separate marks, each with its spread over rounds; hollow is the bound."""
+    rows = [(name, spread[kind]) for kind, name in KINDS.items() if spread.get(kind)]
+    names = [name for name, _ in rows]
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "measured (bar: slowest to fastest round)",
+            "x": [found["median"] for _, found in rows],
+            "y": names,
+            "error_x": {
+                "type": "data",
+                "symmetric": False,
+                "array": [found["high"] - found["median"] for _, found in rows],
+                "arrayminus": [found["median"] - found["low"] for _, found in rows],
+                "thickness": 2,
+                "width": 6,
+            },
+            "marker": {"color": HERE, "size": 12},
+            "hovertemplate": "%{y}<br>%{x:.2f} times dense<extra></extra>",
+        }
+    ]
+    if bound is not None and KINDS["attention"] in names:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "bound of attention (not measured)",
+                "x": [bound],
+                "y": [KINDS["attention"]],
+                "marker": {"color": CHANCE, "symbol": "diamond-open", "size": 13, "line": {"width": 2}},
+                "hovertemplate": "1 / pairs read: at most %{x:.2f} times dense<extra></extra>",
+            }
+        )
+    return figure(
+        data,
+        "times as fast as dense",
+        "",
+        height=300,
+        margin={"l": 16, "r": 16, "t": 32, "b": 96},
+        xaxis=_times(),
+        yaxis={"automargin": True, "autorange": "reversed"},
+        shapes=[{**_rule("x", 1), "x0": 1, "x1": 1, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}],
+    )
+
+
+def parts(bars: dict[str, dict[str, float]]) -> dict:
+    """Where the time goes: a bar of 100 % for each of `bars`, name -> {part: milliseconds}; its name says the total."""
+    names = [f"{safe(name)}, {milliseconds(sum(own.values()))}" for name, own in bars.items()]
+    data = []
+    for part, (label, colour, pattern) in PARTS.items():
+        found = [own.get(part, 0.0) for own in bars.values()]
+        if not any(found):
+            continue
+        whole = [sum(own.values()) or 1.0 for own in bars.values()]
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": label,
+                "y": names,
+                "x": [value / total for value, total in zip(found, whole, strict=True)],
+                "customdata": [milliseconds(value) for value in found],
+                "marker": {
+                    "color": colour,
+                    "pattern": {"shape": pattern, "size": 7, "solidity": 0.2, "fillmode": "overlay"},
+                },
+                "hovertemplate": f"%{{y}}<br>{label}: %{{customdata}}, %{{x:.1%}}<extra></extra>",
+            }
+        )
+    made = figure(
+        data,
+        "share of the time",
+        "",
+        height=190 + 44 * len(names),
+        margin={"l": 16, "r": 16, "t": 32, "b": 110},
+        barmode="stack",
+        xaxis={"tickformat": ".0%", "range": [0, 1]},
+        yaxis={"automargin": True, "autorange": "reversed"},
+    )
+    made["layout"]["legend"]["traceorder"] = "normal"  # as the bar reads
+    return made
+
+
+def milliseconds(value: float) -> str:
+    """A time in the unit a person reads."""
+    if value >= 10_000:
+        return f"{value / 1e3:,.1f} s"
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
+
+
+def spread(value: dict) -> str:
+    """A median with its quickest and slowest round, milliseconds in one unit: 139 ms (76–202)."""
+    times, unit = (1e-3, "s") if value["median"] >= 10_000 else (1, "ms")
+    digits = 0 if unit == "ms" and value["median"] >= 100 else 1 if value["median"] >= 1 else 2
+    median, low, high = (f"{value[end] * times:,.{digits}f}" for end in ("median", "low", "high"))
+    return f"{median} {unit} ({low}–{high})"
+
+
+def _measured(kind: str, rows: Sequence[dict]) -> dict:
+    name, (colour, symbol) = f"{kind} (measured)", LOOKS[kind]
+    spread = {
+        "type": "data",
+        "symmetric": False,
+        "array": [row.get("speedup_high", row["speedup"]) - row["speedup"] for row in rows],
+        "arrayminus": [row["speedup"] - row.get("speedup_low", row["speedup"]) for row in rows],
+    }
+    hover = f"{name}<br>%{{x:,}} tokens: %{{y:.2f}} times dense<extra></extra>"
+    x, y = [row["length"] for row in rows], [row["speedup"] for row in rows]
+    made = line(name, x, y, colour, "solid", symbol, hovertemplate=hover, error_y=spread | {"width": 4})
+    made["marker"]["size"] = 9
+    return made
+
+
+def _hollow(name: str, points: Sequence[tuple[int, float]], colour: str, dash: str, symbol: str) -> dict:
+    x, y = zip(*points, strict=True)
+    made = line(name, x, y, colour, dash, symbol, hovertemplate=f"{name}<br>%{{x:,}} tokens: %{{y:.2f}}<extra></extra>")
+    made["marker"] |= {"size": 10, "line": {"width": 2}}
+    return made
+
+
+def _lengths(values: Sequence[int]) -> dict:
+    apart = [x for i, x in enumerate(values) if i == 0 or x > 1.3 * values[i - 1]]
+    return {"type": "log", "tickvals": apart, "ticktext": [short(x) for x in apart]}
+
+
+def _times() -> dict:
+    return {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]}
+
+
+def _rule(xref: str, at: float) -> dict:
+    """The line where neither side wins."""
+    style = {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}, "layer": "below"}
+    return {"type": "line", "xref": xref, "x0": 0, "x1": 1, "y0": at, "y1": at, **style}
+
+
+def _upright(at: int, lengths: Sequence[int]) -> dict:
+    side = "left" if at * at < lengths[0] * lengths[-1] else "right"
+    words = {"text": f"crossover near {at:,}", "textposition": "start", "xanchor": side, "textangle": 0}
+    style = {"line": {"color": RANDOM, "width": 1.5, "dash": "dash"}, "label": words}
+    return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", **style}
+
+
+def _note(text: str, x: float) -> dict:
+    place = {"xref": "paper", "yref": "paper", "x": x, "y": 1.0, "xanchor": "left", "yanchor": "bottom"}
+    return {"text": text, "showarrow": False, "font": {"size": 13}, **place}

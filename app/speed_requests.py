@@ -1,0 +1,153 @@
+"""What the speed tab asks for: requests, the lengths a reader typed, what they will cost, and the bound on any gain."""
+
+import re
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from analysis.errors import BadSetting
+from analysis.runs import Price
+from analysis.runs.price import predict
+from app import cached, state
+
+MOST_LENGTHS, LONGEST = 12, 1 << 22
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
+PAIR = 3e-11  # seconds per pair and head dimension, both sides, on two cores: only until something was timed here
+MEMORY_SPEED, WORK_SPEED = 1e10, 5e10  # bytes and operations a second, likewise
+OPTIONS = ("model", "router", "lengths", "length", "heads", "kv_heads", "head_dim", "groups", "top", "window", "batch")
+OPTIONS += ("dtype", "new_tokens", "repeats")  # of the command line, named as the arguments
+ALIKE = ("model", "what")  # arguments that past runs share with the one that is priced
+BESIDE = 128 << 20  # bytes: blocks of scores, and what libraries keep
+
+
+def lengths(words: str) -> list[int]:
+    """The lengths somebody typed, such as "1024, 16K", in order; BadSetting with one sentence for anything else."""
+    found = set()
+    for word in filter(None, re.split(r"[,;\s]+", words.strip())):
+        match = re.fullmatch(r"([1-9][0-9]{0,6})([KM]?)", word.upper())
+        if match is None:
+            raise BadSetting(
+                f"“{word[:20]}” is no length: write whole numbers with a comma between them and none inside, such as "
+                "1024, 4096, 16K."
+            )
+        found.add(int(match[1]) * UNITS[match[2]])
+    if not found or len(found) > MOST_LENGTHS or max(found) > LONGEST:
+        raise BadSetting(
+            f"{len(found)} lengths up to {max(found, default=0):,} tokens were asked for: give 1 to {MOST_LENGTHS} "
+            f"lengths of at most {LONGEST:,}."
+        )
+    return sorted(found)
+
+
+def launch() -> dict:
+    """The arguments of `launch` for the present selection."""
+    chosen = st.session_state
+    args = {name: chosen[name] for name in ("model", "text", "router")}
+    return args | {
+        "top": chosen["speed_top"],
+        "window": chosen["speed_window"],
+        "n_sink": chosen["speed_sinks"],
+        "new_tokens": chosen["speed_new"],
+        "length": chosen["speed_prompt"],
+        "repeats": chosen["speed_rounds"],
+    }
+
+
+def bench(card: dict | None, router: dict | None) -> dict:
+    """The arguments of `bench`: the shapes that were typed, or a model (its card) with its router.
+
+    A router that is not used as it was made (another number of groups per token) has no real groups to time: then
+    they are drawn by chance, equally many.
+    """
+    chosen = st.session_state
+    shared = {"what": chosen["speed_what"], "model": chosen["model"], "repeats": chosen["speed_rounds"]}
+    if card is None:
+        shape = {name: chosen[f"speed_{key}"] for name, key in (("heads", "heads"), ("head_dim", "size"))}
+        shape |= {name: chosen[f"speed_{name}"] for name in ("groups", "batch", "dtype")}
+        made, kind = {"top": 1, "window": 128}, chosen["speed_members"]
+    else:
+        shape = {name: card[name] for name in ("heads", "head_dim", "kv_heads")}
+        shape |= {"dtype": card["dtype"] if card["dtype"] in state.DTYPES else "float32", "groups": router["groups"]}
+        made, kind = router, "router" if chosen["speed_top"] in (None, router["top"]) else "even"
+    shape |= {name: chosen[f"speed_{name}"] or made[name] for name in ("top", "window")}
+    real = {name: chosen[name] for name in ("router", "text")}
+    if shared["what"] == "inference":
+        return shared | real | {"window": shape["window"], "new_tokens": chosen["speed_new"]}
+    shared |= real if kind == "router" else {"skew": kind == "skewed"}
+    if shared["what"] == "decode":
+        shape.pop("batch", None)  # one sequence is timed
+    return shared | shape | {"lengths": lengths(chosen["speed_lengths"])}
+
+
+def command(verb: str, args: dict) -> str:
+    """The command line that measures the same; a text is named by its place, and a router's groups are those of the
+    bundled story."""
+    words = ["python -m analysis", verb, args.get("what") or "TEXT"]
+    names = {"n_sink": "sinks"} | {name: name.replace("_", "-") for name in OPTIONS}
+    for name, option in names.items():
+        if args.get(name) is not None:
+            value = args[name]
+            words.append(f"--{option} {','.join(map(str, value)) if isinstance(value, list) else value}")
+    return " ".join([*words, *(["--skew"] if args.get("skew") else [])])
+
+
+def even_bound(length: int, groups: int, top: int, window: int, what: str = "attention") -> float:
+    """The most any exact kernel can gain if all groups were equally full by chance: causal pairs by pairs read, or (of
+    one token) keys in the cache by keys read."""
+    apart = 1.0  # chance that two tokens share no group
+    for at in range(top):
+        apart *= max(groups - top - at, 0) / (groups - at)
+    near = min(window, length)
+    if what == "decode":
+        return length / (near + (1 - apart) * (length - near))
+    every, local = length * (length + 1) / 2, near * (near + 1) / 2 + (length - near) * near
+    return every / (local + (1 - apart) * (every - local))
+
+
+def bench_price(args: dict, card: dict | None = None, lengths: Sequence[int] = ()) -> Price:
+    """What `bench` costs: every round runs both sides at every length. `lengths`: those of a whole model (its card)."""
+
+    def guess(request: dict, _: dict) -> float:
+        rounds, own = request["repeats"] + 4, request.get("lengths") or lengths
+        if request["what"] == "inference":
+            return 5 + 2 * rounds * sum(_passes(card, length, request["new_tokens"]) for length in own)
+        wide = request["heads"] * request["head_dim"] * request.get("batch", 1)
+        if request["what"] == "decode":
+            return 2 + sum(wide * length * (3e-8 + rounds * 4 * 8 / MEMORY_SPEED) for length in own)
+        return 2 + PAIR * wide * rounds * sum(length * (length + 2048) for length in own)
+
+    if args["what"] == "inference":
+        return _price("bench", args, guess, _held(card, max(lengths), args["new_tokens"], 1))
+    states = 2 * args["heads"] + 2 * args.get("kv_heads", args["heads"])
+    held = 4 * 4 * args.get("batch", 1) * max(args["lengths"]) * args["head_dim"] * states
+    return _price("bench", args, guess, held)
+
+
+def launch_price(args: dict, card: dict, tokens: int) -> Price:
+    """What launching costs: prompt and new tokens on both sides in every round, and attention at longer prompts."""
+
+    def guess(request: dict, about: dict) -> float:
+        return 10 + 2 * (request["repeats"] + 6) * _passes(card, about.get("tokens", tokens), request["new_tokens"])
+
+    return _price("launch", args, guess, _held(card, tokens, args["new_tokens"], args["top"] or 1))
+
+
+def _passes(card: dict, tokens: int, new: int) -> float:
+    """Guessed seconds of one prompt and its new tokens."""
+    step = card["weight_bytes"] / MEMORY_SPEED + 1e-3 * card["layers"]
+    return tokens * 2 * card["parameters"] / WORK_SPEED + new * step
+
+
+def _held(card: dict, tokens: int, new: int, top: int) -> float:
+    """Bytes that a whole model takes beside its weights: both KV caches and the states of a layer."""
+    of_token = 3 * card["layers"] * card["kv_heads"] * card["head_dim"] * (1 + top)
+    of_token += 16 * card["width"] + 6 * (card["heads"] + card["kv_heads"]) * card["head_dim"]
+    return BESIDE + (tokens + new) * of_token * (4 if card["dtype"] == "float32" else 2)
+
+
+def _price(verb: str, args: dict, guess: Callable[[dict, dict], float], needed: float) -> Price:
+    """Seconds as `guess(request, protocol)` has them, corrected by how far it was off for what was timed here."""
+    alike = [run for run in cached.store().list(verb, 20) if all(run.request.get(n) == args.get(n) for n in ALIKE)]
+    past = [(run.seconds, round(1e3 * guess(run.request, run.protocol))) for run in alike]
+    seconds, needed = guess(args, {}), int(needed)
+    return predict(past, round(1e3 * seconds), needed) if past else Price(seconds, seconds / 4, seconds * 4, needed, 0)

@@ -1,0 +1,81 @@
+"""Is it worth it?: what could sparse attention gain at most, from the model's shape alone?"""
+
+import streamlit as st
+
+from app import cached, reading, tables, widgets, worth, worth_charts, worth_controls
+
+widgets.header(
+    "Is it worth it?",
+    "How much of a model's work is attention, and what reading fewer keys could gain at most (Amdahl): counted from "
+    "its config.json, without its weights; CSA's own table beside ours",
+)
+answer = st.container()
+worth_controls.whose()
+chosen = st.session_state
+keep = chosen["keep"]
+run = worth.ask(worth.arguments(chosen["shape"], keep, chosen["counted"]))
+shape, rows, said = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
+context, batch = worth_controls.where(shape["max_positions"])
+at = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
+
+with answer:
+    widgets.prose(said["sentence"][at])
+    widgets.prose(said["further"][at], "more")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge("estimated", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
+        widgets.prose("Counted, not timed: what a machine really gains lies below this bound.", "quiet")
+    widgets.notes(run)
+
+with st.container(horizontal=True, gap="medium"):
+    for label, value, help in worth.figures(rows, at, shape["dtype"]):
+        st.metric(label, value, help=help, width="content")
+
+with st.grid(2, min_column_width=420, gap="large"):
+    with st.container():
+        widgets.chart(
+            worth_charts.shares(rows, batch, context, shape["max_positions"]),
+            rows,
+            title="Attention's share of the work",
+            key="worth_shares",
+            alt="Attention's share of the arithmetic of a prefill and of the bytes of a step, by context",
+            help=cached.glossary("attention's share"),
+        )
+    with st.container():
+        widgets.chart(
+            worth_charts.gains(rows, batch, context, shape["max_positions"], keep),
+            rows,
+            title="Largest possible gain",
+            key="worth_gains",
+            alt="The largest possible gains for the first and each later token, by context",
+            help=cached.glossary("largest possible gain"),
+        )
+    with st.container():
+        widgets.chart(
+            worth_charts.memory(rows, batch, context, shape["max_positions"]),
+            rows,
+            title="KV cache and weights",
+            key="worth_memory",
+            alt="Size of the KV cache by context beside the weights",
+            help=cached.glossary("KV cache"),
+        )
+    with st.container(), widgets.guarded():
+        worth.beside()
+
+mine = worth.table(reading.rows_of(rows, batch=batch))
+st.subheader(f"Context by context, {'1 sequence' if batch == 1 else f'{batch} sequences at once'}", anchor=False)
+tables.table(
+    worth.COLUMNS,
+    mine,
+    key="worth_table",
+    identity=f"{run.id}.{batch}",
+    label="Shares and gains by context; choose one to look at it",
+    selected=mine["context"].index(context),
+    on_row=lambda: worth.take_row(mine),
+    height=520,
+)
+with st.container(horizontal=True, gap="small"):
+    widgets.numbers(mine, "worth", "worth_rows")
+
+with st.expander("What the config says, and what is counted", icon=":material/fact_check:"):
+    widgets.source(run)
+    worth.counted(run, context)

@@ -1,0 +1,96 @@
+"""Figures of the page Is it worth it?: shares, gains and the cache by context. All estimated: hollow marks."""
+
+import math
+
+from app.charts import CHANCE, HERE, figure, line
+
+DECODE = (("#C0803A", "dash", "square-open"), ("#A07CC5", "dashdot", "diamond-open"), ("#228833", "dot", "x-open"))
+USUAL = (1, 8, 64)  # sequences at once, drawn beside the chosen number
+
+
+def batches(chosen: int) -> list[int]:
+    """The numbers of sequences that are drawn: the usual ones, with the chosen one in the place of its nearest."""
+    nearest = min(USUAL, key=lambda usual: max(usual, chosen) / min(usual, chosen))
+    return sorted({*USUAL} - {nearest} | {chosen})
+
+
+def shares(rows: dict, chosen: int, at: int, most: int | None) -> dict:
+    """Attention's share of the arithmetic before the first token, and of the bytes of each later one."""
+    data = _lines(rows, chosen, "prefill_share", "decode_share", "%{y:.1%}")
+    return _figure(data, rows, at, most, "attention's share, estimated", {"tickformat": ".0%", "range": [0, 1.02]})
+
+
+def gains(rows: dict, chosen: int, at: int, most: int | None, keep: float) -> dict:
+    """The largest possible gains when a fraction `keep` of the keys is read, with the line that none can pass."""
+    data = _lines(rows, chosen, "prefill_gain", "decode_gain", "%{y:.2f} times faster")
+    ends = [min(rows["context"]), max(rows["context"])]
+    data.append(
+        line(f"all time in attention ({1 / keep:.3g}x)", ends, [1 / keep] * 2, CHANCE, "dot", None, hoverinfo="skip")
+    )
+    return _figure(
+        data, rows, at, most, "times faster at most, estimated", {"type": "log", "dtick": "D2"} if keep < 0.3 else {}
+    )
+
+
+def memory(rows: dict, chosen: int, at: int, most: int | None) -> dict:
+    """The KV cache, and the weights that a step reads, in GB."""
+    data = []
+    for batch, style in zip(batches(chosen), DECODE, strict=True):
+        own = [i for i, value in enumerate(rows["batch"]) if value == batch]
+        x, y = [rows["context"][i] for i in own], [rows["kv_bytes"][i] / 1e9 for i in own]
+        hover = f"%{{x:,}} tokens, {_many(batch)}<br>KV cache %{{y:.3s}} GB<extra></extra>"
+        data.append(line(f"KV cache, {_many(batch)}", x, y, *style, hovertemplate=hover))
+    own = [i for i, value in enumerate(rows["batch"]) if value == chosen]
+    weights = [rows["weight_bytes"][i] / 1e9 for i in own]
+    hover = "weights read in a step: %{y:.3s} GB<extra></extra>"
+    data.append(
+        line("weights read", [rows["context"][i] for i in own], weights, HERE, "solid", None, hovertemplate=hover)
+    )
+    return _figure(data, rows, at, most, "GB, estimated", {"type": "log"})
+
+
+def _lines(rows: dict, chosen: int, prefill: str, decode: str, value: str) -> list[dict]:
+    """One line for the prefill, which no batch changes, and one per number of sequences for the steps after it."""
+    first = [i for i, batch in enumerate(rows["batch"]) if batch == chosen]
+    hover = f"%{{x:,}} tokens<br>first token: {value}<extra></extra>"
+    x, y = [rows["context"][i] for i in first], [rows[prefill][i] for i in first]
+    data = [line("first token, any batch", x, y, HERE, "solid", "circle-open", hovertemplate=hover)]
+    for batch, style in zip(batches(chosen), DECODE, strict=True):
+        own = [i for i, value_ in enumerate(rows["batch"]) if value_ == batch]
+        hover = f"%{{x:,}} tokens, {_many(batch)}<br>each later token: {value}<extra></extra>"
+        x, y = [rows["context"][i] for i in own], [rows[decode][i] for i in own]
+        data.append(line(f"later tokens, {_many(batch)}", x, y, *style, hovertemplate=hover))
+        data[-1]["line"]["width"] = 3 if batch == chosen else 1.5
+    return data
+
+
+def _many(batch: int) -> str:
+    return "1 sequence" if batch == 1 else f"{batch} sequences"
+
+
+def _figure(data: list[dict], rows: dict, at: int, most: int | None, y: str, yaxis: dict) -> dict:
+    """Contexts on a logarithmic axis, the chosen one marked, and what lies beyond the model's own shaded."""
+    ticks = sorted(set(rows["context"]))
+    shapes, notes = [_upright(at)], []
+    if most and most < ticks[-1]:
+        shapes.append(
+            {"type": "rect", "x0": max(most, ticks[0] / 2), "x1": 2 * ticks[-1], "y0": 0, "y1": 1, "yref": "paper"}
+            | {"fillcolor": "#7F8A93", "opacity": 0.13, "line": {"width": 0}, "layer": "below"}
+        )
+        notes.append(
+            {"text": "longer than the model was made for", "xref": "paper", "x": 0.99, "xanchor": "right", "y": 0.01}
+            | {"yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
+        )
+    axis = {"type": "log", "tickvals": ticks[::2], "ticktext": [_short(tick) for tick in ticks[::2]]}
+    axis["range"] = [math.log10(ticks[0] / 1.3), math.log10(ticks[-1] * 1.3)]
+    return figure(data, "context, tokens", y, height=380, xaxis=axis, yaxis=yaxis, shapes=shapes, annotations=notes)
+
+
+def _upright(x: int) -> dict:
+    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+    return place | {"line": {"color": "#7F8A93", "width": 2, "dash": "dot"}}
+
+
+def _short(tokens: int) -> str:
+    """Powers of two as people say them: 4K, 1M."""
+    return f"{tokens >> 20}M" if tokens >= 1 << 20 else f"{tokens >> 10}K" if tokens >= 1024 else str(tokens)
