@@ -138,9 +138,7 @@ def _number(label: str, name: str, low: int, high: int, placeholder: str | None 
 
 
 def _top(groups: int, made: str) -> None:
-    _number(
-        "Groups per token", "speed_top", 1, groups, made, help=cached.glossary("membership (top-k)"), width=150
-    )
+    _number("Groups per token", "speed_top", 1, groups, made, help=cached.glossary("membership (top-k)"), width=150)
 
 
 def _window(most: int, made: str) -> None:

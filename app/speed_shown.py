@@ -24,6 +24,7 @@ MERGES = {
 }
 GAINS = {"prefill_ms": "prefill", "ms_per_token": "per_token"}  # whose ratio was taken round by round
 
+
 def machine(run: Run) -> None:
     """Where the numbers come from: a speed without its machine means nothing."""
     about = run.protocol

@@ -138,7 +138,11 @@ REFUSED = {
     "an empty prompt": ({"length": 1}, BadSetting, "choose between 2"),
     "no new tokens": ({"new_tokens": 1}, BadSetting, "1 new tokens were asked for"),
     "too many new tokens": ({"new_tokens": 5000}, BadSetting, "5,000 new tokens"),
-    "more new tokens than it reads": ({"length": 1500, "new_tokens": 1024}, TooLarge, "choose at most 1,024 tokens, or fewer new ones"),
+    "more new tokens than it reads": (
+        {"length": 1500, "new_tokens": 1024},
+        TooLarge,
+        "choose at most 1,024 tokens, or fewer new ones",
+    ),
     "no rounds": ({"repeats": 0}, BadSetting, "0 rounds"),
     "too many groups": ({"top": 9}, BadSetting, "top is 9 and the router has 8 groups"),
     "too large a window": ({"window": 1 << 30}, BadSetting, "window is 1073741824"),

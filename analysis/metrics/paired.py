@@ -43,4 +43,3 @@ def perplexity_change(losses, baseline, stretch: int = STRETCH, seed: int = 0) -
     mean = float(apart.mean())
     low, high = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high))
     return Change(math.expm1(mean), low, high, found.units, unit)
-
