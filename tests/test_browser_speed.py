@@ -39,7 +39,7 @@ def test_a_short_launch_is_watched_to_its_result(app_server, page):
 
 
 def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
-    speed_tab(page, app_server, speed_new=64, speed_rounds=50)
+    speed_tab(page, app_server, speed_prompt=960, speed_new=64, speed_rounds=50)
     page.get_by_role("button", name=LAUNCH).click()
     expect(page.get_by_text(re.compile("(dense|sparse), 960 tokens"))).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="Cancel").click()

@@ -16,8 +16,9 @@ from analysis.inference import PARTS, time_inference, whole
 from analysis.kernels import plan
 from analysis.methods import METHODS
 from analysis.studies import longer
-from analysis.studies.launch import check_model_memory, first_difference, kernels_table, retained
+from analysis.studies.launch import check_model_memory, first_difference, kernels_table, retained, verdict
 from analysis.studies.routers import router_for
+from analysis.timing import Timing
 from tests.asking import asker, study_context
 from tests.test_kernel_decode import kept
 from tests.tiny_tokenizer import save_model
@@ -83,14 +84,22 @@ def test_both_sides_are_described(launched):
 def test_the_sentence_says_who_wins_and_from_which_length(launched):
     numbers = launched.numbers
     said, speed = numbers["sentence"], numbers["speedup"]
-    wins = [speed[name]["median"] > 1 for name in ("prefill", "per_token")]
-    assert said.startswith("Sparse wins" if all(wins) else "Dense wins one" if any(wins) else "Dense wins here")
+    assert said.startswith(verdict(*(Timing(**speed[name], seconds=[]) for name in ("prefill", "per_token"))))
     assert "200 tokens" in said and f"bound {numbers['bound']:.2f}" in said
     for name, what in (("prefill", "the prompt"), ("per_token", "a token")):
         points = numbers["longer"][name]
         assert points[0] == (200, speed[name]["median"]) and (f"for {what} " in said) == (points[0][1] <= 1)
         assert [length for length, _ in points[1:]] == [400][: len(points) - 1]
         assert (numbers["crossover"][name] is None) == (points[-1][1] <= 1)
+
+
+def test_nobody_wins_where_the_rounds_fall_on_both_sides():
+    faster, slower, either = (
+        Timing(m, low, high, []) for m, low, high in ((2, 1.5, 3), (0.5, 0.4, 0.9), (1.1, 0.9, 2))
+    )
+    assert verdict(faster, faster) == "Sparse wins here" and verdict(slower, slower) == "Dense wins here"
+    assert verdict(either, either) == "No clear winner here"
+    assert verdict(faster, either) == "The prompt: sparse wins; a token: no clear winner; here"
 
 
 def test_tables_of_rounds_and_kernels(launched):

@@ -202,13 +202,25 @@ def _notes(reading: Reading, length: int, found: list[Ran]) -> list[str]:
     return said
 
 
+def verdict(prompt: Timing, token: Timing) -> str:
+    """Who wins the prompt and each further token: nobody does where rounds fell on both sides of dense speed."""
+    sides = [
+        "sparse wins" if speed.low > 1 else "dense wins" if speed.high < 1 else "no clear winner"
+        for speed in (prompt, token)
+    ]
+    if sides[0] == sides[1]:
+        return f"{sides[0].capitalize()} here"
+    return f"The prompt: {sides[0]}; a token: {sides[1]}; here"
+
+
 def _sentence(timed: InferenceTime, further: Longer, share: float | None) -> str:
     prompt, token, alone = timed.prefill.median, timed.per_token.median, further.attention
     said = f"the first token comes at {prompt:.2f} times dense speed and each further one at {token:.2f} times"
     if alone is None:
         return f"No kernel could run here, so nothing is gained: {said}."
     said = (
-        f"here, at {timed.length:,} tokens: {said} (attention alone {alone.speedup.median:.2f}, bound {1 / share:.2f})"
+        f"{verdict(timed.prefill, timed.per_token)}, at {timed.length:,} tokens: {said} "
+        f"(attention alone {alone.speedup.median:.2f}, bound {1 / share:.2f})"
     )
     lost = [
         f"for {what} {f'near {round(at, 1 - len(str(at)) + 1):,}' if at else f'beyond {points[-1][0]:,}'} tokens"
@@ -217,6 +229,4 @@ def _sentence(timed: InferenceTime, further: Longer, share: float | None) -> str
         )
         if points[0][1] <= 1
     ]
-    if not lost:
-        return f"Sparse wins {said}."
-    return f"Dense wins{'' if len(lost) == 2 else ' one of the two'} {said}; estimated crossover {' and '.join(lost)}."
+    return f"{said}; estimated crossover {' and '.join(lost)}." if lost else f"{said}."
