@@ -24,17 +24,17 @@ def lead(page):
 
 
 def test_the_first_answer_stands_there_and_a_slider_changes_it(app_server, page):
-    visit(page, app_server, "with 1,024 tokens and 1 sequence")
+    visit(page, app_server, "with 2,048 tokens and 1 sequence")
     expect(page.get_by_text("CSA, as printed").first).to_be_visible()
     page.get_by_role("slider", name="Keys that are read").press("ArrowRight")
     expect(lead(page)).to_contain_text("reading 15% of the keys", timeout=PATIENCE)
     page.get_by_role("slider", name="Context, tokens").press("ArrowLeft")
-    expect(lead(page)).to_contain_text("with 512 tokens")
-    expect(page).to_have_url(re.compile("context=512.*keep=0.15"))
+    expect(lead(page)).to_contain_text("with 1,024 tokens")
+    expect(page).to_have_url(re.compile("context=1024.*keep=0.15"))
     address = page.url
     page.goto("about:blank")
     page.goto(address)
-    expect(lead(page)).to_contain_text("with 512 tokens", timeout=PATIENCE)
+    expect(lead(page)).to_contain_text("with 1,024 tokens", timeout=PATIENCE)
 
 
 def test_a_row_of_the_table_is_looked_at(app_server, page):

@@ -85,6 +85,7 @@ def train_focus_router(
         "steps": steps,
         "tokens": steps * max(1, tokens_per_step // length) * length,
         "rate": rate,
+        "hard_losses": [[row["step"] + 1, row["hard"]] for row in log if "hard" in row],
         "evaluated_on": f"{len(held_out)} held-out documents",
         "evaluated_tokens": len(test_ids) // length * length,
         "evaluated_window": length,
@@ -92,8 +93,7 @@ def train_focus_router(
     }
     command = (
         f"python -m analysis train-router --model {lm.name} --corpus DIR --groups {groups} --top {top} --window "
-        f"{window} "
-        f"--steps {steps} --rate {rate} --seed {seed}"
+        f"{window} --sinks {n_sink} --steps {steps} --rate {rate} --tokens-per-step {tokens_per_step} --seed {seed}"
     )
     made = protocol(
         "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps, command=command
@@ -127,7 +127,7 @@ def measure(
     found = {}
     for arm, method in arms.items():
         context.progress(0.95, f"perplexity, {arm}")
-        with apply(model, method):
+        with apply(model, method, kernels=True):
             found[arm] = perplexity(model, ids, length)
     gain = bootstrap_mean(found["random"].losses.mean(1) - found["causal"].losses.mean(1))
     windows = np.split(ids, range(length, len(ids), length))
