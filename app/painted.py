@@ -85,13 +85,15 @@ def painted(
     open_arc: int | None = None,
     isolate: int | None = None,
     locked: int | None = None,
+    place: str | None = None,
     on_class: Callable | None = None,
     on_token: Callable | None = None,
     on_arc: Callable | None = None,
 ) -> None:
     """Show the `tokens` table (columns of every study) with one paint class per token.
 
-    `identity` names what is shown: a new one scrolls back to the top. `tips`: (label, value per token) shown on hover
+    `identity` names what is shown: a new one scrolls back to the top, unless `place` stays the same. `locked` is the
+    marked token: a new one is scrolled to. `tips`: (label, value per token) shown on hover
     with the token and its index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click
     on a legend entry, a token or an arc calls its `on_` function after the value was stored under `key`
     (-1 = released); read it with `clicked`.
@@ -99,6 +101,7 @@ def painted(
     windows = tokens["window"]
     data = {
         "id": identity,
+        "place": place or identity,
         "pieces": tokens["piece"],
         "paint": list(paint),
         "palette": palette,

@@ -91,6 +91,11 @@ CONTROLS = {
     "speed_prompt": Control(lambda raw: _whole(raw, 7)),
     "speed_new": Control(_whole, 32),
     "speed_rounds": Control(_whole, 5),
+    "tab": Control(_one_of("quality", "speed")),
+    "quality": Control(_matching(r"[a-z0-9_.~-]{1,400}")),  # methods and their settings, see quality_controls
+    "quality_read": Control(_matching(r"all|[0-9]{2,7}w?")),
+    "quality_paint": Control(_matching(r"[a-z_]{1,40}")),
+    "quality_token": Control(lambda raw: _whole(raw, 7)),
     "job": Control(_matching(HASH)),
     "shape": Control(_matching(MODEL), "loaded"),  # a well-known model, or the hash of a stored config.json
     "context": Control(_one_of(*CONTEXTS)),
@@ -103,6 +108,10 @@ NAMES = {
     "distance": "smallest distance",
     "top": "number of pairs",
     "content": "content words",
+    "quality": "choice of methods",
+    "quality_read": "choice of what is read",
+    "quality_paint": "painted method",
+    "quality_token": "marked token",
     "speed_on": "choice of what is timed",
     "speed_what": "choice of what is measured",
     "speed_heads": "number of heads",

@@ -30,9 +30,9 @@ VIEWS = {
         ),
         st.Page(
             "views/quality_vs_speed.py",
-            title="Speed of sparse inference",
+            title="Quality vs speed",
             url_path="quality-vs-speed",
-            help="Dense and sparse timed in turns, on this machine.",
+            help="What reading less costs on this text, and what it gains on this machine.",
         ),
     ],
 }

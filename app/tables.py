@@ -19,7 +19,8 @@ _TABLE = part(
 @dataclass(frozen=True)
 class Column:
     """One column: its title, `kind` (`text`, `token`, `whole`, `number`, `share`), digits, tooltip; `full` draws a bar
-    behind the number, full at that value; `wrap` lets long text break."""
+    behind the number, full at that value; `wrap` lets long text break; `words` names the values that stand in the cells
+    instead, while the column's own sort it."""
 
     title: str
     kind: str = "text"
@@ -27,6 +28,7 @@ class Column:
     help: str = ""
     full: float | None = None
     wrap: bool = False
+    words: str = ""
 
     def show(self, value: object) -> str:
         """The value as it stands in a cell; a missing one is a dash."""
@@ -69,7 +71,9 @@ def table(
                 "full": column.full,
                 "wrap": column.wrap,
                 "values": list(values[name][:MAX_ROWS]),
-                "shown": [column.show(value) for value in values[name][:MAX_ROWS]],
+                "shown": list(values[column.words][:MAX_ROWS])
+                if column.words
+                else [column.show(value) for value in values[name][:MAX_ROWS]],
             }
             for name, column in columns.items()
         ],

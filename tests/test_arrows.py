@@ -24,7 +24,8 @@ ARROWS = {
     "app": "app app.views jobs runs papers corpus errors",
     # the analysis: no streamlit
     "analysis": "",
-    "__main__": f"{STUDIES} jobs.worker",
+    "__main__": f"options {STUDIES} jobs.worker",
+    "options": "studies",
     "jobs.worker": f"{STUDIES} jobs",
     "jobs": f"runs corpus {BOTTOM}",
     "studies": STUDIES,

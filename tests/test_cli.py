@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.__main__ import HELP, main
+from analysis.__main__ import main
 from analysis.corpus import sample_texts
+from analysis.options import HELP
 from tests.asking import SHORT
 from tests.tiny_tokenizer import save_model
 

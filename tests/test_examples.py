@@ -8,7 +8,7 @@ from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.runs import RunStore
 from analysis.studies.context import Context
-from analysis.studies.examples import FOLDER, PAGES, SHAPES, WORTH, requests
+from analysis.studies.examples import FOLDER, PAGES, SHAPES, WORTH, compared, requests
 from analysis.studies.routers import control_path, fit_router
 from analysis.studies.worth import worth
 from app.state import CONTEXTS, KEEPS, SEQUENCES
@@ -33,7 +33,8 @@ def store(tmp_path):
 
 def test_every_page_of_every_sample_has_its_example(store):
     for _, text in sample_texts().values():
-        for verb, arguments in requests(text_hash(text)).items():
+        asked = [*requests(text_hash(text)).items(), *(("evaluate", args) for args in compared(text_hash(text)))]
+        for verb, arguments in asked:
             run = store.find(verb, arguments)
             assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
             assert run.protocol["command"] == "python -m analysis examples" and run.protocol["date"]

@@ -76,7 +76,7 @@ def test_both_sides_are_described(launched):
     assert all(numbers["step_parts"][name] > 0 for name in PARTS)
     assert numbers["cosine"] > 0.99999 and numbers["max_difference"] < 1e-3 and numbers["prefix"] == 200
     assert "torch flash" in numbers["dense_kernel"] and any("compiled" in name for name in numbers["missing_kernels"])
-    assert numbers["protocol"]["settings"] == {"top": 1, "window": 16, "n_sink": 2}
+    assert numbers["protocol"]["settings"] == {"top": 1, "window": 32, "n_sink": 2}
     assert numbers["protocol"]["kernel"] == sparse["kernel"] and numbers["protocol"]["repeats"] == 2
     assert len(numbers["notes"]) == 1 and numbers["notes"][0].endswith("tokens; the prompt is its first 200.")
 
@@ -94,9 +94,7 @@ def test_the_sentence_says_who_wins_and_from_which_length(launched):
 
 
 def test_nobody_wins_where_the_rounds_fall_on_both_sides():
-    faster, slower, either = (
-        Timing(m, low, high, []) for m, low, high in ((2, 1.5, 3), (0.5, 0.4, 0.9), (1.1, 0.9, 2))
-    )
+    faster, slower, either = (Timing.of(ratios) for ratios in ([1.5, 3.0], [0.4, 0.9], [0.9, 2.0]))
     assert verdict(faster, faster) == "Sparse wins here" and verdict(slower, slower) == "Dense wins here"
     assert verdict(either, either) == "No clear winner here"
     assert verdict(faster, either) == "The prompt: sparse wins; a token: no clear winner; here"
@@ -147,11 +145,7 @@ REFUSED = {
     "an empty prompt": ({"length": 1}, BadSetting, "choose between 2"),
     "no new tokens": ({"new_tokens": 1}, BadSetting, "1 new tokens were asked for"),
     "too many new tokens": ({"new_tokens": 5000}, BadSetting, "5,000 new tokens"),
-    "more new tokens than it reads": (
-        {"length": 1500, "new_tokens": 1024},
-        TooLarge,
-        "choose at most 1,024 tokens, or fewer new ones",
-    ),
+    "more new tokens than it reads": ({"length": 1500, "new_tokens": 1024}, TooLarge, "at most 1,024 tokens, or fewer"),
     "no rounds": ({"repeats": 0}, BadSetting, "0 rounds"),
     "too many groups": ({"top": 9}, BadSetting, "top is 9 and the router has 8 groups"),
     "too large a window": ({"window": 1 << 30}, BadSetting, "window is 1073741824"),

@@ -1,4 +1,4 @@
-"""Perplexity by hand, on a model whose logits are known."""
+"""Perplexity by hand, on a model whose logits are known; bins, paired changes, KL and bits by hand and in float64."""
 
 import math
 from types import SimpleNamespace
@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+import analysis
 from analysis.attention import apply
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.intervals import UNIT
-from analysis.metrics.quality import perplexity, token_losses
+from analysis.metrics.paired import perplexity_change
+from analysis.metrics.quality import bits_per_byte, divergence, perplexity, position_bins, same_top1, token_losses
 from analysis.models import load_model
 from tests.tiny import tiny, token_ids
 
@@ -87,3 +89,102 @@ def test_losses_are_those_of_a_real_model_under_the_applied_method():
     )
     with apply(model, METHODS["dense"]()):
         assert math.log(perplexity(model, ids.flatten(), 24).perplexity) == pytest.approx(stock, abs=1e-5)
+
+
+# --- by position --------------------------------------------------------------------------------------------------
+
+
+def test_position_bins_by_hand_and_through_the_door():
+    assert analysis.position_bins is position_bins and analysis.perplexity is perplexity
+    losses = np.log([[1.0, 4.0, 2.0, 2.0, 9.0], [1.0, 4.0, 8.0, 8.0, 9.0]])
+    table = analysis.position_bins(losses, bins=2)
+    assert list(table.columns) == ["bin", "first", "last", "n", "perplexity"]
+    assert table[["bin", "first", "last", "n"]].to_numpy().tolist() == [[0, 0, 2, 4], [1, 2, 4, 4]]
+    assert table["perplexity"].tolist() == pytest.approx([2, 4]) and table.attrs["dropped"] == 1
+
+
+def test_the_papers_last_bin_and_one_window():
+    table = position_bins(np.zeros(1023))
+    assert (len(table), table.attrs["dropped"]) == (16, 15) and (table["n"] == 63).all()
+    assert table.iloc[-1][["first", "last", "perplexity"]].tolist() == [945, 1008, 1]
+
+
+@pytest.mark.parametrize(
+    "shape, bins, said",
+    [
+        ((2, 5), 6, "5 positions cannot be put into 6 bins: choose between 1 and 5"),
+        ((2, 5), 0, "into 0 bins"),
+        ((0, 5), 1, r"a shape of \(0, 5\) was given"),
+        ((2, 5, 1), 1, r"a shape of \(2, 5, 1\) was given"),
+    ],
+)
+def test_bins_that_cannot_be_are_refused(shape, bins, said):
+    with pytest.raises(BadSetting, match=said):
+        position_bins(np.zeros(shape), bins)
+
+
+# --- against a baseline -------------------------------------------------------------------------------------------
+
+
+def test_a_paired_change_by_hand_and_what_its_units_are():
+    losses = np.random.default_rng(0).random((3, 10))
+    same = perplexity_change(losses, losses)
+    assert (same.change, same.low, same.high, same.units) == (0, 0, 0, 3)
+    assert same.unit == "10 tokens in a row", "a window is no longer than that"
+    worse = perplexity_change(losses + math.log(1.02), losses, stretch=4)
+    assert [worse.change, worse.low, worse.high] == pytest.approx([0.02] * 3), "what makes a text hard cancels"
+    assert (worse.units, worse.unit) == (9, "4 tokens in a row")
+    uneven = np.zeros((1, 10))
+    uneven[0, :4] = math.log(2)
+    change = perplexity_change(uneven, np.zeros((1, 10)), stretch=4)
+    assert change.change == pytest.approx(2**0.4 - 1), "every token weighs the same, also in a short stretch"
+    assert change.low == 0 and change.high == pytest.approx(1)
+
+
+def test_many_windows_are_drawn_in_eights_and_one_stretch_gives_no_interval():
+    many = perplexity_change(np.ones((UNIT + 1, 4)), np.zeros((UNIT + 1, 4)))
+    assert (many.units, many.unit) == (2, "8 windows") and many.change == pytest.approx(math.e - 1)
+    one = perplexity_change(np.ones((1, 4)), np.zeros((1, 4)))
+    assert (one.units, one.low, one.high) == (1, None, None) and one.change == pytest.approx(math.e - 1)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((3,), (3,)), ((2, 3), (1, 3)), ((0, 3), (0, 3))])
+def test_losses_that_are_no_pairs_are_refused(shapes):
+    with pytest.raises(BadSetting, match="two tables of windows and positions"):
+        perplexity_change(*map(np.zeros, shapes))
+
+
+def test_divergence_is_from_the_reference_and_that_of_float64():
+    p, q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.25, 0.5, 0.25])
+    by_hand = 0.5 * math.log(2) + 0.25 * math.log(0.5)
+    assert divergence(p.log() + 3, q.log() - 5).item() == pytest.approx(by_hand, abs=1e-6)
+    skewed = torch.tensor([0.8, 0.1, 0.1])
+    assert divergence(skewed.log(), p.log()).item() == pytest.approx(0.8 * math.log(1.6) + 0.2 * math.log(0.4))
+    assert divergence(p.log(), skewed.log()).item() != pytest.approx(divergence(skewed.log(), p.log()).item(), rel=0.1)
+    random = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 50, 4096, generator=random) * 4
+    a64, b64 = a.double().numpy(), b.double().numpy()
+    log_a, log_b = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (a64, b64))
+    exact = (np.exp(log_a) * (log_a - log_b)).sum(-1)
+    np.testing.assert_allclose(divergence(a, b).numpy(), exact, rtol=2e-5)
+    np.testing.assert_allclose(divergence(a.double(), b.double()).numpy(), exact, rtol=1e-10)
+
+
+def test_divergence_at_its_edges():
+    x = torch.randn(20, 4096, generator=torch.Generator().manual_seed(1)) * 9
+    assert divergence(x, x).eq(0).all() and divergence(x, x.flip(1)).gt(0).all()
+    assert divergence(x, x + 1e-4 * torch.randn_like(x)).ge(0).all()
+    never = torch.tensor([0.0, -math.inf])
+    assert divergence(never, torch.zeros(2)).item() == pytest.approx(math.log(2))
+    assert divergence(torch.zeros(2), never).item() == math.inf
+
+
+def test_the_same_most_likely_token():
+    a, b = torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([[0.0, 9.0], [0.0, 0.1]])
+    assert same_top1(a, b).tolist() == [True, False]
+
+
+def test_bits_per_byte_by_hand():
+    assert bits_per_byte(np.log([2.0, 4.0, 8.0]), 3) == pytest.approx(2)
+    with pytest.raises(BadSetting, match="at least one byte"):
+        bits_per_byte([1.0], 0)

@@ -34,7 +34,8 @@ shuffled text; long-range pair; distance; content word; byte fallback; perplexit
 (bootstrap); parity badge; causality check; PCA; UMAP; run; protocol; price; estimated and measured; KV cache; KV
 reads (% of causal); attention's share; largest possible gain; softmax temperature; sparse attention; sliding window;
 attention sink; top-p rank; recall@l; needle; speed-up; bound (speed-up); crossover; time to first token; set A and set
-B; masked reference; first difference; round (of a measurement)"""
+B; masked reference; first difference; round (of a measurement); quality against speed; paired difference; KL to dense;
+same top-1; worst position bin; change of loss"""
 
 
 def read(name):

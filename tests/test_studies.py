@@ -65,7 +65,7 @@ def test_tables_have_the_columns_that_pages_read_and_numbers_are_json(verb, run)
 
 
 def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
-    verbs = "inspect model start groups umap pairs fit-router train-router report"
+    verbs = "inspect model start groups umap pairs fit-router train-router evaluate report"
     assert set(verbs.split()) <= set(STUDIES)
     assert all(callable(STUDIES[verb]) for verb in STUDIES) and len(STUDIES) == len(list(STUDIES))
     assert list(describe()) == ["dense", "focus", "streaming_llm", "oracle_topk"]

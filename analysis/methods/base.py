@@ -94,6 +94,7 @@ class Method:
             "causal": cls.causal,
             "title": cls.__name__,
             "ceiling": cls.ceiling,
+            "routed": hasattr(cls, "of"),  # it is made for a router
             "fields": [
                 {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}
                 for f in fields(cls)

@@ -42,6 +42,7 @@ class OracleTopK(Method):
         total = scores.shape[-1]
         if self.fraction == 0:
             return scores.topk(min(self.k, total), sorted=False).values.amin(-1, keepdim=True)
-        count = (visible.sum(-1, keepdim=True) * self.fraction - 1e-6).ceil().clamp(min=1).long()
-        best = scores.topk(int(count.max())).values
-        return best.gather(-1, (count - 1).expand(*scores.shape[:-1], 1))
+        count = (visible.sum(-1, keepdim=True).double() * self.fraction - 1e-6).ceil().clamp(min=1).long()
+        least, most = int(count.min()), int(count.max())  # only the ranks between them have to be sorted
+        last = scores.topk(most, sorted=False).values.topk(most - least + 1, largest=False).values
+        return last.gather(-1, (most - count).expand(*scores.shape[:-1], 1))

@@ -30,12 +30,16 @@ def perplexity_change(losses, baseline, stretch: int = STRETCH, seed: int = 0) -
     `stretch` consecutive tokens of a window, which says how even the change is inside this text, not what another
     text would give.
     """
-    apart = np.asarray(losses, dtype=np.float64) - np.asarray(baseline, dtype=np.float64)
-    if apart.ndim != 2:
-        raise BadSetting(f"Paired losses are a table of windows and positions, and got {apart.ndim} dimensions.")
+    losses, baseline = np.asarray(losses, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if losses.ndim != 2 or losses.shape != baseline.shape or losses.size == 0:
+        raise BadSetting(
+            f"Paired losses are two tables of windows and positions, and got {losses.shape} and {baseline.shape}."
+        )
+    apart = losses - baseline
     if len(apart) > UNIT:
         found, unit = bootstrap_mean(apart.mean(1), unit=UNIT, seed=seed), f"{UNIT} windows"
     else:
+        stretch = min(stretch, apart.shape[1])
         starts = np.arange(0, apart.shape[1], stretch)
         sums = np.add.reduceat(apart, starts, axis=1).ravel()
         counts = np.tile(np.diff([*starts, apart.shape[1]]), len(apart))

@@ -70,6 +70,8 @@ def position_bins(losses, bins: int = 16) -> pd.DataFrame:
     remain are dropped and counted in `.attrs["dropped"]`. `n` tokens are in a bin. Errors: BadSetting.
     """
     losses = np.atleast_2d(np.asarray(losses, dtype=np.float64))
+    if losses.ndim != 2 or losses.size == 0:
+        raise BadSetting(f"Losses are a table of windows and positions, and a shape of {losses.shape} was given.")
     positions = losses.shape[1]
     if not 1 <= bins <= positions:
         raise BadSetting(f"{positions} positions cannot be put into {bins} bins: choose between 1 and {positions}.")

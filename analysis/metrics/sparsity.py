@@ -1,6 +1,5 @@
 """How much was read: counted from the masks that were used, block by block; nothing of size T x T is kept."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,50 +10,46 @@ from analysis.errors import BadSetting
 
 @dataclass(frozen=True)
 class Reads:
-    """Keys in the softmax, mean over layers, heads and queries, and as shares of what could be read.
+    """Keys that were read, over all layers, query heads and queries (definitions 2.14).
 
-    `attended` keys per query; `reads_causal` of the causal pairs (a query and the tokens before it, itself included),
-    `reads_full` of all pairs; `kv_read` key and value vectors fetched, as a share of the causal ones (what dense
-    attention fetches); `per_layer` `reads_causal` of each layer.
+    `attended` keys in the softmax of a query, on average; `reads_causal` as a share of the causal pairs (a query and
+    the tokens before it, itself included), `reads_full` of all pairs; `kv_read` key and value vectors fetched from
+    memory, halved, as a share of the causal pairs. Query heads that share keys are counted each for itself.
     """
 
     attended: float
     reads_causal: float
     reads_full: float
     kv_read: float
-    per_layer: list[float]
 
 
 class ReadCounter:
-    """Counts the keys that each query of each head reads. Feed it to `apply(..., watch=counter.window(T))`."""
+    """Counts what the queries of texts of `length` tokens read, without padding: `apply(..., watch=counter)`."""
 
-    def __init__(self, layers: int):
-        self.attended, self.visible, self.causal, self.full = torch.zeros(4, layers, dtype=torch.float64)
-        self.queries = torch.zeros(layers, dtype=torch.float64)
+    def __init__(self, length: int):
+        self.length = length
+        self.attended = self.visible = self.causal = self.queries = 0
 
-    def window(self, length: int) -> Callable[[Block, torch.Tensor], None]:
-        """A watch for texts of `length` tokens without padding."""
-
-        def watch(block: Block, probabilities: torch.Tensor) -> None:
-            batch, heads, queries, _ = probabilities.shape
-            for total, mask in ((self.attended, block.read), (self.visible, block.visible)):
-                counts = mask.sum(-1)  # [B or 1, H or 1, n]
-                total[block.layer] += float(counts.sum()) * batch * heads / (counts.shape[0] * counts.shape[1])
-            self.causal[block.layer] += float((block.rows + 1).sum()) * batch * heads
-            self.full[block.layer] += queries * length * batch * heads
-            self.queries[block.layer] += queries * batch * heads
-
-        return watch
+    def __call__(self, block: Block, probabilities: torch.Tensor) -> None:
+        """Adds one block of queries of one layer."""
+        batch, heads, queries, _ = probabilities.shape
+        self.attended += _pairs(block.read, batch, heads)
+        self.visible += _pairs(block.visible, batch, heads)
+        self.causal += int((block.rows + 1).sum()) * batch * heads
+        self.queries += queries * batch * heads
 
     def reads(self, method) -> Reads:
-        """What `method` read in all windows so far. Errors: BadSetting when nothing was seen."""
-        if not self.queries.all():
-            raise BadSetting("No attention passed this counter in some layer, so nothing can be said of its reads.")
-        attended, causal = float(self.attended.sum()), float(self.causal.sum())
+        """What `method` read in all texts so far. Errors: BadSetting when nothing was seen."""
+        if not self.queries:
+            raise BadSetting("No attention passed this counter, so nothing can be said of its reads.")
         return Reads(
-            attended / float(self.queries.sum()),
-            attended / causal,
-            attended / float(self.full.sum()),
-            method.fetched(attended, float(self.visible.sum())) / causal,
-            (self.attended / self.causal).tolist(),
+            self.attended / self.queries,
+            self.attended / self.causal,
+            self.attended / (self.queries * self.length),
+            method.fetched(self.attended, self.visible) / self.causal,
         )
+
+
+def _pairs(mask: torch.Tensor, batch: int, heads: int) -> int:
+    """True pairs of a mask [B or 1, H or 1, n, Tk], for every text and head."""
+    return int(torch.count_nonzero(mask)) * (batch // mask.shape[0]) * (heads // mask.shape[1])

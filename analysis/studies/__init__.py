@@ -15,6 +15,7 @@ _PLACES = {
     "pairs": ("pairs", "pairs"),
     "fit-router": ("routers", "fit_router"),
     "train-router": ("train_router", "train_focus_router"),
+    "evaluate": ("evaluate", "evaluate"),
     "report": ("report", "report"),
     "launch": ("launch", "launch"),
     "bench": ("bench", "bench"),

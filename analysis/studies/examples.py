@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 
 from analysis.corpus import sample_texts
+from analysis.methods import METHODS
 from analysis.models import CACHE
 from analysis.runs import Result, RunStore
 from analysis.studies.card import model_card
 from analysis.studies.context import Context, protocol
+from analysis.studies.evaluate import evaluate
 from analysis.studies.groups import groups
 from analysis.studies.pairs import pairs
 from analysis.studies.start import start
@@ -25,6 +27,7 @@ PAGES = {  # what a page asks for when nothing was chosen yet, beside model, tex
     "groups": (groups, {"router": ROUTER}),
     "pairs": (pairs, {"router": ROUTER, **FILTERS}),
 }
+READING = {"window": 1024, "long_text": "first", "seed": 0}  # of the page that compares methods
 WORTH = {  # the same of a page that reads no text, for each model that it shows first
     "config": None,
     "contexts": [1 << power for power in range(8, 21)],
@@ -41,6 +44,13 @@ def requests(text: str) -> dict[str, dict]:
     return {verb: common | more for verb, (_, more) in PAGES.items()}
 
 
+def compared(text: str) -> list[dict]:
+    """Arguments of the first requests of the page that compares methods: every method as it is made, one by one."""
+    routed = {name: {"router": ROUTER} if hasattr(made, "of") else {} for name, made in METHODS.items()}
+    asked = [{"name": name, "settings": {}, **more} for name, more in routed.items()]
+    return [{"model": "demo", "text": text, "methods": [one], **READING} for one in asked]
+
+
 def examples(*, context: Context) -> Result:
     """Compute the examples anew and put them in the place of the old ones. numbers: `path`, `runs`, `bytes`."""
     lm = context.model("demo")
@@ -48,11 +58,14 @@ def examples(*, context: Context) -> Result:
         store = RunStore(scratch)
         runs = [_run(store, "model", {"model": "demo"}, model_card, context)]
         runs += [_run(store, "worth", {"model": shape, **WORTH}, worth, context) for shape in SHAPES]
-        for name, (title, text) in sample_texts().items():
+        wanted = []
+        for title, text in sample_texts().values():
             key = context.add_text(title, text)
-            for verb, arguments in requests(key).items():
-                context.progress(len(runs) / (1 + len(PAGES) * len(sample_texts())), f"{verb} of the {name}")
-                runs.append(_run(store, verb, arguments, PAGES[verb][0], context))
+            wanted += [(verb, PAGES[verb][0], arguments) for verb, arguments in requests(key).items()]
+            wanted += [("evaluate", evaluate, arguments) for arguments in compared(key)]
+        for at, (verb, study, arguments) in enumerate(wanted):
+            context.progress(at / len(wanted), f"{verb} of {context.text(arguments['text'])[0]}")
+            runs.append(_run(store, verb, arguments, study, context))
         shutil.rmtree(FOLDER, ignore_errors=True)
         for run in runs:
             store.export_example(run.id, FOLDER)

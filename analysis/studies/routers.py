@@ -56,7 +56,8 @@ def stored_routers(context: Context, model: Model) -> list[dict]:
 
 def router_facts(name: str, router: FocusRouter) -> dict:
     """What every page says of a router: its name and sizes, and how it was made."""
-    return {"name": name, "groups": router.K, "top": router.top, "window": router.window, **router.about}
+    sizes = {"groups": router.K, "top": router.top, "window": router.window, "n_sink": router.n_sink}
+    return {"name": name, **sizes, **router.about}
 
 
 def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
@@ -84,6 +85,17 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
     return FocusRouter.load(path), FocusRouter.load(control_path(path))
 
 
+def trained_router(context: Context, model: Model, name: str) -> FocusRouter:
+    """The stored router of this name, refused when nobody trained it."""
+    kinds = {facts["name"]: facts["kind"] for facts in stored_routers(context, model)}
+    if kinds.get(name) != "trained":
+        raise BadSetting(
+            f"The router {name[:40]!r} of {model.name} is {kinds.get(name, 'not there')} and a trained one is needed: "
+            f"train it first, or name one of {', '.join(n for n in kinds if kinds[n] == 'trained') or 'none'}."
+        )
+    return router_for(context, model, name)[0]
+
+
 def control_path(path: Path) -> Path:
     """Where the control of a stored router lies: beside it."""
     return path.with_name(f"random-{path.name}")
@@ -97,7 +109,8 @@ def save(context: Context, router: FocusRouter, control: FocusRouter, path: Path
     except OSError as error:
         raise BadSetting(f"The router cannot be stored as {path} ({error.strerror}): name another folder.") from error
     context.forget(model=about["model"], router=path.stem)
-    context.forget(verb="model", model=about["model"])  # the card lists the routers
+    for verb in ("model", "evaluate"):  # the card lists the routers, the methods have them
+        context.forget(verb=verb, model=about["model"])
 
 
 @torch.no_grad()

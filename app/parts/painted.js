@@ -12,15 +12,16 @@ export default function (component) {
   memory.set(parentElement, own)
   own.data = data
   own.send = setTriggerValue
+  const moved = own.locked !== data.locked
   own.locked = data.locked
   const find = (name) => root.querySelector(name)
   const text = find(".text"), tip = find(".tip"), strip = find(".strip")
   const dark = luminance(getComputedStyle(root).getPropertyValue("--st-background-color")) < 0.4
   if (own.id !== data.id || !text.firstChild) {
-    own.id = data.id
-    own.now = null
+    const stay = own.place === data.place ? text.scrollTop : 0
+    Object.assign(own, { id: data.id, place: data.place, now: null })
     write(root, own)
-    text.scrollTop = 0
+    text.scrollTop = stay
   }
   ink(root, data, dark)
   legend(root, own)
@@ -28,6 +29,7 @@ export default function (component) {
   bar(root, own)
   arcs(strip, own, tip)
   draw(strip, own, text)
+  if (moved && typeof data.locked === "number") scrollTo(text, data.locked)
 
   text.onscroll = () => seen(strip, text)
   text.onpointerover = (e) => { const i = index(e.target); if (i !== null) show(tip, own, i, e.target) }

@@ -1,0 +1,129 @@
+"""The options of the command line: which verbs there are, and what each of them takes."""
+
+import argparse
+from pathlib import Path
+
+from analysis.studies import NAMED
+
+HELP = {
+    "inspect": "tokens, windows and warnings of a text",
+    "model": "the model's card, its routers, and its parity with the stock model",
+    "groups": "what the learned groups hold in a text (Focus, section 5)",
+    "pairs": "the strongest far-apart pairs of one group, with null controls",
+    "fit-router": "a Focus router without training, in seconds",
+    "train-router": "a trained Focus router, the model frozen; resumes when stopped",
+    "evaluate": "what reading less does to the predictions of a text: methods against dense",
+    "report": "one self-contained page about a text",
+    "pretrain": "a small language model of your own from a folder of texts; resumes when stopped",
+    "study": f"a named study, stored; continues when stopped: {', '.join(NAMED)}",
+    "launch": "a model on a text, dense and sparse in turns: times, memory and both texts",
+    "bench": "how fast the sparse kernels are here, by length, against the fastest dense one",
+    "worth": "what sparse attention could gain at most, from a config.json alone",
+    "examples": "the stored examples of every page, computed anew in their place",
+}
+OF_A_TEXT = ("inspect", "groups", "pairs", "evaluate", "report", "launch")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses nonsense in one sentence; the usage stands in --help."""
+
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: {message}; see --help.\n")
+
+
+def parser(about: str) -> argparse.ArgumentParser:
+    """The parser of every verb: `verb`, `json` and what the study of that verb takes, named as its parameters."""
+    made = _Parser(prog="python -m analysis", description=about)
+    verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, text in HELP.items():
+        sub = verbs.add_parser(verb, help=text, description=text)
+        if verb in OF_A_TEXT:
+            sub.add_argument("text", metavar="TEXT", help="a text file, - for standard input, or story, essay, program")
+        sub.add_argument("--model", default="demo", help="demo, a Hugging Face id, or a local folder")
+        sub.add_argument("--state", type=Path, metavar="DIR", help="fitted state (default: the model's own folder)")
+        sub.add_argument("--device", default="auto")
+        sub.add_argument("--seed", type=int, default=0)
+        sub.add_argument("--set", action="append", default=[], metavar="METHOD.FIELD=VALUE", help="a method's setting")
+        sub.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
+        if verb in ("groups", "pairs", "evaluate", "report", "study", "launch"):
+            sub.add_argument("--router", default="k8-top1", help="which router: kGROUPS-topMEMBERSHIPS")
+        _own_options(verb, sub)
+    return made
+
+
+def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
+    """The options that only some verbs have, named as the study's parameters."""
+    if verb in ("pairs", "report"):
+        sub.add_argument("--min-distance", type=int, default=128, help="tokens between query and key, at least")
+    if verb == "pairs":
+        sub.add_argument("--top", type=int, default=20, help="how many pairs")
+        for name in ("layer", "group", "head"):
+            sub.add_argument(f"--{name}", type=int, help=f"only this {name}")
+        sub.add_argument("--all-words", dest="content", action="store_false", help="not only content words")
+    if verb == "evaluate":
+        sub.add_argument("--methods", metavar="A,B,...", help="dense,focus,streaming_llm,... (default: all there are)")
+        sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
+        first = {"action": "store_const", "const": "first", "default": "windows", "help": "only the first window"}
+        sub.add_argument("--first", dest="long_text", **first)
+    if verb in ("fit-router", "train-router"):
+        sub.add_argument("--groups", type=int, default=8, help="K")
+        sub.add_argument("--top", type=int, default=1, help="groups each token belongs to")
+        sub.add_argument("--window", type=int, default=128 if verb == "fit-router" else 16)
+    if verb == "train-router":
+        sub.add_argument("--corpus", required=True, metavar="DIR", help="folder of .txt, .md or .py files")
+        sub.add_argument("--steps", type=int, default=300)
+        sub.add_argument("--rate", type=float, default=1e-3)
+        sub.add_argument("--tokens-per-step", type=int, default=2048)
+        sub.add_argument("--sinks", dest="n_sink", type=int, default=4, help="first tokens that are always read")
+        sub.add_argument("-o", "--output", metavar="DIR", help="where to store the router")
+    if verb == "study":
+        sub.add_argument("name", metavar="NAME", choices=tuple(NAMED), help=", ".join(NAMED))
+        sub.add_argument("--corpus", required=True, metavar="DIR", help="folder of texts the router was trained on")
+        sub.add_argument("--windows-count", dest="windows", type=int, default=64, help="held-out windows of text")
+        sub.add_argument("--length", type=int, default=1024, help="tokens of one of them")
+        sub.add_argument("--window", type=int, help="tokens that are always read (default: chosen, 8 to 64)")
+        sub.add_argument("--sinks", dest="n_sink", type=int, help="first tokens always read (default: the router's)")
+        sub.add_argument("--work", metavar="DIR", help="what is measured so far (default: beside the output)")
+        sub.add_argument("-o", "--output", metavar="FILE.json", help="default: studies/ in the fitted state")
+    if verb == "report":
+        sub.add_argument("-o", "--output", required=True, metavar="FILE.html")
+    if verb == "bench":
+        whats = ("attention", "decode", "inference")
+        sub.add_argument("what", choices=whats, metavar="|".join(whats), help="a kernel, one token, or a whole model")
+        sub.add_argument("--lengths", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096,16384)")
+        for name, default in {"heads": 8, "head-dim": 64, "groups": 8, "top": 1, "window": 128, "batch": 1}.items():
+            sub.add_argument(f"--{name}", type=int, default=default)
+        sub.add_argument("--kv-heads", type=int, help="heads of keys and values (default: as many as heads)")
+        sub.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+        sub.add_argument("--repeats", type=int, default=5, help="rounds, dense and sparse in turns")
+        sub.add_argument("--skew", action="store_true", help="groups of unequal size")
+        sub.add_argument("--router", help="memberships of this router on the bundled story, such as k8-top1")
+        sub.add_argument("--new-tokens", type=int, default=16, help="of a whole model")
+    if verb == "launch":
+        sub.add_argument("--top", type=int, help="groups each token belongs to (default: the router's)")
+        sub.add_argument("--window", type=int, help="tokens that are always read (default: the router's)")
+        sub.add_argument("--sinks", dest="n_sink", type=int, default=0, help="first tokens that are always read")
+        sub.add_argument("--new-tokens", type=int, default=32)
+        sub.add_argument("--length", type=int, help="tokens of the prompt (default: as many as fit)")
+        sub.add_argument("--repeats", type=int, default=5, help="rounds, dense and sparse in turns")
+    if verb == "worth":
+        sub.add_argument("config", nargs="?", metavar="CONFIG.json|MODEL", help="(default: what --model names)")
+        sub.add_argument("--contexts", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024 to 131072)")
+        sub.add_argument("--batches", type=_whole_numbers, metavar="N,N,...", help="sequences (default: 1,8,64)")
+        sub.add_argument("--keep", type=float, default=0.1, help="fraction of the keys that is read (default: 0.1)")
+        sub.add_argument("--no-projections", dest="projections", action="store_false", help="count as CSA does")
+    if verb == "pretrain":
+        sub.add_argument("--corpus", required=True, metavar="DIR", help="folder with one folder of texts per domain")
+        sub.add_argument("-o", "--output", required=True, metavar="DIR", help="where the model goes")
+        sub.add_argument("--work", metavar="DIR", help="shards, checkpoint and log (default: beside the output)")
+        sub.add_argument("--family", default="llama", choices=("llama", "gpt2"))
+        sub.add_argument("--attention", default="dense", help="dense, or a method to train with")
+        sub.add_argument("--steps", type=int, default=2600)
+        sub.add_argument("--length", type=int, default=2048, help="the context, in tokens")
+
+
+def _whole_numbers(words: str) -> list[int]:
+    try:
+        return [int(word) for word in words.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of whole numbers such as 1024,4096") from None

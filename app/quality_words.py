@@ -1,0 +1,220 @@
+"""The words of the quality tab: what was asked and shown, its names, the conclusion, the command line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.corpus import sample_texts, text_hash
+from analysis.runs import Run
+from app import cached
+from app.charts import GROUPS
+
+ALL = 0.995  # of the pairs read: nothing is saved
+NEAR = 0.05  # within this share of dense the quality counts as kept
+SIGNS = ("●", "■", "◆", "▲", "✖", "⬟", "★", "✚", "⬢", "⧓")  # charts.SYMBOLS as characters
+PRICES = {"refit": "calibration", "retrain": "training"}
+FIELDS = {  # field -> (its name, a glossary term that explains it); any other is spelled as it is
+    "top": ("Groups per token", "membership (top-k)"),
+    "window": ("Window, tokens", "sliding window"),
+    "n_sink": ("Sinks, tokens", "attention sink"),
+    "k": ("Keys per query", "KV reads (% of causal)"),
+    "fraction": ("Share of keys kept", "KV reads (% of causal)"),
+    "keep_window": ("Window kept too", "sliding window"),
+    "membership": ("Membership", "literal and causal membership"),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A method as it is asked for: its description, its router's name where it has one, `changed` from `defaults`."""
+
+    name: str
+    about: dict
+    router: str | None
+    defaults: dict
+    changed: dict
+    place: int  # among the methods that are offered: its colour and mark
+
+    @property
+    def settings(self) -> dict:
+        """The value of every field."""
+        return self.defaults | self.changed
+
+    @property
+    def spec(self) -> dict:
+        """The method in the words of `evaluate`."""
+        return {"name": self.name, "settings": self.changed} | ({"router": self.router} if self.router else {})
+
+    @property
+    def label(self) -> str:
+        """Its title and what was changed."""
+        return ", ".join([self.about["title"], *map(str.lower, filter(None, [changes(self)]))])
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A method with what was found: its run, its row, and its measured speed-up of attention where one is stored."""
+
+    asked: Asked
+    run: Run
+    row: dict
+    speed: dict | None  # median, low, high, length
+
+    @property
+    def title(self) -> str:
+        """The method's name as it stands on the page."""
+        return self.asked.about["title"]
+
+    @property
+    def honest(self) -> bool:
+        """Whether it could be run: no ceiling, which looks at every key, and nothing that saw the future."""
+        return not self.row["ceiling"] and "literal" not in self.row["settings"].values()
+
+    @property
+    def bound(self) -> float:
+        """How many times faster attention could be at most: causal pairs by pairs read."""
+        return 1 / self.row["reads_causal"]
+
+
+def counted(count: int, name: str) -> str:
+    """1 window, 2 windows."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def look(place: int) -> tuple[str, str]:
+    """Colour and sign of a method."""
+    return GROUPS[place % len(GROUPS)], SIGNS[place % len(SIGNS)]
+
+
+def spaced(name: str) -> str:
+    """A name of the code as words."""
+    return name.replace("_", " ")
+
+
+def field(name: str) -> str:
+    """The name of a setting."""
+    return FIELDS[name][0] if name in FIELDS else spaced(name).capitalize()
+
+
+def field_help(about: dict) -> str:
+    """What a setting does, and the term behind it."""
+    said = f"{about['help'][:1].upper()}{about['help'][1:]}."
+    return f"{said}\n\n{cached.glossary(FIELDS[about['name']][1])}" if about["name"] in FIELDS else said
+
+
+def changes(asked: Asked) -> str:
+    """The settings that differ from the defaults, in words."""
+    return ", ".join(f"{field(name).split(',')[0]} {spaced(str(value))}" for name, value in asked.changed.items())
+
+
+def signed(share: float) -> str:
+    """A change of perplexity."""
+    return f"{share:+.1%}".replace("-", "−")
+
+
+def change(row: dict) -> str:
+    """The change against dense with its interval."""
+    if row["difference_low"] is None:
+        return signed(row["difference"])
+    low, high = signed(row["difference_low"]), signed(row["difference_high"])
+    return f"{signed(row['difference'])} ({low.rstrip('%')} to {high})"
+
+
+def conclusion(shown: Sequence[Shown], dense: dict, where: str) -> list[str]:
+    """What these numbers say about this text and no other: the cheapest method that keeps the quality, the rest beside
+    it, and who beats whom beyond the intervals."""
+    able = [one for one in shown if one.honest]
+    near = [one for one in able if one.row["difference"] <= NEAR]
+    said = []
+    if near and min(one.row["reads_causal"] for one in near) > ALL:
+        best = near[0]
+        said.append(f"On {where}, {best.title} reads everything that dense does, so it saves nothing here.")
+    elif near:
+        best = min(near, key=lambda one: one.row["reads_causal"])
+        said.append(
+            f"On {where}, {best.title} stays within {NEAR:.0%} of dense while it reads {best.row['reads_causal']:.0%} "
+            f"of what dense reads: perplexity {change(best.row)}{_unclear(best.row)}. {_speed(best)}"
+        )
+    elif able:
+        best = min(able, key=lambda one: one.row["difference"])
+        said.append(
+            f"On {where}, no chosen method stays within {NEAR:.0%} of dense: the nearest, {best.title}, reads "
+            f"{best.row['reads_causal']:.0%} of what dense reads at perplexity {change(best.row)}. {_speed(best)}"
+        )
+    else:
+        best = None
+        said.append(f"On {where}, dense attention has perplexity {dense['perplexity']:.1f}.")
+    others = [_beside(one) for one in shown if one is not best]
+    beaten = [
+        f"{a.title} beats {b.title} here: it reads no more and loses less, beyond both intervals."
+        for a in able
+        for b in able
+        if _beats(a.row, b.row)
+    ]
+    rest = " ".join([*(["; ".join(others) + "."] if others else []), *beaten])
+    return said + ([rest] if rest else [])
+
+
+def _unclear(row: dict) -> str:
+    low, high = row["difference_low"], row["difference_high"]
+    if low is None or not low <= 0 <= high:
+        return ""
+    return ": no difference" if low == high else ", within the noise of this text"
+
+
+def _speed(one: Shown) -> str:
+    said = f"Attention could be at most {one.bound:.1f} times as fast; "
+    if one.speed is None:
+        return said + ("it is not timed here yet." if one.asked.router else "no kernel of it is timed here.")
+    rounds = f"({one.speed['low']:.2f} to {one.speed['high']:.2f} over the rounds)"
+    return said + f"measured here: {one.speed['median']:.2f} times {rounds}, at {one.speed['length']:,} tokens."
+
+
+def _beside(one: Shown) -> str:
+    row, kind = one.row, ""
+    if row["ceiling"]:
+        kind = ", a ceiling that scores every pair to choose,"
+    elif not one.honest:
+        kind = ", whose groups saw the future,"
+    verb = "keeps" if row["ceiling"] else "reads"
+    return f"{one.title}{kind} {verb} {row['reads_causal']:.0%} at {signed(row['difference'])}"
+
+
+def _beats(a: dict, b: dict) -> bool:
+    if None in (a["difference_high"], b["difference_low"]):
+        return False
+    return a["reads_causal"] <= b["reads_causal"] and a["difference_high"] < b["difference_low"]
+
+
+def where(run: Run) -> str:
+    """What was read, for a sentence."""
+    count, size = run.protocol["tokens"], run.numbers["window"]
+    windows = count // size
+    return f"{counted(count, 'token')} of this text" + (f" in {windows:,} windows" if windows > 1 else "")
+
+
+def unit(run: Run) -> str:
+    """What the intervals stand on."""
+    row, count = run.numbers["rows"][0], run.protocol["tokens"] // run.numbers["window"]
+    said = (
+        f"{counted(row['tokens'], 'predicted token')} in {counted(count, 'window')}. Intervals of the change hold "
+        f"95 %, from {counted(row['difference_units'], 'unit')} of {row['difference_unit']}"
+    )
+    if "in a row" in row["difference_unit"]:
+        said += ": how even the change is inside this text, not what another text would give"
+    if row["low"] is None:
+        said += ". The perplexity itself gets an interval from 9 windows on"
+    return f"{said}."
+
+
+def command(asked: Sequence[Asked], text: str, model: str, reading: dict) -> str:
+    """The command line that gives the same numbers."""
+    place = {text_hash(words): name for name, (_, words) in sample_texts().items()}.get(text, "TEXT")
+    parts = ["python -m analysis evaluate", place, f"--model {model}"]
+    parts.append(f"--methods {','.join(['dense', *(one.name for one in asked)])}")
+    routers = {one.router for one in asked if one.router}
+    parts += [f"--router {name}" for name in sorted(routers)]
+    if reading["window"]:
+        parts.append(f"--window {reading['window']}")
+    parts += ["--first"] if reading["long_text"] == "first" else []
+    parts += [f"--set {one.name}.{name}={value}" for one in asked for name, value in one.changed.items()]
+    return " ".join(parts)

@@ -1,0 +1,50 @@
+"""Asking `evaluate` on tiny models whose attention is far from uniform, so that reading less matters."""
+
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM
+
+from analysis.studies.context import Context
+from analysis.studies.evaluate import evaluate
+from tests.tiny_tokenizer import llama_like, save_model
+
+TEXT = "the cat sat on the mat and the cat saw a dog — “hi” 😀 漢字\n" * 12
+
+
+def tiny_models(home: Path) -> Path:
+    """Saves to `home` the model `tiny`, which reads 64 tokens, and `begins`, whose texts begin with a special token."""
+    for folder, tokenizer in {"tiny": None, "begins": llama_like()}.items():
+        lm = LlamaForCausalLM.from_pretrained(save_model(home / folder, tokenizer))
+        with torch.no_grad():
+            for name, weight in lm.named_parameters():
+                weight.mul_(20 if "q_proj" in name or "k_proj" in name else 4 if "o_proj" in name else 1)
+        lm.save_pretrained(home / folder)
+    return home
+
+
+def watched_context(home: Path) -> Context:
+    """A context in which no progress may be reported while a method is on the model."""
+
+    def progress(fraction, stage):
+        held = context._model and context._model[1].lm
+        assert not held or not any(hasattr(m, "_focuscope") for m in held.modules()), stage
+        assert 0 <= fraction <= 1 and stage
+
+    context = Context(progress=progress, state=home / "state", browser=False)
+    return context
+
+
+def evaluator(context: Context, home: Path):
+    """`ask(methods, text, model="tiny", **arguments)` -> Result."""
+
+    def ask(methods, text=TEXT, model="tiny", **arguments):
+        return evaluate(str(home / model), context.add_text("a text", text), methods, **arguments, context=context)
+
+    return ask
+
+
+def one(result) -> dict:
+    """The only row of a result."""
+    (row,) = result.numbers["rows"]
+    return row
