@@ -147,6 +147,8 @@ def with_empty_groups():
 
 
 KERNELS = CASES | {
+    "focus literal gate": lambda: METHODS["focus"].of(router().variant(gate="literal"), reading="soft"),
+    "focus straight through": lambda: METHODS["focus"].of(router(6, 2), reading="straight_through", n_sink=2),
     "focus window 1": lambda: METHODS["focus"].of(router(6, 2), window=1),
     "focus window beyond the text": lambda: METHODS["focus"].of(router(), window=500),
     "focus with empty groups": with_empty_groups,
@@ -173,8 +175,8 @@ def test_kernels_compute_what_the_masked_path_does(family, case, monkeypatch):
     assert sum(entry.calls for entry in found) == LAYERS * (2 + 40)
     exact = case.startswith("focus") and family not in ("mistral", "gemma2")
     kernels = {entry.kernel for entry in found if entry.phase == "prefill"}
-    if exact and case == "focus soft":
-        assert kernels == {"gate as a bias"}
+    if exact and case in ("focus soft", "focus literal gate", "focus straight through"):
+        assert kernels == {"gate on the scores"}
     elif exact:
         assert kernels <= ({"causal (torch)"} if "beyond" in case else GROUPED_KERNELS)
         assert {entry.kernel for entry in found if entry.phase == "decode"} == {"group-major cache"}
@@ -194,10 +196,12 @@ def test_a_kernel_runs_only_where_it_is_exact():
     with torch.no_grad():
         assert why() == "" and "watches" in why(watch=lambda block, probabilities: None)
         assert why(used=METHODS["focus"].of(router(), reading="soft")) == ""
-        assert "straight_through reading" in why(used=METHODS["focus"].of(router(), reading="straight_through"))
-        assert "literal groups" in why(used=METHODS["focus"].of(router(), membership="literal"))
+        for more in ({"reading": "straight_through"}, {"membership": "literal"}):
+            assert why(used=METHODS["focus"].of(router(), **more)) == ""
         assert "no kernel of its own" in why(used=AllKeys())
-    assert "gradient" in why()
+    with apply(lm, method, kernels=True):
+        lm(ids, use_cache=False)
+        assert {entry.kernel for entry in ran(lm)} == {"gate on the scores"}, "the others have no gradient"
     training = copy_of(tiny("gpt2")).train()
     with torch.no_grad():
         assert "dropout" in why(training)

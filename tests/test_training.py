@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.methods.focus import Focus
 from analysis.metrics.quality import perplexity
 from analysis.models import load_model
-from analysis.training import focus
-from analysis.training.focus import RouterTraining, train_router
+from analysis.training import focus, run
+from analysis.training.focus import train_router
+from analysis.training.settings import RouterTraining
 from tests.tiny import FAMILIES, tiny, token_ids
 
 IDS = token_ids(1, 400, seed=5)[0].numpy()
@@ -57,7 +59,7 @@ def test_the_loss_falls_and_every_parameter_learns(family, tmp_path):
 
 
 def test_a_stopped_run_ends_as_an_unbroken_one_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(focus, "KEEP_EVERY", 3)
+    monkeypatch.setattr(run, "KEEP_EVERY", 3)
     model = load_model(tiny("llama"))
     whole, _, log = train_router(model, IDS, PLAN, tmp_path / "whole")
 
@@ -89,9 +91,9 @@ def test_a_checkpoint_of_other_settings_another_model_or_damaged_is_refused(tmp_
     model, kept = load_model(tiny("llama")), tmp_path / "k4-top1.checkpoint"
     train_router(model, IDS, replace(PLAN, steps=1), kept)
     for plan in (replace(PLAN, steps=2), replace(PLAN, steps=1, rate=0.5)):
-        with pytest.raises(BadSetting, match="k4-top1.checkpoint is of other settings"):
+        with pytest.raises(BadSetting, match="k4-top1.checkpoint was made with another"):
             train_router(model, IDS, plan, kept)
-    with pytest.raises(BadSetting, match="another model"):
+    with pytest.raises(BadSetting, match="another model: delete it"):
         train_router(load_model(tiny("qwen2")), IDS, replace(PLAN, steps=1), kept)
     data = kept.read_bytes()
     for damage in (data[: len(data) // 2], b"", b"nonsense"):
@@ -102,19 +104,19 @@ def test_a_checkpoint_of_other_settings_another_model_or_damaged_is_refused(tmp_
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(focus, "KEEP_EVERY", 2)
+    monkeypatch.setattr(run, "KEEP_EVERY", 2)
     model, calls = load_model(tiny("llama")), []
-    before, real = state(model), focus.F.cross_entropy
+    before, real = state(model), run.F.cross_entropy
 
     def broken(*args):
         calls.append(1)
-        return real(*args) * (math.nan if len(calls) > 6 else 1.0)  # two windows in each step
+        return real(*args) * (math.nan if len(calls) > 6 else 1.0)  # two in each step, one before what is kept
 
-    monkeypatch.setattr(focus.F, "cross_entropy", broken)
-    with pytest.raises(AnalysisError, match="loss is no number: the last checkpoint is kept"):
+    monkeypatch.setattr(run.F, "cross_entropy", broken)
+    with pytest.raises(AnalysisError, match=r"no number at step 3 of 8: the last checkpoint is kept, of step 2;"):
         train_router(model, IDS, PLAN, tmp_path / "kept")
     assert same(before, model) and clean(model)
-    monkeypatch.setattr(focus.F, "cross_entropy", real)
+    monkeypatch.setattr(run.F, "cross_entropy", real)
     steps = []
     _, _, log = train_router(model, IDS, PLAN, tmp_path / "kept", lambda f, stage: steps.append(stage))
     assert "step 3 of 8" in steps[0] and all(math.isfinite(row["loss"]) for row in log)
@@ -166,15 +168,20 @@ def test_a_corpus_shorter_than_a_window_is_refused(tmp_path):
 
 
 def test_the_router_of_the_lowest_hard_loss_is_returned(tmp_path, monkeypatch):
-    monkeypatch.setattr(focus, "CHECK_EVERY", 2)
+    monkeypatch.setattr(run, "CHECK_EVERY", 2)
     seen, told = [], iter([3.0, 1.0, 2.0, 1.5])
 
-    def hard(model, router, pooled, ids, length):
+    def hard(model, ids, length):
         assert len(ids) == 32 and np.array_equal(ids, IDS[-32:]), "an eighth of the text, and not trained on"
-        seen.append(router.projection.detach().clone())
-        return next(told)
+        seen.append(model.projection.detach().clone())
+        return SimpleNamespace(losses=np.array([next(told)]))
 
-    monkeypatch.setattr(focus, "_hard_loss", hard)
+    class Spied(run.Run):
+        def _check(self):
+            monkeypatch.setattr(run, "perplexity", lambda model, *rest: hard(self.router, *rest))
+            super()._check()
+
+    monkeypatch.setattr(focus, "Run", Spied)
     router, _, log = train_router(load_model(tiny("llama")), IDS, PLAN, tmp_path / "c")
     assert [row["hard"] for row in log if "hard" in row] == [3.0, 1.0, 2.0, 1.5]
     assert torch.equal(router.projection, seen[1]) and not torch.equal(router.projection, seen[3])
@@ -189,12 +196,12 @@ def test_the_hard_loss_is_that_of_inference(tmp_path):
 
 def test_the_gate_sharpens_at_the_end_and_the_router_keeps_its_own():
     plan = RouterTraining(steps=100)
-    times = [focus._sharpening(step, plan) for step in range(100)]
+    times = [plan.sharpening(step) for step in range(100)]
     assert times[:70] == [1.0] * 70 and times[-1] == pytest.approx(3.0) and np.all(np.diff(times[69:]) > 0)
 
 
 def test_the_rate_warms_up_and_falls():
-    plan = RouterTraining(steps=100, warm_up=10, rate=1.0)
-    rates = [focus._rate(step, plan) for step in range(100)]
+    plan = RouterTraining(steps=100, warm_up=10)
+    rates = [plan.rate_at(step) for step in range(100)]
     assert rates[0] == 0.1 and rates[9] == 1.0 and rates[10] == 1.0 and 0.05 < rates[99] < 0.06
     assert np.all(np.diff(rates[10:]) < 0)

@@ -6,7 +6,7 @@ inference `members`.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -156,11 +156,21 @@ class FocusRouter(nn.Module):
 
     @torch.no_grad()
     def fit_potential(self, hidden: Sequence[Tensor], iterations: int = 50) -> "FocusRouter":
-        """Freeze the balance on pooled calibration tokens, hidden [L][N, width]: one long Sinkhorn run per layer."""
+        """Freeze the balance on pooled calibration tokens, hidden [L][N, width]: one long Sinkhorn run per layer.
+
+        A router without Sinkhorn iterations is not balanced (softmax) and keeps its potential.
+        """
         self.check(len(hidden))
-        for layer, sample in enumerate(hidden):
+        for layer, sample in enumerate(hidden if self.iterations else ()):
             self.potential[layer] = frozen_potential(self.scores(layer, sample), self.temperature, iterations)
         return self
+
+    def variant(self, **settings) -> "FocusRouter":
+        """A copy with these settings changed (none: a plain copy), its numbers and balance the same."""
+        made = FocusRouter(self.layers, self.width, replace(self.settings, **settings))
+        made.load_state_dict(self.state_dict())
+        made.about = dict(self.about)
+        return made
 
     def check(self, layers: int, width: int | None = None) -> None:
         """Refuse a model this router does not fit. Errors: BadSetting with both shapes."""

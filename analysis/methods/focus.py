@@ -18,7 +18,7 @@ from analysis.kernels.sinks import read_sinks
 from analysis.methods.base import Method, setting
 
 DECODE = "group-major cache"
-BIASED = "gate as a bias"
+GATED = "gate on the scores"
 
 
 @dataclass
@@ -91,16 +91,14 @@ class Focus(Method):
         return shared[:, None] | self._always(block)
 
     def attend(self, call: Call) -> Attended:
-        """Hard reading by causal groups: grouped attention over a text, a group-major cache for a token after it. Soft
-        reading of a text: the gate as a bias of the scores, with its gradient.
+        """Hard reading: grouped attention over a text, a group-major cache for a token after it. Soft reading of a
+        text, and any with a gradient: the gate acts on the scores of all heads alike.
         """
         members = call.of_tokens
-        if self.reading == "soft" and self.router.settings.gate == "log" and call.past == 0:
-            return Attended(self._gated(call), BIASED, "The gate adds to the scores, the same for all heads.")
-        if self.reading != "hard" or self.membership != "causal":
-            return Attended(None, MASKED, f"{self.reading} reading of {self.membership} groups has no kernel.")
-        if call.query.requires_grad and torch.is_grad_enabled():
-            return Attended(None, MASKED, "The kernels have no gradient.")
+        if self.reading != "hard" or (call.query.requires_grad and torch.is_grad_enabled()):
+            if call.past:
+                return Attended(None, MASKED, f"{self.reading} reading has a kernel for whole texts only.")
+            return Attended(self._gated(call), GATED, "The gate is the same for all heads, and has a gradient.")
         if call.past == 0:
             heads, _, dim = call.query.shape[1:]
             made = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
@@ -127,11 +125,18 @@ class Focus(Method):
         return self.router
 
     def _gated(self, call: Call) -> torch.Tensor:
-        """[B, H, T, D]: a whole text read softly; holds the gate, [B, T, T]."""
+        """[B, H, T, D]: a whole text through the gate, or with hard reading the mask; holds it, [B, T, T]."""
         places = torch.arange(call.query.shape[2], device=call.query.device)
         always = (places[:, None] - places < self.window) | (places < self.n_sink)
-        gate = self.router.gate(call.query.new_zeros(()), group_affinity(call.of_tokens, call.of_tokens))
-        return biased_attention(call.query, call.key, call.value, gate.masked_fill(always, 0.0), call.scaling)
+        multiply = self.reading != "hard" and self.router.settings.gate != "log"
+        with torch.autocast(call.query.device.type, enabled=False):
+            affinity = group_affinity(call.of_tokens.float(), call.of_tokens.float())
+        if self.reading == "hard":
+            gate = torch.zeros_like(affinity).masked_fill(affinity < 0.5, float("-inf"))
+        else:
+            gate = self.router.gate(affinity.new_tensor(float(multiply)), affinity)
+        gate = gate.masked_fill(always, float(multiply))
+        return biased_attention(call.query, call.key, call.value, gate, call.scaling, multiply)
 
     def _always(self, block: Block) -> torch.Tensor:
         """bool [B or 1, 1, n, Tk]: the window and the sinks."""

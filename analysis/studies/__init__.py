@@ -15,6 +15,7 @@ _PLACES = {
     "pairs": ("pairs", "pairs"),
     "fit-router": ("routers", "fit_router"),
     "train-router": ("train_router", "train_focus_router"),
+    "balance": ("balance", "balance"),
     "evaluate": ("evaluate", "evaluate"),
     "report": ("report", "report"),
     "launch": ("launch", "launch"),
@@ -23,7 +24,12 @@ _PLACES = {
     "examples": ("examples", "examples"),
     "pretrain": ("pretrain", "pretrain"),
 }
-_NAMED = {"groups": ("arms", "arms")}  # what `study NAME` runs
+_NAMED = {  # what `study NAME` runs
+    "groups": ("arms", "arms"),
+    "dominance": ("dominance", "dominance"),
+    "causality": ("causality", "causality"),
+    "step-cost": ("step_cost", "step_cost"),
+}
 
 
 class _Studies(Mapping):

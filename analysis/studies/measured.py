@@ -21,8 +21,10 @@ from analysis.methods.focus import Focus
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.studies.context import Context
+from analysis.studies.kept import ids_hash
 
 KEEP_EVERY = 8  # windows between two writes
+KERNELS = "exact kernels of each method"
 READINGS = {  # of the trained router: how its groups are balanced, and whether far pairs are skipped or gated
     "trained": {},
     "trained, literal": {"membership": "literal"},
@@ -167,7 +169,7 @@ class Bench:
     @property
     def text(self) -> str:
         """Twelve digits that name the windows."""
-        return text_hash(f"{self.ids.shape} {hashlib.sha256(self.ids.astype(np.int64).tobytes()).hexdigest()}")
+        return ids_hash(self.ids)
 
     def measure(self, arm: Arm) -> Measured:
         """The arm on every window, one window at a time; progress is told while no method is applied."""
@@ -194,7 +196,7 @@ class Bench:
         given = arm.given(index, length, layers)
         settings = {**arm.settings, "n_sink": self.n_sink}
         method = Noted.of(arm.router or self.stand_in, **settings, given=given)
-        with apply(self.model, method):
+        with apply(self.model, method, kernels=True):
             losses = token_losses(self.model, batch)[0]
         return losses, np.array(method.pairs), np.stack(method.counts)
 

@@ -1,12 +1,13 @@
 """Training a Focus router for a model, and what it costs in perplexity: literal and causal membership side by side."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from analysis.attention import apply
-from analysis.corpus import read_folder, text_hash, token_stream
+from analysis.corpus import read_folder, token_stream
 from analysis.errors import BadSetting, BadText
 from analysis.groups.controls import random_centroids
 from analysis.groups.dominance import largest_share
@@ -14,14 +15,15 @@ from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.intervals import bootstrap_mean
 from analysis.metrics.quality import perplexity
-from analysis.models import Model
+from analysis.models import Model, load_model
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.routers import check_settings, memberships, router_path, save
-from analysis.training.focus import RouterTraining, train_router
-
-HELD_OUT_WINDOWS = 64
+from analysis.studies.kept import corpus_hash, make_folder, spread_windows
+from analysis.studies.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
+from analysis.training.focus import finetune, train_router
+from analysis.training.run import team
+from analysis.training.settings import RouterTraining
 
 
 def train_focus_router(
@@ -36,31 +38,50 @@ def train_focus_router(
     tokens_per_step: int = 2048,
     seed: int = 0,
     output: str | None = None,
+    phase: int = 1,
+    base_rate: float = 1e-4,
+    reading: str = "soft",
+    gate: str = "log",
+    balance: str = "sinkhorn",
+    temperature: float = 0.1,
+    iterations: int = 10,
+    d_s: int = 16,
     *,
     context: Context,
 ) -> Result:
     """Train a router on a folder of texts, the model frozen, and measure it on documents it never saw.
 
     Resumes from its checkpoint when stopped. `output`: folder for the router (default: the model's own state).
+    `phase` 2 starts from the trained router of this name, whose settings count, and trains a copy of the model with it
+    (`reading` soft) or under its mask (hard); the copy goes to `output` (default `finetuned/ROUTER` in the state) as a
+    model folder with the router in its `focus/`, and the numbers are the copy's, beside `perplexity_before`.
     numbers: `dominance` (largest group's share per layer), `perplexity_dense`, `_literal` (balance over the whole
     text: it reads the future), `_causal` (frozen balance), `_random` (random centroids), all with hard groups and this
-    window; `gain_over_random`, with its interval; `path`. table `log`: loss per step.
+    window; `gain_over_random`, with its interval; `path`. tables: `log` (one row per step, as `train_router` says) and
+    `shares` (`step layer share`).
     """
     check_seed(seed)
     check_settings(groups=groups, top=top, window=window, n_sink=n_sink)
-    plan = RouterTraining(groups, top, window, n_sink, steps, tokens_per_step, rate=rate, seed=seed)
-    if not 1 <= steps <= 1_000_000 or not 0 < rate < 1:
-        raise BadSetting(f"Training takes 1 or more steps at a rate between 0 and 1, and got {steps} steps at {rate}.")
+    chosen = {"groups": groups, "top": top, "window": window, "n_sink": n_sink, "d_s": d_s, "gate": gate}
+    chosen |= {"temperature": temperature, "iterations": iterations, "balance": balance}
+    plan = RouterTraining(
+        **chosen, steps=steps, tokens_per_step=tokens_per_step, rate=rate, seed=seed, phase=phase, base_rate=base_rate,
+        reading=reading,
+    )  # fmt: skip
     if not corpus:
         raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
+    processes = team(context.device)
     lm = context.model(model)
     name = f"k{groups}-top{top}"
-    path = Path(output) / f"{name}.safetensors" if output else router_path(context, lm, name)
+    start = trained_router(context, lm, name) if phase == 2 else None
+    if phase == 2:
+        plan = plan.after(start)
+        folder = Path(output) if output else context.state_dirs(lm)[0] / "finetuned" / name
+        path = folder / FOLDER / f"{name}.safetensors"
+    else:
+        path = Path(output) / f"{name}.safetensors" if output else router_path(context, lm, name)
     checkpoint = path.with_suffix(".checkpoint")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadSetting(f"{path.parent} cannot be a folder ({error.strerror}): name another one.") from error
+    make_folder(path.parent)
     train, held_out = read_folder(Path(corpus))
     context.progress(0.0, "reading the corpus")
     train_ids, test_ids = token_stream(lm.tokenizer, train), token_stream(lm.tokenizer, held_out)
@@ -71,43 +92,84 @@ def train_focus_router(
             "more text."
         )
     test_ids = spread_windows(test_ids, length)
-    router, inputs, log = train_router(
-        lm, train_ids, plan, checkpoint, lambda done, stage: context.progress(0.9 * done, stage)
-    )
+
+    def progress(done: float, stage: str):
+        if processes.is_main_process:
+            context.progress(0.9 * done, stage)
+
+    before = {}
+    if phase == 1:
+        router, inputs, log = train_router(lm, train_ids, plan, checkpoint, progress)
+    else:
+        before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
+        own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, progress)
+    if not processes.is_main_process:
+        raise SystemExit(0)  # the first process measures and stores
+    if phase == 2:
+        lm = _store(own, folder, context)
     control = random_centroids(router, inputs, seed)
-    numbers = measure(lm, router, control, test_ids, length, context)
+    numbers = measure(lm, router, control, test_ids, length, context) | before
     about = {
         "model": lm.name,
         "revision": lm.revision,
         "corpus": f"{Path(corpus).name}, {len(train)} documents",
-        "corpus_hash": text_hash("".join(text_hash(t) for t in train)),
+        "corpus_hash": corpus_hash(train),
         "kind": "trained",
         "steps": steps,
         "tokens": steps * max(1, tokens_per_step // length) * length,
         "rate": rate,
+        "training": asdict(plan),
         "hard_losses": [[row["step"] + 1, row["hard"]] for row in log if "hard" in row],
         "evaluated_on": f"{len(held_out)} held-out documents",
         "evaluated_tokens": len(test_ids) // length * length,
         "evaluated_window": length,
         **numbers,
     }
-    command = (
-        f"python -m analysis train-router --model {lm.name} --corpus DIR --groups {groups} --top {top} --window "
-        f"{window} --sinks {n_sink} --steps {steps} --rate {rate} --tokens-per-step {tokens_per_step} --seed {seed}"
-    )
     made = protocol(
-        "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps, command=command
-    )
+        "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps,
+        command=_command(model, plan),
+    )  # fmt: skip
     save(context, router, control, path, **about, protocol=made)
     checkpoint.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
-    return Result({**numbers, "path": str(path), "protocol": made}, {"log": pd.DataFrame(log)})
+    where = str(folder if phase == 2 else path)
+    return Result({**numbers, "path": where, "protocol": made}, log_tables(log))
 
 
-def spread_windows(ids: np.ndarray, length: int, count: int = HELD_OUT_WINDOWS) -> np.ndarray:
-    """At most `count` whole windows of `length` tokens, evenly spaced over the text, joined again."""
-    windows = ids[: len(ids) // length * length].reshape(-1, length)
-    chosen = np.linspace(0, len(windows) - 1, min(count, len(windows))).round().astype(int)
-    return windows[chosen].reshape(-1)
+def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
+    """The rows of a training run as tables: `log`, and `shares` with one row per look and layer."""
+    looks = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
+    shares = [
+        {"step": step, "layer": layer, "share": share}
+        for step, look in looks
+        for layer, share in enumerate(look["shares"])
+    ]
+    plain = [{key: value for key, value in row.items() if not isinstance(value, (list, dict))} for row in log]
+    return {"log": pd.DataFrame(plain), "shares": pd.DataFrame(shares, columns=["step", "layer", "share"])}
+
+
+def _command(model: str, plan: RouterTraining) -> str:
+    """The command that makes this run again; what has its default value is left out."""
+    usual = RouterTraining()
+    names = {"groups": "groups", "top": "top", "window": "window", "n_sink": "sinks", "steps": "steps", "rate": "rate"}
+    names |= {"tokens_per_step": "tokens-per-step", "seed": "seed"}
+    always = [f"--{option} {getattr(plan, name)}" for name, option in names.items()]
+    rarely = ("phase", "base_rate", "reading", "gate", "balance", "temperature", "iterations", "d_s")
+    other = [
+        f"--{name.replace('_', '-').replace('d-s', 'dimensions')} {getattr(plan, name)}"
+        for name in rarely
+        if getattr(plan, name) != getattr(usual, name)
+    ]
+    return f"python -m analysis train-router --model {model} --corpus DIR {' '.join(always + other)}"
+
+
+def _store(own: Model, folder: Path, context: Context) -> Model:
+    """Write a fine-tuned copy as a model folder and load it from there, so that what is measured is what is kept."""
+    try:
+        own.lm.save_pretrained(folder)
+        own.tokenizer.save_pretrained(folder)
+    except OSError as error:
+        raise BadSetting(f"The model cannot be stored in {folder} ({error.strerror}): name another folder.") from error
+    return load_model(str(folder), context.device)
 
 
 def measure(

@@ -10,9 +10,9 @@ from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context
+from analysis.studies.kept import spread_windows
 from analysis.studies.measured import router_hash
-from analysis.studies.train_router import spread_windows
-from analysis.training.focus import RouterTraining
+from analysis.training.settings import RouterTraining
 
 DOCUMENTS = 16  # training documents, evenly chosen, that are tokenised for it
 WINDOWS = RouterTraining.calibration_windows  # from them: as many as a trained router's balance is frozen on

@@ -1,8 +1,7 @@
-"""What a pretraining run keeps to be continued: one file of weights and optimiser state, and a log. No pickle."""
+"""What a training run keeps to be continued: one file of weights and optimiser state, and a log. No pickle."""
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -11,30 +10,37 @@ from safetensors.torch import save_file
 
 from analysis.errors import BadSetting
 
+MORE = "more."  # begins the names of tensors that are kept beside what is trained
 
-def save_checkpoint(path: Path, parameters: dict, opts: tuple, recipe, step: int, seconds: float) -> None:
-    """Weights, optimiser state and step in one safetensors file, replaced atomically."""
+
+def save_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict, more: dict | None = None, **about) -> None:
+    """Parameters, optimiser state and what else the run has to remember (`more` tensors by name, `about` plain data)
+    in one safetensors file, written whole or not at all."""
     tensors = {name: p.detach() for name, p in parameters.items()}
+    tensors |= {MORE + name: tensor for name, tensor in (more or {}).items()}
     for n, opt in enumerate(opts):
         for i, state in opt.state_dict()["state"].items():
             tensors |= {f"optimiser{n}.{i}.{key}": value for key, value in state.items()}
-    about = {"step": str(step), "seconds": str(seconds), "recipe": json.dumps(asdict(recipe))}
-    part = path.with_suffix(".part")
-    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, part, about)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    notes = {"recipe": json.dumps(recipe), "about": json.dumps(about)}
+    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, part, notes)
     os.replace(part, path)
 
 
-def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe) -> tuple[int, float]:
-    """Put a checkpoint back; returns (step, seconds). BadSetting if it belongs to another recipe."""
+def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> tuple[dict, dict]:
+    """Put a checkpoint back; returns (`about`, `more`). BadSetting if it is damaged or belongs to another recipe."""
     try:
         with safe_open(path, "pt") as file:
-            about = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-        there = json.loads(about["recipe"])
-    except (SafetensorError, KeyError, TypeError):
-        raise BadSetting(f"The checkpoint {path} is damaged; take it away to start again.") from None
-    if other := [key for key, value in asdict(recipe).items() if there.get(key) != value]:
-        raise BadSetting(f"{path} was made with another {', '.join(other)}; choose another work folder.")
+            notes = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        there, about = json.loads(notes["recipe"]), json.loads(notes["about"])
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        raise BadSetting(f"The checkpoint {path.name} is damaged: delete it to train from the start.") from None
+    if other := [key for key, value in recipe.items() if there.get(key) != value]:
+        raise BadSetting(
+            f"The checkpoint {path.name} was made with another {', '.join(other)}: delete it, or give another folder."
+        )
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(tensors[name])
@@ -45,7 +51,7 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe) -> tuple[
                 _, i, key = name.split(".", 2)
                 state.setdefault(int(i), {})[key] = value
         opt.load_state_dict({"state": state, "param_groups": opt.state_dict()["param_groups"]})
-    return int(about["step"]), float(about["seconds"])
+    return about, {name.removeprefix(MORE): value for name, value in tensors.items() if name.startswith(MORE)}
 
 
 def read_log(work: Path) -> list[dict]:

@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +164,9 @@ def train(
     opts = optimisers(parameters, recipe)
     peaks = (recipe.matrix_rate, recipe.other_rate)
     log, checkpoint = work / "log.jsonl", work / "checkpoint.safetensors"
-    step, seconds = load_checkpoint(checkpoint, parameters, opts, recipe) if checkpoint.exists() else (0, 0.0)
+    step, seconds, made = 0, 0.0, asdict(recipe)
+    if checkpoint.exists():
+        step, seconds = load_checkpoint(checkpoint, parameters, opts, made)[0].values()
     kept = [entry for entry in read_log(work) if entry["step"] <= step]
     log.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
     stream = np.concatenate(list(train_tokens.values()))
@@ -213,6 +215,6 @@ def train(
                 left = statistics.median(usual) * (recipe.steps - step) / 60
                 report(step / recipe.steps, f"{json.dumps(entry)} about {left:.0f} minutes left")
             if time.monotonic() - saved > checkpoint_seconds or step == recipe.steps or step == stop_at:
-                save_checkpoint(checkpoint, parameters, opts, recipe, step, seconds)
+                save_checkpoint(checkpoint, parameters, opts, made, step=step, seconds=seconds)
                 saved = time.monotonic()
     return model, method

@@ -1,0 +1,97 @@
+"""What the studies of one corpus share: which texts are held out, where they keep what is measured, what is written."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from analysis.corpus import read_folder, sample_texts, text_hash, token_stream
+from analysis.errors import BadSetting, BadText
+from analysis.models import Model
+from analysis.studies.context import Context
+
+HELD_OUT_WINDOWS = 64
+
+
+def places(context: Context, lm: Model, name: str, output: str | None, work: str | None) -> tuple[Path, Path]:
+    """The file of a study's result (default `studies/NAME.json` of the fitted state) and the folder of what is
+    measured so far (default `work` beside it), both made."""
+    path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
+    folder = Path(work) if work else path.parent / "work"
+    for one in (path.parent, folder):
+        make_folder(one)
+    return path, folder
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that is written to. Errors: BadSetting."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadSetting(f"{folder} cannot be a folder ({error.strerror}): name another one.") from error
+
+
+def texts_of(corpus: str, context: Context) -> tuple[list[str], list[str]]:
+    """The training and the held-out documents of a folder."""
+    if not corpus:
+        raise BadSetting("The study needs a corpus: name the folder of texts that the router was trained on.")
+    context.progress(0.0, "reading the held-out texts")
+    return read_folder(Path(corpus))
+
+
+def held_out_windows(lm: Model, documents: list[str], length: int, windows: int) -> np.ndarray:
+    """Evenly spaced windows of the held-out documents, int64 [n, length]."""
+    ids = token_stream(lm.tokenizer, documents)
+    if len(ids) < 2 * length:
+        raise BadText(
+            f"The {len(documents)} held-out texts have {len(ids):,} tokens and two windows need {2 * length:,}: give "
+            "more text."
+        )
+    return spread_windows(ids, length, windows).reshape(-1, length)
+
+
+def spread_windows(ids: np.ndarray, length: int, count: int = HELD_OUT_WINDOWS) -> np.ndarray:
+    """At most `count` whole windows of `length` tokens, evenly spaced over the text, joined again."""
+    windows = ids[: len(ids) // length * length].reshape(-1, length)
+    chosen = np.linspace(0, len(windows) - 1, min(count, len(windows))).round().astype(int)
+    return windows[chosen].reshape(-1)
+
+
+def sample_windows(lm: Model, length: int, count: int = 2) -> np.ndarray:
+    """The first windows of the bundled samples, int64 [count, length]: a part of a study that needs no corpus."""
+    ids = token_stream(lm.tokenizer, [text for _, text in sample_texts().values()])
+    return np.resize(ids, (count, length)).astype(np.int64)
+
+
+def ids_hash(ids: np.ndarray) -> str:
+    """Twelve digits that name windows of token ids."""
+    return text_hash(f"{ids.shape} {hashlib.sha256(ids.astype(np.int64).tobytes()).hexdigest()}")
+
+
+def corpus_hash(documents: list[str]) -> str:
+    """Twelve digits that name the texts of a corpus."""
+    return text_hash("".join(text_hash(text) for text in documents))
+
+
+def write(path: Path, stored: dict) -> None:
+    """A study's JSON, one line per key, put in place whole."""
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in stored.items())
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def read_part(path: Path) -> dict | None:
+    """What `write` left there; None where there is nothing, or nothing readable."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def check_range(name: str, value: int | None, low: int, high: int) -> None:
+    """Refuse a number out of its range; None is always allowed. Errors: BadSetting."""
+    if value is not None and not low <= value <= high:
+        raise BadSetting(f"{name} is {value:,} and must lie between {low} and {high:,}.")

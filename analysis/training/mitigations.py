@@ -1,0 +1,83 @@
+"""What Focus' table 8 tries against routing collapse in place of Sinkhorn, and Focus as it is read in training.
+
+The paper gives no formulas: the balance loss is that of Switch Transformers (Fedus et al., 2022, equation 4), which it
+cites for routing collapse; the others are the plainest readings. Shapes: N tokens, K groups, d_s routing dimensions.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.groups.kmeans import spherical_kmeans
+from analysis.groups.router import FocusRouter
+from analysis.methods.focus import Focus
+from analysis.training.settings import RouterTraining
+
+
+def balance_loss(groups: Tensor) -> Tensor:
+    """K sum_k f_k P_k of soft assignments [..., N, K]: f_k the share of tokens whose best group is k, P_k the mean
+    assignment. 1 when balanced, up to K when one group holds all; the gradient goes through P alone."""
+    flat = groups.flatten(0, -2)  # [N, K]
+    shares = F.one_hot(flat.argmax(-1), flat.shape[-1]).to(flat).mean(0)
+    return flat.shape[-1] * (shares * flat.mean(0)).sum()
+
+
+def entropy_loss(groups: Tensor) -> Tensor:
+    """Mean entropy of the tokens' soft assignments [..., N, K] in nats: 0 when every token is sure of its group."""
+    return torch.special.entr(groups).sum(-1).mean()
+
+
+@torch.no_grad()
+def follow(centroids: Tensor, vectors: Tensor, groups: Tensor, decay: float) -> Tensor:
+    """Centroids [K, d_s] moved towards the direction of their tokens' mean: decay * C + (1 - decay) * |C| m / |m|.
+
+    vectors [N, d_s], soft assignments groups [N, K]; a group without tokens stays.
+    """
+    direction = F.normalize(groups.T @ vectors, dim=-1)  # [K, d_s]
+    wanted = direction * centroids.norm(dim=-1, keepdim=True)
+    there = (groups.sum(0) > 1e-6)[:, None] & direction.any(-1, keepdim=True)
+    return torch.where(there, decay * centroids + (1 - decay) * wanted, centroids)
+
+
+@torch.no_grad()
+def recluster(router: FocusRouter, hidden: list[Tensor], seed: int) -> None:
+    """Set the centroids to spherical k-means of the routing vectors of hidden [L][N, width], keeping their mean length.
+
+    Changes the router; the projection stays.
+    """
+    for layer, sample in enumerate(hidden):
+        found, _ = spherical_kmeans(router.project(layer, sample.to(router.projection.device)), router.K, seed)
+        router.centroids[layer] = found * router.centroids[layer].norm(dim=-1).mean()
+
+
+@dataclass
+class Learning(Focus):
+    """Focus as it is read in training; notes what enters the router and what leaves it, layer by layer."""
+
+    plan: RouterTraining = field(default_factory=RouterTraining)
+    seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # hidden [B, T, d] cut loose, groups [B, T, K]
+
+    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+        groups = super().observe(layer, hidden.detach() if self.plan.detach else hidden, real)
+        self.seen.append((hidden.detach(), groups))
+        return groups
+
+    def penalty(self) -> Tensor | float:
+        """What the plan's losses add to the language model's, the mean over layers of the last text."""
+        plan, total = self.plan, 0.0
+        for _, groups in self.seen:
+            if plan.balance_weight:
+                total = total + plan.balance_weight * balance_loss(groups) / len(self.seen)
+            if plan.entropy_weight:
+                total = total + plan.entropy_weight * entropy_loss(groups) / len(self.seen)
+        return total
+
+    @torch.no_grad()
+    def move_centroids(self) -> None:
+        """After a step with `ema`: every layer's centroids follow the tokens of the last text."""
+        for layer, (hidden, groups) in enumerate(self.seen):
+            vectors = self.router.project(layer, hidden).flatten(0, -2)
+            moved = follow(self.router.centroids[layer], vectors, groups.detach().flatten(0, -2), self.plan.ema)
+            self.router.centroids[layer] = moved

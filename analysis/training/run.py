@@ -1,0 +1,240 @@
+"""One training run of a Focus router: its steps, its looks at the groups, and what it keeps to be continued."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+
+from analysis.attention import apply
+from analysis.errors import AnalysisError, BadSetting
+from analysis.groups.router import FocusRouter
+from analysis.groups.sinkhorn import frozen_potential
+from analysis.methods.focus import Focus
+from analysis.metrics.quality import perplexity
+from analysis.statistics import attention_inputs
+from analysis.training.checkpoints import load_checkpoint, save_checkpoint
+from analysis.training.mitigations import Learning, recluster
+
+KEEP_EVERY = 20  # steps between checkpoints and looks at the groups
+CHECK_EVERY = 100  # steps between measurements of the hard loss; what was trained at the best one is returned
+PROBED = 4  # calibration windows on which the groups are looked at
+
+
+def team(device: str) -> Accelerator:
+    """The processes of this run: one, or those of `accelerate launch`. Asked for before a model is loaded, it gives
+    each process a GPU of its own."""
+    return Accelerator(cpu=device.startswith("cpu") or not torch.cuda.is_available())
+
+
+class Run:
+    """One run: what is trained, on what, and what it remembers."""
+
+    def __init__(self, model, router: FocusRouter | None, train_ids: np.ndarray, plan, checkpoint: Path, also):
+        self.model, self.plan, self.checkpoint, self.also = model, plan, checkpoint, also
+        self.length = min(plan.length, model.max_positions)
+        if len(train_ids) <= self.length:
+            raise BadSetting(
+                f"The corpus has {len(train_ids):,} tokens and one window needs {self.length + 1:,}: give more text."
+            )
+        if plan.groups > self.length:
+            raise BadSetting(
+                f"{plan.groups} groups cannot share the {self.length:,} tokens of a sequence: choose at most as many."
+            )
+        self.team = team(model.device.type)
+        apart = self.length * min(plan.check_windows, len(train_ids) // (8 * self.length))
+        self.ids, self.checked = np.split(train_ids, [len(train_ids) - apart])
+        self.calibration = self._windows(plan.calibration_windows, plan.seed)
+        pooled = attention_inputs(model, self.calibration)
+        if router is None:
+            router = FocusRouter(model.num_layers, model.width, plan.router_settings(), seed=plan.seed)
+            router.scale_to(pooled)
+        self.router = router.to(model.device)
+        self.gentle = router.settings
+        self.method = Learning.of(router, reading=plan.reading, membership="literal", plan=plan)
+        self._choose_parameters()
+        self.log, self.best = [], {}
+        self.start, self.first = router.variant(), self._inputs(self.calibration[:PROBED])
+        for layer, hidden in enumerate(self.first):
+            self.start.potential[layer] = frozen_potential(self.start.scores(layer, hidden), router.temperature)
+        if checkpoint.is_file():
+            about, best = load_checkpoint(checkpoint, self.parameters, (self.optimiser,), self._recipe())
+            self.log, self.best = about["log"], best | about["best"]
+        self.pooled = pooled if plan.phase == 1 else self._inputs(self.calibration)
+        changed = plan.phase == 2 and self.log
+        self.labels = self._labels(self._inputs(self.calibration[:PROBED]) if changed else self.first)
+
+    def _choose_parameters(self) -> None:
+        """What is trained, by name, and its optimiser: projection, centroids and base with rates of their own."""
+        plan, router = self.plan, self.router
+        learns = plan.reading != "hard"
+        router.projection.requires_grad_(learns)
+        router.centroids.requires_grad_(learns and not plan.ema)
+        base = {f"base.{name}": p for name, p in self.model.lm.named_parameters()} if plan.phase == 2 else {}
+        self.parameters = {"projection": router.projection, "centroids": router.centroids, **base}
+        rated = (
+            (plan.rate, [router.projection]),
+            (plan.rate * plan.centroids_faster, [router.centroids]),
+            (plan.base_rate, list(base.values())),
+        )
+        self.rated = [(rate, wanted) for rate, ps in rated if (wanted := [p for p in ps if p.requires_grad])]
+        groups = [{"params": wanted} for _, wanted in self.rated]
+        self.optimiser = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
+
+    def train(self, progress: Callable[[float, str], None]) -> tuple[FocusRouter, list[torch.Tensor], list[dict]]:
+        """From the last checkpoint to the end."""
+        plan, router = self.plan, self.router
+        start = {} if self.log else {"start": self._look()}
+        said, what = "", "router" if plan.phase == 1 else "model"
+        try:
+            for step in range(len(self.log), plan.steps):
+                progress(step / plan.steps, f"{what}, step {step + 1} of {plan.steps}{said}")
+                try:
+                    self.log.append({"step": step, "loss": self.step(step)} | (start if step == 0 else {}))
+                    last = step + 1 == plan.steps
+                    if len(self.checked) and ((step + 1) % CHECK_EVERY == 0 or last):
+                        self._check()
+                    if (step + 1) % KEEP_EVERY == 0 or last:
+                        self.log[-1] |= self._look()
+                        if not self._sound():
+                            raise self._broken(step)
+                        self._keep()
+                except BadSetting as error:  # scores that are no numbers, because the weights are none
+                    raise self._broken(step) from error
+                said = self._said()
+        finally:
+            router.settings = self.gentle
+        progress(1.0, "freezing the balance on pooled windows")
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                if name in self.best:
+                    parameter.copy_(self.best[name])
+        if plan.phase == 2:
+            self.pooled = self._inputs(self.calibration)
+            self.model.lm.requires_grad_(False)
+        router.cpu().requires_grad_(False).fit_potential(self.pooled)
+        router.about |= {"kind": "trained", "steps": plan.steps}
+        return router, self.pooled, self.log
+
+    def step(self, step: int) -> float:
+        """One optimiser step, window by window so that memory is that of one; returns the mean loss in nats."""
+        plan, team = self.plan, self.team
+        windows = self._windows(max(1, plan.tokens_per_step // self.length), plan.seed + 1 + step)
+        sharper = self.gentle.gate_sharpness * plan.sharpening(step)
+        self.router.settings = replace(self.gentle, gate_sharpness=sharper)
+        for group, (rate, _) in zip(self.optimiser.param_groups, self.rated, strict=True):
+            group["lr"] = rate * plan.rate_at(step)
+        self.optimiser.zero_grad()
+        total = torch.zeros((), device=self.model.device)
+        with apply(self.model, self.method, kernels=True):  # per step: others may use the model in progress
+            for window in windows[team.process_index :: team.num_processes]:
+                self.method.seen.clear()
+                loss = self._loss(window) / len(windows)
+                team.backward(loss + self.method.penalty() / len(windows))
+                total += loss.detach()
+        total = float(team.reduce(total, "sum"))
+        if not math.isfinite(total):
+            raise self._broken(step)
+        trained = [p for _, wanted in self.rated for p in wanted]
+        if team.num_processes > 1:
+            for p in trained:
+                p.grad = team.reduce(torch.zeros_like(p) if p.grad is None else p.grad, "sum")
+        of_router = {id(p) for p in self.router.parameters()}
+        for some in ([p for p in trained if id(p) in of_router], [p for p in trained if id(p) not in of_router]):
+            if not torch.nn.utils.clip_grad_norm_(some, plan.clip).isfinite():
+                raise self._broken(step)
+        self.optimiser.step()
+        with torch.no_grad():
+            if plan.ema:
+                self.method.move_centroids()
+                self.router.centroids.copy_(team.reduce(self.router.centroids, "mean"))
+            if plan.recluster_every and (step + 1) % plan.recluster_every == 0:
+                recluster(self.router, self._inputs(self.calibration[:PROBED]), plan.seed)
+        self.method.seen.clear()
+        return total
+
+    def _loss(self, window: np.ndarray) -> torch.Tensor:
+        """Nats per token of one window, the method applied."""
+        batch = torch.as_tensor(window, device=self.model.device)[None]  # [1, T]
+        logits = self.model.lm(batch, use_cache=False).logits[0, :-1].float()
+        return F.cross_entropy(logits, batch[0, 1:])
+
+    def _broken(self, step: int) -> AnalysisError:
+        plan, kept = self.plan, step // KEEP_EVERY * KEEP_EVERY
+        return AnalysisError(
+            f"The training loss is no number at step {step + 1} of {plan.steps}: the last checkpoint is kept, of step "
+            f"{kept}; train anew with rates below {plan.rate:g} and {plan.base_rate:g}."
+        )
+
+    @torch.no_grad()
+    def _sound(self) -> bool:
+        """Whether what was trained so far still gives a number, so that no broken state is kept."""
+        with apply(self.model, self.method, kernels=True):
+            loss = self._loss(self.calibration[0])
+        self.method.seen.clear()
+        return math.isfinite(float(loss))
+
+    def _check(self) -> None:
+        """Nats per token as at inference: hard groups, the balance frozen on pooled windows; keeps the best."""
+        if self.plan.phase == 2:
+            self.pooled = self._inputs(self.calibration)
+        self.router.fit_potential(self.pooled)
+        with apply(self.model, Focus.of(self.router), kernels=True):
+            hard = float(perplexity(self.model, self.checked, self.length).losses.mean())
+        self.log[-1]["hard"] = hard
+        if hard < self.best.get("hard", math.inf):
+            kept = {name: p.detach().clone() for name, p in self.parameters.items()}
+            self.best = {"hard": hard, "step": self.log[-1]["step"]} | kept
+
+    def _look(self) -> dict:
+        """The groups of the probed windows: how large the largest are, and how many tokens stayed in theirs."""
+        inputs = self._inputs(self.calibration[:PROBED])
+        before, self.labels = self.labels, self._labels(inputs)
+        sizes = F.one_hot(self.labels, self.router.K).sum(1)  # [L, K]
+        shares = (sizes.max(1).values / sizes.sum(1)).tolist()
+        seen = {"largest_share": max(shares), "shares": shares}
+        seen["stability"] = float((before == self.labels).float().mean())
+        return seen | (self.also(self.router, inputs, self.start, self.first) if self.also else {})
+
+    def _said(self) -> str:
+        """The state of the run in words, for whoever waits."""
+        seen = next((row for row in reversed(self.log) if "shares" in row), None)
+        more = f", largest {seen['largest_share']:.0%}, {seen['stability']:.0%} stay" if seen else ""
+        return f": loss {self.log[-1]['loss']:.2f}{more}"
+
+    def _inputs(self, windows: list[np.ndarray]) -> list[torch.Tensor]:
+        """What enters the attention: of the dense model in phase 1, of the model as it is trained in phase 2."""
+        method = apply(self.model, self.method, kernels=True) if self.plan.phase == 2 else contextlib.nullcontext()
+        with method:
+            found = attention_inputs(self.model, windows)
+        self.method.seen.clear()
+        return found
+
+    @torch.no_grad()
+    def _labels(self, inputs: list[torch.Tensor]) -> torch.Tensor:
+        """Best group of every probed token, balanced window by window as in training: int64 [L, N]."""
+        best = []
+        for layer, hidden in enumerate(inputs):
+            windows = hidden.to(self.model.device).split(self.length)
+            best.append(torch.cat([self.router.soft(layer, window).argmax(-1) for window in windows]))
+        return torch.stack(best).cpu()
+
+    def _windows(self, count: int, seed: int) -> list[np.ndarray]:
+        starts = np.random.default_rng(seed).integers(0, len(self.ids) - self.length, count)
+        return [self.ids[s : s + self.length] for s in starts]
+
+    def _recipe(self) -> dict:
+        return asdict(self.plan) | {"model": self.model.revision}
+
+    def _keep(self) -> None:
+        if self.team.is_main_process:
+            best = {name: tensor for name, tensor in self.best.items() if name in self.parameters}
+            told = {name: self.best[name] for name in ("hard", "step") if name in self.best}
+            save_checkpoint(
+                self.checkpoint, self.parameters, (self.optimiser,), self._recipe(), best, log=self.log, best=told
+            )

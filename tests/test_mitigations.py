@@ -1,0 +1,120 @@
+"""What table 8 tries, and the three paths by which groups escape: by hand."""
+
+import math
+
+import pytest
+import torch
+
+from analysis.groups.balance import rebalance
+from analysis.groups.paths import centroid_cosine, effective_rank, escape_paths, hidden_drift
+from analysis.groups.router import FocusRouter
+from analysis.groups.sinkhorn import sinkhorn
+from analysis.training.mitigations import Learning, balance_loss, entropy_loss, follow, recluster
+from analysis.training.settings import RouterTraining
+
+EVEN = torch.tensor([[0.75, 0.25], [0.25, 0.75]])
+
+
+def test_the_balance_loss_by_hand():
+    assert balance_loss(EVEN) == 1.0, "2 x (1/2 x 1/2 + 1/2 x 1/2)"
+    assert balance_loss(torch.tensor([[0.9, 0.1], [0.7, 0.3]])) == pytest.approx(1.6), "2 x (1 x 0.8 + 0 x 0.2)"
+    assert balance_loss(torch.tensor([[1.0, 0.0], [1.0, 0.0]])) == 2.0, "K at the worst"
+    groups = EVEN.clone().requires_grad_()
+    balance_loss(groups[None]).backward()
+    assert torch.equal(groups.grad, torch.full((2, 2), 0.5)), "through the mean assignment: K f_k / N"
+
+
+def test_the_entropy_loss_by_hand():
+    assert entropy_loss(torch.tensor([[1.0, 0.0], [0.5, 0.5]])) == pytest.approx(math.log(2) / 2)
+    groups = torch.tensor([[0.6, 0.4]], requires_grad=True)
+    entropy_loss(groups).backward()
+    assert groups.grad.tolist()[0] == pytest.approx([-1 - math.log(0.6), -1 - math.log(0.4)])
+
+
+def test_centroids_follow_the_direction_of_their_tokens_and_keep_their_length():
+    centroids = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
+    vectors = torch.tensor([[0.0, 5.0], [0.0, 7.0], [-4.0, 0.0]])
+    groups = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    moved = follow(centroids, vectors, groups, 0.75)
+    assert moved.tolist() == [[1.5, 0.5], [-0.25, 0.75], [3.0, 3.0]], "a group without tokens stays"
+
+
+def test_reclustering_finds_the_directions_of_the_tokens():
+    router = FocusRouter(1, 2, groups=2, d_s=2)
+    router.projection.data[0] = torch.eye(2)
+    router.centroids.data[0] = torch.tensor([[3.0, 0.0], [5.0, 0.0]])
+    recluster(router, [torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 9.0]])], seed=0)
+    found = sorted([round(value, 5) for value in row] for row in router.centroids[0].tolist())
+    assert found == [[0.0, 4.0], [4.0, 0.0]], "unit directions times the mean length"
+
+
+def test_the_paths_by_hand():
+    assert centroid_cosine(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])) == pytest.approx(1 / 3)
+    assert centroid_cosine(torch.tensor([[1.0, 1.0], [2.0, 2.0]])) == pytest.approx(1.0)
+    assert math.isnan(centroid_cosine(torch.ones(1, 2)))
+    assert hidden_drift(torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])) == pytest.approx(0.5)
+    assert effective_rank(torch.eye(4)) == pytest.approx(4.0) and effective_rank(torch.ones(9, 4)) == pytest.approx(1.0)
+    assert effective_rank(torch.diag(torch.tensor([3.0, 1.0]))) == pytest.approx(4 / 27**0.25), "shares 3/4 and 1/4"
+
+
+def test_the_paths_of_a_router():
+    start = FocusRouter(1, 2, groups=2, d_s=2)
+    start.projection.data[0] = start.centroids.data[0] = torch.eye(2)
+    first, now = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6]])
+    found = escape_paths(start.variant(), [now], start, [first])
+    assert (
+        found["centroid_cosine"] == [0.0] and found["start_share"] == [1.0] and found["drift"] == [pytest.approx(0.2)]
+    )
+    assert found["rank"] == [pytest.approx(effective_rank(now))]
+    assert escape_paths(start, [first], start, [first])["start_share"] == [0.5]
+
+
+def learning(**settings) -> tuple[Learning, torch.Tensor]:
+    """Focus in training with a router of two groups, and what enters it."""
+    plan = RouterTraining(groups=2, d_s=4, length=8, tokens_per_step=8, balance="softmax", **settings)
+    router = FocusRouter(2, 4, plan.router_settings())
+    hidden = torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    return Learning.of(router, reading="soft", membership="literal", plan=plan), hidden
+
+
+def test_stop_gradient_cuts_the_inputs_and_nothing_else():
+    for detach in (False, True):
+        method, hidden = learning(detach=detach)
+        method.observe(0, hidden, torch.ones(1, 8, dtype=torch.bool))[..., 0].sum().backward()
+        assert (hidden.grad is None) == detach and method.router.projection.grad[0].abs().sum() > 0
+
+
+def test_the_penalty_is_the_mean_over_layers_of_what_the_plan_weighs():
+    assert learning()[0].penalty() == 0.0
+    method, hidden = learning(balance_weight=0.25, entropy_weight=2.0)
+    seen = [method.observe(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
+    wanted = [0.25 * balance_loss(groups) + 2 * entropy_loss(groups) for groups in seen]
+    assert method.penalty().item() == pytest.approx(sum(one.item() for one in wanted) / 2)
+
+
+def test_ema_moves_every_layer_by_its_own_tokens():
+    method, hidden = learning(ema=0.5)
+    seen = [method.observe(layer, hidden, torch.ones(1, 8, dtype=torch.bool)) for layer in (0, 1)]
+    before = method.router.centroids.detach().clone()
+    method.move_centroids()
+    for layer in (0, 1):
+        vectors = method.router.project(layer, hidden)[0].detach()
+        assert torch.allclose(method.router.centroids[layer], follow(before[layer], vectors, seen[layer][0], 0.5))
+
+
+def test_sinkhorn_on_stored_scores():
+    scores = torch.randn(3, 40, 4, generator=torch.Generator().manual_seed(1)) + torch.tensor([1.0, 0, 0, 0])
+    plain, balanced = rebalance(scores, 0.5, 0), rebalance(scores, 0.5, 200)
+    assert min(plain.share) > 0.4 and balanced.mass == pytest.approx([0.25] * 3, abs=1e-3)
+    groups = sinkhorn(scores, 0.5, 3)
+    found = rebalance(scores, 0.5, 3)
+    assert found.confidence == pytest.approx(groups.max(-1).values.mean(1).tolist())
+    assert found.share == pytest.approx([float(torch.bincount(g.argmax(-1)).max() / 40) for g in groups])
+
+
+def test_a_router_without_iterations_is_not_balanced():
+    router, sample = FocusRouter(1, 4, groups=3, iterations=0), torch.randn(50, 4)
+    assert not router.fit_potential([sample]).potential.any()
+    assert router.variant(iterations=10).fit_potential([sample]).potential.any()
+    assert torch.equal(router.soft(0, sample, causal=True), router.soft(0, sample)), "softmax both ways"
+    assert router.variant(gate="literal").settings.gate == "literal"

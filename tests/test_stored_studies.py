@@ -1,0 +1,24 @@
+"""What is stored with the program: a small part of every study comes out again, on the bundled samples."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.studies import NAMED
+from analysis.studies.context import Context
+
+STORED = sorted((Path(__file__).parents[1] / "models_cache" / "demo" / "studies").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_a_part_of_each_stored_study_comes_again(path):
+    stored = json.loads(path.read_text(), parse_constant=pytest.fail)
+    told = stored["protocol"]
+    assert told["command"].startswith("python -m analysis study ") and told["date"] and told["versions"]
+    study = NAMED[told["command"].split()[4]]
+    checked = importlib.import_module(study.__module__).recheck(stored, context=Context(browser=False))
+    assert checked
+    for name, (kept, now) in checked.items():
+        assert now == pytest.approx(kept, rel=1e-3), name
