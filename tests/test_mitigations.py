@@ -29,6 +29,9 @@ def test_the_entropy_loss_by_hand():
     groups = torch.tensor([[0.6, 0.4]], requires_grad=True)
     entropy_loss(groups).backward()
     assert groups.grad.tolist()[0] == pytest.approx([-1 - math.log(0.6), -1 - math.log(0.4)])
+    scores = torch.tensor([[200.0, 0.0]], requires_grad=True)
+    entropy_loss(scores.softmax(-1)).backward()
+    assert scores.grad.isfinite().all(), "a token that is sure of its group has a finite gradient"
 
 
 def test_centroids_follow_the_direction_of_their_tokens_and_keep_their_length():

@@ -15,6 +15,8 @@ from analysis.groups.router import FocusRouter
 from analysis.methods.focus import Focus
 from analysis.training.settings import RouterTraining
 
+TINY = 1e-30  # below it an assignment has no gradient: at 0 that of its entropy is infinite
+
 
 def balance_loss(groups: Tensor) -> Tensor:
     """K sum_k f_k P_k of soft assignments [..., N, K]: f_k the share of tokens whose best group is k, P_k the mean
@@ -26,7 +28,7 @@ def balance_loss(groups: Tensor) -> Tensor:
 
 def entropy_loss(groups: Tensor) -> Tensor:
     """Mean entropy of the tokens' soft assignments [..., N, K] in nats: 0 when every token is sure of its group."""
-    return torch.special.entr(groups).sum(-1).mean()
+    return torch.special.entr(groups.clamp_min(TINY)).sum(-1).mean()
 
 
 @torch.no_grad()
