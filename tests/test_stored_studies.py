@@ -18,7 +18,8 @@ def test_a_part_of_each_stored_study_comes_again(path):
     told = stored["protocol"]
     assert told["command"].startswith("python -m analysis study ") and told["date"] and told["versions"]
     study = NAMED[told["command"].split()[4]]
-    checked = importlib.import_module(study.__module__).recheck(stored, context=Context(browser=False))
+    module = importlib.import_module(study.__module__)
+    checked = module.recheck(stored, context=Context(browser=False))
     assert checked
     for name, (kept, now) in checked.items():
-        assert now == pytest.approx(kept, rel=1e-3), name
+        assert now == pytest.approx(kept, rel=getattr(module, "TOLERANCE", 1e-3)), name

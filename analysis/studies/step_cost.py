@@ -1,5 +1,8 @@
 """What one training step costs: Focus through each form of its gate against a dense step, in turns, with memory."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import torch
@@ -7,6 +10,7 @@ import torch.nn.functional as F
 
 from analysis.corpus import sample_texts, token_stream
 from analysis.groups.gates import GATES
+from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.bench import processor
 from analysis.studies.context import Context, check_seed, protocol
@@ -16,6 +20,7 @@ from analysis.training.focus import copy_of
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 
+TOLERANCE = 0.25  # of memory, from one run to the next
 TARGETS = {"log": 2.5, "literal": 4.0, "memory": 2.5}  # times a dense step
 
 
@@ -43,16 +48,10 @@ def step_cost(
     check_range("A sequence", length, 16, lm.max_positions)
     check_range("The number of rounds", repeats, 1, 1000)
     path, folder = places(context, lm, "step-cost", output, None)
-    texts = [text for _, text in sample_texts().values()]
-    ids = np.resize(token_stream(lm.tokenizer, texts), 4 * length)
     sizes = {"window": 16 if window is None else window, "n_sink": 4 if n_sink is None else n_sink, "length": length}
     sizes |= {"tokens_per_step": length, "seed": seed, "calibration_windows": 1, "check_windows": 0}
     own = copy_of(lm)
-    steps = {"dense": _dense(own, ids[:length], sizes)}
-    for gate in GATES:
-        for phase in (1, 2):
-            plan = RouterTraining(**sizes, gate=gate, phase=phase)
-            steps[f"{gate}, phase {phase}"] = _focus(own, ids, plan, folder / "no checkpoint")
+    steps = _steps(own, sizes, folder)
     times = clock(steps, repeats, context.progress)
     rows = [_row(name, times, peak_bytes(run, own.device)) for name, run in steps.items()]
     for row in rows:
@@ -73,12 +72,39 @@ def step_cost(
         f"{sizes['window']} --sinks {sizes['n_sink']}"
     )
     numbers["protocol"] = protocol(
-        "study step-cost", lm, corpus_hash(texts), length, window=length, seed=seed, repeats=repeats, command=command,
+        "study step-cost", lm, corpus_hash(_texts()), length, window=length, seed=seed, repeats=repeats, command=command,
         kernel="gate on the scores", dense_kernel=lm.lm.config._attn_implementation, dtype="float32",
         processor=processor(str(lm.device)), training=sizes,
     )  # fmt: skip
     write(path, numbers)
     return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(rows)})
+
+
+def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
+    """Memory of two stored steps, which unlike their time should come again: step -> (what is stored, what is now)."""
+    steps = _steps(copy_of(context.model(stored["protocol"]["model"])), stored["protocol"]["training"], Path())
+    kept = {row["step"]: row["bytes"] for row in stored["rows"]}
+    found = {}
+    for name in ("dense", "log, phase 1"):
+        steps[name]()
+        found[name] = (kept[name], peak_bytes(steps[name], torch.device(stored["protocol"]["device"])))
+    return found
+
+
+def _texts() -> list[str]:
+    return [text for _, text in sample_texts().values()]
+
+
+def _steps(own: Model, sizes: dict, folder: Path) -> dict[str, Callable]:
+    """Step by name: dense, then every form of the gate in both phases."""
+    length = sizes["length"]
+    ids = np.resize(token_stream(own.tokenizer, _texts()), 4 * length)
+    steps = {"dense": _dense(own, ids[:length], sizes)}
+    for gate in GATES:
+        for phase in (1, 2):
+            plan = RouterTraining(**sizes, gate=gate, phase=phase)
+            steps[f"{gate}, phase {phase}"] = _focus(own, ids, plan, folder / "no checkpoint")
+    return steps
 
 
 def _dense(model, ids: np.ndarray, sizes: dict):
