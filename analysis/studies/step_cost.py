@@ -72,9 +72,9 @@ def step_cost(
         f"{sizes['window']} --sinks {sizes['n_sink']}"
     )
     numbers["protocol"] = protocol(
-        "study step-cost", lm, corpus_hash(_texts()), length, window=length, seed=seed, repeats=repeats, command=command,
-        kernel="gate on the scores", dense_kernel=lm.lm.config._attn_implementation, dtype="float32",
-        processor=processor(str(lm.device)), training=sizes,
+        "study step-cost", lm, corpus_hash(_texts()), length, window=length, seed=seed, repeats=repeats,
+        command=command, kernel="gate on the scores", dense_kernel=lm.lm.config._attn_implementation,
+        dtype="float32", processor=processor(str(lm.device)), training=sizes,
     )  # fmt: skip
     write(path, numbers)
     return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(rows)})
