@@ -10,6 +10,8 @@ HELP = {
     "model": "the model's card, its routers, and its parity with the stock model",
     "groups": "what the learned groups hold in a text (Focus, section 5)",
     "pairs": "the strongest far-apart pairs of one group, with null controls",
+    "compare": "how far two routers put the same tokens together, groups matched",
+    "group-controls": "groups layer by layer beside random centroids and k-means (Focus, section 5)",
     "fit-router": "a Focus router without training, in seconds",
     "train-router": "a trained Focus router, the model frozen; resumes when stopped",
     "evaluate": "what reading less does to the predictions of a text: methods against dense",
@@ -21,7 +23,7 @@ HELP = {
     "worth": "what sparse attention could gain at most, from a config.json alone",
     "examples": "the stored examples of every page, computed anew in their place",
 }
-OF_A_TEXT = ("inspect", "groups", "pairs", "evaluate", "report", "launch")
+OF_A_TEXT = ("inspect", "groups", "pairs", "compare", "group-controls", "evaluate", "report", "launch")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,7 +47,7 @@ def parser(about: str) -> argparse.ArgumentParser:
         sub.add_argument("--seed", type=int, default=0)
         sub.add_argument("--set", action="append", default=[], metavar="METHOD.FIELD=VALUE", help="a method's setting")
         sub.add_argument("--json", action="store_true", help="one JSON object as the last line of standard output")
-        if verb in ("groups", "pairs", "evaluate", "report", "study", "launch"):
+        if verb in (*OF_A_TEXT[1:], "study"):
             sub.add_argument("--router", default="k8-top1", help="which router: kGROUPS-topMEMBERSHIPS")
         _own_options(verb, sub)
     return made
@@ -55,6 +57,9 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
     """The options that only some verbs have, named as the study's parameters."""
     if verb in ("pairs", "report"):
         sub.add_argument("--min-distance", type=int, default=128, help="tokens between query and key, at least")
+    if verb == "compare":
+        sub.add_argument("--other", required=True, help="the other router, such as k8-top2")
+        sub.add_argument("--other-model", default="", help="its model (default: the same)")
     if verb == "pairs":
         sub.add_argument("--top", type=int, default=20, help="how many pairs")
         for name in ("layer", "group", "head"):
@@ -83,6 +88,7 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--temperature", type=float, default=0.1)
         sub.add_argument("--iterations", type=int, default=10, help="of Sinkhorn")
         sub.add_argument("--dimensions", dest="d_s", type=int, default=16, help="of the routing vectors")
+        sub.add_argument("--label", default="", help="ends the router's name, so that it stands beside others")
         sub.add_argument("-o", "--output", metavar="DIR", help="where to store the router, or in phase 2 the model")
     if verb == "study":
         sub.add_argument("name", metavar="NAME", choices=tuple(NAMED), help=", ".join(NAMED))

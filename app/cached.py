@@ -8,11 +8,14 @@ import streamlit as st
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
+from analysis.runs.studies import studies as studies_in
+from analysis.runs.studies import study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
 BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
+MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 
@@ -100,13 +103,31 @@ def card(model: str) -> dict:
     return ask("model", {"model": model}, f"Loading {model} and holding it against the stock model").numbers
 
 
+def router_name(args: dict) -> str:
+    """The name of the router that a job with these arguments makes."""
+    label = args.get("label")
+    return f"k{args['groups']}-top{args['top']}{f'-{label}' if label else ''}"
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _studies(files: tuple[tuple[Path, float], ...]) -> tuple[dict[str, dict], list[str]]:
+    return studies_in([path for path, _ in files])
+
+
+def studies(model: str) -> tuple[dict[str, dict], list[str]]:
+    """name -> numbers of the studies stored for a model, shared between sessions and not to be changed; and one
+    sentence for each that is damaged."""
+    files = study_files(study_folders(store(), model, card(model)["revision"]))
+    return _studies(tuple((path, path.stat().st_mtime) for path in files))
+
+
 def routers(model: str) -> list[str]:
     """Names of the routers known for a model, the usual one first: the stored ones and those a finished job fitted."""
     found = [router["name"] for router in card(model)["routers"]]
     try:
-        done = [job.args for job in jobs().recent(limit=50) if job.verb == "fit-router" and job.state == "done"]
+        done = [job.args for job in jobs().recent(limit=50) if job.verb in MAKE_ROUTERS and job.state == "done"]
     except AnalysisError:
         done = []
-    found += [f"k{args['groups']}-top{args['top']}" for args in done if args.get("model") == model]
+    found += [router_name(args) for args in done if args.get("model") == model and args.get("phase", 1) == 1]
     known = dict.fromkeys(found) or {USUAL: None}
     return sorted(known, key=lambda name: name != USUAL)

@@ -80,8 +80,9 @@ def job_panel() -> None:
     elif job.state == "done":
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(f"{job.verb} is done", icon=":material/check:", color="green")
-            if job.verb.endswith("-router") and {"groups", "top"} <= job.args.keys():
-                name = f"k{job.args['groups']}-top{job.args['top']}"
+            made = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
+            if made and job.args.get("phase", 1) == 1:
+                name = cached.router_name(job.args)
                 st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
             st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
     else:

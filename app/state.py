@@ -35,6 +35,12 @@ def _whole(raw: str, digits: int = 4) -> int:
     return int(raw)
 
 
+def _number(raw: str) -> float:
+    if not re.fullmatch(r"[0-9]{0,4}(\.[0-9]{1,8})?(e-?[0-9]{1,2})?", raw) or not raw[:1].isdigit():
+        raise ValueError(raw)
+    return float(raw)
+
+
 def _one_of(*options) -> Callable[[str], object]:
     spelled = {to_url(option): option for option in options}
 
@@ -60,6 +66,9 @@ TOPS = (20, 50, 100, 200)  # rows of the pair table
 CONTEXTS = tuple(1 << power for power in range(8, 21))  # tokens, 256 to 1,048,576
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # answered at once
 KEEPS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75)  # fraction of the keys that is read
+TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of a router
+EVIDENCE = ("train", "collapse", "balance", "causality", "ablations")  # tabs of Train a router
+PATHS = ("share", "centroid_cosine", "drift", "start_share", "rank")  # what is followed over the steps of a training
 DTYPES = ("bfloat16", "float32", "float16")
 
 CONTROLS = {
@@ -102,6 +111,31 @@ CONTROLS = {
     "sequences": Control(_one_of(*SEQUENCES), 1),
     "keep": Control(_one_of(*KEEPS), 0.1),
     "counted": Control(_one_of("all", "ffn"), "all"),
+    "evidence": Control(_one_of(*EVIDENCE), EVIDENCE[0]),
+    "train_corpus": Control(_matching(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,19}|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "train_phase": Control(_one_of(1, 2), 1),
+    "train_groups": Control(_whole, 8),
+    "train_top": Control(_whole, 1),
+    "train_steps": Control(lambda raw: _whole(raw, 6), 100),
+    "train_window": Control(_whole, 16),
+    "train_sinks": Control(_whole, 4),
+    "train_rate": Control(_number, 1e-3),
+    "train_base_rate": Control(_number, 1e-4),
+    "train_tokens": Control(lambda raw: _whole(raw, 6), 1024),
+    "train_gate": Control(_one_of("log", "literal", "centred"), "log"),
+    "train_balance": Control(_one_of("sinkhorn", "softmax"), "sinkhorn"),
+    "train_reading": Control(_one_of("soft", "straight_through", "hard"), "soft"),
+    "train_temperature": Control(_number, 0.1),
+    "train_iterations": Control(_whole, 10),
+    "train_size": Control(_whole, 16),
+    "train_label": Control(_matching(r"[a-z0-9]{1,16}"), "mine"),
+    "train_seed": Control(_whole, 0),
+    "collapse_rows": Control(_one_of("two", "all"), "two"),
+    "collapse_measure": Control(_one_of(*PATHS), PATHS[0]),
+    "balance_temperature": Control(_one_of(*TEMPERATURES), 0.1),
+    "balance_iterations": Control(_whole, 10),
+    "ablation": Control(_matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "other": Control(_matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
 }
 NAMES = {
     "long_text": "long text",
@@ -127,6 +161,10 @@ NAMES = {
     "speed_prompt": "prompt length",
     "speed_new": "number of new tokens",
     "speed_rounds": "number of rounds",
+    "evidence": "part of the page",
+    "train_corpus": "corpus",
+    "ablation": "study",
+    "other": "second router",
 }
 
 
@@ -189,7 +227,7 @@ def settle(session: MutableMapping, name: str, options: list, default: object) -
 
 def unusable(name: str, raw: str) -> str:
     """The sentence about a value that was dropped."""
-    return f"The link's {NAMES.get(name, name)} {_quoted(raw)} is not available here; it was dropped."
+    return f"The link's {NAMES.get(name, name.replace('_', ' '))} {_quoted(raw)} is not available here; it was dropped."
 
 
 def _quoted(raw: str) -> str:

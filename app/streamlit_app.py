@@ -35,6 +35,14 @@ VIEWS = {
             help="What reading less costs on this text, and what it gains on this machine.",
         ),
     ],
+    "Evidence": [
+        st.Page(
+            "views/train_a_router.py",
+            title="Train a router",
+            url_path="train-a-router",
+            help="Training, routing collapse, the causality check and ablations.",
+        ),
+    ],
 }
 
 st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="expanded")

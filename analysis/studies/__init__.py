@@ -16,6 +16,8 @@ _PLACES = {
     "fit-router": ("routers", "fit_router"),
     "train-router": ("train_router", "train_focus_router"),
     "balance": ("balance", "balance"),
+    "compare": ("compare", "compare"),
+    "group-controls": ("compare", "group_controls"),
     "evaluate": ("evaluate", "evaluate"),
     "report": ("report", "report"),
     "launch": ("launch", "launch"),
@@ -29,6 +31,12 @@ _NAMED = {  # what `study NAME` runs
     "dominance": ("dominance", "dominance"),
     "causality": ("causality", "causality"),
     "step-cost": ("step_cost", "step_cost"),
+    "pruned": ("pruned", "pruned"),
+    "top": ("top", "top"),
+    "lengths": ("lengths", "lengths"),
+    "finetuning": ("finetuning", "finetuning"),
+    "ablations": ("ablations", "ablations"),
+    "pretraining": ("pretraining", "pretraining"),
 }
 
 

@@ -74,12 +74,15 @@ class Context:
     def state_dirs(self, model: Model) -> list[Path]:
         """Where what was fitted on a model is looked for; new state is written to the first.
 
-        The folder that was named, and no other; else the store's own, if there is a store, before the model's.
+        The folder that was named, and no other; else the store's own, if there is a store, before the model's; last
+        the folder of the weights, where fine-tuning leaves the router that it trained with them.
         """
         if self.state:
             return [self.state]
         own = [self.store.root / "fitted" / model.slug / model.revision] if self.store else []
-        return [*own, model.state_dir]
+        weights = model.lm.config._name_or_path
+        beside = [Path(weights)] if weights and Path(weights) != model.state_dir else []
+        return [*own, model.state_dir, *beside]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
 
 SOFT_LOSSES = {"balance": "softmax", "balance_weight": 0.01, "entropy_weight": 0.01}
-ROWS = {  # name -> what differs from the others; all but the first are the rows of table 8
+ROWS = {  # name -> what differs from the others; all but the first and the last are the rows of table 8
     "softmax": {"balance": "softmax"},
     "entropy and balance loss": SOFT_LOSSES,
     "stop-gradient on inputs": {"balance": "softmax", "detach": True},
@@ -33,6 +33,7 @@ ROWS = {  # name -> what differs from the others; all but the first are the rows
     "recluster every 100 steps": {"balance": "softmax", "recluster_every": 100},
     "balance weight x5": SOFT_LOSSES | {"balance_weight": 0.05},
     "sinkhorn": {},
+    "sinkhorn with 50 iterations": {"iterations": 50},
 }
 CHECKED = 2  # first steps of a row that are stored for the bundled samples
 COLLAPSED = 0.9  # a layer whose largest group holds this share of the tokens
@@ -206,7 +207,7 @@ def curve(log: list[dict], phase: int) -> list[dict]:
 def sentence(found: dict[str, dict], even: float) -> str:
     """What the rows say about softmax and Sinkhorn, whichever way it came out."""
     said = []
-    for name in ("softmax", "sinkhorn"):
+    for name in ("softmax", "sinkhorn", "sinkhorn with 50 iterations"):
         if name in found:
             end = found[name]["ends"]
             at = end["collapsed_at"]

@@ -20,7 +20,7 @@ from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 
-NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})")
+NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-[a-z0-9]{1,16})?")  # the end: a name of its own, beside others
 MOST_GROUPS = 64  # balancing more of them takes minutes per layer
 FOLDER = "focus"  # of a model's fitted state
 
@@ -81,6 +81,8 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
             "it again, or name another folder for fitted state."
         )
     groups, top = map(int, NAME.fullmatch(name).groups())
+    if name != f"k{groups}-top{top}":
+        raise BadSetting(f"{model.name} has no router {name} here: train it first, or choose another one.")
     fit_router(model=model.name, groups=groups, top=top, context=context)
     return FocusRouter.load(path), FocusRouter.load(control_path(path))
 

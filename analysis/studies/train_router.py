@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.attention import apply
-from analysis.corpus import read_folder, token_stream
+from analysis.corpus import read_folder, text_hash, token_stream
 from analysis.errors import BadSetting, BadText
 from analysis.groups.controls import random_centroids
 from analysis.groups.dominance import largest_share
@@ -15,8 +15,9 @@ from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.intervals import bootstrap_mean
 from analysis.metrics.quality import perplexity
-from analysis.models import Model, load_model
+from analysis.models import CACHE, Model, load_model
 from analysis.runs import Result
+from analysis.runs.corpora import corpus_folder
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.kept import corpus_hash, make_folder, spread_windows
@@ -46,12 +47,15 @@ def train_focus_router(
     temperature: float = 0.1,
     iterations: int = 10,
     d_s: int = 16,
+    label: str = "",
     *,
     context: Context,
 ) -> Result:
     """Train a router on a folder of texts, the model frozen, and measure it on documents it never saw.
 
-    Resumes from its checkpoint when stopped. `output`: folder for the router (default: the model's own state).
+    Resumes from its checkpoint when stopped. `output`: folder for the router (default: the model's own state). `label`
+    ends its name, as in k8-top1-LABEL, so that it stands beside others of its size. Asked for in a browser, `corpus`
+    is what `runs.corpora` allows and there is no `output`: phase 2 leaves its copy in `models_cache/finetuned`.
     `phase` 2 starts from the trained router of this name, whose settings count, and trains a copy of the model with it
     (`reading` soft) or under its mask (hard); the copy goes to `output` (default `finetuned/ROUTER` in the state) as a
     model folder with the router in its `focus/`, and the numbers are the copy's, beside `perplexity_before`.
@@ -70,19 +74,25 @@ def train_focus_router(
     )  # fmt: skip
     if not corpus:
         raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
+    if context.browser and output:
+        raise BadSetting("In a browser no folder can be named for the result: leave the output out.")
+    source = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
     processes = team(context.device)
     lm = context.model(model)
-    name = f"k{groups}-top{top}"
+    name = f"k{groups}-top{top}{f'-{label}' if label else ''}"
+    router_path(context, lm, name)  # refuses a name that cannot be
     start = trained_router(context, lm, name) if phase == 2 else None
     if phase == 2:
         plan = plan.after(start)
-        folder = Path(output) if output else context.state_dirs(lm)[0] / "finetuned" / name
+        own_place = CACHE if context.browser else context.state_dirs(lm)[0]
+        folder = Path(output) if output else own_place / "finetuned" / (f"{lm.slug}-" * context.browser + name)
         path = folder / FOLDER / f"{name}.safetensors"
     else:
         path = Path(output) / f"{name}.safetensors" if output else router_path(context, lm, name)
-    checkpoint = path.with_suffix(".checkpoint")
+    own_end = f".{text_hash(f'{corpus} {plan}')}" if context.browser else ""  # a page's request goes on with its own
+    checkpoint = path.with_suffix(f"{own_end}.checkpoint")
     make_folder(path.parent)
-    train, held_out = read_folder(Path(corpus))
+    train, held_out = read_folder(source)
     context.progress(0.0, "reading the corpus")
     train_ids, test_ids = token_stream(lm.tokenizer, train), token_stream(lm.tokenizer, held_out)
     length = min(plan.length, lm.max_positions)
@@ -106,13 +116,15 @@ def train_focus_router(
     if not processes.is_main_process:
         raise SystemExit(0)  # the first process measures and stores
     if phase == 2:
+        before["before"] = {"model": lm.name, "router": name}
         lm = _store(own, folder, context)
+        context.forget(model=f"finetuned/{folder.name}")  # what pages know of an earlier copy
     control = random_centroids(router, inputs, seed)
     numbers = measure(lm, router, control, test_ids, length, context) | before
     about = {
         "model": lm.name,
         "revision": lm.revision,
-        "corpus": f"{Path(corpus).name}, {len(train)} documents",
+        "corpus": f"{source.name}, {len(train)} documents",
         "corpus_hash": corpus_hash(train),
         "kind": "trained",
         "steps": steps,
@@ -130,7 +142,8 @@ def train_focus_router(
         command=_command(model, plan),
     )  # fmt: skip
     save(context, router, control, path, **about, protocol=made)
-    checkpoint.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
+    for done in path.parent.glob(f"{path.stem}.*checkpoint"):
+        done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
     where = str(folder if phase == 2 else path)
     return Result({**numbers, "path": where, "protocol": made}, log_tables(log))
 

@@ -60,6 +60,12 @@ class Learning(Focus):
 
     plan: RouterTraining = field(default_factory=RouterTraining)
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # hidden [B, T, d] cut loose, groups [B, T, K]
+    turn: tuple[int, int] = (0, 0)
+
+    def begin(self, *turn: int) -> None:
+        """Before a text: forget the last one; `turn` (step from 1 on, number in it) names a text that is trained on."""
+        self.seen.clear()
+        self.turn = turn or (0, 0)
 
     def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
         groups = super().observe(layer, hidden.detach() if self.plan.detach else hidden, real)

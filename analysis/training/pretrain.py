@@ -148,10 +148,10 @@ def optimisers(parameters: dict[str, torch.nn.Parameter], recipe: Recipe) -> tup
 def train(
     recipe: Recipe, train_tokens: dict[str, np.ndarray], valid_tokens: dict[str, np.ndarray], about: dict, work: Path,
     device: str = "cpu", evaluate_every: int = 200, checkpoint_seconds: float = 300.0, stop_at: int | None = None,
-    report: Callable[[float, str], None] = lambda fraction, stage: None,
+    report: Callable[[float, str], None] = lambda fraction, stage: None, made_with: Callable = training_method,
 ):  # fmt: skip
     """Train (or continue) in `work`; returns (model in float32, method or None) after the last step
-    or after step `stop_at`.
+    or after step `stop_at`. `made_with(recipe, device)` gives the method.
 
     `work/log.jsonl`: one line per 20 steps (train nats per token), valid bits per byte of every domain at
     `evaluate_every` steps on evenly spaced windows of the phase's length. `seconds` leaves pauses out: a step that
@@ -159,7 +159,8 @@ def train(
     """
     work = Path(work)
     model = build_model(recipe, about["vocabulary"]).to(device)
-    method = training_method(recipe, device)
+    method = made_with(recipe, device)
+    begin = getattr(method, "begin", lambda *turn: None)  # a control of the groups draws them anew for every text
     parameters = trained(model, method)
     opts = optimisers(parameters, recipe)
     peaks = (recipe.matrix_rate, recipe.other_rate)
@@ -187,6 +188,7 @@ def train(
             loss = 0.0
             for at in range(0, count, per_pass):
                 ids = stream[starts[at : at + per_pass, None] + np.arange(length + 1)].astype(np.int64)  # [B,T+1]
+                begin(step + 1, at)
                 part = token_losses(model, torch.from_numpy(ids).to(device)).mean() * (len(ids) / count)
                 part.backward()
                 loss += part.item()

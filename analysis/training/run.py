@@ -19,7 +19,9 @@ from analysis.methods.focus import Focus
 from analysis.metrics.quality import perplexity
 from analysis.statistics import attention_inputs
 from analysis.training.checkpoints import load_checkpoint, save_checkpoint
-from analysis.training.mitigations import Learning, recluster
+from analysis.training.controls import method_of
+from analysis.training.mitigations import recluster
+from analysis.training.settings import CONTROLS
 
 KEEP_EVERY = 20  # steps between checkpoints and looks at the groups
 CHECK_EVERY = 100  # steps between measurements of the hard loss; what was trained at the best one is returned
@@ -56,7 +58,7 @@ class Run:
             router.scale_to(pooled)
         self.router = router.to(model.device)
         self.gentle = router.settings
-        self.method = Learning.of(router, reading=plan.reading, membership="literal", plan=plan)
+        self.method = method_of(plan, router)
         self._choose_parameters()
         self.log, self.best = [], {}
         self.start, self.first = router.variant(), self._inputs(self.calibration[:PROBED])
@@ -72,7 +74,7 @@ class Run:
     def _choose_parameters(self) -> None:
         """What is trained, by name, and its optimiser: projection, centroids and base with rates of their own."""
         plan, router = self.plan, self.router
-        learns = plan.reading != "hard"
+        learns = plan.reading not in ("hard", *CONTROLS)
         router.projection.requires_grad_(learns)
         router.centroids.requires_grad_(learns and not plan.ema)
         base = {f"base.{name}": p for name, p in self.model.lm.named_parameters()} if plan.phase == 2 else {}
@@ -132,9 +134,9 @@ class Run:
         self.optimiser.zero_grad()
         total = torch.zeros((), device=self.model.device)
         with apply(self.model, self.method, kernels=True):  # per step: others may use the model in progress
-            for window in windows[team.process_index :: team.num_processes]:
-                self.method.seen.clear()
-                loss = self._loss(window) / len(windows)
+            for number in range(team.process_index, len(windows), team.num_processes):
+                self.method.begin(step + 1, number)
+                loss = self._loss(windows[number]) / len(windows)
                 team.backward(loss + self.method.penalty() / len(windows))
                 total += loss.detach()
         total = float(team.reduce(total, "sum"))
@@ -184,7 +186,9 @@ class Run:
         if self.plan.phase == 2:
             self.pooled = self._inputs(self.calibration)
         self.router.fit_potential(self.pooled)
-        with apply(self.model, Focus.of(self.router), kernels=True):
+        self.method.begin()
+        as_read = self.method if self.plan.reading in CONTROLS else Focus.of(self.router)
+        with apply(self.model, as_read, kernels=True):
             hard = float(perplexity(self.model, self.checked, self.length).losses.mean())
         self.log[-1]["hard"] = hard
         if hard < self.best.get("hard", math.inf):
@@ -209,6 +213,7 @@ class Run:
 
     def _inputs(self, windows: list[np.ndarray]) -> list[torch.Tensor]:
         """What enters the attention: of the dense model in phase 1, of the model as it is trained in phase 2."""
+        self.method.begin()
         method = apply(self.model, self.method, kernels=True) if self.plan.phase == 2 else contextlib.nullcontext()
         with method:
             found = attention_inputs(self.model, windows)

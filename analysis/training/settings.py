@@ -8,6 +8,7 @@ from analysis.groups.router import FocusRouter, RouterSettings
 
 BALANCES = ("sinkhorn", "softmax")
 READINGS = ("soft", "straight_through", "hard")
+CONTROLS = ("drawn", "alone")  # phase 2 under a hard mask that no router decides
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class RouterTraining:
     training, `n_sink` first ones too; `length` tokens make one sequence. `rate` is the projection's peak learning rate
     (cosine after `warm_up` steps), `centroids_faster` times that the centroids', `base_rate` the base model's. The
     gate's sharpness rises to `sharpest` times its own over the steps after `sharpen_from` of them. `reading`: through
-    the soft gate, or hard, where the router gets no gradient and only phase 2 has something to learn. `balance`
+    the soft gate, or hard, where the router gets no gradient and only phase 2 has something to learn; `drawn` and
+    `alone` are its controls: groups drawn by chance, and the window and sinks alone. `balance`
     softmax leaves the groups unbalanced. The rest are what Focus' table 8 tries in its place: weights of a balance and
     an entropy loss, no gradient from the router to its inputs (`detach`), centroids that follow the mean of their
     tokens with this decay (`ema`), new centroids from k-means every so many steps (`recluster_every`).
@@ -64,12 +66,12 @@ class RouterTraining:
                 f"Training takes 1 or more steps at rates between 0 and 1, and got {self.steps} steps at {self.rate} "
                 f"(base model {self.base_rate})."
             )
-        for name, allowed in (("phase", (1, 2)), ("balance", BALANCES), ("reading", READINGS)):
+        for name, allowed in (("phase", (1, 2)), ("balance", BALANCES), ("reading", READINGS + CONTROLS)):
             if getattr(self, name) not in allowed:
                 raise BadSetting(
                     f"{name} is {getattr(self, name)!r} and must be one of {', '.join(map(str, allowed))}."
                 )
-        if self.reading == "hard" and (self.phase == 1 or self.balance_weight or self.entropy_weight):
+        if self.reading in ("hard", *CONTROLS) and (self.phase == 1 or self.balance_weight or self.entropy_weight):
             raise BadSetting("A hard mask gives the router no gradient: train it softly, or only the base (phase 2).")
         if (fewest := min(self.length, self.tokens_per_step)) < max(2, self.groups):
             raise BadSetting(

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import cached, charts, groups, painted, panels, state, tables, widgets
+from app import cached, charts, groups, groups_beside, painted, panels, state, tables, widgets
 from app.reading import reading, rows_of
 
 run, tokens = reading(
@@ -97,5 +97,20 @@ if view == "UMAP" and stored is None:
 else:
     groups.vectors(run, stored, layer, group, tokens, labels, chosen)
 
+shared = state.study_args(st.session_state, "router")
+controls = st.expander(
+    "Every layer beside random centroids and k-means", icon=":material/table_chart:", key="groups_controls_open",
+    on_change="rerun",
+)  # fmt: skip
+if controls.open:
+    with controls, widgets.guarded():
+        groups_beside.controls(shared, len(group))
+beside = st.expander(
+    "Beside another router", icon=":material/compare_arrows:", expanded=st.session_state["other"] is not None,
+    key="groups_beside_open", on_change="rerun",
+)  # fmt: skip
+if beside.open:
+    with beside, widgets.guarded():
+        groups_beside.another(shared, layer, labels, len(group))
 with st.expander("Fit another router without training", icon=":material/tune:"):
     groups.fit_panel(run.protocol.get("tokens"))

@@ -1,0 +1,65 @@
+"""Stored studies: the JSON file that a study leaves in a model's fitted state, read back without torch."""
+
+import json
+import re
+from pathlib import Path
+
+MOST_BYTES = 50_000_000  # a larger file is no study
+NEEDED = {  # beginning of a study's name -> what its pages cannot do without, beside `sentence` and `protocol`
+    "dominance": ("rows", "curves", "even", "chance"),
+    "causality": ("rows", "literal_minus_causal", "group_agreement", "prediction_agreement"),
+}
+GRID = ("rows", "columns", "panels")  # of every study that is drawn as small multiples
+
+
+def study_folders(store, model: str, revision: str) -> list[Path]:
+    """Where studies of a model lie: the store's own state first, then what came with the program or was made by the
+    command line."""
+    slug = re.sub(r"[^\w.-]+", "--", model).strip("-.")
+    own = [store.root / "fitted" / slug / revision / "studies"]
+    if store.examples is None:
+        return own
+    bundled = store.examples.parent
+    return [*own, (bundled if model == "demo" else bundled.parent / slug / revision) / "studies"]
+
+
+def study_files(folders: list[Path]) -> list[Path]:
+    """The files of the studies in some folders, of each name the first."""
+    found = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.json")):
+            found.setdefault(path.stem, path)
+    return list(found.values())
+
+
+def studies(files: list[Path]) -> tuple[dict[str, dict], list[str]]:
+    """name -> numbers of every study that is whole, and one sentence for each that is not."""
+    found, said = {}, []
+    for path in files:
+        try:
+            found[path.stem] = _whole(path)
+        except (OSError, ValueError) as error:
+            said.append(f"The stored study {path.stem[:60]} is left out ({error}): run its command again.")
+    return found, said
+
+
+def _whole(path: Path) -> dict:
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"its file has {path.stat().st_size / 1e6:,.0f} MB")
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError("its file is damaged") from error
+    if not isinstance(stored, dict):
+        raise ValueError("its file is damaged")
+    needed = next((keys for name, keys in NEEDED.items() if path.stem.startswith(name)), ())
+    needed = ("sentence", "protocol", *needed, *(GRID if "panels" in stored else ()))
+    if lacking := [name for name in needed if name not in stored]:
+        raise ValueError(f"it has no {lacking[0]}")
+    if not isinstance(stored["sentence"], str) or not isinstance(stored["protocol"], dict):
+        raise ValueError("its file is damaged")
+    return stored
+
+
+def _no_number(word: str):
+    raise ValueError(f"its file holds {word}")

@@ -1,0 +1,66 @@
+"""How a study says what is drawn of it: columns of its rows, and panels of small multiples, as plain data."""
+
+from collections.abc import Sequence
+
+from analysis.metrics.intervals import FEW, UNIT, Interval, bootstrap_mean
+from analysis.papers import find
+
+
+def column(name: str, label: str, unit: str = "") -> dict:
+    """A column of the rows: its key, what a reader calls it, its unit."""
+    return {"name": name, "label": label, "unit": unit}
+
+
+def series(name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper=False) -> dict:
+    """One line of a panel, as long as its x values; `low` and `high` its 95 % interval, `paper` for printed numbers."""
+    return {"name": name, "y": list(y), "low": low and list(low), "high": high and list(high), "paper": paper}
+
+
+def of_rows(name: str, rows: Sequence[dict], key: str) -> dict:
+    """The series of a key of the rows, with its interval where they have `KEY_low` and `KEY_high`."""
+    low, high = ([row.get(f"{key}_{edge}") for row in rows] for edge in ("low", "high"))
+    known = any(edge is not None for edge in (*low, *high))
+    return series(name, [row.get(key) for row in rows], low if known else None, high if known else None)
+
+
+def panel(title: str, x: str, x_label: str, x_values: Sequence, y_label: str, lines: Sequence[dict]) -> dict:
+    """One small chart: the lines over `x_values`, the values of column `x`. Errors: an assert for unequal lengths."""
+    assert all(len(line["y"]) == len(x_values) for line in lines), title
+    return {
+        **{"title": title, "x": x, "x_label": x_label, "x_values": list(x_values), "y_label": y_label},
+        "series": list(lines),
+    }
+
+
+def printed(table: str, row: str, name: str) -> float | None:
+    """A number that the Focus paper prints, or None where it prints none."""
+    cells = find("focus", table, row, name)
+    return cells[0].value if cells and isinstance(cells[0].value, float) else None
+
+
+def difference(key: str, losses, control) -> dict:
+    """`KEY KEY_low KEY_high`: mean of losses [n] minus those of a control on the same windows, nats per token, with the
+    95 % bootstrap over units of 8 consecutive windows."""
+    found = bootstrap_mean(losses - control)
+    return {key: found.mean, f"{key}_low": found.low, f"{key}_high": found.high}
+
+
+def nats(found: Interval | dict, key: str = "") -> str:
+    """A difference in words, from an `Interval` or from what `difference` gave."""
+    if isinstance(found, dict):
+        found = Interval(found[key], found[f"{key}_low"], found[f"{key}_high"], 0)
+    interval = "no interval" if found.low is None else f"95 % interval {found.low:+.4f} to {found.high:+.4f}"
+    return f"{found.mean:+.4f} nats per token, {interval}"
+
+
+def decided(found: dict, key: str) -> int:
+    """What the interval of `difference` says of its sign: -1, 1, or 0 where it holds 0 or there is none."""
+    low, high = found[f"{key}_low"], found[f"{key}_high"]
+    return 0 if low is None or low <= 0 <= high else 1 if low > 0 else -1
+
+
+def how_sure(windows: int) -> str:
+    """What the intervals of a study of so many windows rest on."""
+    units = -(-windows // UNIT)
+    rough = " and are rough" if units < FEW else ""
+    return f"Intervals are 95 % bootstraps over {units} units of {UNIT} consecutive windows{rough}."

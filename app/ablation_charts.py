@@ -1,0 +1,48 @@
+"""One panel of a stored study, as the study itself describes it."""
+
+from app.charts import GROUPS, RANDOM, SYMBOLS, figure, line, safe
+
+
+def panel(about: dict) -> dict:
+    """The figure of a panel: `x_values`, and `series` with `name y low high paper`; what is printed in a paper is
+    dashed with open marks. Values of x that are words, or far apart, stand at equal steps."""
+    x = about["x_values"]
+    words = any(isinstance(value, str) for value in x)
+    wide = not words and len(x) > 2 and min(x) > 0 and max(x) / min(x) >= 8
+    shown = [str(value) for value in x] if words else x
+    data = []
+    for place, one in enumerate(about["series"]):
+        colour = RANDOM if one["paper"] else GROUPS[place % len(GROUPS)]
+        symbol = SYMBOLS[place % len(SYMBOLS)]
+        name = f"{one['name']}, paper" if one["paper"] and "paper" not in one["name"] else one["name"]
+        hover = f"{safe(name)}<br>{safe(about['x_label'])} %{{x}}: %{{y:.4g}}<extra></extra>"
+        dash, mark = ("dash", f"{symbol}-open") if one["paper"] else ("solid", symbol)
+        made = line(safe(name), shown, one["y"], colour, dash, mark, hovertemplate=hover)
+        if one.get("low") and one.get("high"):
+            made["error_y"] = _bars(one, colour)
+        data.append(made)
+    axis = {"type": "category"} if words else {"type": "log"} if wide else {}
+    if not words:
+        axis |= {"tickvals": x, "ticktext": [f"{value:g}" for value in x]}
+    return figure(data, about["x_label"], about["y_label"], height=330, xaxis=axis)
+
+
+def _bars(one: dict, colour: str) -> dict:
+    ends = {"array": [], "arrayminus": []}
+    for y, low, high in zip(one["y"], one["low"], one["high"], strict=True):
+        known = None not in (y, low, high)
+        ends["array"].append(max(high - y, 0) if known else 0)
+        ends["arrayminus"].append(max(y - low, 0) if known else 0)
+    return {"type": "data", "symmetric": False, **ends, "color": colour, "thickness": 1.2, "width": 4}
+
+
+def values(about: dict) -> dict:
+    """The numbers behind a panel, as they are downloaded."""
+    found = {about["x_label"]: about["x_values"]}
+    for one in about["series"]:
+        name = f"{one['name']}{' (paper)' if one['paper'] else ''}"
+        found[name] = one["y"]
+        for end in ("low", "high"):
+            if one.get(end):
+                found[f"{name}, {end}"] = one[end]
+    return found

@@ -1,0 +1,68 @@
+"""Figures of balance by hand."""
+
+from collections.abc import Sequence
+
+from app.charts import CHANCE, HERE, RANDOM, SHUFFLED, figure, line
+
+
+def layers(table: dict, even: float, chance: float) -> dict:
+    """Largest group's share of every layer as bars, with the lines 1/K and balanced chance."""
+    x = table["layer"]
+    bars = {
+        "type": "bar",
+        "name": "largest group",
+        "x": x,
+        "y": table["share"],
+        "marker": {"color": HERE},
+        "hovertemplate": "layer %{x}<br>largest group: %{y:.1%} of the tokens<extra></extra>",
+    }
+    return _figure([bars, *_levels([x[0] - 0.5, x[-1] + 0.5], even, chance)], "layer", {"dtick": 1})
+
+
+def iterations(table: dict, even: float, chance: float, chosen: int, trap: int) -> dict:
+    """The same after 0 to 20 iterations: mean and worst layer, and the assignment's mass in its fullest group; the
+    chosen number and the trap are marked."""
+    x = table["iterations"]
+    looks = {
+        "worst": ("worst layer", HERE, "solid", "circle"),
+        "mean": ("mean of layers", RANDOM, "dash", "square"),
+        "mass": ("mass, worst layer", SHUFFLED, "dot", "diamond"),
+    }
+    data = [
+        line(name, x, table[key], *look, hovertemplate=f"%{{x}} iterations<br>{name}: %{{y:.1%}}<extra></extra>")
+        for key, (name, *look) in looks.items()
+    ]
+    made = _figure([*data, *_levels([x[0], x[-1]], even, chance)], "Sinkhorn iterations", {"tickvals": list(x)})
+    made["layout"]["shapes"] = [_upright(trap, CHANCE, "dot"), _upright(chosen, HERE, "solid")]
+    made["layout"]["annotations"] = [
+        {"text": f"trap: {trap}", "x": trap, "xanchor": "left", "xshift": 4, "y": 1, "yref": "paper"}
+        | {"yanchor": "bottom", "showarrow": False, "font": {"color": CHANCE, "size": 12}}
+    ]
+    return made
+
+
+def _levels(ends: Sequence[float], even: float, chance: float) -> list[dict]:
+    names = (
+        (f"even groups (1/K = {even:.1%})", even, CHANCE, "dot"),
+        (f"balanced chance ({chance:.1%})", chance, RANDOM, "dashdot"),
+    )
+    return [line(name, ends, [level] * 2, colour, dash, None, hoverinfo="skip") for name, level, colour, dash in names]
+
+
+def _upright(x: float, colour: str, dash: str) -> dict:
+    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+    return place | {"line": {"color": colour, "width": 1.5, "dash": dash}}
+
+
+def _figure(data: list[dict], x: str, xaxis: dict) -> dict:
+    top = max(value for trace in data for value in trace["y"])
+    return figure(
+        data,
+        x,
+        "largest group's share of the tokens",
+        height=380,
+        margin={"l": 60, "r": 16, "t": 30, "b": 116},
+        xaxis=xaxis,
+        yaxis={"tickformat": ".0%", "range": [0, min(1.02, max(2 * data[-1]["y"][0], 1.1 * top))]},
+        transition={"duration": 0},
+    )

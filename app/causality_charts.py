@@ -1,0 +1,60 @@
+"""Figures of the causality check."""
+
+from collections.abc import Sequence
+
+from app.charts import HERE, RANDOM, figure, line
+
+
+def differences(rows: Sequence[dict]) -> dict:
+    """Loss with literal minus loss with causal membership, nats per token, a mark with its 95 % interval for each way
+    of reading."""
+    names = [row["reading"] if not row["gate"] else f"{row['reading']}, {row['gate']} gate" for row in rows]
+    sides = {
+        "array": [_apart(row["high"], row["mean"]) for row in rows],
+        "arrayminus": [_apart(row["mean"], row["low"]) for row in rows],
+    }
+    bars = {"type": "data", "symmetric": False, **sides, "color": HERE, "thickness": 1.5, "width": 5}
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "literal minus causal",
+            "x": [row["mean"] for row in rows],
+            "y": names,
+            "error_x": bars,
+            "marker": {"color": HERE, "size": 11},
+            "hovertemplate": "%{y}<br>%{x:+.4f} nats per token<extra></extra>",
+            "showlegend": False,
+        }
+    ]
+    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+    return figure(
+        data,
+        "literal minus causal, nats per token",
+        "",
+        margin={"l": 130, "r": 16, "t": 28, "b": 60},
+        yaxis={"autorange": "reversed"},
+        xaxis={"tickformat": "+.3~f"},
+        shapes=[zero | {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}}],
+    )
+
+
+def _apart(high: float | None, low: float | None) -> float:
+    return 0 if high is None or low is None else max(high - low, 0)
+
+
+def agreement(groups: Sequence[float], predictions: float) -> dict:
+    """Tokens in the same group by both rules, by layer, with the line of equal predictions."""
+    x = list(range(len(groups)))
+    hover = "layer %{x}<br>%{y:.1%} of the tokens in the same group<extra></extra>"
+    label = f"same likeliest next token ({predictions:.0%})"
+    return figure(
+        [
+            line("same group", x, groups, HERE, "solid", "circle", hovertemplate=hover),
+            line(label, x, [predictions] * len(x), RANDOM, "dash", None, hoverinfo="skip"),
+        ],
+        "layer",
+        "share of the tokens",
+        yaxis={"tickformat": ".0%", "range": [0, 1.02]},
+        xaxis={"dtick": 1},
+    )

@@ -1,0 +1,89 @@
+"""Figures of routing collapse: what is followed over the steps of both phases, pooled and layer by layer."""
+
+from collections.abc import Sequence
+
+from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line, safe
+
+MEASURES = {  # key of a point -> (its short name, the axis)
+    "share": ("Largest share", "largest group's share of the tokens"),
+    "centroid_cosine": ("A: centroids", "A: mean cosine of two centroids"),
+    "drift": ("B: hidden states", "B: drift of the hidden states (1 − cosine)"),
+    "start_share": ("B: old router", "B: largest share, seen by the router of the start"),
+    "rank": ("C: projection", "C: effective rank of the routing vectors"),
+}
+SHARES = ("share", "start_share")
+DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "solid")
+KNOWN = {
+    "sinkhorn": (HERE, "solid", "circle"),
+    "softmax": (GROUPS[1], "dash", "square"),
+    "sinkhorn with 50 iterations": (GROUPS[2], "dot", "diamond"),
+}
+
+
+def look(row: str, place: int) -> tuple[str, str, str]:
+    """Colour, dash and mark of a row of the study."""
+    if row in KNOWN:
+        return KNOWN[row]
+    return GROUPS[(place + 2) % len(GROUPS)], DASHES[place % len(DASHES)], SYMBOLS[(place + 2) % len(SYMBOLS)]
+
+
+def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) -> dict:
+    """One thick line for each row (mean of layers), with `every_layer` a thin one for each of its layers; phase 2
+    continues phase 1, and the border between them is marked. Shares have the lines 1/K and balanced chance."""
+    names, border = [row["row"] for row in study["rows"]], phase_border(study)
+    percent = measure in SHARES
+    value = "%{y:.1%}" if percent else "%{y:.3f}"
+    data = []
+    for row in rows:
+        colour, dash, symbol = look(row, names.index(row))
+        mine = [point for point in study["curves"] if point["row"] == row]
+        for layer in sorted({point["layer"] for point in mine if point["layer"] >= 0}) if every_layer else ():
+            x, y = _points(mine, layer, measure, border)
+            thin = line(f"{row}, layer {layer}", x, y, colour, dash, None, opacity=0.6, showlegend=False)
+            thin["line"]["width"] = 1
+            thin["hovertemplate"] = f"{safe(row)}, layer {layer}<br>step %{{x:,}}: {value}<extra></extra>"
+            data.append(thin)
+        x, y = _points(mine, -1, measure, border)
+        hover = f"{safe(row)}, mean of layers<br>step %{{x:,}}: {value}<extra></extra>"
+        thick = line(f"{row} (mean of layers)", x, y, colour, dash, symbol, hovertemplate=hover)
+        thick["line"]["width"] = 3
+        data.append(thick)
+    last = max((point["step"] for point in study["curves"] if point["phase"] == 2), default=0) + border
+    if percent:
+        for name, level, colour, dash in (
+            (f"even groups (1/K = {study['even']:.1%})", study["even"], CHANCE, "dot"),
+            (f"balanced chance ({study['chance']:.1%})", study["chance"], RANDOM, "dashdot"),
+        ):
+            data.append(line(name, [0, last], [level] * 2, colour, dash, None, hoverinfo="skip"))
+    return figure(
+        data,
+        "optimiser step (phase 1, then phase 2)",
+        MEASURES[measure][1],
+        height=440,
+        margin={"l": 68, "r": 16, "t": 34, "b": 128},
+        yaxis={"tickformat": ".0%", "rangemode": "tozero"} if percent else {},
+        shapes=[_border(border)] if border else [],
+        annotations=[_phase(border, "right", "router alone"), _phase(border, "left", "whole model")] if border else [],
+    )
+
+
+def phase_border(study: dict) -> int:
+    """Steps of phase 1."""
+    return max((point["step"] for point in study["curves"] if point["phase"] == 1), default=0)
+
+
+def _points(points: Sequence[dict], layer: int, measure: str, border: int) -> tuple[list, list]:
+    own = [point for point in points if point["layer"] == layer]
+    own.sort(key=lambda point: (point["phase"], point["step"]))
+    return [point["step"] + (point["phase"] - 1) * border for point in own], [point[measure] for point in own]
+
+
+def _border(step: int) -> dict:
+    place = {"type": "line", "x0": step, "x1": step, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+    return place | {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}}
+
+
+def _phase(step: int, side: str, words: str) -> dict:
+    shift = {"right": -6, "left": 6}[side]
+    place = {"x": step, "xanchor": side, "xshift": shift, "y": 1.0, "yref": "paper", "yanchor": "bottom"}
+    return {"text": words, "showarrow": False, "font": {"size": 12, "color": RANDOM}} | place

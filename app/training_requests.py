@@ -1,0 +1,91 @@
+"""What the training form asks for: the corpus, the arguments of `train-router`, their price, and a command line."""
+
+import re
+
+import streamlit as st
+
+from analysis.runs import Price
+from analysis.runs.corpora import TEXTS, corpora
+from analysis.runs.price import predict
+from app import cached
+
+NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-([a-z0-9]{1,16}))?")
+FIELDS = {  # argument of the study -> control
+    "steps": "train_steps",
+    "window": "train_window",
+    "n_sink": "train_sinks",
+    "rate": "train_rate",
+    "tokens_per_step": "train_tokens",
+    "seed": "train_seed",
+    "phase": "train_phase",
+    "base_rate": "train_base_rate",
+    "reading": "train_reading",
+    "gate": "train_gate",
+    "balance": "train_balance",
+    "temperature": "train_temperature",
+    "iterations": "train_iterations",
+    "d_s": "train_size",
+}
+OPTIONS = {"n_sink": "sinks", "d_s": "dimensions"}  # of the command line, where they have another name
+OWN = ("window", "n_sink", "gate", "temperature", "iterations", "d_s", "balance")  # a router that is there has these
+WORK, MEMORY = 3e10, 128 << 20  # operations a second and bytes held besides, until something was trained here
+
+
+def corpus() -> str:
+    """What is learned from: the hashes of stored texts, at first the samples, or the name of a folder."""
+    chosen = st.session_state["train_corpus"]
+    return chosen or "+".join(key for key, _ in cached.samples())
+
+
+def folders() -> list[str]:
+    """The folders of texts that an owner of this machine put into models_cache/corpora."""
+    return corpora()
+
+
+def of_texts(name: str) -> bool:
+    """Whether a corpus is made of stored texts."""
+    return TEXTS.fullmatch(name) is not None
+
+
+def arguments() -> dict:
+    """The arguments of `train-router` for the present form. Phase 2 goes on with the router in use, as it is."""
+    chosen = st.session_state
+    args = {"model": chosen["model"], "corpus": corpus()}
+    args |= {name: chosen[control] for name, control in FIELDS.items()}
+    if chosen["train_phase"] == 1:
+        return args | {"groups": chosen["train_groups"], "top": chosen["train_top"], "label": chosen["train_label"]}
+    match = NAME.fullmatch(chosen["router"])
+    sizes = (int(match[1]), int(match[2]), match[3] or "") if match else (8, 1, "")
+    args = {name: value for name, value in args.items() if name not in OWN}
+    return args | dict(zip(("groups", "top", "label"), sizes, strict=True))
+
+
+def command(args: dict) -> str:
+    """The same training without a browser; the corpus is a folder there."""
+    words = ["python -m analysis train-router", "--corpus DIR"]
+    for name in ("model", "groups", "top", "label", *FIELDS):
+        if args.get(name) not in (None, ""):
+            words.append(f"--{OPTIONS.get(name, name.replace('_', '-'))} {args[name]}")
+    return " ".join(words)
+
+
+def price(args: dict, card: dict) -> Price:
+    """What a training costs: its steps, and measuring four ways of reading afterwards; corrected by past ones here."""
+    needed = MEMORY + 4 * 40 * 1024 * card["layers"] * card["width"]
+    needed += (20 if args["phase"] == 2 else 0) * card["parameters"]
+    past = [
+        (run.seconds, round(1e3 * _guess(run.request, card)))
+        for run in cached.store().list("train-router", 20)
+        if run.request.get("model") == args["model"] and run.request.get("phase") == args["phase"]
+    ]
+    seconds = _guess(args, card)
+    if past:
+        return predict(past, round(1e3 * seconds), needed)
+    return Price(seconds, seconds / 4, seconds * 4, needed, 0)
+
+
+def _guess(args: dict, card: dict) -> float:
+    """Guessed seconds, from the operations of forward and backward."""
+    learned = args["steps"] * args["tokens_per_step"] * (8 if args["phase"] == 2 else 6)
+    measured = 2 * (5 * 16 * 1024 + args["steps"] / 100 * 8 * 1024)
+    return 5 + card["parameters"] * (learned + measured) / WORK
