@@ -3,15 +3,17 @@
 from app.charts import GROUPS, RANDOM, SYMBOLS, figure, line, safe
 
 
-def panel(about: dict) -> dict:
+def panel(about: dict, names: list[str]) -> dict:
     """The figure of a panel: `x_values`, and `series` with `name y low high paper`; what is printed in a paper is
-    dashed with open marks. Values of x that are words, or far apart, stand at equal steps."""
+    dashed with open marks. Values of x that are words, or far apart, stand at equal steps. `names`: every series of
+    the study, so that one keeps its colour from panel to panel."""
     x = about["x_values"]
     words = any(isinstance(value, str) for value in x)
     wide = not words and len(x) > 2 and min(x) > 0 and max(x) / min(x) >= 8
     shown = [str(value) for value in x] if words else x
     data = []
-    for place, one in enumerate(about["series"]):
+    for one in about["series"]:
+        place = names.index(one["name"])
         colour = RANDOM if one["paper"] else GROUPS[place % len(GROUPS)]
         symbol = SYMBOLS[place % len(SYMBOLS)]
         name = f"{one['name']}, paper" if one["paper"] and "paper" not in one["name"] else one["name"]

@@ -5,6 +5,14 @@ import streamlit as st
 from app import ablation_charts, cached, state, stored, tables, widgets
 
 COMMAND = "python -m analysis study NAME --corpus DIR"
+TITLES = {  # study -> its question, and where the paper asks it
+    "ablations": "One setting at a time (table 9)",
+    "top": "Groups per token (table 7)",
+    "lengths": "Longer texts (section 3.5)",
+    "finetuning": "Against fine-tuning with full attention (table 5)",
+    "pretraining": "Learning with groups from the start",
+    "pruned": "Why less can be more (appendix A)",
+}
 
 
 def tab() -> None:
@@ -19,15 +27,16 @@ def tab() -> None:
     widgets.settled("ablation", [None, *names], None)
     chosen = st.session_state["ablation"] or names[0]
     st.session_state["ablation_pick"] = chosen
-    st.selectbox("Study", names, key="ablation_pick", format_func=_spaced, on_change=_picked, width=360)
+    st.selectbox("Study", names, key="ablation_pick", format_func=_titled, on_change=_picked, width=480)
     study = grids[chosen]
     widgets.prose(study["sentence"], "more")
     stored.badge(study)
+    series = list(dict.fromkeys(one["name"] for panel in study["panels"] for one in panel["series"]))
     with st.grid(2, min_column_width=380, gap="large"):
         for place, panel in enumerate(study["panels"]):
             with st.container(), widgets.guarded():
                 widgets.chart(
-                    ablation_charts.panel(panel),
+                    ablation_charts.panel(panel, series),
                     ablation_charts.values(panel),
                     title=panel["title"],
                     key=f"ablation_{place}",
@@ -54,8 +63,9 @@ def _rows(name: str, study: dict) -> None:
         widgets.numbers(values, name, "ablation_numbers")
 
 
-def _spaced(name: str) -> str:
-    return name.replace("-", " ")
+def _titled(name: str) -> str:
+    kind, _, router = name.partition("-")
+    return f"{TITLES.get(kind, kind)}{f', {router}' if router else ''}"
 
 
 def _picked() -> None:

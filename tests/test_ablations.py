@@ -69,6 +69,7 @@ def test_cells_are_trained_once_stored_and_come_again(ask, home, tmp_path):
     )
     numbers, stored = result.numbers, json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)
     assert numbers.pop("path") == str(tmp_path / "a.json") and {key: stored[key] for key in numbers} == numbers
+    assert {c["name"] for c in numbers["columns"]} <= set().union(*numbers["rows"])
     rows = {(row["factor"], row["value"]): row for row in numbers["rows"]}
     assert [row["default"] for row in rows.values()] == [False, True, False, False, True]
     default = rows["groups", 8]

@@ -117,6 +117,7 @@ def test_every_arm_in_every_domain(ask, home, tmp_path):
     result = ask(corpus=str(home / "three"), windows=3, steps=2)
     numbers, stored = result.numbers, json.loads((tmp_path / "f.json").read_text(), parse_constant=pytest.fail)
     assert numbers.pop("path") == str(tmp_path / "f.json") and {key: stored[key] for key in numbers} == numbers
+    assert {c["name"] for c in numbers["columns"]} <= set().union(*numbers["rows"])
     rows = {(row["domain"], row["arm"]): row for row in numbers["rows"]}
     assert list(rows) == [(domain, arm) for domain in ("novels", "python", "wikitext") for arm in ARMS]
     for (domain, arm), row in rows.items():

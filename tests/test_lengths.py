@@ -32,11 +32,13 @@ def test_every_length_reads_the_same_tokens(ask, home, tmp_path):
     result = ask(rows="16,32,64,128")
     numbers, stored = result.numbers, json.loads((tmp_path / "l.json").read_text(), parse_constant=pytest.fail)
     assert numbers.pop("path") == str(tmp_path / "l.json") and {key: stored[key] for key in numbers} == numbers
+    assert {c["name"] for c in numbers["columns"]} <= set().union(*numbers["rows"])
     rows = {(row["length"], row["k"]): row for row in numbers["rows"]}
     assert list(rows) == [(size, k) for size in (16, 32, 64, 128) for k in (1, 2)]
     assert {row["length"] * row["windows"] for row in rows.values()} == {256}
     for (size, _), row in rows.items():
         assert row["extrapolated"] == (size > 64) and 0 < row["pairs_share"] < 1
+        assert row["against_dense_low"] <= row["against_dense"] <= row["against_dense_high"]
         assert 0.25 <= row["largest_share"] <= 1 and row["perplexity_literal"] > 1
     assert rows[16, 1]["perplexity_dense"] == rows[16, 2]["perplexity_dense"]
     assert rows[64, 1]["pairs_share"] < rows[64, 2]["pairs_share"]

@@ -31,6 +31,7 @@ def test_three_ways_to_train_at_equal_tokens(ask, home, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "p.json").read_text(), parse_constant=pytest.fail)
     assert numbers.pop("path") == str(tmp_path / "p.json") and {key: stored[key] for key in numbers} == numbers
+    assert {c["name"] for c in numbers["columns"]} <= set().union(*numbers["rows"])
     rows = {(row["trained"], row["reading"]): row for row in numbers["rows"]}
     assert {trained for trained, _ in rows} == {"dense", "focus", "random groups"}
     assert ("focus", "trained groups, hard") in rows and ("dense", "k-means groups") in rows and len(rows) == 17

@@ -36,6 +36,7 @@ def test_from_half_the_groups_on_all_is_read(ask, home, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "t.json").read_text(), parse_constant=pytest.fail)
     assert numbers.pop("path") == str(tmp_path / "t.json") and {key: stored[key] for key in numbers} == numbers
+    assert {c["name"] for c in numbers["columns"]} <= set().union(*numbers["rows"])
     rows = {(row["router"], row["k"]): row for row in numbers["rows"]}
     assert list(rows) == [*(("k4-top1", k) for k in (1, 2, 3, 4)), ("k4-top2", 2)]
     for (_, k), row in rows.items():

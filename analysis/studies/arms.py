@@ -8,7 +8,7 @@ from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.kept import check_range, corpus_hash, held_out_windows, places, sample_windows, texts_of, write
+from analysis.studies.kept import corpus_hash, held_out_windows, places, sample_windows, texts_of, write
 from analysis.studies.measured import (
     DENSE,
     KERNELS,
@@ -22,6 +22,7 @@ from analysis.studies.measured import (
 )
 from analysis.studies.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, summary
 from analysis.studies.routers import trained_router
+from analysis.studies.sizes import check_sizes
 from analysis.studies.untrained import untrained_routers
 
 SEEDS = 3  # of random tokens and of random centroids
@@ -53,7 +54,7 @@ def arms(
     """
     check_seed(seed)
     lm = context.model(model)
-    _check(lm, length, windows, window, n_sink)
+    check_sizes(lm, length, windows, window, n_sink)
     made = trained_router(context, lm, router)
     n_sink = made.n_sink if n_sink is None else n_sink
     train, held_out = texts_of(corpus, context)
@@ -107,13 +108,6 @@ def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
     lm = context.model(stored["protocol"]["model"])
     again = sample_losses(lm, trained_router(context, lm, stored["router"]), stored, context)
     return {name: (losses, again[name]) for name, losses in stored["check"].items()}
-
-
-def _check(lm: Model, length: int, windows: int, window: int | None, n_sink: int | None) -> None:
-    check_range("A window of text", length, 16, lm.max_positions)
-    check_range("The number of windows of text", windows, 2, 4096)
-    check_range("The window that is always read", window, 1, length - 1)
-    check_range("The number of sinks", n_sink, 0, 64)
 
 
 def _notes(router: FocusRouter, train: list[str], count: int, wanted: int, chosen: int) -> list[str]:

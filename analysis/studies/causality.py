@@ -17,9 +17,10 @@ from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.kept import check_range, held_out_windows, places, sample_windows, texts_of, write
+from analysis.studies.kept import held_out_windows, places, sample_windows, texts_of, write
 from analysis.studies.measured import DENSE, KERNELS, READINGS, Arm, Bench, router_hash
 from analysis.studies.routers import trained_router
+from analysis.studies.sizes import check_sizes
 from analysis.training.mitigations import Learning
 
 SAMPLE = 8  # first windows, on which gates, groups and logits are looked at
@@ -55,10 +56,7 @@ def causality(
     """
     check_seed(seed)
     lm = context.model(model)
-    check_range("A window of text", length, 16, lm.max_positions)
-    check_range("The number of windows of text", windows, 2, 4096)
-    check_range("The window that is always read", window, 1, length - 1)
-    check_range("The number of sinks", n_sink, 0, 64)
+    check_sizes(lm, length, windows, window, n_sink)
     made = trained_router(context, lm, router)
     window, n_sink = window or made.window, made.n_sink if n_sink is None else n_sink
     train, held_out = texts_of(corpus, context)

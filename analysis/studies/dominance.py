@@ -1,7 +1,6 @@
 """Does balance hold? Training with and without Sinkhorn, phase 1 then phase 2, and what Focus' table 8 tries."""
 
-import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pandas as pd
 
 from analysis.attention import apply
 from analysis.corpus import text_hash, token_stream
-from analysis.errors import BadSetting
 from analysis.groups.dominance import balanced_largest_share, confidence, largest_share, stability
 from analysis.groups.paths import escape_paths
 from analysis.groups.router import FocusRouter
@@ -19,7 +17,9 @@ from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.kept import corpus_hash, held_out_windows, places, read_part, sample_windows, texts_of, write
+from analysis.studies.kept import corpus_hash, held_out_windows, places, read_part, texts_of, write
+from analysis.studies.sizes import chosen
+from analysis.studies.trained import first_losses
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
@@ -35,7 +35,6 @@ ROWS = {  # name -> what differs from the others; all but the first and the last
     "sinkhorn": {},
     "sinkhorn with 50 iterations": {"iterations": 50},
 }
-CHECKED = 2  # first steps of a row that are stored for the bundled samples
 COLLAPSED = 0.9  # a layer whose largest group holds this share of the tokens
 HELD_OUT = 8  # windows on which the end of a phase is measured
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
@@ -79,14 +78,14 @@ def dominance(
     counts its own steps). Errors: BadSetting, BadText.
     """
     check_seed(seed)
-    chosen = _rows(rows)
+    names = chosen(rows, list(ROWS))
     lm = context.model(model)
     length = min(length, lm.max_positions)
     sizes = {"groups": groups, "window": 16 if window is None else window, "n_sink": 4 if n_sink is None else n_sink}
     sizes |= {"steps": steps, "tokens_per_step": tokens_per_step, "length": length, "seed": seed, "check_windows": 0}
     plans = {
         name: [RouterTraining(**sizes, rate=rate, base_rate=base_rate, phase=phase, **ROWS[name]) for phase in (1, 2)]
-        for name in chosen
+        for name in names
     }
     train, held_out = texts_of(corpus, context)
     path, folder = places(context, lm, "dominance", output, work)
@@ -121,32 +120,18 @@ def dominance(
         corpus=f"{Path(corpus).name}, {len(train)} training and {len(held_out)} held-out documents",
     )  # fmt: skip
     curves = [{"row": name, **point} for name, row in found.items() for point in row["curve"]]
-    check = {name: first_losses(lm, both[0]) for name, both in plans.items()}
+    check = first_losses(lm, {name: both[0] for name, both in plans.items()})
     write(path, numbers | {"curves": curves, "check": check})
     tables = {"rows": pd.DataFrame(numbers["rows"]).drop(columns="settings"), "curves": pd.DataFrame(curves)}
     return Result(numbers | {"path": str(path)}, tables)
-
-
-def first_losses(lm: Model, plan: RouterTraining) -> list[float]:
-    """Training losses of the first steps of a plan on the bundled samples: what can be computed without its corpus."""
-    ids = sample_windows(lm, min(plan.length, lm.max_positions)).reshape(-1)
-    few = replace(plan, steps=CHECKED, calibration_windows=2, check_windows=0)
-    with tempfile.TemporaryDirectory() as folder:
-        return [row["loss"] for row in train_router(lm, ids, few, Path(folder) / "checkpoint")[2]]
 
 
 def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
     """The `check` of a stored study, row -> (what is stored, what comes out now)."""
     lm, made = context.model(stored["protocol"]["model"]), stored["protocol"]["training"]
     plans = {name: RouterTraining(**made, **ROWS[name]) for name in stored["check"]}
-    return {name: (losses, first_losses(lm, plans[name])) for name, losses in stored["check"].items()}
-
-
-def _rows(wanted: str | None) -> list[str]:
-    names = [name.strip() for name in wanted.split(",")] if wanted else list(ROWS)
-    if unknown := [name for name in names if name not in ROWS]:
-        raise BadSetting(f"There is no row {unknown[0][:40]!r}: the rows are {', '.join(ROWS)}.")
-    return names
+    again = first_losses(lm, plans)
+    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
 
 
 def _row(lm: Model, ids: np.ndarray, windows: np.ndarray, plans: list[RouterTraining], part: Path, told) -> dict:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.errors import BadSetting
+from analysis.metrics.intervals import UNIT
 from analysis.runs import Result
 from analysis.studies import trained
 from analysis.studies.context import Context, check_seed, protocol
@@ -78,7 +79,7 @@ def lengths(
     found = []
     for size in sizes:
         ids = long[:, : longest // size * size].reshape(-1, size)
-        found += _rows(trainer, router, plan.window, ids, size > lm.max_positions, seed)
+        found += _rows(trainer, router, plan, ids, max(1, UNIT * length // size))
     numbers = {
         "sentence": sentence(found, length),
         "rows": found,
@@ -87,7 +88,7 @@ def lengths(
         "trained_at": length,
         "window": plan.window,
         "n_sink": plan.n_sink,
-        "notes": [READ_AS, f"At {longest:,} tokens: {how_sure(len(long))}", *_beyond(lm, far)],
+        "notes": [READ_AS, how_sure(long.size // length, f"windows of {length:,} tokens"), *_beyond(lm, far)],
         "protocol": protocol(
             "study lengths", lm, ids_hash(long), long.size, window=length, seed=seed, kernel=KERNELS, steps=steps,
             training_text=trainer.texts,
@@ -129,9 +130,9 @@ def _beyond(lm, far: list[int]) -> list[str]:
     return [f"The model was trained on up to {lm.max_positions:,} positions; {named} is extrapolated, dense as well."]
 
 
-def _rows(trainer: Trainer, router, window: int, ids, extrapolated: bool, seed: int) -> list[dict]:
-    """Two rows of a length: k = 1 and 2."""
-    size, ks = ids.shape[1], (1, 2)
+def _rows(trainer: Trainer, router, plan: RouterTraining, ids, unit: int) -> list[dict]:
+    """Two rows of a length, k = 1 and 2; intervals draw units of so many windows."""
+    size, ks, window, seed = ids.shape[1], (1, 2), plan.window, plan.seed
     arms = [DENSE]
     for k in ks:
         settings = {"window": window, "top": k}
@@ -146,17 +147,18 @@ def _rows(trainer: Trainer, router, window: int, ids, extrapolated: bool, seed: 
         mine, dense = found[f"trained, top {k}"], found["dense"]
         random = Read.pool([found[_random(router, k, window, seed + more).name] for more in range(SEEDS)])
         alone = found[f"window {wide[k]}"]
-        row = {"length": size, "k": k, "extrapolated": extrapolated, "windows": len(ids)}
+        row = {"length": size, "k": k, "extrapolated": size > trainer.lm.max_positions, "windows": len(ids)}
         row |= {"perplexity_dense": dense.perplexity, "perplexity": mine.perplexity}
         row |= {"perplexity_literal": found[f"trained, top {k}, literal"].perplexity}
         row |= {"perplexity_random": random.perplexity, "perplexity_window": alone.perplexity}
         row |= {"equal_window": wide[k], "largest_share": max(mine.shares)}
         row |= {"pairs_share": mine.pairs / (size * (size + 1) // 2)}
-        row |= difference("against_dense", mine.means, dense.means)
-        row |= difference("against_random", mine.means, random.means)
-        row |= difference("random_against_dense", random.means, dense.means)
-        row |= difference("window_against_dense", alone.means, dense.means)
-        rows.append(row | difference("against_window", mine.means, alone.means))
+        for key, ours, other in (
+            *(("against_dense", mine, dense), ("against_random", mine, random), ("against_window", mine, alone)),
+            *(("random_against_dense", random, dense), ("window_against_dense", alone, dense)),
+        ):
+            row |= difference(key, ours.means, other.means, unit)
+        rows.append(row)
     return rows
 
 

@@ -38,10 +38,10 @@ def printed(table: str, row: str, name: str) -> float | None:
     return cells[0].value if cells and isinstance(cells[0].value, float) else None
 
 
-def difference(key: str, losses, control) -> dict:
+def difference(key: str, losses, control, unit: int = UNIT) -> dict:
     """`KEY KEY_low KEY_high`: mean of losses [n] minus those of a control on the same windows, nats per token, with the
-    95 % bootstrap over units of 8 consecutive windows."""
-    found = bootstrap_mean(losses - control)
+    95 % bootstrap over units of so many consecutive windows."""
+    found = bootstrap_mean(losses - control, unit=unit)
     return {key: found.mean, f"{key}_low": found.low, f"{key}_high": found.high}
 
 
@@ -59,8 +59,8 @@ def decided(found: dict, key: str) -> int:
     return 0 if low is None or low <= 0 <= high else 1 if low > 0 else -1
 
 
-def how_sure(windows: int) -> str:
+def how_sure(windows: int, what: str = "windows") -> str:
     """What the intervals of a study of so many windows rest on."""
     units = -(-windows // UNIT)
     rough = " and are rough" if units < FEW else ""
-    return f"Intervals are 95 % bootstraps over {units} units of {UNIT} consecutive windows{rough}."
+    return f"Intervals are 95 % bootstraps over {units} units of {UNIT} consecutive {what}{rough}."

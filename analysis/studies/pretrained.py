@@ -16,25 +16,28 @@ READINGS = {  # kept name -> what a reader calls it
     "window": "window alone",
     "window of equal pairs": "window of equal pairs",
 }
+AGAINST = {"against_dense": ("dense", "dense"), "against_random": ("random groups", "random groups")}
 
 
 def pool(found: dict[tuple[str, int], dict], names: list[str], length: int) -> list[dict]:
     """One row for each model and reading, both seeds together; `found` {(trained with, seed): its part}."""
-    rows, baseline = [], None
-    for name in names:
-        seeds = [kept["readings"] for (one, _), kept in found.items() if one == name]
-        for reading in READINGS:
-            if reading not in seeds[0]:
-                continue
-            each = [Read.kept(readings[reading]) for readings in seeds]
-            both = Read.pool(each)
-            if (name, reading) == ("dense", "dense"):
-                baseline = both.means
-            row = {"trained": name, "reading": READINGS[reading], "loss": both.loss, "perplexity": both.perplexity}
-            row |= {"first": each[0].perplexity, "second": each[-1].perplexity}
-            row |= {"pairs_share": both.pairs / (length * (length + 1) // 2)}
-            row |= {"largest_share": max(both.shares) if reading.startswith(("trained", "k-means")) else None}
-            rows.append(row | ({} if baseline is None else difference("against_dense", both.means, baseline)))
+    each = {
+        (name, reading): [Read.kept(kept["readings"][reading]) for (one, _), kept in found.items() if one == name]
+        for name in names
+        for reading in READINGS
+        if any(one == name and reading in kept["readings"] for (one, _), kept in found.items())
+    }
+    pooled, rows = {key: Read.pool(seeds) for key, seeds in each.items()}, []
+    for (name, reading), seeds in each.items():
+        both = pooled[name, reading]
+        row = {"trained": name, "reading": READINGS[reading], "loss": both.loss, "perplexity": both.perplexity}
+        row |= {"first": seeds[0].perplexity, "second": seeds[-1].perplexity}
+        row |= {"pairs_share": both.pairs / (length * (length + 1) // 2)}
+        row |= {"largest_share": max(both.shares) if reading.startswith(("trained", "k-means")) else None}
+        for key, other in AGAINST.items():
+            if other in pooled:
+                row |= difference(key, both.means, pooled[other].means)
+        rows.append(row)
     return rows
 
 
@@ -44,6 +47,7 @@ def columns() -> list[dict]:
         *(column("trained", "trained with"), column("reading", "read with"), column("perplexity", "perplexity")),
         *(column("first", "first seed"), column("second", "second seed")),
         column("against_dense", "above dense training read dense", "nats per token"),
+        column("against_random", "above random groups in training and reading", "nats per token"),
         *(column("pairs_share", "pairs read"), column("largest_share", "largest group's share, worst layer")),
     ]
 
@@ -84,14 +88,15 @@ def sentence(rows: list[dict]) -> str:
     table = {(row["trained"], row["reading"]): row for row in rows}
     if ("dense", "dense") not in table:
         return "Without dense training there is nothing to compare with."
-    word = {-1: "lower", 0: "not told apart", 1: "higher"}
-    said = []
+    word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
     for name, reading in as_trained.items():
         for how in (reading, "dense"):
             if row := table.get((name, how)):
-                said.append(
-                    f"trained with {name} and read with {how}: {word[decided(row, 'against_dense')]} "
-                    f"({nats(row, 'against_dense')})"
-                )
+                told = f"{word[decided(row, 'against_dense')]} ({nats(row, 'against_dense')})"
+                said.append(f"trained with {name} and read with {how}: {told}")
+    focus = table.get(("focus", as_trained["focus"]), {})
+    if "against_random" in focus:
+        told = f"{word[decided(focus, 'against_random')]} ({nats(focus, 'against_random')})"
+        said.append(f"trained groups against groups that were random from the first step: {told}")
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
     return f"{start}: {'; '.join(said)}."

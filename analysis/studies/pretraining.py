@@ -1,5 +1,6 @@
 """Does training with groups from the first step cost anything? Small models at equal tokens (Focus, section 3.4)."""
 
+import shutil
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -71,7 +72,8 @@ def pretraining(
     stopped goes on from its checkpoint in `work`. Every model is read dense and sparse: a window, random groups, groups
     (Focus: the trained ones, hard, literal and soft; dense: k-means of its own states), a window of equal pairs.
     numbers: `rows` (`trained reading loss perplexity first second pairs_share largest_share`, `first` and `second` the
-    seeds' perplexities; `against_dense` against dense training read dense, paired, with `_low` and `_high`), `curves`
+    seeds' perplexities; `against_dense` and `against_random` against dense training read dense and random groups read
+    with random groups, paired, with `_low` and `_high`), `curves`
     (training losses), `columns`, `panels`, `sentence`, `notes`, `path`. tables: `rows`, `curves`.
     Errors: BadSetting, BadText.
     """
@@ -104,6 +106,7 @@ def pretraining(
             tokens = tokens or [token_stream(lm.tokenizer, documents)]
             kept = _one(lm, name, recipe, tokens[0], ids, part.with_suffix(""), told)
             write(part, kept)
+            shutil.rmtree(part.with_suffix(""), ignore_errors=True)
         found[name, one] = kept
     pooled = pool(found, names, length)
     numbers = {

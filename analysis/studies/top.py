@@ -11,7 +11,7 @@ from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.kept import held_out_windows, places, sample_windows, texts_of, write
 from analysis.studies.measured import DENSE, KERNELS, Arm, Bench, Measured, router_hash, window_arm
-from analysis.studies.panels import column, difference, how_sure, nats, of_rows, panel, printed, series
+from analysis.studies.panels import column, difference, how_sure, of_rows, panel, printed, series
 from analysis.studies.recovery import equal_pairs_window, window_pairs
 from analysis.studies.routers import stored_routers, trained_router
 from analysis.studies.sizes import check_sizes, command
@@ -232,8 +232,8 @@ def sentence(rows: list[dict], groups: int) -> str:
     """What more groups per token bring, from the first router's rows."""
     one = [row for row in rows if row["router"] == rows[0]["router"]]
     told = [
-        f"k = {row['k']} reads {row['pairs_share']:.0%} of the pairs ({row['distant_share']:.0%} of the far ones) at "
-        f"{nats(row, 'against_dense')} above dense and {nats(row, 'against_random')} above random tokens"
+        f"k = {row['k']} reads {row['pairs_share']:.0%} of the pairs at {row['against_dense']:+.4f} nats per token "
+        f"against dense and {row['against_random']:+.4f} against random tokens"
         for row in one
         if "against_random" in row
     ]
