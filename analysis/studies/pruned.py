@@ -25,8 +25,8 @@ TITLES = {  # key of a row -> (panel, what its values are, unit)
     "entropy": ("Entropy of attention", "entropy of a query's attention", "nats"),
     "candidates": ("Candidate set", "keys that a query reads", "keys"),
     "mass": ("Attention mass of the pruned pairs", "share of dense attention", ""),
-    "norm": ("Output of the pruned pairs", "their norm by that of the whole output", ""),
-    "change": ("Change of the layer's output", "norm of the change by that of the output", ""),
+    "norm": ("Output of the pruned pairs", "norm of theirs by norm of output", ""),
+    "change": ("Change of the layer's output", "norm of change by norm of output", ""),
     "loss": ("Loss when this layer alone is pruned", "change of the loss", "nats per token"),
 }
 READ_AS = (
