@@ -43,7 +43,7 @@ def _run(verb: str, arguments: dict):
     if verb == "evaluate":
         from analysis.studies.candidates import specs
 
-        arguments["methods"] = specs(arguments["methods"], settings, arguments["router"])
+        arguments["methods"] = specs(arguments["methods"], settings, arguments["router"], arguments.pop("policy"))
     elif settings:
         raise BadSetting(f"This verb runs no method, so {settings[0]!r} sets nothing: leave --set out.")
     if verb == "worth":  # arithmetic on a shape: no torch
@@ -56,6 +56,9 @@ def _run(verb: str, arguments: dict):
     context = Context(progress=_progress, device=arguments.pop("device"), state=arguments.pop("state"), browser=False)
     if "text" in arguments:
         arguments["text"] = context.add_text(*_text(arguments["text"]))
+    for name in ("texts", "against"):
+        if arguments.get(name):
+            arguments[name] = [context.add_text(*_text(place)) for place in arguments[name]]
     study = NAMED[arguments["name"]] if verb == "study" else STUDIES[verb]
     known = inspect.signature(study).parameters
     return study(**{k: v for k, v in arguments.items() if k in known}, context=context)
@@ -102,11 +105,12 @@ def _numbers(result) -> dict:
 
 
 SHAPES = {"groups": _groups, "pairs": _pairs}
+SHOWN = "heads groups words pairs controls arms comparisons curve rows rounds keys cells".split()  # in this order
 
 
 def _show(result, shaped: dict) -> None:
     print(file=sys.stderr)
-    for name in ("groups", "words", "pairs", "controls", "arms", "comparisons", "curve", "rows", "rounds"):
+    for name in SHOWN:
         if name in result.tables:
             print(f"\n{name}\n{result.tables[name].to_string(index=False, float_format='%.3f')}")
     for key, value in _numbers(result).items():

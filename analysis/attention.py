@@ -32,7 +32,7 @@ class Block:
     `scores` [B, H, n, Tk] scaled (and soft-capped) logits; `visible` bool, broadcastable to it: causal, padding and
     sliding window; `rows` [n] and `columns` [Tk]: the places of queries and keys in one numbering, so that a distance
     is `rows[:, None] - columns`; `first` [B] place of the first real token (left padding comes before it);
-    `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what the method's `observe` returned for these tokens; `read`
+    `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what `observe` or `file` returned for these tokens; `read`
     bool, broadcastable to the scores: what was in the softmax, known when a watch sees the block.
     """
 
@@ -63,6 +63,7 @@ class _Seat:
     past: int = 0
     first: torch.Tensor | None = None
     stored: GroupedLayer | None = None
+    tables: tuple[torch.Tensor, torch.Tensor] | None = None
     calls: int = 0
     ran: dict[tuple[str, str], Ran] = field(default_factory=dict)
 
@@ -121,6 +122,7 @@ def _observe(module, args, kwargs):
     seat: _Seat = module._focuscope
     hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
     seat.past, seat.stored = past_length(kwargs, seat.layer), grouped_layer(kwargs, seat.layer)
+    seat.tables = kwargs.get("position_embeddings")
     real = None
     if seat.past == 0:
         real = _real_tokens(kwargs.get("attention_mask"), hidden)
@@ -149,6 +151,8 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     seat: _Seat = module._focuscope
     seat.calls += 1
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    _file(seat, module, query, key)
+    query = seat.method.sharpen(seat.layer, query, _of_tokens(seat, query))
     if seat.method.dense and seat.watch is None and softcap is None:
         seat.note(query.shape[2], "torch dense", "Everything is read.")
         return _dense_kernel(query, key, value, attention_mask, dropout, scaling), None
@@ -198,9 +202,22 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     return out.transpose(1, 2).contiguous(), None
 
 
+def _file(seat: _Seat, module, query, key) -> None:
+    """Let the method see the queries and keys of the tokens that are new."""
+    length = query.shape[2]
+    start = min(seat.past, key.shape[2] - length)  # a static cache is longer than its text, a sliding one shorter
+    rows = seat.method.file(seat.layer, query, key[:, :, start : start + length], seat.past, module, seat.tables)
+    if rows is not None:
+        seat.memory.extend(seat.layer, rows, seat.past)
+
+
+def _of_tokens(seat: _Seat, query) -> torch.Tensor | None:
+    """[B, past + Tq, ...]: what the method remembers of all tokens up to the last query."""
+    return seat.memory.keys(seat.layer, seat.past + query.shape[2]) if seat.layer in seat.memory else None
+
+
 def _by_kernel(seat: _Seat, query, key, value, scaling: float) -> Attended:
-    tokens = seat.past + query.shape[2]
-    of_tokens = seat.memory.keys(seat.layer, tokens) if seat.layer in seat.memory else None
+    tokens, of_tokens = seat.past + query.shape[2], _of_tokens(seat, query)
     key, value = key[:, :, :tokens], value[:, :, :tokens]  # a static cache is longer than its text
     call = Call(seat.layer, query, key, value, scaling, seat.past, of_tokens, seat.stored)
     return seat.method.attend(call) or Attended(None, MASKED, "This method has no kernel of its own.")

@@ -1,9 +1,11 @@
 """The options of the command line: which verbs there are, and what each of them takes."""
 
 import argparse
+import json
 from pathlib import Path
 
 from analysis.studies import NAMED
+from analysis.studies.route_options import routing_options
 
 HELP = {
     "inspect": "tokens, windows and warnings of a text",
@@ -14,7 +16,22 @@ HELP = {
     "group-controls": "groups layer by layer beside random centroids and k-means (Focus, section 5)",
     "fit-router": "a Focus router without training, in seconds",
     "train-router": "a trained Focus router, the model frozen; resumes when stopped",
+    "statistics": "entropy, rank, sink, window and distance of every head's attention, exact",
+    "head": "one head on a text: what a token reads, by distance and query by query",
+    "temperature": "what a softmax temperature does to every head on a text (Focal Attention)",
+    "temperature-curve": "perplexity of a text at softmax temperatures, for all layers or one at a time",
     "evaluate": "what reading less does to the predictions of a text: methods against dense",
+    "calibrate": "CSA: ranks, budgets and the smallest cap that changes no position; the policy is stored",
+    "cap-sweep": "a policy of CSA under several caps, against dense by position, on other texts than its own",
+    "reads-sweep": "ever fewer keys by the ranks of a policy of CSA: the mean beside the worst positions",
+    "budgets": "the budgets of a policy of CSA, with changes by hand, and what they read",
+    "calibrations": "how far two stored policies agree, such as of two corpora",
+    "lost-keys": "which keys a token lost to a policy of CSA: the token that it hurts most, or one you name",
+    "import-policy": "check a policy of CSA from a JSON file against the model and store it",
+    "topk-cost": "what the top-k kernels of CSA cost here, against dense and the masked pass",
+    "route": "recall of bucket routers, calibrated on the first half of the documents, tested on the rest (GWR)",
+    "route-at": "recall at any number of buckets, from the stored curves or on a text",
+    "route-visit": "the buckets that one query of a text visits, with its real attention",
     "report": "one self-contained page about a text",
     "pretrain": "a small language model of your own from a folder of texts; resumes when stopped",
     "study": f"a named study, stored; continues when stopped: {', '.join(NAMED)}",
@@ -23,7 +40,9 @@ HELP = {
     "worth": "what sparse attention could gain at most, from a config.json alone",
     "examples": "the stored examples of every page, computed anew in their place",
 }
-OF_A_TEXT = ("inspect", "groups", "pairs", "compare", "group-controls", "evaluate", "report", "launch")
+OF_TEXTS = ("calibrate", "cap-sweep", "reads-sweep")
+OF_A_TEXT = ("inspect", "statistics", "head", "temperature", "temperature-curve", "groups", "pairs", "compare")
+OF_A_TEXT += ("group-controls", "evaluate", "report", "launch")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,6 +60,8 @@ def parser(about: str) -> argparse.ArgumentParser:
         sub = verbs.add_parser(verb, help=text, description=text)
         if verb in OF_A_TEXT:
             sub.add_argument("text", metavar="TEXT", help="a text file, - for standard input, or story, essay, program")
+        if verb in OF_TEXTS:
+            sub.add_argument("texts", metavar="TEXT", nargs="+", help="text files, or story, essay, program")
         sub.add_argument("--model", default="demo", help="demo, a Hugging Face id, or a local folder")
         sub.add_argument("--state", type=Path, metavar="DIR", help="fitted state (default: the model's own folder)")
         sub.add_argument("--device", default="auto")
@@ -60,6 +81,24 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
     if verb == "compare":
         sub.add_argument("--other", required=True, help="the other router, such as k8-top2")
         sub.add_argument("--other-model", default="", help="its model (default: the same)")
+    if verb in ("statistics", "head"):
+        sub.add_argument("--mass", type=float, default=0.9, help="of the rank: fewest keys that hold it")
+        sub.add_argument("--window", type=int, default=128, help="tokens of the window mass, the token itself included")
+        sub.add_argument("--without-first", action="store_true", help="leave the first token out and renormalise")
+    if verb in ("head", "temperature"):
+        for name in ("layer", "head", "part"):
+            sub.add_argument(
+                f"--{name}", type=int, default=0, help="which window" if name == "part" else f"which {name}"
+            )
+        sub.add_argument("--query", type=int, help="which token of the window (default: its last)")
+    if verb == "head":
+        sub.add_argument("--top", type=int, default=20, help="how many keys")
+    if verb in ("temperature", "temperature-curve"):
+        sub.add_argument("--t", type=_numbers, metavar="T,T,...", help="temperatures; 1 is dense attention")
+    if verb == "temperature-curve":
+        sub.add_argument("--by-layer", type=_numbers, metavar="T,T,...", help="one temperature for each layer")
+        sub.add_argument("--layers", type=_numbers, metavar="T,T,...", help="temperatures that each layer gets alone")
+        sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
     if verb == "pairs":
         sub.add_argument("--top", type=int, default=20, help="how many pairs")
         for name in ("layer", "group", "head"):
@@ -70,6 +109,45 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
         first = {"action": "store_const", "const": "first", "default": "windows", "help": "only the first window"}
         sub.add_argument("--first", dest="long_text", **first)
+    if verb in ("evaluate", "cap-sweep", "reads-sweep", "budgets", "lost-keys"):
+        sub.add_argument("--policy", type=_policy, metavar="NAME|JSON", help="of CSA (default: the stored one)")
+    if verb in (*OF_TEXTS, "budgets", "lost-keys"):
+        sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
+    if verb in OF_TEXTS:
+        sub.add_argument("--tokens", type=int, default=16384, help="of each side, at most")
+    if verb == "reads-sweep":
+        sub.add_argument("--shares", type=_shares, metavar="X,X,...", help="of the causal pairs (default: 1 to 0.02)")
+    if verb in ("calibrate", "cap-sweep"):
+        sub.add_argument("--caps", type=_whole_numbers, metavar="N,N,...", help="(default: 32,64,128,256,512; none)")
+        sub.add_argument("--tolerance", type=float, default=0.01, help="of perplexity, as a share")
+        sub.add_argument("--tolerance-bin", type=float, default=0.02, help="of the worst position bin")
+    if verb == "calibrate":
+        about = "measure on these texts (default: the later half of the texts)"
+        sub.add_argument("--against", nargs="+", metavar="TEXT", help=about)
+        sub.add_argument("--mass", type=float, default=0.9, help="of a head's attention that its rank holds")
+        sub.add_argument("--min-pos", type=int, default=0, help="first position that counts in a rank")
+        sub.add_argument("--beta", type=float, default=1.0, help="keys in all, by the sum of the ranks")
+        sub.add_argument("--total", type=int, help="keys of all heads together, instead of --beta")
+        sub.add_argument("--reads", type=float, help="as many keys as read this share of the causal pairs")
+        sub.add_argument("--floor", type=int, default=2, help="keys that every head gets")
+        sub.add_argument("--name", default="policy", help="the policy is stored under this name")
+        sub.add_argument("-o", "--output", metavar="FILE.json", help="write the policy here too")
+    if verb == "calibrations":
+        sub.add_argument("--policy", default="policy", help="a stored policy")
+        sub.add_argument("--other", required=True, help="the other one")
+    if verb == "lost-keys":
+        sub.add_argument("text", metavar="TEXT", help="a text file, - for standard input, or story, essay, program")
+        sub.add_argument("--cap", type=int, help="most keys of a head (default: the policy's)")
+        sub.add_argument("--position", type=int, help="of the token in the text (default: the one hurt most)")
+    if verb == "import-policy":
+        sub.add_argument("text", metavar="FILE.json", help="the policy")
+        sub.add_argument("--name", default="uploaded", help="the policy is stored under this name")
+    if verb == "topk-cost":
+        sub.add_argument("--lengths", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096)")
+        for name, default in {"keys": 64, "heads": 8, "head-dim": 64, "repeats": 5}.items():
+            sub.add_argument(f"--{name}", type=int, default=default)
+        sub.add_argument("--kv-heads", type=int, help="heads of keys and values (default: as many as heads)")
+    routing_options(verb, sub)
     if verb in ("fit-router", "train-router"):
         sub.add_argument("--groups", type=int, default=8, help="K")
         sub.add_argument("--top", type=int, default=1, help="groups each token belongs to")
@@ -106,8 +184,9 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
     if verb == "report":
         sub.add_argument("-o", "--output", required=True, metavar="FILE.html")
     if verb == "bench":
-        whats = ("attention", "decode", "inference")
-        sub.add_argument("what", choices=whats, metavar="|".join(whats), help="a kernel, one token, or a whole model")
+        whats = ("attention", "decode", "inference", "statistics")
+        about = "a kernel, one token, a whole model, or the statistics of every head"
+        sub.add_argument("what", choices=whats, metavar="|".join(whats), help=about)
         sub.add_argument("--lengths", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096,16384)")
         for name, default in {"heads": 8, "head-dim": 64, "groups": 8, "top": 1, "window": 128, "batch": 1}.items():
             sub.add_argument(f"--{name}", type=int, default=default)
@@ -140,8 +219,32 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--length", type=int, default=2048, help="the context, in tokens")
 
 
+def _policy(words: str) -> dict | str:
+    """A name, or what `policies.resolve` takes as JSON."""
+    try:
+        return json.loads(words) if words.lstrip().startswith("{") else words
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words[:40]!r} is neither the name of a policy nor JSON") from None
+
+
+def _shares(words: str) -> list[float]:
+    try:
+        return [float(word) for word in words.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of numbers such as 0.5,0.1") from None
+
+
 def _whole_numbers(words: str) -> list[int]:
+    if words == "none":
+        return []
     try:
         return [int(word) for word in words.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of whole numbers such as 1024,4096") from None
+
+
+def _numbers(words: str) -> list[float]:
+    try:
+        return [float(word) for word in words.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of numbers such as 0.4,0.8") from None

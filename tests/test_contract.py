@@ -12,7 +12,9 @@ from analysis.errors import AnalysisError, BadModel, BadSetting, NotFitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.methods.focal_learned import FocalWeights
 from analysis.models import load_model, refuse_family
+from tests.routed import made_state
 from tests.tiny import FAMILIES, GROUPED, LAYERS, WIDTH, left_padded, tiny, token_ids
 
 
@@ -33,7 +35,23 @@ CASES = {
     "streaming_llm": lambda: METHODS["streaming_llm"](n_sink=2, window=6),
     "oracle_topk": lambda: METHODS["oracle_topk"](k=5),
     "oracle_topk by fraction": lambda: METHODS["oracle_topk"](fraction=0.25, keep_window=3),
+    "focal": lambda: METHODS["focal"](t=0.7),
+    "focal by layer": lambda: METHODS["focal"](by_layer=(0.5, 1.0, 1.5)),
+    "focal_learned": lambda: METHODS["focal_learned"].from_weights(warm()),
+    "focal_learned by token": lambda: METHODS["focal_learned"].from_weights(warm(), mean="token", tau_max=11.31),
+    "csa": lambda: METHODS["csa"].from_policy([*range(2, 14), 9]),
+    "bucket_routing": lambda: METHODS["bucket_routing"].from_state(made_state(), visited=2, window=4, n_sink=1),
+    "bucket_routing by centroid": lambda: METHODS["bucket_routing"].from_state(made_state(), router="kmeans", window=3),
+    "csa eviction": lambda: METHODS["csa"].from_policy([*range(2, 14), 9], eviction="at the budget"),
 }
+
+
+def warm(seed=0):
+    """Weights that keep the temperature between its limits, different from token to token."""
+    made = FocalWeights(LAYERS, WIDTH, offset=7.5)
+    with torch.no_grad():
+        made.w.copy_(torch.randn(LAYERS, WIDTH, generator=torch.Generator().manual_seed(seed)) * 0.03)
+    return made
 
 
 def logits(lm, **inputs):
@@ -180,8 +198,14 @@ def test_kernels_compute_what_the_masked_path_does(family, case, monkeypatch):
     elif exact:
         assert kernels <= ({"causal (torch)"} if "beyond" in case else GROUPED_KERNELS)
         assert {entry.kernel for entry in found if entry.phase == "decode"} == {"group-major cache"}
+    elif case.startswith("focal") and family not in ("mistral", "gemma2"):
+        assert kernels == {"torch dense"}
+    elif case == "csa" and family not in ("mistral", "gemma2"):
+        assert {entry.kernel for entry in found} == {"top-k of all scores", "gathered top-k"}
     elif case != "dense":
         assert kernels == {"masked blocks"}
+    if case.startswith("bucket_routing") and family not in ("mistral", "gemma2"):
+        assert {entry.kernel for entry in found if entry.phase == "decode"} == {"gathered buckets"}
 
 
 def test_a_kernel_runs_only_where_it_is_exact():

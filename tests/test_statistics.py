@@ -122,7 +122,7 @@ def test_others_may_use_the_model_while_progress_is_reported():
 
 def test_hooks_are_taken_off_after_a_failure(monkeypatch):
     model = load_model(tiny("llama"))
-    monkeypatch.setattr("analysis.statistics.forward", lambda *a: 1 / 0)
+    monkeypatch.setattr("analysis.statistics.inputs.forward", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         attention_inputs(model, windows(5))
     assert not any(m._forward_pre_hooks for m in model.lm.modules())

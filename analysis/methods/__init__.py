@@ -1,11 +1,24 @@
 """The methods by name. Adding one: a file here, a line in METHODS, a hand-worked test, a README row."""
 
+from analysis.methods.bucket_routing import BucketRouting
+from analysis.methods.csa import CSA
 from analysis.methods.dense import Dense
+from analysis.methods.focal import Focal
+from analysis.methods.focal_learned import FocalLearned
 from analysis.methods.focus import Focus
 from analysis.methods.oracle_topk import OracleTopK
 from analysis.methods.streaming_llm import StreamingLLM
 
-METHODS = {"dense": Dense, "focus": Focus, "streaming_llm": StreamingLLM, "oracle_topk": OracleTopK}
+METHODS = {  # the first four are those a page compares at first
+    "dense": Dense,
+    "focus": Focus,
+    "streaming_llm": StreamingLLM,
+    "oracle_topk": OracleTopK,
+    "csa": CSA,
+    "focal": Focal,
+    "focal_learned": FocalLearned,
+    "bucket_routing": BucketRouting,
+}
 
 
 def describe() -> dict[str, dict]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 
 from analysis.attention import Block
 from analysis.cache import GroupedCache
-from analysis.calls import Attended, Call
+from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting
 
 PRICES = ("live", "refit", "retrain")  # what a new value of a field costs: one forward pass, calibration, training
@@ -30,6 +31,7 @@ class Method:
     paper: ClassVar[str] = ""
     dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
     causal: ClassVar[bool] = True
+    extra_vectors: ClassVar[float] = 0.0  # key and value vectors, halved, that a query reads beside its keys
     ceiling: ClassVar[bool] = False  # looks at every key to choose: a bound on others, never a faster model itself
 
     def __post_init__(self):
@@ -57,6 +59,23 @@ class Method:
         `real` bool [B, T] marks what is no padding; None at a decode step, where earlier tokens are in the KV cache.
         """
         return None
+
+    def file(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, past: int, module, tables
+    ) -> torch.Tensor | None:
+        """What to remember of the same tokens, from their query [B, H, T, D] and key [B, G, T, D]: [B, T, ...] or None.
+
+        A method has this or `observe`. `past` tokens lie before them; `module` is the attention layer, and `tables`
+        (cos, sin) rotated both, or None.
+        """
+        return None
+
+    def sharpen(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
+        """The queries [B, H, n, D] as they meet the keys, before any scaling and soft cap: where a temperature acts.
+
+        `of_tokens` [B, past + n, ...] what `observe` or `file` returned for all tokens up to the last of them.
+        """
+        return query
 
     def scores(self, block: Block) -> torch.Tensor:
         """The logits the softmax sees, [B, H, n, Tk]."""
@@ -101,6 +120,18 @@ class Method:
                 if f.metadata
             ],
         }
+
+
+def read_all(call: Call) -> Attended:
+    """Every key up to the query by torch's own kernel, with gradients: for methods that only change the queries."""
+    length = call.query.shape[2]
+    if call.past and length > 1:
+        return Attended(None, MASKED, "Several tokens follow a past, and torch's causal kernel begins at the first.")
+    grouped = call.query.shape[1] != call.key.shape[1]
+    out = F.scaled_dot_product_attention(
+        call.query, call.key, call.value, is_causal=length > 1, scale=call.scaling, enable_gqa=grouped
+    )
+    return Attended(out, "torch dense", "Every key is read.")
 
 
 def _in_range(value, kind: type, low, high) -> bool:

@@ -46,7 +46,7 @@ class ReadCounter:
             self.attended / self.queries,
             self.attended / self.causal,
             self.attended / (self.queries * self.length),
-            method.fetched(self.attended, self.visible) / self.causal,
+            (method.fetched(self.attended, self.visible) + method.extra_vectors * self.queries) / self.causal,
         )
 
 

@@ -22,7 +22,7 @@ from analysis.studies.context import Context, check_seed, made_on, read
 from analysis.studies.routers import memberships, router_for
 from analysis.timing import AttentionTime, time_attention
 
-WHAT = ("attention", "decode", "inference")
+WHAT = ("attention", "decode", "inference", "statistics")
 LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
 SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24 %
@@ -55,7 +55,8 @@ def bench(
 ) -> Result:
     """Time grouped attention against the fastest dense kernel at several lengths.
 
-    `what`: attention over a text; `decode`, one token over a KV cache; `inference`, a whole model with `new_tokens`.
+    `what`: attention over a text; `decode`, one token over a KV cache; `inference`, a whole model with `new_tokens`;
+    `statistics`, those of every head (`bench_statistics`).
 
     `router`: take the memberships of this router of `model` on `text` (the bundled story unless given) in `layer` (the
     middle one unless given), repeated where a length is longer than the text; `groups` and `top` are then the router's.
@@ -66,6 +67,9 @@ def bench(
     """
     if what not in WHAT:
         raise BadSetting(f"What is timed must be one of {', '.join(WHAT)}, and {what[:40]!r} was asked for.")
+    if what == "statistics":
+        own = importlib.import_module("analysis.studies.bench_statistics")
+        return own.bench_statistics(lengths, repeats, seed, context)
     whole = importlib.import_module("analysis.studies.bench_model")  # it uses what stands here
     if what == "inference":
         router = router or f"k{groups}-top{top}"

@@ -1,28 +1,34 @@
 """The methods that a study compares: from plain names and settings to methods that are ready to run."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.studies.context import Context
+from analysis.studies.learned import learned_temperatures, ready
+from analysis.studies.policies import facts as policy_facts
+from analysis.studies.policies import named, resolve
+from analysis.studies.route_states import state_for
 from analysis.studies.routers import router_facts, router_for
 
 ROUTER = "k8-top1"
 MOST = 16  # methods at once
-PARTS = ("name", "settings", "router")
+PARTS = ("name", "settings", "router", "policy")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method with its settings: `label` names it with what differs from `defaults` (those of its router)."""
+    """A method with its settings: `label` names it with what differs from `defaults`, those of its router or policy."""
 
     name: str
     label: str
     method: Method
     defaults: dict
     router: dict | None
+    policy: dict | None = None
 
     @property
     def settings(self) -> dict:
@@ -31,11 +37,11 @@ class Candidate:
 
 
 def candidates(context: Context, model: Model, methods: list[dict] | None) -> list[Candidate]:
-    """The methods {"name", "settings", "router"} for a model; all there are, with their defaults, for None.
+    """The methods {"name", "settings", "router", "policy"} for a model; all there are, with their defaults, for None.
 
     Whatever can be refused is refused here, before a pass. Errors: BadSetting.
     """
-    asked = [{"name": name} for name in METHODS] if methods is None else methods
+    asked = [{"name": name} for name in ready(context, model)] if methods is None else methods
     if not 1 <= len(asked) <= MOST:
         raise BadSetting(f"{len(asked)} methods were asked for: choose between 1 and {MOST}.")
     made = []
@@ -60,7 +66,17 @@ def _candidate(context: Context, model: Model, asked: dict) -> Candidate:
     known = [field["name"] for field in cls.describe()["fields"]]
     if strange := sorted(map(str, set(settings) - set(known))):
         raise BadSetting(f"{name} has no setting {strange[0][:40]!r}; it has: {', '.join(known) or 'none'}.")
-    facts = None
+    facts = policy = None
+    words = [name]
+    if asked.get("policy") is not None and name != "csa":
+        raise BadSetting(f"{name} reads with no policy: leave the policy out.")
+    if name == "focal_learned":
+        build = partial(cls.from_weights, learned_temperatures(context, model))
+    if name == "csa":
+        budgets = resolve(context, model, asked.get("policy"))
+        policy, words, build = policy_facts(budgets), [name, *named(budgets)], budgets.method
+    if name == "bucket_routing":
+        build = partial(cls.from_state, state_for(context, model))
     if hasattr(cls, "of"):  # it needs a router
         made = router_for(context, model, router)[0]
         facts = router_facts(router, made)
@@ -71,11 +87,11 @@ def _candidate(context: Context, model: Model, asked: dict) -> Candidate:
     plain, method = build(), build(**settings)
     defaults = {field: getattr(plain, field) for field in known}
     changed = [f"{field} {value}" for field in known if (value := getattr(method, field)) != defaults[field]]
-    label = ", ".join([f"{name} {router}" if facts and router != ROUTER else name, *changed])
-    return Candidate(name, label, method, defaults, facts)
+    label = ", ".join([f"{name} {router}" if facts and router != ROUTER else " ".join(words), *changed])
+    return Candidate(name, label, method, defaults, facts, policy)
 
 
-def specs(names: str | None, settings: list[str], router: str | None = None) -> list[dict]:
+def specs(names: str | None, settings: list[str], router: str | None = None, policy=None) -> list[dict]:
     """The argument of `candidates` from words: "dense,focus" (None: all there are) and ["focus.window=64"].
 
     Errors: BadSetting for words that set nothing.
@@ -84,6 +100,8 @@ def specs(names: str | None, settings: list[str], router: str | None = None) -> 
     made = {name: {"name": name, "settings": {}} for name in listed}
     if "focus" in made and router:
         made["focus"]["router"] = router
+    if "csa" in made and policy:
+        made["csa"]["policy"] = policy
     for words in settings:
         place, equals, value = words.partition("=")
         name, dot, field = place.partition(".")

@@ -59,7 +59,7 @@ def evaluate(
         "methods": describe(),
         "window": size,
         "sentence": " ".join(map(_sentence, rows)),
-        "notes": [*reading.notes, *literal],
+        "notes": [*reading.notes, *literal, *_seen(chosen, text)],
         "protocol": protocol(
             "evaluate",
             lm,
@@ -82,6 +82,13 @@ def evaluate(
     return Result(numbers, tables)
 
 
+def _seen(chosen: list[Candidate], text: str) -> list[str]:
+    """Notes about methods that were calibrated on this very text."""
+    with_policy = [one for one in chosen if one.policy]
+    seen = [o.label for o in with_policy if text in (*o.policy.get("texts", ()), o.policy.get("halves"))]
+    return [f"The policy of {label} was calibrated on this text, which flatters it." for label in seen]
+
+
 def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, count: int, seed: int) -> dict:
     over = bootstrap_mean(scored.losses.mean(1), unit=UNIT, seed=seed)
     change = perplexity_change(scored.losses, dense.losses, seed=seed)
@@ -91,6 +98,7 @@ def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, coun
         "title": type(one.method).__name__,
         "label": one.label,
         "router": one.router,
+        "policy": one.policy,
         "settings": one.settings,
         "defaults": one.defaults,
         "ceiling": one.method.ceiling,

@@ -21,7 +21,8 @@ def export(model, method, work: Path, out: Path, recipe) -> int:
         bos_token=END_OF_TEXT, eos_token=END_OF_TEXT, model_max_length=recipe.context,
     ).save_pretrained(part)  # fmt: skip
     if method is not None and hasattr(method.addon(), "save"):
-        method.addon().save(part / "focus" / "pretrained.safetensors", kind="trained", steps=recipe.steps)
+        place = getattr(method.addon(), "place", "focus/pretrained.safetensors")
+        method.addon().save(part / place, kind="trained", steps=recipe.steps)
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(part.rglob("*")):  # file by file: `out` may hold fitted state that stays
         if path.is_file():

@@ -124,6 +124,10 @@ def training_method(recipe: Recipe, device: str):
 
         router = FocusRouter(recipe.layers, recipe.width, window=recipe.context // 16, seed=recipe.seed)
         return METHODS["focus"].of(router.to(device), reading="soft", membership="literal")
+    if recipe.attention == "focal_learned":
+        from analysis.methods.focal_learned import FocalWeights
+
+        return METHODS["focal_learned"].from_weights(FocalWeights(recipe.layers, recipe.width).to(device))
     return METHODS[recipe.attention]()
 
 
@@ -175,7 +179,8 @@ def train(
     counts = {name: len(tokens) for name, tokens in train_tokens.items()}
     rows = plan(recipe.phases(), recipe.tokens_per_step, counts, shares, recipe.seed)
     usual, losses, saved = [], [], time.monotonic()
-    with apply(model, method) if method else contextlib.nullcontext():
+    kernels = recipe.attention.startswith("focal")  # they are dense attention of other queries
+    with apply(model, method, kernels=kernels) if method else contextlib.nullcontext():
         while step < (recipe.steps if stop_at is None else min(stop_at, recipe.steps)):
             began = time.monotonic()
             phase = next(i for i, (_, end, _) in enumerate(recipe.phases()) if step < end)

@@ -1,0 +1,79 @@
+"""Keys that leave the cache for good: which keys of each head are still there, token by token.
+
+Heavy hitters and a recent half (Zhang et al., 2023, H2O): when a head holds more keys than it may, the one of least
+attention so far leaves, the newest half of the places being safe. What left never comes back.
+"""
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from analysis.kernels.pool import each
+
+
+class Cache:
+    """What each head of one layer still holds of texts that grow: places in the text and the attention they got."""
+
+    def __init__(self, batch: int, heads: int):
+        self.count = np.zeros((batch, heads), np.int64)
+        self.places = np.zeros((batch, heads, 0), np.int64)
+        self.mass = np.zeros((batch, heads, 0))
+
+    def follow(self, scores: Tensor, visible: Tensor, first_row: int, first_column: int, room: list[int]) -> Tensor:
+        """Queries come in one after the other and read: bool [B, H, n, Tk], which keys their heads hold then.
+
+        scores [B, H, n, Tk] of the queries at places first_row .. and the keys at places first_column ..; visible bool,
+        broadcastable to it; room: the most keys each head holds [H].
+        """
+        batch, heads, rows, _ = scores.shape
+        self._grow(min(max(room), first_row + rows) + 1)
+        given, seen = (x.cpu().numpy() for x in (scores.float(), visible.expand(scores.shape)))
+        keep = np.zeros(scores.shape, bool)
+
+        def head(at: tuple[int, int]) -> None:
+            states = self.places[at], self.mass[at]
+            self.count[at] = _follow(
+                given[at], seen[at], first_row, first_column, room[at[1]], *states, self.count[at], keep[at]
+            )
+
+        each(head, list(np.ndindex(batch, heads)))
+        return torch.from_numpy(keep).to(scores.device)
+
+    def _grow(self, size: int) -> None:
+        more = size - self.places.shape[-1]
+        if more > 0:
+            self.places, self.mass = (np.pad(x, ((0, 0), (0, 0), (0, more))) for x in (self.places, self.mass))
+
+
+@njit(nogil=True, cache=True)
+def _follow(scores, visible, first_row, first_column, room, places, mass, count, keep):
+    """One head: `places` rising with their `mass`, the first `count` of them held; returns the new count."""
+    for row in range(len(scores)):
+        at = first_row + row
+        left = 0
+        for i in range(count):
+            if places[i] >= first_column and visible[row, places[i] - first_column]:
+                places[left], mass[left] = places[i], mass[i]
+                left += 1
+        count = left
+        if visible[row, at - first_column]:
+            if count == room:  # the newest half is safe; of equals the earliest leaves
+                weakest = -1
+                for i in range(count):
+                    if places[i] <= at - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
+                        weakest = i
+                for i in range(weakest, count - 1):
+                    places[i], mass[i] = places[i + 1], mass[i + 1]
+                count -= 1
+            places[count], mass[count] = at, 0.0
+            count += 1
+        largest, total = -np.inf, 0.0
+        for i in range(count):
+            largest = max(largest, scores[row, places[i] - first_column])
+        for i in range(count):
+            total += np.exp(scores[row, places[i] - first_column] - largest)
+        for i in range(count):
+            mass[i] += np.exp(scores[row, places[i] - first_column] - largest) / total
+            keep[row, places[i] - first_column] = True
+    return count

@@ -1,0 +1,159 @@
+"""Statistics of attention rows, one head and one block of queries at a time: softmax and all sums while a row is in
+the first cache.
+
+Every number is taken from the unnormalised weights e^(s - max) of a row and divided at the end, so that the same buffer
+then multiplies the values. Where a number is about several keys next to each other it is one sum over a slice.
+"""
+
+import numpy as np
+from numba import njit
+
+from analysis.kernels.rank import SLACK
+from analysis.kernels.select import BINS, histogram, rank_of
+
+FAST = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; infinities keep their meaning
+ENTROPY, LARGEST, RANK, FIRST, WINDOW, DISTANCE, PREVIOUS, INDUCTION = range(8)
+COLUMNS = 8
+SMALLEST = np.float32(-87.0)  # e to this is the smallest normal float32, near enough
+LOG2E, HIGH, LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+POWERS = tuple(np.float32(c) for c in (1.98756915e-4, 1.39819995e-3, 8.33345191e-3, 4.16657959e-2, 0.16666665, 0.5))
+
+
+@njit(nogil=True, cache=True)
+def measure_rows(
+    scores, start, first, real, earlier, mass, window, without_first, more, found, totals, distance, received
+):
+    """One head's queries start..start + n of a text, over scaled logits [n, m] of its first m keys.
+
+    `scores` float32 is overwritten by the weights e^(s - max), the future by zeros; -inf there marks other keys that
+    are not visible. `first`: the first real token; `real` bool [T]; `earlier` int [T]: where the token last stood
+    before, or -1. `without_first` leaves the first token out and renormalises, in all but FIRST. Filled: `found`
+    [n, COLUMNS] float64, NaN where a number is not defined; `totals` [n] float32, the sum of each row's weights; with
+    `more`, added to: `distance` [bins] (bin 0: the token itself, b: 2^(b-1) to 2^b tokens back) and `received` [m].
+    """
+    rows, keys = scores.shape
+    sums, counts = np.zeros(BINS), np.zeros(BINS, np.int64)
+    spare = np.empty(keys, np.float32)
+    other = np.empty(keys if without_first else 0, np.float32)
+    for r in range(rows):
+        query = start + r
+        stop = min(keys, query + 1)
+        scores[r, stop:] = 0.0
+        row = scores[r, :stop]
+        begin, weights = 0, row
+        if without_first:
+            begin = min(first + 1, stop)
+            weights = other[:stop]
+            weights[:] = row
+        whole, turned = _exponential(row, 0)
+        totals[r] = whole
+        if not real[query] or whole <= 0.0:
+            found[r] = np.nan
+            continue
+        sink = row[first] / whole
+        if without_first:
+            whole, turned = _exponential(weights, begin)
+            if whole <= 0.0:
+                found[r] = np.nan
+                found[r, FIRST] = sink
+                continue
+        one = found[r]
+        share = 1.0 / whole
+        one[ENTROPY] = np.log(whole) - turned * share
+        one[LARGEST] = share
+        one[RANK] = rank_of(weights, SLACK * mass * histogram(weights, sums, counts), sums, counts, spare)
+        one[FIRST] = sink
+        one[WINDOW] = _sum(weights[max(0, query - window + 1) :]) * share
+        one[DISTANCE] = _mean_distance(weights, query) * share
+        if more:
+            one[PREVIOUS] = weights[query - 1] * share if query - begin > 0 and real[query - 1] else np.nan
+            one[INDUCTION] = _after_itself(weights, query, begin, earlier) * share
+            _add_by_distance(weights, query, share, distance)
+            _add(weights, np.float32(share), received)
+
+
+@njit(nogil=True, cache=True)
+def sharpness(scores, start, entropy, largest):
+    """Entropy in nats and largest probability of one head's queries start..start + n: what a temperature changes.
+
+    `scores` float32 [n, m] as in `measure_rows`, overwritten; filled: `entropy` and `largest` float64 [n], NaN where
+    nothing is visible.
+    """
+    for r in range(len(scores)):
+        row = scores[r, : min(scores.shape[1], start + r + 1)]
+        whole, turned = _exponential(row, 0)
+        entropy[r] = np.log(whole) - turned / whole if whole > 0.0 else np.nan
+        largest[r] = 1.0 / whole if whole > 0.0 else np.nan
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _exponential(row, begin):
+    """In place e^(s - max) of a row of logits from key `begin` on, zeros before it -> (sum, sum of e^d d)."""
+    largest = np.float32(-np.inf)
+    for j in range(begin, len(row)):
+        largest = max(largest, row[j])
+    row[:begin] = 0.0
+    total, turned = np.float32(0.0), np.float32(0.0)
+    if largest == -np.inf:
+        row[:] = 0.0
+        return total, turned
+    for j in range(begin, len(row)):
+        below = max(row[j] - largest, SMALLEST)
+        k = np.floor(below * LOG2E + np.float32(0.5))
+        x = (below - k * HIGH) - k * LOW  # below - k ln 2, exactly
+        p = POWERS[0] * x + POWERS[1]
+        p = p * x + POWERS[2]
+        p = p * x + POWERS[3]
+        p = p * x + POWERS[4]
+        p = p * x + POWERS[5]
+        p = p * x * x + x + np.float32(1.0)
+        weight = p * np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(np.float32)
+        weight = weight if below > SMALLEST else np.float32(0.0)
+        row[j] = weight
+        total += weight
+        turned += weight * below
+    return total, turned
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _sum(row):
+    total = np.float32(0.0)
+    for j in range(len(row)):
+        total += row[j]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _mean_distance(row, query):
+    total = np.float32(0.0)
+    for j in range(len(row)):
+        total += row[j] * np.float32(query - j)
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _add(row, share, received):
+    for j in range(len(row)):
+        received[j] += row[j] * share
+
+
+@njit(nogil=True, cache=True)
+def _after_itself(row, query, begin, earlier):
+    """Sum over the keys that follow an earlier copy of the query's token; NaN where there is none."""
+    total, some, at = 0.0, False, earlier[query]
+    while at >= begin - 1 and at >= 0:
+        if at + 1 < query and at + 1 >= begin:
+            total += row[at + 1]
+            some = True
+        at = earlier[at]
+    return total if some else np.nan
+
+
+@njit(nogil=True, cache=True)
+def _add_by_distance(row, query, share, distance):
+    distance[0] += row[query] * share if query < len(row) else 0.0
+    low, b = 1, 1
+    while low <= query:
+        stop, begin = query - low + 1, max(0, query - 2 * low + 1)
+        distance[b] += _sum(row[begin:stop]) * share
+        low, b = 2 * low, b + 1

@@ -1,0 +1,83 @@
+"""Exact selection in a row by a histogram of the top bits of its numbers, compiled: no row is sorted.
+
+A positive float32 grows with its bits read as an integer, so its top twelve bits are a logarithmic bin of an eighth of
+an octave. Whole bins are taken from the top, the bin that the target lies in is cut finer by the next eight bits, and
+only what is left is sorted.
+"""
+
+import numpy as np
+from numba import njit
+
+BINS = 257  # eight for each power of two from 2^-32 up, one for 1, and what is smaller lies in the lowest
+LOWEST = (127 - 32) * 8  # of the top 12 bits of a float32
+FINE, MANY = 256, 48  # a bin with more numbers is cut into as many finer ones
+
+
+@njit(nogil=True, cache=True)
+def ranks_of(rows, target, ranks):
+    """Fill `ranks` int64 [n] with the fewest numbers of each row [n, T] float32 from 0 to 1 that reach `target`."""
+    sums, counts = np.zeros(BINS), np.zeros(BINS, np.int64)
+    spare = np.empty(rows.shape[1], np.float32)
+    for r in range(len(rows)):
+        histogram(rows[r], sums, counts)
+        ranks[r] = rank_of(rows[r], target, sums, counts, spare)
+
+
+@njit(nogil=True, cache=True)
+def histogram(row, sums, counts):
+    """Fill `sums` float64 and `counts` int64 [BINS] with the numbers of a float32 row, by size; returns their sum."""
+    bits = row.view(np.int32)
+    sums[:] = 0.0
+    counts[:] = 0
+    for j in range(len(row)):
+        at = min(max(0, (bits[j] >> 20) - LOWEST), BINS - 1)
+        sums[at] += row[j]
+        counts[at] += 1
+    return sums.sum()
+
+
+@njit(nogil=True, cache=True)
+def rank_of(row, target, sums, counts, spare):
+    """The fewest numbers of `row` whose sum reaches `target`, given its histogram, which is used up; `spare` float32,
+    as long as the row."""
+    bits = row.view(np.int32)
+    reached, taken, at = _pass_bins(target, 0.0, 0, BINS - 1, sums, counts)
+    inside = 0
+    for j in range(len(row)):
+        spare[inside] = row[j]
+        inside += min(max(0, (bits[j] >> 20) - LOWEST), BINS - 1) == at
+        if inside == len(spare):
+            break
+    if inside > MANY and at > 0:  # the next eight bits
+        sums[:FINE] = 0.0
+        counts[:FINE] = 0
+        bits = spare.view(np.int32)
+        for j in range(inside):
+            at = (bits[j] >> 12) & (FINE - 1)
+            sums[at] += spare[j]
+            counts[at] += 1
+        reached, taken, at = _pass_bins(target, reached, taken, FINE - 1, sums, counts)
+        before, inside = inside, 0
+        for j in range(before):
+            value = spare[j]
+            fits = ((bits[j] >> 12) & (FINE - 1)) == at
+            spare[inside] = value
+            inside += fits
+    best = spare[:inside]
+    best.sort()
+    for j in range(inside - 1, -1, -1):
+        if reached >= target or best[j] <= 0:
+            break
+        reached += best[j]
+        taken += 1
+    return taken
+
+
+@njit(nogil=True, cache=True)
+def _pass_bins(target, reached, taken, at, sums, counts):
+    """Take whole bins from the top while the target lies beyond them -> (sum, count, the bin it lies in)."""
+    while at > 0 and reached + sums[at] < target:
+        reached += sums[at]
+        taken += counts[at]
+        at -= 1
+    return reached, taken, at

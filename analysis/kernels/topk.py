@@ -1,0 +1,136 @@
+"""Attention over the k largest scores of every query: all keys are scored, and only the values of those kept are read.
+
+Calibrated sparse attention (CSA), step 4. Nothing of size T x T is held: queries go in blocks. On a processor the
+choice and the sum run compiled, row by row; elsewhere as operations of torch. Ties with the k-th score are all kept
+(definitions: one rule for the kernels and the reference), and every kernel says how many keys it read.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analysis.kernels.pool import each
+
+BLOCK_ROWS, BLOCK_VALUES = 256, 1 << 20  # queries of a key head at once, and their scores: they stay in the cache
+TORCH_VALUES = 16 << 20  # scores at once where torch does it all
+
+
+def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
+    """The score that a key must reach, [B, H, n, 1]: the counts-th largest, -inf where there are no more keys.
+
+    scores [B, H, n, Tk] in float32 or better, -inf where a key is not visible; counts one per head [H], or one per
+    query [B, H, n].
+    """
+    total = scores.shape[-1]
+    if isinstance(counts, Tensor) and counts.dim() == 3:
+        counts = counts.to(scores.device).clamp(1, total)
+        found = scores.topk(int(counts.max()), sorted=True).values.gather(-1, counts.long()[..., None] - 1)
+        return found.masked_fill(counts[..., None] == total, -math.inf)
+    counts = [int(count) for count in counts]
+    found = scores.new_full((*scores.shape[:3], 1), -math.inf)
+    for count in set(counts):
+        heads = [head for head, own in enumerate(counts) if own == count]
+        if count < total:
+            found[:, heads] = scores[:, heads].topk(count, sorted=False).values.amin(-1, keepdim=True)
+    return found
+
+
+@torch.no_grad()
+def topk_attention(
+    q: Tensor, k: Tensor, v: Tensor, counts: Tensor | list[int], scale: float | None = None, past: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Causal attention of each query to its `counts` keys of largest score, exact.
+
+    q [B, H, n, D], the queries that follow `past` tokens; k and v [B, G, past + n, D] with G a divisor of H; counts
+    one per head [H] or one per query [B, H, n] -> (out [B, H, n, D], how many keys each query read, int32 [B, H, n]).
+    `scale` is 1/sqrt(D) unless given. Scores and softmax are in float32 (float64 where q is).
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    counts = torch.as_tensor(counts, dtype=torch.int32, device=q.device)
+    counts = (counts[None, :, None] if counts.dim() == 1 else counts).clamp(min=1).expand(q.shape[:3])
+    if q.device.type != "cpu" or q.dtype == torch.float64:
+        return _by_torch(q, k, v, counts, scale, past)
+    return _one_query(q, k, v, counts, scale) if q.shape[2] == 1 else _by_rows(q, k, v, counts, scale, past)
+
+
+def _by_rows(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int) -> tuple[Tensor, Tensor]:
+    """Key head by key head, the query heads that share it in one block of queries."""
+    from analysis.kernels.topk_rows import attend  # compiled when first used
+
+    (batch, heads, length, size), kv_heads = q.shape, k.shape[1]
+    out, kept = torch.empty_like(q), torch.empty(batch, heads, length, dtype=torch.int32)
+    shared, k, v = heads // kv_heads, k.float(), v.float().contiguous()
+
+    def block(place: tuple[int, int, int, int]) -> None:
+        b, g, start, stop = place
+        mine, used, many = slice(g * shared, (g + 1) * shared), past + stop, shared * (stop - start)
+        queries = q[b, mine, start:stop].reshape(many, size).float()
+        scores = (queries @ k[b, g, :used].T).mul_(scale)  # [many, used]; the reference rounds in this order too
+        lengths = torch.arange(past + start + 1, used + 1, dtype=torch.int32).repeat(shared)
+        wanted = counts[b, mine, start:stop].reshape(many).contiguous()
+        found, read = scores.new_empty(many, size), torch.empty(many, dtype=torch.int32)
+        attend(*(x.numpy() for x in (scores, lengths, wanted, v[b, g], found, read)))
+        out[b, mine, start:stop] = found.view(shared, stop - start, size)
+        kept[b, mine, start:stop] = read.view(shared, stop - start)
+
+    rows = _stretches(length, past, shared)
+    places = [(b, g, *stretch) for b in range(batch) for g in range(kv_heads) for stretch in rows]
+    each(block, places[::-1])  # the longest rows first
+    return out, kept
+
+
+def _one_query(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """One query after a past: all scores at once, then for each key head the rows of the heads that share it."""
+    from analysis.kernels.topk_rows import attend
+
+    (batch, heads, _, size), kv_heads = q.shape, k.shape[1]
+    shared = heads // kv_heads
+    queries = q.float().reshape(batch, kv_heads, shared, size)
+    scores = (queries @ k.float().transpose(2, 3)).mul_(scale).numpy()  # [B, G, shared, Tk]
+    values, wanted = v.float().numpy(), counts.reshape(batch, kv_heads, shared).numpy()
+    found, kept = np.empty(queries.shape, np.float32), np.empty(wanted.shape, np.int32)
+    lengths = np.full(shared, k.shape[2], np.int32)
+    for at in np.ndindex(batch, kv_heads):
+        mine = np.ascontiguousarray(values[at])
+        attend(scores[at], lengths, wanted[at], mine, found[at], kept[at])
+    shape = batch, heads, 1
+    return torch.from_numpy(found).view(*shape, size).to(q.dtype), torch.from_numpy(kept).view(shape)
+
+
+def _stretches(length: int, past: int, shared: int) -> list[tuple[int, int]]:
+    """(start, stop) of blocks of queries whose scores stay in the cache."""
+    found, start = [], 0
+    while start < length:
+        rows = max(1, min(BLOCK_ROWS, BLOCK_VALUES // (past + start + 1)) // shared)
+        found.append((start, min(start + rows, length)))
+        start += rows
+    return found
+
+
+def _by_torch(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, past: int) -> tuple[Tensor, Tensor]:
+    """Blocks of queries of all heads; of one query the values that are kept are gathered."""
+    batch, heads, length, _ = q.shape
+    kind = torch.promote_types(q.dtype, torch.float32)
+    k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
+    out, kept = torch.empty_like(q), counts.new_empty(q.shape[:3])
+    columns = torch.arange(past + length, device=q.device)
+    rows = max(1, TORCH_VALUES // (batch * heads * len(columns)))
+    for start in range(0, length, rows):
+        stop = min(start + rows, length)
+        used, own = past + stop, counts[:, :, start:stop]
+        scores = (q[:, :, start:stop].to(kind) @ k[:, :, :used].to(kind).transpose(2, 3)).mul_(scale)
+        future = columns[:used] > columns[past + start : used, None]
+        scores = scores.masked_fill_(future, -math.inf)
+        read = (scores >= smallest_kept(scores, own)) & ~future
+        kept[:, :, start:stop] = read.sum(-1)
+        most = int(kept[:, :, start:stop].max())
+        if length == 1 and most < used:
+            best = scores.masked_fill(~read, -math.inf).topk(most, sorted=False)  # [B, H, 1, most]
+            places = best.indices[:, :, 0, :, None].expand(-1, -1, -1, v.shape[-1])
+            found = torch.softmax(best.values, -1) @ v[:, :, :used].gather(2, places).to(kind)
+        else:
+            found = torch.softmax(scores.masked_fill_(~read, -math.inf), -1) @ v[:, :, :used].to(kind)
+        out[:, :, start:stop] = found
+    return out, kept

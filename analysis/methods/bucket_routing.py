@@ -1,0 +1,126 @@
+"""Bucket routing: near tokens are read, and far ones only where a router says that attention lies."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.cache import GrowingCache
+from analysis.calls import MASKED, Attended, Call
+from analysis.errors import BadSetting, NotFitted
+from analysis.kernels.parts import part
+from analysis.kernels.visited import gathered_attention, visits_keys
+from analysis.methods.base import Method, setting
+from analysis.routers.buckets import nearest
+from analysis.routers.rotation import unrotate
+from analysis.routers.state import RoutingState
+
+STEP = "gathered buckets"
+ROUTERS = (
+    "gwr_linear",
+    "gwr_linear_intercept",
+    "mlp",
+    "static_prior",
+    "kmeans",
+    "whitening",
+    "gwr_geometric",
+    "random",
+)
+
+
+@dataclass
+class BucketRouting(Method):
+    """A query reads the last `window` tokens, the first `n_sink`, and of the rest the keys of the `visited` buckets
+    that its head's router scores highest; the softmax over what is read is exact.
+
+    Buckets are spherical k-means of keys without their rotary embedding, made once on calibration text for each
+    key-value head; a router scores them from the query alone, so it never looks at the keys that it skips. Routers:
+    GWR linear (attention mass by least squares, with or without intercept), a learned MLP, the static prior (the same
+    buckets for every query), symmetric k-means, whitening, GWR geometric, and random buckets as a control. Prompts run
+    as a masked pass, which saves nothing; a token after them gathers the keys it visits.
+    """
+
+    paper: ClassVar[str] = "GWR Linear (the routers), Saap (the use at inference)"
+
+    fitted: RoutingState | None = None
+    router: str = setting("gwr_linear", "what chooses the buckets", "live", options=ROUTERS)
+    visited: int = setting(4, "buckets that each query visits, of each head", "live", 1, 1 << 16)
+    window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
+    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
+
+    @classmethod
+    def from_state(cls, state: RoutingState, **settings) -> "BucketRouting":
+        """The method with these buckets, reading densely what they were not fitted for, unless said otherwise."""
+        near = {"window": state.settings.min_distance, "n_sink": state.settings.sinks or cls.n_sink}
+        return cls(fitted=state, **{"visited": min(cls.visited, state.settings.buckets), **near, **settings})
+
+    @property
+    def extra_vectors(self) -> float:
+        """Key and value vectors / 2 that a query reads beside its keys: one weight vector for each bucket."""
+        return self.fitted.centroids(0).shape[1] / 2
+
+    def check(self, lm) -> None:
+        if self.fitted is None:
+            raise NotFitted("Bucket routing has no buckets yet: fit them with `route` on some text.")
+        config = lm.config.get_text_config()
+        heads = config.num_attention_heads
+        kv_heads = getattr(config, "num_key_value_heads", None) or heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        self.fitted.check(config.num_hidden_layers, heads, kv_heads, dim)
+        if self.router not in self.fitted.kinds:
+            raise NotFitted(
+                f"The router {self.router} was not fitted with these buckets: choose one of "
+                f"{', '.join(kind for kind in ROUTERS if kind in self.fitted.kinds)}."
+            )
+        buckets = self.fitted.centroids(0).shape[1]
+        if self.visited > buckets:
+            raise BadSetting(
+                f"{self.visited} buckets were to be visited, and there are {buckets}: choose at most {buckets}."
+            )
+        self.fitted.to(lm.device)
+        self._routers = [self.fitted.router(self.router, layer, heads) for layer in range(self.fitted.layers)]
+
+    @torch.no_grad()
+    def file(self, layer, query, key, past, module, tables) -> torch.Tensor:
+        """int32 [B, T, P + H l]: the bucket of the token's key for each head, and the buckets its queries visit."""
+        with part("router"):
+            tables = tables if self.fitted.settings.rotated[layer] else None
+            query, key = (unrotate(x.detach().float(), module, tables) for x in (query, key))
+            centroids = self.fitted.centroids(layer)
+            labels = nearest(key.repeat_interleave(len(centroids) // key.shape[1], 1), centroids)  # [B, P, T]
+            places = past + torch.arange(query.shape[2])
+            scores = torch.stack([self._routers[layer].scores(one, places) for one in query])  # [B, H, T, C]
+            chosen = scores.topk(self.visited, -1).indices.transpose(1, 2).flatten(2)  # [B, T, H l]
+            return torch.cat([labels.transpose(1, 2), chosen], -1).int()
+
+    def keep(self, block: Block) -> torch.Tensor:
+        far = visits_keys(*self._split(block.layer, block.of_keys, block.of_queries))  # [B, H, n, Tk]
+        near = block.distances() < self.window
+        sinks = block.columns < block.first[:, None] + self.n_sink  # [B, Tk]
+        return far | near | sinks[:, None, None]
+
+    def attend(self, call: Call) -> Attended:
+        """A token after a text gathers what it visits; a text itself has no kernel."""
+        if call.past == 0 or call.query.shape[2] > 1:
+            return Attended(None, MASKED, "A prompt has no kernel: only a token after it gathers its buckets.")
+        if call.query.requires_grad and torch.is_grad_enabled():
+            return Attended(None, MASKED, "Gathering has no gradient.")
+        read = visits_keys(*self._split(call.layer, call.of_tokens, call.of_tokens[:, -1:]))[:, :, 0]
+        read[..., -self.window :] = True
+        read[..., : self.n_sink] = True
+        out = gathered_attention(call.query, call.key, call.value, read, call.scaling)
+        return Attended(out, STEP, "One token gathers the buckets it visits, its window and the sinks.")
+
+    def cache(self, lm) -> GrowingCache:
+        return GrowingCache(lm.config)
+
+    def _split(self, layer: int, of_keys: torch.Tensor, of_queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Buckets of the keys int64 [B, P, Tk], and those that queries visit, bool [B, H, n, C]."""
+        parts, buckets, _ = self.fitted.centroids(layer).shape
+        heads = (of_queries.shape[-1] - parts) // self.visited
+        chosen = of_queries[..., parts:].unflatten(-1, (heads, self.visited)).transpose(1, 2).long()
+        visits = torch.zeros(*chosen.shape[:3], buckets, dtype=torch.bool, device=chosen.device).scatter_(
+            -1, chosen, True
+        )
+        return of_keys[..., :parts].transpose(1, 2).long(), visits

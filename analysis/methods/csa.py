@@ -1,0 +1,146 @@
+"""Calibrated Sparse Attention: every head reads the keys of largest score, as many as calibration gave it."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.cache import GrowingCache
+from analysis.calls import MASKED, Attended, Call
+from analysis.errors import BadSetting, NotFitted
+from analysis.kernels.evict import Cache
+from analysis.kernels.topk import smallest_kept, topk_attention
+from analysis.methods.base import Method, setting
+
+NO_CAP = 1 << 20
+PREFILL, STEP = "top-k of all scores", "gathered top-k"
+
+
+@dataclass
+class CSA(Method):
+    """Each query of a head keeps its min(budget, cap) keys of largest score and drops the rest; the budgets, one whole
+    number per head, come from a calibration: how many keys hold 90 % of the attention of that head.
+
+    A policy is these numbers and the cap. All keys are scored to find the largest, so nothing of the arithmetic of the
+    scores is saved and this cannot be faster than dense attention before a text is long; what is saved is reading
+    values. Keys that tie with the last one all stay. *Eviction* is a variant that the paper only proposes: a head that
+    holds more keys than its budget lets the one of least attention so far go for good, the newest half being safe, so
+    that the KV cache itself shrinks; it can lose what a later token would have needed.
+    """
+
+    paper: ClassVar[str] = "Calibrated Sparse Attention, steps 1 to 4 (eviction: a composition it only proposes)"
+    ceiling: ClassVar[bool] = True
+
+    budgets: tuple[int, ...] | None = None
+    shape: tuple[int, int] | None = None
+    cap: int = setting(NO_CAP, "most keys that any head keeps of a query", "live", 1, NO_CAP)
+    eviction: str = setting(
+        "never",
+        "whether keys leave the KV cache for good when a head holds more than its budget",
+        "live",
+        options=("never", "at the budget"),
+    )
+    held_: dict[int, Cache] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.ceiling = self.eviction == "never"  # what was evicted is not looked at
+        if self.budgets is not None:
+            self.budgets = tuple(_whole(value) for value in self.budgets)
+
+    @classmethod
+    def from_policy(cls, policy, **settings) -> "CSA":
+        """The method of a policy: JSON text, L * H budgets layer by layer and last the cap, or an object with these as
+        "policy" and with "layers" and "heads". `settings` may give another cap. Errors: BadSetting for anything else.
+        """
+        if isinstance(policy, str | bytes):
+            try:
+                policy = json.loads(policy)
+            except (ValueError, RecursionError):
+                raise BadSetting("The policy is no JSON: give a list of L * H + 1 whole numbers.") from None
+        shape, numbers = None, policy
+        if isinstance(policy, dict):
+            numbers, shape = policy.get("policy"), (policy.get("layers"), policy.get("heads"))
+            if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
+                raise BadSetting("The policy does not say for how many layers and heads it is: add both numbers.")
+        if not isinstance(numbers, list | tuple) or len(numbers) < 2:
+            raise BadSetting("The policy holds no list of L * H + 1 whole numbers, budgets and a cap: give one.")
+        if shape and len(numbers) != shape[0] * shape[1] + 1:
+            raise BadSetting(
+                f"The policy has {len(numbers)} numbers, and {shape[0]} layers of {shape[1]} heads need "
+                f"{shape[0] * shape[1] + 1}: a budget for each head and a cap."
+            )
+        *budgets, cap = map(_whole, numbers)
+        return cls(budgets=tuple(budgets), shape=shape, **{"cap": min(cap, NO_CAP), **settings})
+
+    def to_policy(self) -> dict:
+        """The policy as an object that `from_policy` and other programs read: `layers heads policy`."""
+        return {"layers": self.shape[0], "heads": self.shape[1], "policy": [*self.budgets, self.cap]}
+
+    def check(self, lm) -> None:
+        if self.budgets is None:
+            raise NotFitted("CSA has no policy yet: calibrate it on some text, or load a policy.")
+        config = lm.config.get_text_config()
+        own = config.num_hidden_layers, config.num_attention_heads
+        if (self.shape or own) != own or len(self.budgets) != own[0] * own[1]:
+            made = f"{self.shape[0]} layers of {self.shape[1]} heads" if self.shape else f"{len(self.budgets)} heads"
+            raise BadSetting(
+                f"The policy was made for {made} and this model has {own[0]} layers of {own[1]} heads: calibrate "
+                "on this model."
+            )
+        self.shape = own
+        self.held_.clear()
+
+    def counts(self, layer: int) -> list[int]:
+        """How many keys each head of a layer keeps, [H]."""
+        heads = self.shape[1]
+        return [min(budget, self.cap) for budget in self.budgets[layer * heads : (layer + 1) * heads]]
+
+    def fetched(self, attended: float, visible: float) -> float:
+        if self.eviction != "never":
+            return attended
+        return (visible + attended) / 2  # all keys, and the values of those that were kept
+
+    def keep(self, block: Block) -> torch.Tensor:
+        if self.eviction != "never":
+            return self._held(block)
+        scores = block.scores.detach().float().masked_fill(~block.visible, -math.inf)
+        return scores >= smallest_kept(scores, self.counts(block.layer))
+
+    def attend(self, call: Call) -> Attended:
+        """Any number of queries after any past, each over the largest of its scores."""
+        if self.eviction != "never":
+            return Attended(None, MASKED, "Eviction has no kernel: it follows a text token by token.")
+        if call.query.requires_grad and torch.is_grad_enabled():
+            return Attended(None, MASKED, "The top-k kernel has no gradient.")
+        counts = self.counts(call.layer)
+        out, kept = topk_attention(call.query, call.key, call.value, counts, call.scaling, call.past)
+        self.note(call, kept)
+        step = call.query.shape[2] == 1 and call.past > 0
+        why = "One token gathers the values it keeps." if step else "All scores are computed, block by block."
+        return Attended(out, STEP if step else PREFILL, why)
+
+    def note(self, call: Call, kept: torch.Tensor) -> None:
+        """Called with how many keys each query read, int32 [B, H, Tq]; a study may count them."""
+
+    def cache(self, lm) -> GrowingCache | None:
+        return None if self.eviction != "never" else GrowingCache(lm.config)
+
+    def _held(self, block: Block) -> torch.Tensor:
+        """bool [B, H, n, Tk]: what each query still finds in the cache; the blocks of a text come in order."""
+        first = int(block.rows[0])
+        if first == 0 or block.layer not in self.held_:
+            self.held_[block.layer] = Cache(*block.scores.shape[:2])
+        counts = self.counts(block.layer)
+        scores = block.scores.detach()
+        return self.held_[block.layer].follow(scores, block.visible, first, int(block.columns[0]), counts)
+
+
+def _whole(value) -> int:
+    """A budget or cap. Errors: BadSetting for anything but a whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadSetting(f"A policy holds whole numbers from 1, and {str(value)[:20]} is none.")
+    return value

@@ -1,0 +1,58 @@
+"""Focal Attention with a constant temperature."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from analysis.calls import Attended, Call
+from analysis.errors import BadSetting
+from analysis.methods.base import Method, read_all, setting
+
+LEAST, MOST = 0.01, 100.0
+
+
+@dataclass
+class Focal(Method):
+    """Every token reads all tokens before it, but more selectively: attention scores are divided by a temperature `t`
+    before the softmax.
+
+    Below 1 the largest weights grow and the rest fade; 1 is dense attention exactly; above 1 attention is evened out.
+    The paper trains models with t between 0.3 and 0.6 from their first step, and 0.4 was best. A model that was trained
+    without it was not made for sharper attention, so a t other than 1 will usually hurt it: that is what you see here
+    unless the model was trained or fine-tuned with this t. All keys are read, so it saves nothing. Where a model caps
+    its scores (Gemma 2), the temperature acts before the cap.
+    """
+
+    paper: ClassVar[str] = "Focal Attention, section 2.1, equation 5"
+
+    by_layer: tuple[float, ...] | None = None  # a temperature for each layer, in place of t
+    t: float = setting(0.4, "temperature of the softmax; 1 is dense attention", "live", 0.05, 3.0, 0.05)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.by_layer is not None:
+            self.by_layer = tuple(map(check_temperature, self.by_layer))
+
+    def check(self, lm) -> None:
+        layers = lm.config.get_text_config().num_hidden_layers
+        if self.by_layer is not None and len(self.by_layer) != layers:
+            raise BadSetting(f"{len(self.by_layer)} temperatures were given and the model has {layers} layers.")
+
+    def temperature(self, layer: int) -> float:
+        """The temperature of a layer."""
+        return self.t if self.by_layer is None else self.by_layer[layer]
+
+    def sharpen(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
+        return query / self.temperature(layer)
+
+    def attend(self, call: Call) -> Attended:
+        """By torch's own kernel, since the queries are sharpened already."""
+        return read_all(call)
+
+
+def check_temperature(t) -> float:
+    """`t` when it is a temperature. Errors: BadSetting."""
+    if isinstance(t, bool) or not isinstance(t, (int, float)) or not LEAST <= t <= MOST:
+        raise BadSetting(f"A temperature is {str(t)[:20]} and must lie between {LEAST} and {MOST:g}.")
+    return float(t)

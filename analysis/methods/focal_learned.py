@@ -1,0 +1,160 @@
+"""Focal Attention with a temperature that each layer learns from what enters it."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from analysis.calls import Attended, Call
+from analysis.errors import BadSetting, NotFitted
+from analysis.methods.base import Method, read_all, setting
+
+PAPER_DIM = 128  # the head dimension for which the paper gives its limits
+DENSE = PAPER_DIM**0.5  # the temperature, in the paper's units, that is dense attention
+
+
+class FocalWeights(nn.Module):
+    """What is learned: `w` [L, width], one vector per layer; `offset`, a constant that is added to x w.
+
+    The paper has no offset. Without one tau begins at its lower limit, where the clip lets no gradient through, so here
+    it begins at `offset` (in the paper's units: for heads of 128; DENSE is dense attention), and w at zero.
+    """
+
+    place = "focal/learned.safetensors"  # in a model's fitted state
+
+    def __init__(self, layers: int, width: int, offset: float = DENSE):
+        super().__init__()
+        if not (layers >= 1 and width >= 1 and 0 <= offset < math.inf):
+            raise BadSetting(
+                f"A learned temperature needs at least 1 layer and width 1 and a finite offset, and got {layers} "
+                f"layers of width {width} and an offset of {offset}."
+            )
+        self.w = nn.Parameter(torch.zeros(layers, width))
+        self.offset, self.about = float(offset), {}
+
+    def save(self, path: str | Path, **about) -> Path:
+        """Write one safetensors file with the note of how it was made; returns its path."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.about |= about
+        note = {"offset": json.dumps(self.offset), "about": json.dumps(self.about)}
+        save_file({"w": self.w.detach().float().cpu().contiguous()}, path, note)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "FocalWeights":
+        """Read what `save` wrote. Errors: NotFitted when there is none, BadSetting when it is damaged."""
+        path = Path(path)
+        if not path.is_file():
+            raise NotFitted(f"There are no learned temperatures {path.name!r} here: train them first.")
+        try:
+            with safe_open(path, "pt") as file:
+                note, w = file.metadata(), file.get_tensor("w")
+            made = cls(*w.shape, offset=json.loads(note["offset"]))
+            made.about = json.loads(note["about"])
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+            raise BadSetting(f"The file {path.name} of learned temperatures is damaged: train them again.") from None
+        with torch.no_grad():
+            made.w.copy_(w)
+        return made
+
+
+@dataclass
+class FocalLearned(Method):
+    """Every token reads all tokens before it, with a softmax temperature that each layer computes from what enters it.
+
+    A learned vector gives each token a number; their mean, kept between `tau_min` and `tau_max`, takes the place of the
+    square root of the head dimension under the scores. The paper takes the mean over the *whole* text (literal), so
+    that later tokens change how earlier ones read: the future leaks in, and generating token by token is not defined.
+    The *prefix* mean takes the tokens so far, equals it at the last token and leaks nothing; *token* lets every token
+    decide for itself. The limits are the paper's for heads of 128 and are scaled to the model's: there 11.31 is dense
+    attention, and 5 to 10 is a temperature of 0.44 to 0.88 beside it. All keys are read, so it saves nothing.
+    """
+
+    paper: ClassVar[str] = "Focal Attention, section 2.2, equations 6 and 7"
+
+    weights: FocalWeights | None = None
+    mean: str = setting("prefix", "what the mean is taken over", "live", options=("prefix", "literal", "token"))
+    tau_min: float = setting(5.0, "lowest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
+    tau_max: float = setting(10.0, "highest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.tau_min > self.tau_max:
+            raise BadSetting(f"tau_min is {self.tau_min:g} and lies above tau_max, {self.tau_max:g}: swap them.")
+
+    @classmethod
+    def from_weights(cls, weights: FocalWeights, **settings) -> "FocalLearned":
+        """The method with these weights, and the settings they were trained with unless others are given."""
+        trained = {name: weights.about[name] for name in ("mean", "tau_min", "tau_max") if name in weights.about}
+        return cls(weights=weights, **{**trained, **settings})
+
+    def check(self, lm) -> None:
+        if self.weights is None:
+            raise NotFitted("Focal Attention has no learned temperatures yet: train them, or load some.")
+        config, w = lm.config.get_text_config(), self.weights.w
+        if w.shape != (config.num_hidden_layers, config.hidden_size):
+            raise BadSetting(
+                f"These temperatures are for {w.shape[0]} layers of width {w.shape[1]} and the model has "
+                f"{config.num_hidden_layers} of width {config.hidden_size}: train them for this model."
+            )
+        self.weights.to(lm.device)
+
+    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+        """[B, T, 2]: x w of each token, and 1 for a real one."""
+        if self.mean == "literal" and real is None:
+            raise BadSetting(
+                "The literal mean is taken over the whole text, so it cannot decode token by token: use the prefix "
+                "mean, or generate without the KV cache."
+            )
+        with torch.autocast(hidden.device.type, enabled=False):
+            own = hidden.float() @ self.weights.w[layer].to(hidden.device)  # [B, T]
+        counted = torch.ones_like(own) if real is None else real.to(own)
+        return torch.stack([own * counted, counted], -1)
+
+    def tau(self, of_tokens: Tensor, dim: int) -> Tensor:
+        """The temperature of each token, [B, T], for heads of `dim`: what stands in the place of sqrt(dim)."""
+        own, counted = of_tokens.unbind(-1)
+        if self.mean == "prefix":
+            own, counted = own.cumsum(1), counted.cumsum(1)
+        elif self.mean == "literal":
+            own, counted = (x.sum(1, keepdim=True).expand_as(x) for x in (own, counted))
+        scale = (dim / PAPER_DIM) ** 0.5
+        raw = own / counted.clamp(min=1) + self.weights.offset * scale
+        return _Clip.apply(raw, self.tau_min * scale, self.tau_max * scale)
+
+    def sharpen(self, layer: int, query: Tensor, of_tokens: Tensor) -> Tensor:
+        dim = query.shape[-1]
+        with torch.autocast(query.device.type, enabled=False):
+            factor = dim**0.5 / self.tau(of_tokens, dim)[:, -query.shape[2] :]  # [B, n]
+        return query * factor[:, None, :, None].to(query.dtype)
+
+    def attend(self, call: Call) -> Attended:
+        """By torch's own kernel, since the queries are sharpened already."""
+        return read_all(call)
+
+    def addon(self) -> FocalWeights | None:
+        return self.weights
+
+
+class _Clip(torch.autograd.Function):
+    """Values kept between two limits. At a limit the gradient passes where it points back inside, so that a temperature
+    that lies on one can leave it again (the paper's clip holds it there for good)."""
+
+    @staticmethod
+    def forward(ctx, raw: Tensor, low: float, high: float) -> Tensor:
+        ctx.save_for_backward(raw)
+        ctx.limits = low, high
+        return raw.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx, slope: Tensor):
+        (raw,), (low, high) = ctx.saved_tensors, ctx.limits
+        stuck = ((raw <= low) & (slope > 0)) | ((raw >= high) & (slope < 0))
+        return slope.masked_fill(stuck, 0.0), None, None

@@ -1,0 +1,164 @@
+"""Budgets of Calibrated Sparse Attention: how many keys each (layer, head) may read, and what share of a dense read
+that is. Pure arithmetic on tables [L, H] of whole numbers.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+
+from analysis.errors import BadSetting
+
+FLOOR = 2  # keys that every head gets before anything is shared out (CSA, step 2)
+EDITS = ("set", "scale", "pin")
+MOST = 1 << 30
+
+
+def allocate_budget(ranks, budget: int, floor: int = FLOOR) -> np.ndarray:
+    """Share `budget` keys out over heads in proportion to their ranks: [L, H] -> int64 [L, H], sum exactly `budget`.
+
+    Each head gets `floor` first; the rest is apportioned by largest remainder, ties to the lower flat index, in exact
+    arithmetic. Heads whose ranks are all 0 get equal parts. CSA, step 2 (definitions 2.3).
+    Errors: BadSetting for ranks that are no table of numbers from 0 up, and for a budget below `floor` for each head.
+    """
+    ranks = np.asarray(ranks, dtype=np.float64)
+    if ranks.ndim != 2 or ranks.size == 0 or not np.isfinite(ranks).all() or (ranks < 0).any():
+        raise BadSetting(
+            f"Ranks are a table of layers and heads with numbers from 0 up, and one of shape {ranks.shape} "
+            f"{'with other values ' if ranks.ndim == 2 and ranks.size else ''}was given."
+        )
+    for name, value in (("budget", budget), ("floor", floor)):
+        if isinstance(value, bool) or int(value) != value or not 0 <= value <= MOST:
+            raise BadSetting(f"The {name} is {value!r} and must be a whole number from 0 to {MOST:,}.")
+    budget, floor, cells = int(budget), int(floor), ranks.size
+    if budget < floor * cells:
+        raise BadSetting(
+            f"A budget of {budget:,} keys is below the floor: {cells:,} heads need at least {floor} each, "
+            f"{floor * cells:,} in all."
+        )
+    parts = [Fraction(rank) for rank in ranks.ravel().tolist()]
+    if not any(parts):
+        parts = [Fraction(1)] * cells
+    common = max(part.denominator for part in parts)  # powers of two: the largest holds the others
+    weights = [int(part * common) for part in parts]
+    rest, whole = budget - floor * cells, sum(weights)
+    quotas = [divmod(rest * weight, whole) for weight in weights]  # (keys, remainder)
+    left = rest - sum(keys for keys, _ in quotas)
+    first = sorted(range(cells), key=lambda cell: (-quotas[cell][1], cell))[:left]
+    shares = np.array([floor + keys for keys, _ in quotas], dtype=np.int64)
+    shares[first] += 1
+    return shares.reshape(ranks.shape)
+
+
+def read_pairs(budgets, cap: int | None, length: int) -> int:
+    """Query-key pairs that all heads read in a text of `length` tokens: sum of min(budget, cap, i + 1); no ties."""
+    kept = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length)).ravel()
+    return int((kept * (kept + 1) // 2 + kept * (length - kept)).sum())
+
+
+def reads(budgets, cap: int | None, length: int) -> dict[str, float]:
+    """What budgets [L, H] under a cap read of a text of `length` tokens, as a share of dense reads.
+
+    `reads_causal` of the pairs a causal model reads, length (length + 1) / 2 for each head; `reads_full` of length^2;
+    `kv_read` key and value vectors fetched, halved, of the causal pairs: every key is scored, so at least 1/2.
+    `attended` keys of a query, the mean over heads and positions.
+    """
+    pairs, heads = read_pairs(budgets, cap, length), np.asarray(budgets).size
+    causal = heads * (length * (length + 1) // 2)
+    return {
+        "attended": pairs / (heads * length),
+        "reads_causal": pairs / causal,
+        "reads_full": pairs / (heads * length * length),
+        "kv_read": (1 + pairs / causal) / 2,
+    }
+
+
+def budget_for_reads(ranks, share: float, length: int, floor: int = FLOOR) -> int:
+    """The smallest total whose allocation reads at least `share` of the causal pairs of `length` tokens.
+
+    Errors: BadSetting for a share outside (0, 1].
+    """
+    ranks = np.asarray(ranks, dtype=np.float64)
+    if not 0 < share <= 1:
+        raise BadSetting(f"The share of reads is {share!r} and must be above 0 and at most 1.")
+    wanted = share * ranks.size * (length * (length + 1) // 2)
+    low, high = floor * ranks.size, max(2, floor) * ranks.size
+    while read_pairs(allocate_budget(ranks, high, floor), None, length) < wanted and high < MOST // 2:
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        if read_pairs(allocate_budget(ranks, middle, floor), None, length) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def edited(budgets, ranks, edits: list[dict], keep_total: bool, floor: int = FLOOR) -> tuple[np.ndarray, np.ndarray]:
+    """Budgets [L, H] after hand-made changes in their order, and bool [L, H]: which cells they fixed.
+
+    An edit is {"set": keys}, {"scale": factor} or {"pin": true} together with what it changes: "layer" (a row), "head"
+    (a column), both (a cell) or "cells" (flat indices layer * H + head); none of them is everything. A cell stays at
+    1 key at least. `keep_total`: the cells that no edit names share what is left of the total, in proportion to their
+    ranks and with `floor` keys each. Errors: BadSetting.
+    """
+    budgets, ranks = np.array(budgets, dtype=np.int64), np.asarray(ranks, dtype=np.float64)
+    total, fixed = int(budgets.sum()), np.zeros(budgets.shape, dtype=bool)
+    for edit in edits:
+        chosen, do, value = _edit(edit, budgets.shape)
+        if do == "set":
+            budgets[chosen] = value
+        elif do == "scale":
+            budgets[chosen] = np.clip(np.floor(budgets[chosen] * value + 0.5), 1, MOST).astype(np.int64)
+        fixed |= chosen
+    free = ~fixed
+    if not keep_total or not edits or not free.any():
+        return budgets, fixed
+    left = total - int(budgets[fixed].sum())
+    if left < floor * int(free.sum()):
+        raise BadSetting(
+            f"The edited heads take {int(budgets[fixed].sum()):,} of {total:,} keys and the other {int(free.sum()):,} "
+            f"need at least {floor} each: edit fewer, or let the total change."
+        )
+    budgets[free] = allocate_budget(ranks[free][None], left, floor)[0]
+    return budgets, fixed
+
+
+def _edit(edit: dict, shape: tuple[int, int]) -> tuple[np.ndarray, str, float]:
+    """(bool [L, H] of the cells, what is done, its value) of one edit."""
+    named = [name for name in EDITS if isinstance(edit, dict) and name in edit]
+    if len(named) != 1 or set(edit) - {*EDITS, "layer", "head", "cells"}:
+        raise BadSetting(f"{str(edit)[:60]!r} is no edit: give one of {', '.join(EDITS)} with a layer, head or cells.")
+    do, value, chosen = named[0], edit[named[0]], np.ones(shape, dtype=bool)
+    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
+    good = {
+        "set": numeric and int(value) == value and 1 <= value <= MOST,
+        "scale": numeric and 0 <= value <= 1000,
+        "pin": value is True,
+    }
+    if not good[do]:
+        raise BadSetting(f"An edit cannot {do} {str(value)[:20]!r}: set takes keys from 1, scale 0 to 1000, pin true.")
+    for axis, name in enumerate(("layer", "head")):
+        if edit.get(name) is not None:
+            _inside(name, edit[name], shape[axis])
+            chosen &= (np.arange(shape[axis]) == edit[name]).reshape((-1, 1) if axis == 0 else (1, -1))
+    if edit.get("cells") is not None:
+        cells = edit["cells"] if isinstance(edit["cells"], list) else [edit["cells"]]
+        for cell in cells:
+            _inside("cell", cell, shape[0] * shape[1])
+        chosen &= np.isin(np.arange(shape[0] * shape[1]), cells).reshape(shape)
+    return chosen, do, value
+
+
+def _inside(name: str, value, count: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
+        raise BadSetting(f"There is no {name} {str(value)[:20]}: there are 0 to {count - 1}.")
+
+
+def cache_keys(budgets, cap: int | None, length: int, kv_heads: int) -> tuple[int, int]:
+    """Keys (each with its value) that a KV cache holds after `length` tokens: (all of them, the most that are left when
+    each head keeps min(budget, cap) for good). Query heads that share keys may keep different ones, so theirs add up.
+    """
+    budgets = np.asarray(budgets, dtype=np.int64)
+    kept = np.minimum(budgets, length if cap is None else min(cap, length))
+    shared = kept.reshape(len(budgets), kv_heads, -1).sum(2)  # [L, G]
+    return len(budgets) * kv_heads * length, int(np.minimum(shared, length).sum())

@@ -1,0 +1,52 @@
+"""Bucket routers: which buckets of keys a query visits (GWR and Saap, with the controls that the papers lack)."""
+
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.routers.base import Router
+from analysis.routers.chance import Chance
+from analysis.routers.geometric import Geometric, gauge
+from analysis.routers.linear import GWRLinear, GWRLinearIntercept
+from analysis.routers.mlp import SaapMLP
+from analysis.routers.moments import Moments
+from analysis.routers.oracle import Oracle
+from analysis.routers.prior import StaticPrior
+from analysis.routers.recency import Recency
+from analysis.routers.symmetric import SymmetricKMeans
+from analysis.routers.whitening import Whitening
+
+__all__ = ["EPS", "MEANING", "ROUTERS", "fit_router", "gauge"]
+
+EPS = 1e-4  # added to the diagonal of second moments
+ROUTERS: dict[str, type[Router]] = {
+    kind.kind: kind
+    for kind in (
+        *(Chance, StaticPrior, Recency, SymmetricKMeans, Whitening),
+        *(Geometric, GWRLinear, GWRLinearIntercept, SaapMLP, Oracle),
+    )
+}
+MEANING = {kind: cls.__doc__ for kind, cls in ROUTERS.items()}
+
+
+def fit_router(kind: str, queries: Tensor, keys: Tensor, mass: Tensor, centroids: Tensor, seed: int = 0) -> Router:
+    """Fit a router of one head, or of several with leading dimensions: queries [..., n, D], keys [..., m, D], mass
+    [..., n, C] of the partition with centroids [..., C, D].
+
+    `kind` is one of `ROUTERS`. Returns an object with `scores`; the streamed ones (static prior, GWR linear) also take
+    more with `partial_fit(queries, mass)`. Errors: BadSetting for an unknown kind, or shapes that do not fit.
+    """
+    if kind not in ROUTERS:
+        raise BadSetting(f"There is no router {str(kind)[:40]!r}; there are: {', '.join(ROUTERS)}.")
+    shapes = [list(x.shape) for x in (queries, keys, mass, centroids)]
+    if queries.shape[-1] != centroids.shape[-1] or keys.shape[-1] != centroids.shape[-1]:
+        raise BadSetting(f"Queries, keys and centroids must have one size of vector, and are {shapes}.")
+    if mass.shape[-1] != centroids.shape[-2] or mass.shape[:-1] != queries.shape[:-1]:
+        raise BadSetting(f"Masses are one row per query and one column per bucket, and the shapes are {shapes}.")
+    router = ROUTERS[kind](centroids, seed)
+    if hasattr(router, "partial_fit"):
+        return router.partial_fit(queries, mass)
+    if isinstance(router, SaapMLP):
+        return router.fit(queries, mass)
+    if isinstance(router, (Whitening, Geometric)):
+        return router.fit(Moments().add(queries).mean(EPS), Moments().add(keys).mean(EPS))
+    return router

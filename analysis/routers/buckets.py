@@ -1,0 +1,69 @@
+"""Buckets of keys: spherical k-means per key-value head, and how even they are."""
+
+import importlib.util
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.groups.kmeans import spherical_kmeans
+
+PER_BUCKET = 32  # tokens of a text for each bucket: C = T / 32
+SAMPLE = 256  # keys per bucket that k-means looks at
+
+
+def buckets_for(tokens: int) -> int:
+    """C for texts of `tokens` tokens (definitions 2.4)."""
+    return max(2, tokens // PER_BUCKET)
+
+
+@torch.no_grad()
+def make_buckets(keys: Tensor, buckets: int, seed: int = 0, iterations: int = 25) -> Tensor:
+    """Centroids [P, C, D], unit rows, of calibration keys [P, m, D], each head by itself; none is empty there.
+
+    At most 256 keys per bucket are used. With faiss where it is installed, else with `spherical_kmeans`, which also
+    takes over where faiss leaves a bucket empty. Errors: BadSetting for fewer keys than buckets.
+    """
+    if not 2 <= buckets <= keys.shape[1]:
+        raise BadSetting(
+            f"{buckets:,} buckets were asked for and there are {keys.shape[1]:,} calibration keys per head: choose 2 "
+            f"to {keys.shape[1]:,} buckets, or give more text."
+        )
+    most = SAMPLE * buckets
+    if keys.shape[1] > most:
+        keys = keys[:, torch.randperm(keys.shape[1], generator=torch.Generator().manual_seed(seed))[:most]]
+    return torch.stack([_cluster(head, buckets, seed, iterations) for head in keys.float()])
+
+
+def nearest(keys: Tensor, centroids: Tensor) -> Tensor:
+    """Bucket int64 [P, T] of each key [P, T, D]: the centroid [P, C, D] of largest product."""
+    return (keys @ centroids.to(keys).mT).argmax(-1)
+
+
+def _cluster(x: Tensor, buckets: int, seed: int, iterations: int) -> Tensor:
+    if importlib.util.find_spec("faiss"):
+        import faiss
+
+        rows = F.normalize(x, dim=-1).cpu().numpy()
+        means = faiss.Kmeans(
+            x.shape[1], buckets, niter=iterations, seed=seed, spherical=True, max_points_per_centroid=SAMPLE,
+            min_points_per_centroid=1,
+        )  # fmt: skip
+        means.train(rows)
+        centroids = F.normalize(torch.as_tensor(means.centroids), dim=-1).to(x)
+        if int(torch.bincount(nearest(F.normalize(x, dim=-1), centroids), minlength=buckets).min()) > 0:
+            return centroids
+    return spherical_kmeans(x, buckets, seed, iterations)[0]
+
+
+def evenness(counts: Tensor) -> dict[str, float]:
+    """How even buckets are, from the keys in each, [C]: `largest` share of one, `empty` share without any, and
+    `effective`, the number of equal buckets with the same entropy, as a share of C."""
+    shares = counts.double() / counts.sum().clamp(min=1)
+    entropy = -torch.special.xlogy(shares, shares).sum()
+    return {
+        "largest": float(shares.max()),
+        "empty": float((counts == 0).double().mean()),
+        "effective": float(entropy.exp() / len(counts)),
+    }

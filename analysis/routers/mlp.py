@@ -1,0 +1,114 @@
+"""The learned router that the closed form is held against: two layers per head, trained on bucket masses."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.routers.base import Router
+
+MOST = 16_384  # queries a head is trained on
+HELD_OUT = 8  # every eighth of them decides when to stop
+BATCH, EPOCHS, PATIENCE, RATE = 512, 50, 4, 2e-3
+
+
+class SaapMLP(Router):
+    """Saap-style: q -> 4 D units (at least 128), GELU -> C scores, trained by soft cross-entropy against the masses,
+    whose best answer is E[y | q]: the target of least squares too, so the two differ in the functions they can be.
+
+    Adam with a cosine rate over at most 50 epochs; each head keeps the weights of its best held-out recall at C / 32
+    buckets, and all stop when none got better for 4 epochs. Width, loss and rate of the original are not known here.
+    """
+
+    kind = "mlp"
+    NAMES = ("w1", "b1", "w2", "b2")
+
+    def fit(self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS, progress=None) -> "SaapMLP":
+        """Train on queries [..., n, D] and masses [..., n, C], at most 16,384 of them; returns self.
+
+        The leading dimensions are heads, each trained for itself. `progress(fraction)` is called before each epoch.
+        """
+        if queries.shape[:-1] != mass.shape[:-1] or queries.shape[-2] < 2 * HELD_OUT:
+            raise BadSetting(
+                f"The MLP needs at least {2 * HELD_OUT} pairs of queries and masses, and got {list(queries.shape)} "
+                f"and {list(mass.shape)}."
+            )
+        draw = torch.Generator().manual_seed(self.seed)
+        order = torch.randperm(queries.shape[-2], generator=draw)[:MOST].to(queries.device)
+        lead = queries.shape[:-2]
+        x, y = (rows[..., order, :].reshape(lead.numel(), len(order), -1).float() for rows in (queries, mass))
+        y = y / y.sum(-1, keepdim=True).clamp(min=1e-12)
+        size = x.square().mean((1, 2), keepdim=True).sqrt().clamp(min=1e-12)
+        split = len(order) // HELD_OUT
+        best = _train(x / size, y, split, draw, epochs, progress)
+        best["w1"] = best["w1"] / size
+        for name in self.NAMES:
+            value = best[name].half().float()  # what is stored is what is measured
+            setattr(self, f"{name}_", value.reshape(*lead, *value.shape[1:]))
+        return self
+
+    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+        w1, b1, w2, b2 = (self.fitted(name).to(queries) for name in self.NAMES)
+        return F.gelu(queries @ w1 + b1, approximate="tanh") @ w2 + b2
+
+
+def _train(x: Tensor, y: Tensor, split: int, draw, epochs: int, progress) -> dict[str, Tensor]:
+    """Weights of the best epoch of each head; x [h, n, D], y [h, n, C], the first `split` rows held out."""
+    heads, rows, dim = x.shape
+    buckets, width = y.shape[-1], max(128, 4 * dim)
+    shapes = {"w1": (dim, width), "b1": (1, width), "w2": (width, buckets), "b2": (1, buckets)}
+    weights = {}
+    for name, shape in shapes.items():
+        spread = math.sqrt(1 / shape[0]) if name.startswith("w") else 0.0
+        weights[name] = (torch.randn(heads, *shape, generator=draw) * spread).to(x.device)
+    moments = {name: (torch.zeros_like(w), torch.zeros_like(w)) for name, w in weights.items()}
+    best = {name: w.clone() for name, w in weights.items()}
+    record, since, step = _recall(weights, x[:, :split], y[:, :split]), 0, 0
+    steps = epochs * math.ceil((rows - split) / BATCH)
+    for epoch in range(epochs):
+        if progress:
+            progress(epoch / epochs)
+        order = (split + torch.randperm(rows - split, generator=draw)).to(x.device)
+        for batch in order.split(BATCH):
+            step += 1
+            rate = RATE * (1 + math.cos(math.pi * step / steps)) / 2
+            _adam(weights, moments, _gradients(weights, x[:, batch], y[:, batch]), rate, step)
+        reached = _recall(weights, x[:, :split], y[:, :split])
+        better = reached > record
+        for name, kept in best.items():
+            kept[better] = weights[name][better]
+        record, since = torch.maximum(record, reached), 0 if bool(better.any()) else since + 1
+        if since == PATIENCE:
+            break
+    return best
+
+
+def _forward(weights: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    inner = torch.baddbmm(weights["b1"], x, weights["w1"])
+    return inner, torch.baddbmm(weights["b2"], F.gelu(inner, approximate="tanh"), weights["w2"])
+
+
+def _gradients(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """Of the mean soft cross-entropy of each head."""
+    leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
+    with torch.enable_grad():
+        _, scores = _forward(leaves, x)
+        loss = -(y * F.log_softmax(scores, -1)).sum() / x.shape[1]
+    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+
+def _adam(weights: dict, moments: dict, gradients: dict, rate: float, step: int) -> None:
+    for name, gradient in gradients.items():
+        first, second = moments[name]
+        first.lerp_(gradient, 0.1)
+        second.lerp_(gradient.square(), 0.001)
+        size = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
+        weights[name].addcdiv_(first, size, value=-rate / (1 - 0.9**step))
+
+
+def _recall(weights: dict, x: Tensor, y: Tensor) -> Tensor:
+    """Held-out recall of each head at C / 32 buckets, [h]."""
+    chosen = _forward(weights, x)[1].topk(max(1, y.shape[-1] // 32), -1).indices
+    return y.gather(-1, chosen).sum(-1).mean(-1)

@@ -1,0 +1,44 @@
+"""Queries and keys as they were before their rotary embedding, and back: with the model's own tables and function."""
+
+import sys
+from collections.abc import Callable
+
+from torch import Tensor
+
+from analysis.errors import BadModel
+
+
+def unrotate(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+    """x [B, heads, n, D] before the rotation that the attention layer `module` gave it by `tables` (cos, sin).
+
+    Rotary embeddings of a part of the dimensions, interleaved ones and scaled ones (YaRN multiplies the tables by a
+    factor, which is divided out) go back as they came; without tables (GPT-2) x is returned as it is. Errors: BadModel
+    for a layer whose rotation is written in another way.
+    """
+    if tables is None:
+        return x
+    cos, sin = (table.to(x) for table in tables)
+    size = cos.flatten()[0].square() + sin.flatten()[0].square()  # the square of the factor
+    return _turn(x, module, cos / size, -sin / size)
+
+
+def rotate(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+    """What the model itself makes of x [B, heads, n, D]: the inverse of `unrotate`."""
+    return x if tables is None else _turn(x, module, *(table.to(x) for table in tables))
+
+
+def _turn(x: Tensor, module, cos: Tensor, sin: Tensor) -> Tensor:
+    try:
+        return _function(module)(x, x, cos, sin)[0]
+    except (RuntimeError, TypeError) as error:
+        raise BadModel(
+            f"{type(module).__name__} rotates its queries and keys in a way that cannot be undone here, so no buckets "
+            "can be made of them: choose another model."
+        ) from error
+
+
+def _function(module) -> Callable:
+    turn = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
+    if turn is None:
+        raise TypeError("no rotation")
+    return turn

@@ -1,0 +1,133 @@
+"""What was fitted for bucket routing on a model: buckets and routers of all heads, in one file and a note beside it."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from analysis.errors import BadSetting, NotFitted
+from analysis.routers import ROUTERS
+from analysis.routers.base import Router
+
+FORMAT = 1
+FOLDER = "routing"  # of a model's fitted state
+HALF = "mlp."  # its weights are stored in 16 bits, and were rounded to them before they were measured
+
+
+@dataclass(frozen=True)
+class RoutingSettings:
+    """What the routers were fitted for: keys at least `min_distance` back, the first `sinks` keys left out, in windows
+    of `length` tokens; `rotated` which layers rotate queries and keys."""
+
+    buckets: int
+    min_distance: int
+    sinks: int
+    length: int
+    seed: int
+    rotated: list[bool]
+
+    @property
+    def name(self) -> str:
+        """The name of the file, such as c64-d64-s4."""
+        return f"c{self.buckets}-d{self.min_distance}-s{self.sinks}"
+
+
+@dataclass
+class RoutingState:
+    """Buckets and fitted routers of every layer. `tensors`: `centroids` [L, P, C, D], P the key-value heads or the
+    query heads, and `KIND.NAME` [L, H, ...]; `about` how they were made."""
+
+    settings: RoutingSettings
+    tensors: dict[str, Tensor]
+    about: dict
+
+    @property
+    def kinds(self) -> list[str]:
+        """The routers that can be used with it."""
+        return [kind for kind, cls in ROUTERS.items() if all(f"{kind}.{name}" in self.tensors for name in cls.NAMES)]
+
+    @property
+    def layers(self) -> int:
+        """L."""
+        return len(self.tensors["centroids"])
+
+    def centroids(self, layer: int) -> Tensor:
+        """[P, C, D] of a layer."""
+        return self.tensors["centroids"][layer]
+
+    def router(self, kind: str, layer: int, heads: int) -> Router:
+        """A router of all `heads` query heads of a layer. Errors: NotFitted."""
+        if kind not in self.kinds:
+            raise NotFitted(
+                f"These buckets have no fitted router {kind[:40]!r}, only {', '.join(self.kinds)}: fit them again."
+            )
+        of_keys = self.centroids(layer)
+        made = ROUTERS[kind](of_keys.repeat_interleave(heads // len(of_keys), 0), self.settings.seed + layer)
+        return made.restore({name: self.tensors[f"{kind}.{name}"][layer] for name in made.NAMES})
+
+    def check(self, layers: int, heads: int, kv_heads: int, head_dim: int) -> None:
+        """Refuse a model of another shape. Errors: BadSetting."""
+        made, parts, _, dim = self.tensors["centroids"].shape
+        if made != layers or dim != head_dim or parts not in (kv_heads, heads):
+            raise BadSetting(
+                f"These buckets were made for {made} layers and {parts} heads of {dim} dimensions, and the model has "
+                f"{layers} layers, {kv_heads} key-value heads and {head_dim} dimensions: fit them on this model."
+            )
+
+    def to(self, device) -> "RoutingState":
+        """Move all numbers to a device; returns self."""
+        self.tensors = {name: tensor.to(device) for name, tensor in self.tensors.items()}
+        return self
+
+    def save(self, folder: Path) -> Path:
+        """Write NAME.safetensors and NAME.json into a folder, each put in place whole; returns the former."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.settings.name}.safetensors"
+        kept = {name: t.half() if name.startswith(HALF) else t.float() for name, t in self.tensors.items()}
+        data = save({name: tensor.cpu().contiguous() for name, tensor in kept.items()})
+        digest = hashlib.sha256(data).hexdigest()
+        note = {"format": FORMAT, "sha256": digest, "settings": asdict(self.settings), "about": self.about}
+        text = json.dumps(note, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n"
+        for target, content in ((path, data), (path.with_suffix(".json"), text.encode())):
+            partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+            partial.write_bytes(content)
+            os.replace(partial, target)
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> "RoutingState":
+        """Read both files. Errors: NotFitted when they are absent, BadSetting when they are damaged."""
+        if not path.is_file():
+            raise NotFitted(f"There are no buckets {path.stem!r} in {path.parent.name}; fit them with `route` first.")
+        try:
+            data = path.read_bytes()
+            note = json.loads(path.with_suffix(".json").read_bytes())
+            tensors = {name: tensor.float() for name, tensor in load(data).items()}
+            settings, about = RoutingSettings(**note["settings"]), dict(note["about"])
+            whole = note["format"] == FORMAT and note["sha256"] == hashlib.sha256(data).hexdigest()
+            whole = (
+                whole and tensors["centroids"].dim() == 4 and all(bool(t.isfinite().all()) for t in tensors.values())
+            )
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+            whole = False
+        if not whole:
+            raise BadSetting(
+                f"The buckets {path.name} or their .json are damaged or of another version (this one reads format "
+                f"{FORMAT}); fit them again."
+            )
+        return cls(settings, tensors, about)
+
+
+def stack(layers: list[dict[str, Router]], centroids: list[Tensor], settings: RoutingSettings, **about) -> RoutingState:
+    """The state of routers that were fitted layer by layer, each with all query heads."""
+    tensors = {"centroids": torch.stack(centroids)}
+    for kind, made in layers[0].items():
+        for name in made.NAMES:
+            tensors[f"{kind}.{name}"] = torch.stack([layer[kind].tensors()[name] for layer in layers])
+    return RoutingState(settings, tensors, about)

@@ -1,0 +1,9 @@
+"""What dense attention reads in a text, streamed over blocks of queries: exact, and nothing of size T x T is kept."""
+
+from analysis.kernels.rank import top_p_rank
+from analysis.statistics.far import FarReading
+from analysis.statistics.heads import CORE, MORE, HeadReading, attention_statistics
+from analysis.statistics.inputs import attention_inputs, forward
+
+__all__ = ["CORE", "MORE", "FarReading", "HeadReading", "attention_inputs", "attention_statistics", "forward"]
+__all__ += ["top_p_rank"]

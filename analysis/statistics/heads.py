@@ -1,0 +1,214 @@
+"""Exact statistics of every head of dense attention, streamed: entropy, rank, sink, window, distance and more."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.kernels.rank import check_mass, compiled
+from analysis.statistics.rows import BINS, About, by_torch
+from analysis.statistics.streams import Reader
+from analysis.statistics.texts import batch, check_room, earlier
+
+CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance")
+MORE = ("previous_token", "induction")
+ALL = (*CORE, *MORE)
+
+
+class HeadReading:
+    """Collects statistics of all heads over texts or windows; `read` each of them, then take the tables.
+
+    `mass` of the rank, `window` tokens of the window (the token itself included). `without_first` leaves the first
+    token of each text out of every number but `first_token_mass` and renormalises: what the head does beside the sink.
+    `more` collects MORE, distances and received mass too. `head` (layer, head) keeps its numbers for every query.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        heads: int,
+        mass: float = 0.9,
+        window: int = 128,
+        without_first: bool = False,
+        more: bool = True,
+        head: tuple[int, int] | None = None,
+        query_block: int | None = None,
+    ):
+        check_mass(mass)
+        for name, value in (("window", window), ("query_block", 1 if query_block is None else query_block)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise BadSetting(f"{name} is {value!r} and must be a whole number of tokens from 1 on.")
+        self.layers, self.heads, self.mass, self.window = layers, heads, mass, int(window)
+        self.without_first, self.more, self.head, self.query_block = without_first, more, head, query_block
+        # the last head reads all visible keys alike: what chance gives
+        self.sums, self.counts = np.zeros((2, layers, heads + 1, len(ALL)))
+        self.distance = np.zeros((layers, heads + 1, BINS))
+        self.received, self.columns = [], []
+
+    @torch.no_grad()
+    def read(self, model, token_ids, attention_mask=None) -> None:
+        """One forward pass over tokens [T] or [B, T]; `attention_mask` [B, T] is 0 at padding, on either side.
+
+        Errors: BadText for no tokens, TooLarge for more than the model reads at once or than fits memory.
+        """
+        ids, real = batch(model, token_ids, attention_mask)
+        check_room(model, ids, 4 * self.layers * self.heads * self.more)
+        self.begin(ids, real)
+        inputs = {"input_ids": ids.to(model.device), "use_cache": False}
+        if not bool(real.all()):
+            positions = (real.long().cumsum(1) - 1).clamp(min=0)
+            inputs |= {"attention_mask": real.long().to(model.device), "position_ids": positions.to(model.device)}
+        with apply(model, Reader(self), kernels=True):
+            model.lm.base_model(**inputs)
+
+    def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:
+        """New texts, ids int64 [B, T], and which tokens are no padding: what follows is about them."""
+        self._ids, self._real, self._earlier = ids, real, earlier(ids, real)
+        self._first, length = real.int().argmax(1), ids.shape[1]
+        self._on_device: dict = {}
+        if self.more:
+            self.received.append(np.zeros((len(ids), self.layers, self.heads, length), np.float32))
+        if self.head is not None:
+            self.columns.append(np.full((len(ids), length, len(ALL)), np.nan))
+
+    def add(self, layer: int, text: int, head: int, rows: np.ndarray, start: int) -> np.ndarray:
+        """Measure one head's rows of scores [n, m] float32, which become weights; returns their sums [n]."""
+        from analysis.kernels.rows import measure_rows
+
+        found, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
+        kept = self.more and head < self.heads
+        received = self.received[-1][text, layer, head] if kept else np.zeros(rows.shape[1], np.float32)
+        measure_rows(
+            *(rows, start, int(self._first[text]), self._real[text].numpy(), self._earlier[text]),
+            *(self.mass, self.window, self.without_first, self.more),
+            *(found, totals, self.distance[layer, head], received),
+        )
+        self._sum(layer, text, head, found, start)
+        return totals
+
+    def measure(self, scores: torch.Tensor, even: torch.Tensor, start: int) -> None:
+        """Rows [n, m] of the only head of a reading of one head, on the CPU, and zeros where they are visible; both are
+        used up."""
+        if compiled():
+            for head, rows in enumerate((scores, even)):
+                self.add(0, 0, head, rows.contiguous().numpy(), start)
+        else:
+            _, *found = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
+            self.add_many(0, start, *(one.numpy() for one in found))
+
+    def add_many(self, layer: int, start: int, found, distance, received) -> None:
+        """The numbers of all heads of a block as `rows.by_torch` gives them."""
+        self.distance[layer] += distance.sum(0)
+        if self.more:
+            self.received[-1][:, layer, :, : received.shape[-1]] += received[:, : self.heads]
+        for text in range(len(found)):
+            for head in range(self.heads + 1):
+                self._sum(layer, text, head, found[text, head], start)
+
+    def _sum(self, layer: int, text: int, head: int, found: np.ndarray, start: int) -> None:
+        known = ~np.isnan(found)
+        self.sums[layer, head] += np.where(known, found, 0.0).sum(0)
+        self.counts[layer, head] += known.sum(0)
+        if self.head == (layer, head):
+            self.columns[-1][text, start : start + len(found)] = found
+
+    def sums_of(self, layer: int, head: int) -> list[np.ndarray]:
+        """Copies of what one head has collected."""
+        return [one[layer, head].copy() for one in (self.sums, self.counts, self.distance)]
+
+    def add_sums(self, layer: int, head: int, more: list[np.ndarray]) -> None:
+        """Add what another head collected."""
+        for mine, other in zip((self.sums, self.counts, self.distance), more, strict=True):
+            mine[layer, head] += other
+
+    def about(self, device) -> About:
+        """What is asked and the facts of the texts, on a device."""
+        if device not in self._on_device:
+            facts = self._first, self._real, torch.from_numpy(self._earlier), self._ids
+            settings = self.mass, self.window, self.without_first, self.more
+            self._on_device[device] = About(*settings, *(fact.to(device) for fact in facts))
+        return self._on_device[device]
+
+    def means(self) -> np.ndarray:
+        """[L, H + 1, 8]: exact means over the queries for which a number is defined, in the order CORE, MORE; the last
+        head reads all visible keys alike (with `more`). NaN where nothing was collected."""
+        with np.errstate(invalid="ignore"):
+            found = self.sums / self.counts
+        return found if self.more else found[..., : len(CORE)]
+
+    def table(self) -> pd.DataFrame:
+        """One row per (layer, head): `layer head`, CORE and, with `more`, MORE."""
+        return _frame(self.means()[:, : self.heads])
+
+    def chance(self) -> pd.DataFrame:
+        """The same numbers for a head that reads all visible keys alike: one row per layer, without `head`."""
+        return _frame(self.means()[:, self.heads :]).drop(columns="head")
+
+    def distances(self) -> pd.DataFrame:
+        """`layer head low high mass uniform`: mass by distance in tokens (`high` exclusive), mean over queries;
+        `uniform` is what reading all visible keys alike gives. Bins that no key reaches are left out."""
+        queries = self.counts[:, :, ALL.index("entropy")]
+        share = self.distance / np.maximum(queries, 1)[..., None]  # [L, H + 1, bins]
+        used = np.flatnonzero(share[:, self.heads].any(0))
+        layer, head, at = (
+            axis.ravel() for axis in np.meshgrid(*map(np.arange, (*self._shape, len(used))), indexing="ij")
+        )
+        low = np.where(used == 0, 0, 2 ** np.maximum(used - 1, 0))
+        columns = {"layer": layer, "head": head, "low": low[at], "high": (2**used)[at]}
+        mass = {"mass": share[layer, head, used[at]], "uniform": share[layer, self.heads, used[at]]}
+        return pd.DataFrame(columns | mass)
+
+    def bucket_mass(self, labels) -> np.ndarray:
+        """Mean mass that queries put on each bucket of any partition of the tokens -> [L, H, C], sums of 1.
+
+        `labels` int [N], [L, N] or [L, H, N] for the N tokens read, texts one after the other. Errors: BadSetting.
+        """
+        received = np.concatenate([part.transpose(1, 2, 0, 3).reshape(*self._shape, -1) for part in self.received], -1)
+        labels = np.asarray(labels)
+        shapes = [received.shape[at:] for at in (0, 2)] + [received.shape[::2]]
+        if labels.dtype.kind not in "iu" or labels.shape not in shapes or labels.size == 0 or labels.min() < 0:
+            raise BadSetting(
+                f"Buckets are whole numbers from 0 on, one for each of the {received.shape[-1]:,} tokens, and a shape "
+                f"of {labels.shape} was given."
+            )
+        if labels.ndim == 2:
+            labels = labels[:, None]
+        count = int(labels.max()) + 1
+        labels = np.broadcast_to(labels, received.shape).reshape(-1, received.shape[-1])
+        rows = zip(labels, received.reshape(labels.shape), strict=True)
+        found = np.stack([np.bincount(label, mass, count) for label, mass in rows])
+        queries = self.counts[:, : self.heads, ALL.index("entropy")]
+        return found.reshape(*self._shape, count) / np.maximum(queries, 1)[..., None]
+
+    def queries(self) -> pd.DataFrame:
+        """One row per token read, for the head that was asked for: `position`, CORE and MORE; NaN where not defined."""
+        rows = np.concatenate([part.reshape(-1, len(ALL)) for part in self.columns])
+        return pd.DataFrame({"position": range(len(rows)), **dict(zip(ALL, rows.T, strict=True))})
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.layers, self.heads
+
+
+def attention_statistics(
+    model, token_ids, mass: float = 0.9, window: int = 128, query_block: int | None = None, attention_mask=None
+) -> pd.DataFrame:
+    """What every head of a model's dense attention reads, exact, from one forward pass; never T x T.
+
+    `model` a `Model`; `token_ids` [T], or [B, T] with `attention_mask` [B, T] where texts are padded. One row per
+    (layer, head): `layer head entropy max_prob top_p_rank first_token_mass window_mass mean_distance` (nats,
+    probability, keys that hold `mass`, mass on the text's first token, mass less than `window` tokens back, tokens),
+    means over query positions. `query_block` queries are computed at once; their number changes no result.
+    Errors: BadSetting, BadText, TooLarge.
+    """
+    reading = HeadReading(model.num_layers, model.num_heads, mass, window, more=False, query_block=query_block)
+    reading.read(model, token_ids, attention_mask)
+    return reading.table()
+
+
+def _frame(means: np.ndarray) -> pd.DataFrame:
+    """[L, H, columns] as a table."""
+    layers, heads, count = means.shape
+    places = {"layer": np.repeat(np.arange(layers), heads), "head": np.tile(np.arange(heads), layers)}
+    return pd.DataFrame(places | dict(zip(ALL[:count], means.reshape(-1, count).T, strict=True)))

@@ -1,0 +1,125 @@
+"""Queries and keys of a text, kept: from them any row of any head is computed again, at any temperature, without the
+model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from analysis.attention import Block, apply
+from analysis.calls import MASKED, Attended, Call
+from analysis.errors import BadModel
+from analysis.kernels.pool import each
+from analysis.kernels.rank import compiled
+from analysis.statistics.inputs import forward
+from analysis.statistics.streams import BLOCK_BYTES, Reader
+
+CLOSE = 1e-2  # of a score: kept queries and keys must give the scores that the model computes
+
+
+@dataclass
+class States:
+    """One layer of one text: `query` [H, T, D] and `key` [G, T, D] as they meet, float32; `scaling` of their product,
+    `softcap` of the scaled score or None, `window` of a sliding layer (the token itself included) or None."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    scaling: float
+    softcap: float | None
+    window: int | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens."""
+        return self.query.shape[1]
+
+    def scores(self, head: int, start: int, stop: int, t: float = 1.0) -> torch.Tensor:
+        """Scores of the queries start..stop of a head over the first `stop` keys, [n, stop], at temperature `t`, which
+        acts before the soft cap; -inf where a key is not visible."""
+        scores = self._raw(head, start, stop, t)
+        back = torch.arange(start, stop, device=scores.device)[:, None] - torch.arange(stop, device=scores.device)
+        hidden = back < 0 if self.window is None else (back < 0) | (back >= self.window)
+        return scores.masked_fill_(hidden, float("-inf"))
+
+    def _raw(self, head: int, start: int, stop: int, t: float) -> torch.Tensor:
+        """The scores, those of the future among them."""
+        query = self.query[head, start:stop] * (self.scaling / t)
+        scores = query @ self.key[head * len(self.key) // len(self.query), :stop].T
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        return scores
+
+    def sharpness(self, t: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """(entropy in nats, largest probability) of every query of every head at temperature `t`, float64 [H, T]."""
+        heads, length = self.query.shape[:2]
+        rowwise = compiled() and not self.query.is_cuda
+        scored = self._raw if rowwise and self.window is None else self.scores  # a compiled row ends with its query
+        entropy, largest = np.empty((2, heads, length))
+        size = max(1, BLOCK_BYTES // 4 // length)
+
+        def one(head: int) -> None:
+            for start in range(0, length, size):
+                rows = slice(start, min(start + size, length))
+                scores = scored(head, rows.start, rows.stop, t)
+                if not rowwise:
+                    p = scores.softmax(-1)
+                    entropy[head, rows] = torch.special.entr(p).sum(-1).cpu()
+                    largest[head, rows] = p.amax(-1).cpu()
+                else:
+                    from analysis.kernels.rows import sharpness
+
+                    sharpness(scores.numpy(), start, entropy[head, rows], largest[head, rows])
+
+        each(one, range(heads))
+        return entropy, largest
+
+
+class _Keeper(Reader):
+    """Stands for a method in `apply`: keeps queries and keys, and lets the seam compute as always."""
+
+    def __init__(self, layers: list[int]):
+        self.kept: dict[int, States] = dict.fromkeys(layers)
+
+    def file(self, layer: int, query, key, past: int, module, tables) -> None:
+        """Keep them, with how the layer scales and caps their product."""
+        if layer in self.kept:
+            scaling = getattr(module, "scaling", None) or query.shape[-1] ** -0.5
+            softcap = getattr(module, "attn_logit_softcapping", None)
+            self.kept[layer] = States(query[0].float(), key[0].float(), float(scaling), softcap)
+
+    def attend(self, call: Call) -> Attended:
+        """By the seam's reference, in which scores can be seen."""
+        return Attended(None, MASKED, "Queries and keys are being kept.")
+
+    def scores(self, block: Block) -> torch.Tensor:
+        """What the model computes, held against what the kept queries and keys give."""
+        states = self.kept.get(block.layer)
+        if states is not None:
+            start, stop = int(block.rows[0]), int(block.rows[-1]) + 1
+            visible = block.visible[0, 0].expand(stop - start, -1)[:, :stop]
+            if stop == states.length and (seen := int(visible[-1].sum())) < stop:
+                states.window = seen
+            last, own = block.scores[0, :, -1, :stop].float(), states.query[:, stop - 1] * states.scaling
+            keys = states.key.repeat_interleave(len(states.query) // len(states.key), 0)
+            mine = (keys[:, :stop] @ own[..., None])[..., 0]  # [H, stop]
+            mine = mine if states.softcap is None else torch.tanh(mine / states.softcap) * states.softcap
+            if not torch.allclose(mine, last, rtol=CLOSE, atol=CLOSE):
+                raise BadModel(
+                    f"Layer {block.layer} of this model changes its scores in a way that is not known here, so they "
+                    "cannot be computed at another temperature: choose another model."
+                )
+        return block.scores
+
+
+@torch.no_grad()
+def attention_states(model, ids: np.ndarray, layers: list[int] | None = None) -> dict[int, States]:
+    """Queries and keys of some layers (all unless given) for one window of tokens [T], from one forward pass."""
+    keeper = _Keeper(list(range(model.num_layers)) if layers is None else layers)
+    with apply(model, keeper, kernels=True):
+        forward(model, ids)
+    return keeper.kept
+
+
+def state_bytes(model, tokens: int, layers: int | None = None) -> int:
+    """Bytes that `attention_states` keeps of a text."""
+    return 4 * tokens * (layers or model.num_layers) * model.head_dim * (model.num_heads + model.num_kv_heads)

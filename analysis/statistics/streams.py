@@ -1,0 +1,140 @@
+"""How the seam is read: a stand-in for a method that changes nothing, computes what dense attention computes, and
+measures every row of it on the way.
+
+Where a text needs no mask, one thread per core takes a head at a time: scores of a block, one compiled pass over its
+rows, values. Where there is padding, a sliding window or a soft cap, the seam computes, and the rows are measured on a
+copy of its scores. On a GPU, or without numba, the same numbers come from torch.
+"""
+
+import threading
+
+import torch
+
+from analysis.attention import Block
+from analysis.calls import Attended, Call
+from analysis.kernels.pool import each
+from analysis.kernels.rank import compiled
+from analysis.statistics.rows import by_torch
+
+KERNEL = "streamed statistics"
+BLOCK_BYTES = 1 << 20  # scores of one head at once: they stay in the second cache of a core
+GPU_BYTES = 256 << 20
+
+
+class Reader:
+    """What `apply` takes for a method while a `HeadReading` measures; see `analysis.methods.base.Method`."""
+
+    dense = False
+
+    def __init__(self, reading):
+        self.reading, self.even = reading, None  # what one unmasked layer's even head added: equal in all of them
+        self.scratch = threading.local()
+
+    def check(self, lm) -> None:
+        """Any model will do."""
+
+    def cache(self, lm) -> None:
+        """Texts are read whole."""
+
+    def observe(self, layer: int, hidden, real) -> None:
+        """Nothing of the tokens is needed."""
+
+    def file(self, layer: int, query, key, past: int, module, tables) -> None:
+        """Nothing of queries and keys is kept."""
+
+    def sharpen(self, layer: int, query, of_tokens) -> torch.Tensor:
+        """The queries as they are."""
+        return query
+
+    def keep(self, block: Block) -> None:
+        """Everything is read."""
+
+    def scores(self, block: Block) -> torch.Tensor:
+        """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""
+        hidden = ~block.visible
+        measured = block.scores.float().masked_fill(hidden, float("-inf"))  # [B, H, n, m]
+        even = torch.zeros_like(measured[:, :1]).masked_fill(hidden, float("-inf"))
+        start = int(block.rows[0])
+        if measured.is_cuda or not compiled():
+            self._by_torch(block.layer, torch.cat([measured, even], 1), start)
+            return block.scores
+        heads = measured.shape[1]
+
+        def one(head: int) -> None:  # all texts of a head in one thread: they add to the same sums
+            for text, own in enumerate(measured[:, head] if head < heads else even[:, 0]):
+                self._measure(block.layer, text, head, own.contiguous(), start)
+
+        each(one, range(heads + self.reading.more))
+        return block.scores
+
+    def attend(self, call: Call) -> Attended:
+        """A whole text without a mask: dense attention and its statistics in one pass over each block."""
+        if call.query.is_cuda or not compiled():
+            return Attended(self._attend_torch(call), KERNEL, "Rows are measured by torch.")
+        query, key, value = call.query, call.key, call.value
+        texts, heads, length = query.shape[:3]
+        repeat = heads // key.shape[1]
+        size = self.reading.query_block or max(1, BLOCK_BYTES // 4 // length)
+        out = torch.empty_like(query)
+
+        def one(head: int) -> None:
+            for text in range(texts):
+                if head == heads:
+                    self._measure_even(call.layer, text, length, size)
+                    continue
+                q = query[text, head].float() * call.scaling  # [T, D]
+                k, v = key[text, head // repeat].float().T, value[text, head // repeat].float()
+                for start in range(0, length, size):
+                    stop = min(start + size, length)
+                    weights = self._room(stop - start, stop)
+                    torch.mm(q[start:stop], k[:, :stop], out=weights)
+                    totals = self._measure(call.layer, text, head, weights, start)
+                    out[text, head, start:stop] = torch.mm(weights, v[:stop]) / totals[:, None]
+
+        before, first = self.reading.sums_of(call.layer, heads), self.even is None and self.reading.more
+        each(one, range(heads + first))
+        if first:
+            after = self.reading.sums_of(call.layer, heads)
+            self.even = [b - a for a, b in zip(before, after, strict=True)]
+        elif self.reading.more:
+            self.reading.add_sums(call.layer, heads, self.even)
+        return Attended(out, KERNEL, "Scores, rows and values of a head in one pass over each block.")
+
+    def _measure(self, layer: int, text: int, head: int, rows: torch.Tensor, start: int) -> torch.Tensor:
+        """Measure one head's rows [n, m] float32, which become weights; returns their sums [n]."""
+        return torch.from_numpy(self.reading.add(layer, text, head, rows.numpy(), start))
+
+    def _measure_even(self, layer: int, text: int, length: int, size: int) -> None:
+        for start in range(0, length, size):
+            stop = min(start + size, length)
+            self._measure(layer, text, self.reading.heads, self._room(stop - start, stop).zero_(), start)
+
+    def _room(self, rows: int, keys: int) -> torch.Tensor:
+        """A float32 buffer [rows, keys] that the thread keeps."""
+        room = getattr(self.scratch, "room", None)
+        if room is None or room.numel() < rows * keys:
+            room = self.scratch.room = torch.empty(rows * keys)
+        return room[: rows * keys].view(rows, keys)
+
+    def _by_torch(self, layer: int, scores: torch.Tensor, start: int) -> torch.Tensor:
+        """Scores [B, H + 1, n, m], -inf where a key is not visible -> weights that sum to 1 or, for no key, to 0."""
+        weights, found, distance, received = by_torch(scores, start, self.reading.about(scores.device))
+        self.reading.add_many(layer, start, found.cpu().numpy(), distance.cpu().numpy(), received.cpu().numpy())
+        return weights
+
+    def _attend_torch(self, call: Call) -> torch.Tensor:
+        query, key, value = call.query, call.key, call.value
+        heads, length = query.shape[1:3]
+        key, value = (x.float().repeat_interleave(heads // key.shape[1], 1) for x in (key, value))
+        held = GPU_BYTES if query.is_cuda else BLOCK_BYTES
+        size = self.reading.query_block or max(1, held // (4 * len(query) * (heads + 1) * length))
+        out = torch.empty_like(query)
+        for start in range(0, length, size):
+            stop = min(start + size, length)
+            scores = query[:, :, start:stop].float() @ key[:, :, :stop].transpose(2, 3) * call.scaling
+            places = torch.arange(stop, device=query.device)
+            future = places > places[start:, None]
+            scores = torch.cat([scores, torch.zeros_like(scores[:, :1])], 1).masked_fill_(future, float("-inf"))
+            weights = self._by_torch(call.layer, scores, start)
+            out[:, :, start:stop] = weights[:, :heads] @ value[:, :, :stop]
+        return out

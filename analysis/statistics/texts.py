@@ -1,0 +1,66 @@
+"""Texts as the statistics take them: a batch of tokens, what of it is real, and whether it can be read at all."""
+
+import numpy as np
+import psutil
+import torch
+
+from analysis.errors import BadSetting, BadText, TooLarge
+
+HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, intermediate]
+
+
+def batch(model, token_ids, attention_mask=None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids int64 [B, T], real bool [B, T]) on the CPU, from tokens [T] or [B, T] and a mask that is 0 at padding.
+
+    Errors: BadText for no tokens or strange ones, BadSetting for a mask of another shape.
+    """
+    ids = torch.as_tensor(np.asarray(token_ids) if not isinstance(token_ids, torch.Tensor) else token_ids).cpu()
+    if ids.numel() == 0 or ids.dim() not in (1, 2) or ids.is_floating_point():
+        raise BadText(f"Tokens are whole numbers, [T] or [B, T], and a shape of {tuple(ids.shape)} was given.")
+    ids = ids.long().reshape(-1, ids.shape[-1])
+    known = model.lm.config.get_text_config().vocab_size
+    if int(ids.min()) < 0 or int(ids.max()) >= known:
+        raise BadText(f"The tokens run from {int(ids.min())} to {int(ids.max())} and the model knows 0 to {known - 1}.")
+    real = torch.ones_like(ids, dtype=torch.bool)
+    if attention_mask is not None:
+        real = torch.as_tensor(np.asarray(torch.as_tensor(attention_mask).cpu())).bool()
+        if real.shape != ids.shape:
+            raise BadSetting(f"The mask has the shape {tuple(real.shape)} and the tokens have {tuple(ids.shape)}.")
+        if not bool(real.any(1).all()):
+            raise BadText("A text of the batch is nothing but padding: leave it out.")
+    return ids, real
+
+
+def check_room(model, ids: torch.Tensor, bytes_per_token: int) -> None:
+    """Refuse, before anything is computed, more tokens than the model reads at once or than fit memory.
+
+    `bytes_per_token` are kept beside what a forward pass holds. Errors: TooLarge, which names what fits.
+    """
+    texts, length = ids.shape
+    if length > model.max_positions:
+        raise TooLarge(
+            f"The text has {length:,} tokens and {model.name} reads {model.max_positions:,} at once: give its first "
+            f"{model.max_positions:,}, or read it window by window."
+        )
+    config = model.lm.config.get_text_config()
+    inner = getattr(config, "intermediate_size", None) or 4 * model.width
+    each = model.dtype.itemsize * (HIDDEN_COPIES * model.width + INNER_COPIES * inner) + bytes_per_token
+    cuda = model.device.type == "cuda"
+    free = torch.cuda.mem_get_info(model.device)[0] if cuda else psutil.virtual_memory().available
+    if texts * length * each > 0.9 * free:
+        raise TooLarge(
+            f"{texts * length:,} tokens need about {texts * length * each / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are "
+            f"free: give at most {int(0.9 * free / each / texts):,} tokens."
+        )
+
+
+def earlier(ids: torch.Tensor, real: torch.Tensor) -> np.ndarray:
+    """int64 [B, T]: where each real token last stood before in its text, -1 where it did not."""
+    found = np.full(ids.shape, -1, dtype=np.int64)
+    for row, (tokens, keep) in enumerate(zip(ids.tolist(), real.tolist(), strict=True)):
+        last: dict[int, int] = {}
+        for at, token in enumerate(tokens):
+            if keep[at]:
+                found[row, at] = last.get(token, -1)
+                last[token] = at
+    return found

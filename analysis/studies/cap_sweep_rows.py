@@ -1,0 +1,132 @@
+"""One cap of a sweep: losses under it, held against dense by position, what was read, and whether it passes."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from analysis.attention import Block, apply
+from analysis.methods import METHODS
+from analysis.methods.csa import CSA
+from analysis.metrics.intervals import UNIT, bootstrap_mean
+from analysis.metrics.paired import perplexity_change
+from analysis.metrics.quality import position_bins, token_losses
+from analysis.models import Model
+from analysis.studies.context import Context
+
+BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside one
+
+
+@dataclass
+class Counting(CSA):
+    """CSA that counts the keys it reads, ties included, by its kernel or by the masked path."""
+
+    read: int = 0
+
+    def note(self, call, kept: torch.Tensor) -> None:
+        self.read += int(kept.sum())
+
+    def keep(self, block: Block) -> torch.Tensor:
+        kept = super().keep(block)
+        self.read += int(torch.count_nonzero(kept & block.visible))
+        return kept
+
+
+class Progress:
+    """Tells of passes over windows, before each, while no method is on the model."""
+
+    def __init__(self, context: Context, span: tuple[float, float], passes: int):
+        self.context, self.span, self.passes, self.done = context, span, passes, 0
+
+    def __call__(self, stage: str) -> None:
+        """Report `stage`, a pass that begins now."""
+        low, high = self.span
+        self.context.progress(min(high, low + (high - low) * self.done / self.passes), stage)
+        self.done += 1
+
+
+def window_losses(model: Model, windows: np.ndarray, method, told: Progress, name: str) -> np.ndarray:
+    """Nats per predicted token of windows of token ids [n, T], by the method's own kernel: float64 [n, T - 1]."""
+    rows = []
+    for at, ids in enumerate(windows):
+        told(f"{name}, window {at + 1} of {len(windows)}")
+        with apply(model, method, kernels=True):
+            rows.append(token_losses(model, torch.as_tensor(ids)[None])[0])
+    return np.stack(rows).astype(np.float64)
+
+
+def measure_all(
+    context: Context,
+    model: Model,
+    windows: np.ndarray,
+    variants: dict[str, np.ndarray],
+    seed: int,
+    span: tuple[float, float] = (0.0, 1.0),
+) -> dict[str, dict]:
+    """Name -> what budgets [L, H] did to windows of token ids [n, T]: `compare_losses` against one dense pass, and
+    `counted_reads`. Budgets that are equal are computed once; `span` of the progress."""
+    told = Progress(context, span, (1 + len({one.tobytes() for one in variants.values()})) * len(windows))
+    dense = window_losses(model, windows, METHODS["dense"](), told, "dense")
+    found, rows = {}, {}
+    for name, budgets in variants.items():
+        key = budgets.tobytes()
+        if key not in found:
+            method = Counting(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
+            row = compare_losses(window_losses(model, windows, method, told, name), dense, seed)
+            found[key] = row | counted_reads(method.read, budgets.size, *windows.shape)
+        rows[name] = found[key]
+    return rows
+
+
+def counted_reads(read: int, heads: int, windows: int, length: int) -> dict:
+    """Keys read in all, as a mean per query and head, and as shares of the causal pairs and of all."""
+    queries, causal = heads * windows * length, heads * windows * (length * (length + 1) // 2)
+    share = read / causal
+    return {
+        "attended": read / queries,
+        "reads_causal": share,
+        "reads_full": read / (queries * length),
+        "kv_read": (1 + share) / 2,
+    }
+
+
+def compare_losses(losses: np.ndarray, dense: np.ndarray, seed: int) -> dict:
+    """Losses [n, T - 1] against those of dense attention: perplexities, paired difference with interval, by position.
+
+    `worst_bin` is the one whose perplexity changed most, up or down; `worst_bin_change` in perplexity.
+    """
+    change = perplexity_change(losses, dense, seed=seed)
+    table = position_bins(losses, min(BINS, losses.shape[1]))
+    table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
+    spans = zip(table["first"], table["last"], strict=True)
+    changes = [perplexity_change(losses[:, a:b], dense[:, a:b], STRETCH, seed) for a, b in spans]
+    for name, value in {"difference": "change", "low": "low", "high": "high"}.items():
+        table[name] = np.array([getattr(one, value) for one in changes], dtype=float)
+    bins = table.astype(object).where(table.notna(), None).to_dict("records")
+    worst = max(range(len(bins)), key=lambda at: abs(bins[at]["difference"]))
+    over = bootstrap_mean(losses.mean(1), unit=UNIT, seed=seed)
+    return {
+        "perplexity": math.exp(over.mean),
+        "perplexity_dense": math.exp(dense.mean()),
+        "difference": change.change,
+        "low": change.low,
+        "high": change.high,
+        "units": change.units,
+        "unit": change.unit,
+        "worst_bin": worst,
+        **{f"worst_bin_{name}": bins[worst][name] for name in ("first", "last", "difference", "low", "high", "n")},
+        "worst_bin_change": bins[worst]["perplexity"] - bins[worst]["perplexity_dense"],
+        "bins": bins,
+    }
+
+
+def verdict(row: dict, tolerance: float, tolerance_bin: float) -> dict:
+    """`passes`, and in `fails` what does not, in words; the tolerances are of perplexity as a share, up or down."""
+    said = []
+    if abs(row["difference"]) > tolerance:
+        said.append(f"perplexity changes by {row['difference']:+.1%} (allowed {tolerance:.1%})")
+    if abs(row["worst_bin_difference"]) > tolerance_bin:
+        where = f"positions {row['worst_bin_first']} to {row['worst_bin_last'] - 1}"
+        said.append(f"{where} change by {row['worst_bin_difference']:+.1%} (allowed {tolerance_bin:.1%})")
+    return {"passes": not said, "fails": " and ".join(said) or None}

@@ -1,0 +1,88 @@
+"""Reading prompts for bucket routing: un-rotated queries and keys, and attention mass per bucket, streamed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analysis.attention import Block, apply
+from analysis.errors import BadModel
+from analysis.methods.base import Method
+from analysis.models import Model
+from analysis.routers.rotation import unrotate
+from analysis.statistics import forward
+
+PROBE = 12  # tokens of the text that tells which layers rotate
+CLOSE = 1e-3  # relative
+
+
+@dataclass
+class Tap(Method):
+    """Dense attention that hands over each layer's queries [H, T, D] and keys [G, T, D], un-rotated, in float32."""
+
+    dense: ClassVar[bool] = True
+
+    take: Callable[[int, Tensor, Tensor], None] | None = None
+    rotated: list[bool] | None = None
+
+    def file(self, layer, query, key, past, module, tables):
+        tables = tables if self.rotated is None or self.rotated[layer] else None
+        self.take(layer, *(unrotate(x[:1].float(), module, tables)[0] for x in (query, key)))
+
+
+@torch.no_grad()
+def read_prompt(model: Model, ids: np.ndarray, rotated: list[bool], take, watch=None) -> None:
+    """One pass over a prompt [T]: `take(layer, queries [H, T, D], keys [G, T, D])` before each layer's attention, then
+    `watch(block, probabilities)` for its blocks of queries."""
+    with apply(model, Tap(take=take, rotated=rotated), watch=watch):
+        forward(model, ids)
+
+
+@torch.no_grad()
+def rotated_layers(model: Model) -> list[bool]:
+    """Which layers rotate queries and keys by their place; the others (all of GPT-2's) are taken as they are.
+
+    Told from a text of one token: what enters a layer is then the same everywhere, and so must be the keys once their
+    rotation is undone. Errors: BadModel for a layer whose rotation cannot be undone.
+    """
+    if model.lm.get_input_embeddings() is None:
+        raise BadModel(f"{model.name} has no token embeddings, so its rotation cannot be checked.")
+    entered: dict[int, Tensor] = {}
+    seen: dict[int, list[float]] = {}
+
+    class Probe(Tap):
+        def observe(self, layer, hidden, real):
+            entered[layer] = hidden[0].float()
+
+        def file(self, layer, query, key, past, module, tables):
+            options = [key] if tables is None else [unrotate(key.float(), module, tables), key]
+            seen[layer] = [_spread(rows[0].float()) for rows in options]
+
+    with apply(model, Probe()):
+        forward(model, np.full(PROBE, int(model.lm.config.get_text_config().vocab_size) // 2))
+    rotates = []
+    for layer, spreads in sorted(seen.items()):
+        if _spread(entered[layer]) > CLOSE:  # absolute positions entered here: there is nothing to compare
+            rotates.append(len(spreads) == 2)
+            continue
+        best = int(np.argmin(spreads))
+        if spreads[best] > 30 * CLOSE:
+            raise BadModel(
+                f"The rotation of layer {layer} of {model.name} cannot be undone: its keys still depend on their place "
+                "in the text, so no buckets can be made of them; choose another model."
+            )
+        rotates.append(len(spreads) == 2 and best == 0)
+    return rotates
+
+
+def _spread(rows: Tensor) -> float:
+    """Largest difference between rows [..., T, D] by their size: 0 where all are equal."""
+    return float((rows - rows[..., :1, :]).abs().max() / rows.abs().max().clamp(min=1e-9))
+
+
+def is_causal_only(block: Block) -> bool:
+    """Whether the block sees all keys up to each query: no sliding window."""
+    return int(block.visible.sum()) == int((block.rows + 1).sum())

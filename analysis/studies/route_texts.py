@@ -1,0 +1,115 @@
+"""The texts of bucket routing: documents that calibrate and others that test, cut into prompts of one length."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from analysis.corpus import read_folder, text_hash, tokenize
+from analysis.errors import BadSetting, BadText
+from analysis.models import Model
+from analysis.runs.corpora import corpus_folder
+from analysis.studies.context import Context
+
+LEAST = 3  # documents on either side
+SPARE = 8  # characters that surely hold a token
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One window of a document: `document` its number among those of its side, `ids` int64 [T]."""
+
+    document: int
+    ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Documents that calibrate and documents that test; no text is in both."""
+
+    calibrate: list[str]
+    test: list[str]
+
+    @property
+    def hash(self) -> str:
+        """Twelve digits that name all texts in their order."""
+        return text_hash(" ".join(text_hash(text) for text in (*self.calibrate, "|", *self.test)))
+
+
+def sides_of(context: Context, texts: list[str] | None, corpus: str) -> Sides:
+    """The first half of `texts` (hashes) calibrates and the rest tests; or those of the folder `corpus`, its training
+    and its held-out documents where there are enough of both. Errors: BadText, BadSetting.
+    """
+    if bool(texts) == bool(corpus):
+        raise BadSetting("Routing needs several texts or one folder of texts: give either.")
+    if texts:
+        calibrate, test = _halves([context.text(key)[1] for key in texts])
+    else:
+        folder = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
+        calibrate, test = read_folder(folder)
+        if min(len(calibrate), len(test)) < LEAST:
+            calibrate, test = _halves([*calibrate, *test])
+    if min(len(calibrate), len(test)) < LEAST:
+        raise BadText(
+            f"Routing needs {LEAST} documents to calibrate and {LEAST} others to test, and "
+            f"{len(calibrate) + len(test)} different ones were given: give at least {2 * LEAST}."
+        )
+    return Sides(calibrate, test)
+
+
+def _halves(documents: list[str]) -> tuple[list[str], list[str]]:
+    documents = list(dict.fromkeys(documents))
+    middle = len(documents) // 2
+    return documents[:middle], documents[middle:]
+
+
+def prompts_of(model: Model, documents: list[str], length: int, count: int, needed: int) -> list[Prompt]:
+    """About `count` windows of at most `length` tokens: of evenly spaced documents, and of each evenly spaced ones that
+    do not overlap. Errors: BadText for a document that yields no window of `needed` tokens.
+    """
+    if len(documents) > count:
+        chosen = np.linspace(0, len(documents) - 1, count).round().astype(int)
+        documents = [documents[at] for at in chosen]
+    each, made = -(-count // len(documents)), []
+    for number, text in enumerate(documents):
+        windows = max(1, min(each, len(text) // (SPARE * length)))
+        edges = np.linspace(0, len(text), windows + 1).astype(int)
+        pieces = [text[a:b][: SPARE * length] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        found = [tokenize(model.tokenizer, piece, length, 1).ids for piece in pieces]
+        longest = max(len(ids) for ids in found)
+        if longest < needed:
+            raise too_short(f"Document {number + 1}", longest, needed)
+        made += [Prompt(number, ids) for ids in found if len(ids) >= needed]
+    return made
+
+
+def too_short(name: str, tokens: int, needed: int) -> BadText:
+    """The error for a text in which no query has a key far enough back."""
+    return BadText(
+        f"{name} has {tokens:,} tokens and no query in it has a key far enough back: it must be at least {needed:,} "
+        "tokens long, or the minimum distance smaller."
+    )
+
+
+def tokens_needed(min_distance: int, sinks: int) -> int:
+    """Tokens of the shortest text in which one query has one key at least `min_distance` back, sinks left out."""
+    return min_distance + sinks + 1
+
+
+def heads_of(model: Model, heads: str) -> dict[int, list[int]]:
+    """Layer -> its query heads, from "all" or "2:0,7:0" (layer:head). Errors: BadSetting for one that is missing."""
+    every = range(model.num_heads)
+    if heads == "all":
+        return {layer: list(every) for layer in range(model.num_layers)}
+    found: dict[int, list[int]] = {}
+    for word in heads.split(","):
+        layer, colon, head = word.strip().partition(":")
+        if not colon or not layer.isdecimal() or not head.isdecimal():
+            raise BadSetting(f"{word[:20]!r} names no head: write all, or layer:head as in 2:0,7:3.")
+        if int(layer) >= model.num_layers or int(head) >= model.num_heads:
+            raise BadSetting(
+                f"{model.name} has no head {head} in layer {layer}: layers run from 0 to {model.num_layers - 1} and "
+                f"heads from 0 to {model.num_heads - 1}."
+            )
+        found.setdefault(int(layer), []).append(int(head))
+    return {layer: sorted(set(found[layer])) for layer in sorted(found)}

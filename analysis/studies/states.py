@@ -1,0 +1,43 @@
+"""Queries and keys of a text for the live views of single heads: computed once, kept for the next call."""
+
+import numpy as np
+
+from analysis.errors import BadSetting
+from analysis.models import Model
+from analysis.statistics.states import States, attention_states, state_bytes
+from analysis.studies.context import Context, Reading
+
+KEPT_BYTES = 256 << 20  # of queries and keys of one window; of a longer text only the layer that is looked at is kept
+
+
+def window_of(reading: Reading, part: int) -> tuple[int, np.ndarray]:
+    """(first token, token ids) of window `part` of a text. Errors: BadSetting."""
+    spans = reading.tokens.spans
+    if not 0 <= part < len(spans):
+        raise BadSetting(f"The text has {len(spans)} windows, counted from 0, and window {part} was asked for.")
+    return spans[part][0], reading.windows[part]
+
+
+def check_head(lm: Model, layer: int, head: int) -> None:
+    """Refuse a layer or head that the model does not have."""
+    for name, value, count in (("Layers", layer, lm.num_layers), ("Heads", head, lm.num_heads)):
+        if not 0 <= value < count:
+            raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
+
+
+def states_of(context: Context, lm: Model, text: str, part: int, ids: np.ndarray, layer: int) -> dict[int, States]:
+    """Queries and keys of a window of a text: of all layers where they fit KEPT_BYTES, else of one."""
+    belongs = (lm.name, lm.revision, str(lm.device), text, part, ids.tobytes())
+    held, states = context.kept.get("states", (None, {}))
+    if held == belongs and layer in states:
+        return states
+    context.progress(0.0, "queries and keys of the text")
+    layers = None if fits(lm, len(ids)) else [layer]
+    states = attention_states(lm, ids, layers)
+    context.kept["states"] = belongs, states
+    return states
+
+
+def fits(lm: Model, tokens: int) -> bool:
+    """Whether queries and keys of all layers are kept for a text of so many tokens."""
+    return state_bytes(lm, tokens) <= KEPT_BYTES

@@ -1,0 +1,121 @@
+"""Training the learned temperatures of Focal Attention, the model itself frozen (Focal Attention, section 2.2).
+
+It says what a temperature alone can do for a model that was trained without it. Fine-tuning the model as well is the
+other half of the paper's adaptation, and training it from the start (`pretrain --attention focal_learned`) the rest.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from analysis.attention import apply
+from analysis.errors import AnalysisError, BadSetting
+from analysis.methods.focal_learned import DENSE, FocalLearned, FocalWeights
+from analysis.metrics.quality import perplexity
+from analysis.training.focus import _frozen
+
+HELD_OUT = 8  # windows at the end of the text that are not trained on, at most an eighth of it
+
+
+@dataclass(frozen=True)
+class FocalTraining:
+    """What a run is. Limits and offset are for heads of 128; the offset begins at dense attention, and so does the
+    upper limit, unlike the paper's 10: a model that exists should begin as it is. Errors: BadSetting."""
+
+    steps: int = 300
+    tokens_per_step: int = 2048
+    length: int = 1024
+    rate: float = 3e-3
+    warm_up: int = 20
+    mean: str = "prefix"
+    tau_min: float = 5.0
+    tau_max: float = DENSE
+    offset: float = DENSE
+    seed: int = 0
+
+    def __post_init__(self):
+        if self.steps < 1 or not 0 < self.rate < 1 or self.length < 2 or self.tokens_per_step < 2:
+            raise BadSetting(
+                f"Training takes 1 or more steps of 2 or more tokens at a rate between 0 and 1, and got {self.steps} "
+                f"steps of {self.tokens_per_step} tokens at {self.rate}."
+            )
+
+    def rate_at(self, step: int) -> float:
+        """Multiple of the peak rate: linear warm-up, then cosine to 5 %."""
+        if step < self.warm_up:
+            return (step + 1) / self.warm_up
+        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
+        return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def train_temperatures(
+    model,
+    train_ids: np.ndarray,
+    plan: FocalTraining,
+    progress: Callable[[float, str], None] = lambda fraction, stage: None,
+) -> tuple[FocalWeights, list[dict]]:
+    """Train one vector per layer on `train_ids` (one long run of tokens); the model stays as it is.
+
+    Returns the weights, which remember their settings, and one row per step: `step loss`; the first holds `held_out`
+    before and the last after it, nats per token of windows that were not trained on, with `temperature`, the mean of
+    each layer's over these windows beside dense attention (1). Errors: BadSetting for too short a text, AnalysisError
+    where the loss is no number.
+    """
+    length = min(plan.length, model.max_positions)
+    count = min(HELD_OUT, len(train_ids) // (8 * length))
+    if count == 0 or len(train_ids) - count * length <= length:
+        raise BadSetting(
+            f"The text has {len(train_ids):,} tokens, and training on windows of {length:,} with one in eight held out "
+            f"needs {8 * length:,}: give more text, or shorter windows."
+        )
+    ids, held_out = np.split(train_ids, [len(train_ids) - count * length])
+    weights = FocalWeights(model.num_layers, model.width, plan.offset).to(model.device)
+    method = FocalLearned(weights, plan.mean, plan.tau_min, plan.tau_max)
+    optimiser = torch.optim.AdamW([weights.w], lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
+    draw, log = np.random.default_rng(plan.seed), []
+    before = _held_out(model, method, held_out, length)
+    with _frozen(model.lm):
+        for step in range(plan.steps):
+            progress(step / plan.steps, f"temperatures, step {step + 1} of {plan.steps}")
+            optimiser.param_groups[0]["lr"] = plan.rate * plan.rate_at(step)
+            optimiser.zero_grad()
+            windows = draw.integers(0, len(ids) - length, max(1, plan.tokens_per_step // length))
+            total = 0.0
+            with apply(model, method, kernels=True):
+                for start in windows:
+                    window = torch.as_tensor(ids[start : start + length], device=model.device)[None].long()
+                    logits = model.lm(window, use_cache=False).logits[0, :-1].float()
+                    loss = F.cross_entropy(logits, window[0, 1:]) / len(windows)
+                    loss.backward()
+                    total += float(loss.detach())
+            if not math.isfinite(total):
+                raise AnalysisError(f"The loss is no number at step {step + 1}: train with a rate below {plan.rate:g}.")
+            optimiser.step()
+            log.append({"step": step, "loss": total} | ({} if step else before))
+    log[-1] |= _held_out(model, method, held_out, length) if plan.steps > 1 else {}
+    weights.requires_grad_(False)
+    weights.about = {"kind": "trained", "steps": plan.steps, "rate": plan.rate, "seed": plan.seed}
+    weights.about |= {"mean": plan.mean, "tau_min": plan.tau_min, "tau_max": plan.tau_max}
+    return weights, log
+
+
+@torch.no_grad()
+def _held_out(model, method: FocalLearned, ids: np.ndarray, length: int) -> dict:
+    """Nats per token of windows, and the mean temperature of each layer on them beside dense attention."""
+    seen: dict[int, list[float]] = {layer: [] for layer in range(model.num_layers)}
+    plain = method.tau
+
+    class Watching(FocalLearned):
+        def sharpen(self, layer, query, of_tokens):
+            dim = query.shape[-1]
+            seen[layer].append(float(plain(of_tokens, dim).mean()) / dim**0.5)
+            return super().sharpen(layer, query, of_tokens)
+
+    watching = Watching(method.weights, method.mean, method.tau_min, method.tau_max)
+    with apply(model, watching, kernels=True):
+        loss = float(perplexity(model, ids, length).losses.mean())
+    return {"held_out": loss, "temperature": [float(np.mean(values)) for values in seen.values()]}
