@@ -198,7 +198,7 @@ def sentence(found: dict[str, dict], even: float) -> str:
             at = end["collapsed_at"]
             fate = f"a layer passed {COLLAPSED:.0%} at step {at:,}" if at else f"no layer reached {COLLAPSED:.0%}"
             said.append(
-                f"{name.capitalize()}: the largest group of the worst layer holds {end['worst_1']:.1%} of the tokens after "
-                f"phase 1 and {end['worst_2']:.1%} after phase 2 (even: {even:.1%}); {fate}."
+                f"{name.capitalize()}: the largest group of the worst layer holds {end['worst_1']:.1%} of the tokens "
+                f"after phase 1 and {end['worst_2']:.1%} after phase 2 (even: {even:.1%}); {fate}."
             )
     return " ".join(said) or "Neither softmax nor Sinkhorn is among these rows."
