@@ -10,10 +10,19 @@ LIVE = 20  # seconds a request may take without being asked for by a button
 SURE = 2  # past runs before a price is believed: the first one may have loaded the model
 
 
-def reading(question: str, subtitle: str, verb: str, doing: str, controls=None, **args: object) -> tuple[Run, dict]:
+def reading(
+    question: str,
+    subtitle: str,
+    verb: str,
+    doing: str,
+    controls=None,
+    shared: tuple[str, ...] = ("router",),
+    **args: object,
+) -> tuple[Run, dict]:
     """Open a page; returns the run of `verb` for the present selection and its table of tokens.
 
     `controls`: called with the numbers of `inspect` before the run is asked for; what it returns joins `args`.
+    `shared`: the parts of the selection that the verb takes beside model and text.
     A request that costs more than LIVE seconds waits for its Run button, with the price beside it.
     """
     widgets.header(question, subtitle)
@@ -25,7 +34,7 @@ def reading(question: str, subtitle: str, verb: str, doing: str, controls=None, 
         label = f"{inspected['tokens']:,} tokens, and the model reads {inspected['max_positions']:,} at once"
         st.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
     args |= controls(inspected) if controls else {}
-    request = state.study_args(chosen, "router", **args)
+    request = state.study_args(chosen, *shared, **args)
     price = cached.price(verb, request, inspected["tokens"])
     if cached.store().find(verb, request) is None and price.n >= SURE and price.seconds > LIVE:
         with st.container(horizontal=True, vertical_alignment="center"):

@@ -64,7 +64,7 @@ def _picked() -> None:
 
 def use_text(key: str) -> None:
     """Another text: what was selected inside the old one means nothing in it."""
-    state.choose(st.session_state, text=key, pair=None, quality_token=None)
+    state.choose(st.session_state, text=key, pair=None, quality_token=None, query=None, tile=None)
     st.session_state["text_trouble"] = None
 
 

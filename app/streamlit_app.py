@@ -9,6 +9,12 @@ VIEWS = {
     "Start": [st.Page("views/start.py", title="Start", default=True, help="What the model reads in this text.")],
     "Look": [
         st.Page(
+            "views/attention_heads.py",
+            title="Attention heads",
+            url_path="attention-heads",
+            help="What each head reads, and what one token reads through it.",
+        ),
+        st.Page(
             "views/token_groups.py",
             title="Token groups",
             url_path="token-groups",
@@ -19,6 +25,14 @@ VIEWS = {
             title="Long-range pairs",
             url_path="long-range-pairs",
             help="Which far-apart tokens belong together.",
+        ),
+    ],
+    "Sparsify": [
+        st.Page(
+            "views/softmax_temperature.py",
+            title="Softmax temperature",
+            url_path="softmax-temperature",
+            help="What sharpening attention does to every head and to the predictions.",
         ),
     ],
     "Decide": [

@@ -4,7 +4,7 @@ import contextlib
 import html
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import streamlit as st
 
@@ -160,7 +160,7 @@ def router_badge(facts: dict) -> None:
 
 def chart(
     figure: dict,
-    values: dict[str, Sequence],
+    values: dict[str, Sequence] | Callable[[], dict[str, Sequence]],
     *,
     title: str,
     key: str,
@@ -170,11 +170,15 @@ def chart(
 ):
     """A titled chart with its numbers: CSV, PNG (the camera above the chart) and the same numbers as a table.
 
-    `select`: "points" or "lasso"; then the selected points come back as a list of dicts.
+    `select`: "points" or "lasso"; then the selected points come back as a list of dicts. "box": the boxes, each with
+    its corners `x` and `y`.
     """
     st.subheader(title, anchor=False, help=help)
     name = re.sub(r"\W+", "-", title.lower()).strip("-")
-    remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] + ([] if select == "lasso" else ["select2d", "lasso2d"])
+    remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] + {
+        "lasso": [],
+        "box": ["lasso2d"],
+    }.get(select, ["select2d", "lasso2d"])
     config = {
         "displaylogo": False,
         "displayModeBar": True,
@@ -187,14 +191,15 @@ def chart(
         event = st.plotly_chart(figure, key=key, config=config, alt=alt)
     with st.container(horizontal=True, gap="small"):
         numbers(values, name, key)
-    return event["selection"]["points"] if select else None
+    return event["selection"]["box" if select == "box" else "points"] if select else None
 
 
-def numbers(values: dict[str, Sequence], name: str, key: str) -> None:
-    """The numbers of a chart: a CSV file, and a table behind a button."""
+def numbers(values: dict[str, Sequence] | Callable[[], dict[str, Sequence]], name: str, key: str) -> None:
+    """The numbers of a chart, or how to make them: a CSV file, and a table behind a button."""
+    made = values if callable(values) else lambda: values
     st.download_button(
         "CSV",
-        lambda: tables.to_csv(values),
+        lambda: tables.to_csv(made()),
         file_name=f"focuscope-{name}.csv",
         mime="text/csv",
         key=f"{key}_csv",
@@ -206,12 +211,13 @@ def numbers(values: dict[str, Sequence], name: str, key: str) -> None:
         "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
     )
     if shown.open:
+        found = made()
         with shown:
             tables.table(
-                {column: guess(column, list(cells)) for column, cells in values.items()},
-                values,
+                {column: guess(column, list(cells)) for column, cells in found.items()},
+                found,
                 key=f"{key}_table",
-                identity=f"{key}{len(values)}",
+                identity=f"{key}{len(found)}",
                 label=name,
             )
 

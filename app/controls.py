@@ -1,0 +1,190 @@
+"""Every value that can stand in the URL: its name, how its text is read, its default, and what a reader calls it.
+
+A control's name is its key in the session, its widget's key and its name in the URL.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Control:
+    """A value that can stand in the URL: `parse` turns its text into the value or raises ValueError."""
+
+    parse: Callable[[str], object]
+    default: object = None
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def parse(raw: str) -> str:
+        if not re.fullmatch(pattern, raw):
+            raise ValueError(raw)
+        return raw
+
+    return parse
+
+
+def _whole(raw: str, digits: int = 4) -> int:
+    if not re.fullmatch(rf"[0-9]{{1,{digits}}}", raw):
+        raise ValueError(raw)
+    return int(raw)
+
+
+def _number(raw: str) -> float:
+    if not re.fullmatch(r"[0-9]{0,4}(\.[0-9]{1,8})?(e-?[0-9]{1,2})?", raw) or not raw[:1].isdigit():
+        raise ValueError(raw)
+    return float(raw)
+
+
+def _one_of(*options) -> Callable[[str], object]:
+    spelled = {to_url(option): option for option in options}
+
+    def parse(raw: str) -> object:
+        if raw not in spelled:
+            raise ValueError(raw)
+        return spelled[raw]
+
+    return parse
+
+
+def to_url(value: object) -> str:
+    """The text of a value in the URL; yes and no for switches."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+HASH = r"[0-9a-f]{12}"
+MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?"
+DISTANCES = (16, 32, 64, 128, 256, 512, 1024)  # tokens between query and key
+TOPS = (20, 50, 100, 200)  # rows of the pair table
+CONTEXTS = tuple(1 << power for power in range(8, 21))  # tokens, 256 to 1,048,576
+SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # answered at once
+KEEPS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.33, 0.5, 0.75)  # fraction of the keys that is read
+TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of a router
+EVIDENCE = ("train", "collapse", "balance", "causality", "ablations")  # tabs of Train a router
+PATHS = ("share", "centroid_cosine", "drift", "start_share", "rank")  # what is followed over the steps of a training
+DTYPES = ("bfloat16", "float32", "float16")
+STATISTICS = (  # of a head: the columns of the verb `statistics`
+    "entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance", "previous_token",
+    "induction",
+)  # fmt: skip
+SOFTMAX = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5)  # temperatures of attention
+SHARPNESS = ("effective_support", "entropy", "max_prob")
+
+CONTROLS = {
+    "model": Control(_matching(MODEL), "demo"),
+    "text": Control(_matching(HASH)),
+    "router": Control(_matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "long_text": Control(_one_of("windows", "first"), "windows"),
+    "layer": Control(_whole),
+    "group": Control(_whole),
+    "head": Control(_whole),
+    "pair": Control(_matching(r"([0-9]{1,4}\.){2}[0-9]{1,7}\.[0-9]{1,7}")),  # layer.head.query.key
+    "distance": Control(_one_of(*DISTANCES), 128),
+    "top": Control(_one_of(*TOPS), 100),
+    "content": Control(_one_of(True, False), True),
+    "measure": Control(_one_of("share", "confidence"), "share"),
+    "view": Control(_one_of("PCA", "UMAP"), "PCA"),
+    "speed_on": Control(_one_of("model", "shapes"), "model"),
+    "speed_what": Control(_one_of("attention", "decode", "inference"), "attention"),
+    "speed_heads": Control(_whole, 8),
+    "speed_size": Control(_whole, 64),
+    "speed_groups": Control(_whole, 8),
+    "speed_top": Control(_whole),
+    "speed_window": Control(lambda raw: _whole(raw, 7)),
+    "speed_sinks": Control(_whole, 0),
+    "speed_dtype": Control(_one_of(*DTYPES), DTYPES[0]),
+    "speed_batch": Control(_whole, 1),
+    "speed_members": Control(_one_of("even", "skewed", "router"), "even"),
+    "speed_lengths": Control(_matching(r"[0-9kKmM, ]{1,80}"), "1024, 4096, 16384"),
+    "speed_prompt": Control(lambda raw: _whole(raw, 7)),
+    "speed_new": Control(_whole, 32),
+    "speed_rounds": Control(_whole, 5),
+    "tab": Control(_one_of("quality", "speed")),
+    "quality": Control(_matching(r"[a-z0-9_.~-]{1,400}")),  # methods and their settings, see quality_controls
+    "quality_read": Control(_matching(r"all|[0-9]{2,7}w?")),
+    "quality_paint": Control(_matching(r"[a-z_]{1,40}")),
+    "quality_token": Control(lambda raw: _whole(raw, 7)),
+    "job": Control(_matching(HASH)),
+    "shape": Control(_matching(MODEL), "loaded"),  # a well-known model, or the hash of a stored config.json
+    "context": Control(_one_of(*CONTEXTS)),
+    "sequences": Control(_one_of(*SEQUENCES), 1),
+    "keep": Control(_one_of(*KEEPS), 0.1),
+    "counted": Control(_one_of("all", "ffn"), "all"),
+    "evidence": Control(_one_of(*EVIDENCE), EVIDENCE[0]),
+    "train_corpus": Control(_matching(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,19}|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "train_phase": Control(_one_of(1, 2), 1),
+    "train_groups": Control(_whole, 8),
+    "train_top": Control(_whole, 1),
+    "train_steps": Control(lambda raw: _whole(raw, 6), 100),
+    "train_window": Control(_whole, 16),
+    "train_sinks": Control(_whole, 4),
+    "train_rate": Control(_number, 1e-3),
+    "train_base_rate": Control(_number, 1e-4),
+    "train_tokens": Control(lambda raw: _whole(raw, 6), 1024),
+    "train_gate": Control(_one_of("log", "literal", "centred"), "log"),
+    "train_balance": Control(_one_of("sinkhorn", "softmax"), "sinkhorn"),
+    "train_reading": Control(_one_of("soft", "straight_through", "hard"), "soft"),
+    "train_temperature": Control(_number, 0.1),
+    "train_iterations": Control(_whole, 10),
+    "train_size": Control(_whole, 16),
+    "train_label": Control(_matching(r"[a-z0-9]{1,16}"), "mine"),
+    "train_seed": Control(_whole, 0),
+    "collapse_rows": Control(_one_of("two", "all"), "two"),
+    "collapse_measure": Control(_one_of(*PATHS), PATHS[0]),
+    "balance_temperature": Control(_one_of(*TEMPERATURES), 0.1),
+    "balance_iterations": Control(_whole, 10),
+    "ablation": Control(_matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "other": Control(_matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "query": Control(lambda raw: _whole(raw, 7)),  # a token of the text, on both pages that show what one reads
+    "without_first": Control(_one_of(True, False), False),
+    "statistic": Control(_one_of(*STATISTICS), STATISTICS[0]),
+    "order": Control(_one_of("highest", "lowest")),
+    "finder": Control(_one_of(5, 10, 20), 10),
+    "tile": Control(_matching(r"[0-9]{1,7}\.[0-9]{1,7}")),  # first query and first key of an exact tile
+    "beside": Control(_one_of("head", "text")),
+    "other_head": Control(_matching(r"[0-9]{1,4}\.[0-9]{1,4}")),  # layer.head
+    "other_text": Control(_matching(HASH)),
+    "softmax": Control(_one_of(*SOFTMAX), 0.4),
+    "sharpness": Control(_one_of(*SHARPNESS), SHARPNESS[0]),
+    "by_layer": Control(_matching(r"[0-9.]{1,6}(~[0-9.]{1,6}){0,255}")),  # a temperature for each layer
+}
+NAMES = {
+    "long_text": "long text",
+    "distance": "smallest distance",
+    "top": "number of pairs",
+    "content": "content words",
+    "quality": "choice of methods",
+    "quality_read": "choice of what is read",
+    "quality_paint": "painted method",
+    "quality_token": "marked token",
+    "speed_on": "choice of what is timed",
+    "speed_what": "choice of what is measured",
+    "speed_heads": "number of heads",
+    "speed_size": "head size",
+    "speed_groups": "number of groups",
+    "speed_top": "groups per token",
+    "speed_window": "window",
+    "speed_sinks": "number of sinks",
+    "speed_dtype": "precision",
+    "speed_batch": "batch",
+    "speed_members": "kind of groups",
+    "speed_lengths": "list of lengths",
+    "speed_prompt": "prompt length",
+    "speed_new": "number of new tokens",
+    "speed_rounds": "number of rounds",
+    "evidence": "part of the page",
+    "train_corpus": "corpus",
+    "ablation": "study",
+    "other": "second router",
+    "query": "token",
+    "without_first": "first-token choice",
+    "tile": "exact tile",
+    "other_head": "second head",
+    "other_text": "second text",
+    "softmax": "softmax temperature",
+    "sharpness": "measure of sharpness",
+    "by_layer": "temperatures of the layers",
+}

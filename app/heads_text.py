@@ -1,0 +1,57 @@
+"""One query on the text: every token painted by the attention that it gets, and the query marked."""
+
+from collections.abc import Callable, Sequence
+
+from app import painted
+
+LEVELS = ((0.003, "0.3–1 %"), (0.01, "1–3 %"), (0.03, "3–10 %"), (0.1, "10–30 %"), (0.3, "over 30 %"))
+MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
+
+
+def by_weight(weights: Sequence[float | None]) -> tuple[list[int], list[dict]]:
+    """Paint for attention weights: a class for every step of about three times above 0.3 %; less, and None, is bare."""
+    paint = [-1 if weight is None else sum(weight >= low for low, _ in LEVELS) - 1 for weight in weights]
+    palette = [
+        {"tag": "Aa", "name": f"{name} of the attention", "note": f"{paint.count(level):,}"}
+        | {"light": painted.HEAT, "dark": painted.HEAT_DARK, "mix": light, "mix_dark": dark}
+        for level, ((_, name), (light, dark)) in enumerate(zip(LEVELS, MIXES, strict=True))
+    ]
+    return paint, palette
+
+
+def spread(row: Sequence[float], offset: int, query: int, size: int) -> list[float | None]:
+    """Weights of a window's tokens placed in the text of `size` tokens; None for what `query` (of the window) cannot
+    see."""
+    weights = [None] * size
+    for at in range(query + 1):
+        weights[offset + at] = float(row[at])
+    return weights
+
+
+def show(
+    tokens: dict,
+    weights: Sequence[float | None],
+    query: int,
+    *,
+    key: str,
+    identity: str,
+    legend: str,
+    tips: Sequence[tuple[str, Sequence]] = (),
+    on_token: Callable | None = None,
+) -> None:
+    """The text painted by `weights`, the token `query` of the text marked; a click on a token calls `on_token`."""
+    paint, palette = by_weight(weights)
+    said = [None if weight is None else f"{weight:.2%}" for weight in weights]
+    painted.painted(
+        tokens,
+        paint,
+        palette,
+        key=key,
+        identity=identity,
+        place=f"{key}.{len(weights)}",
+        tips=tips or [("attention", said)],
+        legend=f"{legend}; unpainted: less than 0.3 %",
+        hint="Hover shows a token; a click makes it the query, a second click or Esc goes back to the last token.",
+        locked=query,
+        on_token=on_token,
+    )

@@ -1,0 +1,49 @@
+"""The statistics of a head in words: title, unit, definition, and which end of the list is looked at first."""
+
+from dataclasses import dataclass
+
+from app import cached, state, tables
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One column of the verb `statistics`: its title, kind of number (as `tables.Column`), digits, glossary term, and
+    the end that the finder shows first."""
+
+    title: str
+    kind: str
+    digits: int
+    term: str
+    first: str = "highest"
+
+    @property
+    def help(self) -> str:
+        """Its definition."""
+        return cached.glossary(self.term)
+
+    def column(self, title: str | None = None) -> tables.Column:
+        """A table's column of it."""
+        return tables.Column(title or self.title, self.kind, self.digits, help=self.help)
+
+    def show(self, value: float | None) -> str:
+        """A value with its unit."""
+        return self.column().show(value)
+
+
+STATISTICS = {
+    "entropy": Statistic("Entropy, nats", "number", 2, "entropy (attention)", "lowest"),
+    "max_prob": Statistic("Largest probability", "share", 2, "largest probability"),
+    "top_p_rank": Statistic("Top-p rank (90 %), keys", "number", 1, "top-p rank", "lowest"),
+    "first_token_mass": Statistic("First-token mass", "share", 2, "first-token mass"),
+    "window_mass": Statistic("Window mass (128 tokens)", "share", 2, "window mass"),
+    "mean_distance": Statistic("Mean distance, tokens", "number", 1, "mean distance"),
+    "previous_token": Statistic("Previous-token score", "share", 2, "previous-token score"),
+    "induction": Statistic("Induction score", "share", 2, "induction score"),
+}
+assert tuple(STATISTICS) == state.STATISTICS
+
+
+def ranked(values: list[float | None], order: str, count: int) -> list[int]:
+    """Rows of the `count` highest or lowest values, ties to the first row; what has no value is left out."""
+    known = [at for at, value in enumerate(values) if value is not None]
+    return sorted(known, key=lambda at: -values[at] if order == "highest" else values[at])[:count]

@@ -1,0 +1,110 @@
+"""Figures of the softmax temperature: sharpness of layers and heads, one query before and after, perplexity."""
+
+from collections.abc import Sequence
+
+from app import painted
+from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line, safe
+
+MEASURES = {  # column -> (title, glossary term, log axis)
+    "effective_support": ("Effective support, keys", "effective support", True),
+    "entropy": ("Entropy, nats", "entropy (attention)", False),
+    "max_prob": ("Largest probability", "largest probability", False),
+}
+DASHES = ("solid", "dash", "dot", "dashdot")
+MOST_NAMED = 12  # lines that get a legend entry each
+
+
+def against(table: dict, over: str, measure: str, chosen: int, t: float) -> dict:
+    """One line against the temperature for every value of `over` (layer or head) in `table`; `chosen` is thick, the
+    temperature in use and 1 are marked."""
+    title, _, log = MEASURES[measure]
+    share = measure == "max_prob"
+    data, places = [], sorted(set(table[over]))
+    for place in places:
+        rows = [i for i, value in enumerate(table[over]) if value == place]
+        number = "%{y:.1%}" if share else "%{y:,.3g}"
+        made = line(
+            f"{over} {place}",
+            [table["t"][i] for i in rows],
+            [table[measure][i] for i in rows],
+            GROUPS[place % len(GROUPS)],
+            DASHES[place // len(GROUPS) % len(DASHES)],
+            SYMBOLS[place % len(SYMBOLS)],
+            hovertemplate=f"{over} {place}, t %{{x}}<br>{title}: {number}<extra></extra>",
+        )
+        made["line"]["width"], made["opacity"] = (4, 1.0) if place == chosen else (1.5, 0.65)
+        made["showlegend"] = len(places) <= MOST_NAMED or place == chosen
+        data.append(made)
+    axis = {"type": "log", "tickformat": "~g"} if log else {"rangemode": "tozero"}
+    return figure(
+        data,
+        "softmax temperature",
+        title.lower(),
+        height=380,
+        yaxis=axis | ({"tickformat": ".0%"} if share else {}),
+        shapes=[_upright(1.0, RANDOM, "dot"), _upright(t, HERE, "solid")],
+        margin={"l": 60, "r": 16, "t": 28, "b": 110},
+        transition={"duration": 0},
+    )
+
+
+def _upright(x: float, colour: str, dash: str) -> dict:
+    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+    return place | {"line": {"color": colour, "width": 1.5, "dash": dash}}
+
+
+def query(table: dict, rows: Sequence[int], t: float) -> dict:
+    """The chosen `rows` (keys) of a query's table: weight before, in dense attention, and after."""
+    x = [f"{safe(painted.visible(table['piece'][at]))} · {table['position'][at]:,}" for at in rows]
+    data = []
+    for name, column, colour, shape in (("t = 1 (dense)", "before", RANDOM, "/"), (f"t = {t:g}", "after", HERE, "")):
+        data.append(
+            {
+                "type": "bar",
+                "name": name,
+                "x": x,
+                "y": [table[column][at] for at in rows],
+                "marker": {"color": colour, "pattern": {"shape": shape, "size": 6, "solidity": 0.35}},
+                "hovertemplate": f"%{{x}}<br>{name}: %{{y:.2%}} of the attention<extra></extra>",
+            }
+        )
+    return figure(
+        data,
+        "key (is attended), with its place in the text",
+        "share of the attention",
+        height=380,
+        xaxis={"type": "category"},
+        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+        margin={"l": 60, "r": 16, "t": 28, "b": 140},
+        transition={"duration": 0},
+    )
+
+
+def change(lines: dict[str, dict], x: str, x_label: str) -> dict:
+    """Change of perplexity against dense; `lines`: name -> columns with `x`, `difference` and, where known,
+    `low high`."""
+    data = []
+    for at, (name, table) in enumerate(lines.items()):
+        colour = GROUPS[at % len(GROUPS)]
+        hover = f"{safe(name)}<br>{x_label} %{{x}}: %{{y:+.2%}}<extra></extra>"
+        symbol, dash = SYMBOLS[at % len(SYMBOLS)], DASHES[at % len(DASHES)]
+        made = line(safe(name), table[x], table["difference"], colour, dash, symbol, hovertemplate=hover)
+        if "low" in table and None not in table["low"]:
+            made["error_y"] = {
+                "type": "data",
+                "symmetric": False,
+                "array": [high - y for high, y in zip(table["high"], table["difference"], strict=True)],
+                "arrayminus": [y - low for low, y in zip(table["low"], table["difference"], strict=True)],
+                "color": colour,
+                "thickness": 1.2,
+                "width": 4,
+            }
+        data.append(made)
+    level = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 0, "y1": 0, "layer": "below"}
+    return figure(
+        data,
+        x_label,
+        "change of perplexity against dense",
+        yaxis={"tickformat": "+.1~%"},
+        shapes=[level | {"line": {"color": CHANCE, "width": 1.5, "dash": "dot"}}],
+    )

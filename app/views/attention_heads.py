@@ -1,0 +1,42 @@
+"""Attention heads: what does each head read?"""
+
+import streamlit as st
+
+from app import cached, heads, heads_beside, heads_one, widgets
+from app.reading import reading
+
+run, tokens = reading(
+    "What does each head read?",
+    "Exact statistics of dense attention, every head and every token, at any length; nothing is sampled",
+    "statistics",
+    "Reading the text with every head",
+    lambda inspected: {"without_first": st.session_state["without_first"]},
+    shared=(),
+)
+widgets.prose(run.numbers["sentence"])
+widgets.notes(run)
+heads.controls()
+table = cached.columns(run, "heads")
+layer, head = heads.overview(run, table)
+
+st.header(f"Head {head} of layer {layer}", anchor=False, help=cached.glossary("attention head"))
+heads.step_buttons(table, layer, head)
+with widgets.guarded():
+    part, query = heads_one.place(tokens)
+    own = heads_one.ask(layer, head, part, query)
+    heads_one.reads(own, tokens)
+    other = heads_beside.second(table, layer, head, part, query)
+    name = f"head {head} of layer {layer}"
+    if other is not None and st.session_state["beside"] == "text":
+        name = cached.texts()[st.session_state["text"]]
+    shown = {name: own} | ({other[0]: other[1]} if other else {})
+    top = heads_one.top_share(*shown.values())
+    with st.grid(2, min_column_width=420, gap="large"):
+        for place, (title, one) in enumerate(shown.items()):
+            with st.container():
+                heads_one.pattern(one, f"heads_pattern_{place}", f"Pattern, {title}", box=place == 0)
+        for place, (title, one) in enumerate(shown.items()):
+            with st.container():
+                heads_one.distances(one, f"heads_distance_{place}", title, top)
+    heads_one.tile(own)
+    heads_one.numbers(shown)

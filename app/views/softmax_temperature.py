@@ -1,0 +1,25 @@
+"""Softmax temperature: what does sharpening do?"""
+
+import streamlit as st
+
+from app import cached, state, temperature, temperature_paper, temperature_quality, widgets
+from app.reading import reading
+
+run, tokens = reading(
+    "What does sharpening do?",
+    "Focal Attention: scores divided by a temperature below 1 before the softmax, so that fewer tokens are read",
+    "temperature",
+    "Measuring every temperature from the queries and keys of this text",
+    shared=(),
+    t=list(state.SOFTMAX),
+)
+temperature.live(run, tokens)
+size, card = len(tokens["piece"]), cached.card(st.session_state["model"])
+with widgets.guarded():
+    temperature_quality.study()
+with widgets.guarded():
+    temperature_quality.this_text(size)
+with widgets.guarded():
+    temperature_quality.by_layer(card["layers"], size)
+with widgets.guarded():
+    temperature_paper.show()

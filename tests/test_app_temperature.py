@@ -1,0 +1,134 @@
+"""Softmax temperature in-process with hand-made results: the slider, one query, perplexity, layers, the paper."""
+
+import json
+
+import pytest
+
+from analysis.errors import BadSetting
+from app import state, temperature_charts
+from tests.made_heads import TRIED, study
+from tests.made_results import CONTEXT, LAYERS
+from tests.made_training import put_studies
+from tests.test_app import markup, part
+from tests.test_app_heads import client, figures, opened  # noqa: F401
+
+VIEW = "views/softmax_temperature.py"
+
+
+def page(**link: object):
+    return opened(VIEW, **link)
+
+
+@pytest.fixture(autouse=True)
+def made(client):  # noqa: F811
+    return client
+
+
+def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperature(made):
+    app = page()
+    assert app.title[0].value == "What does sharpening do?" and not app.error
+    assert "At temperature 0.4 a token reads fewer keys." in markup(app)
+    assert app.select_slider(key="softmax").value == 0.4 and len(figures(app)) == 3
+    first, second = made.store.list("temperature", 5)[::-1]
+    assert first.request["t"] == list(state.SOFTMAX) and second.request["t"] == [0.4]
+    before, after = (part(app, "painted", at) for at in (0, 1))
+    assert before["locked"] == after["locked"] == CONTEXT - 1
+    assert [tip["label"] for tip in after["tips"]] == ["at t = 1", "at t = 0.4"]
+    assert after["tips"][1]["values"][0] == "100.00%" and after["paint"][0] == 4
+
+
+def test_the_slider_moves_everything_and_stands_in_the_url(made):
+    app = page(layer=1, head=1, sharpness="max_prob")
+    app.select_slider(key="softmax").set_value(0.8).run()
+    assert app.query_params["softmax"] == "0.8" and "At temperature 0.8" in markup(app)
+    asked = made.store.list("temperature", 1)[0].request
+    assert (asked["t"], asked["layer"], asked["head"]) == ([0.8], 1, 1)
+    layers, heads, _ = figures(app)
+    assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
+    assert [trace["line"]["width"] for trace in layers["data"]] == [1.5, 4, 1.5]
+    assert {shape["x0"] for shape in heads["layout"]["shapes"]} == {1.0, 0.8}
+
+
+def test_a_query_of_another_window_is_measured_there(made):
+    page(query=CONTEXT + 3)
+    asked = [run.request for run in made.store.list("temperature", 5)]
+    assert {request.get("part", 0) for request in asked} == {0, 1} and asked[0]["part"] == 1
+    assert any(request["t"] == list(state.SOFTMAX) and request.get("part") == 1 for request in asked)
+
+
+def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
+    app = page()
+    assert "not measured for the model demo" in app.info[0].value
+    assert app.code[0].value == "python -m analysis study temperature --model demo"
+    assert "here it is not measured yet" in markup(app)
+    put_studies(made.store, temperature=study())
+    app = page()
+    assert not app.info and "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 6
+    assert f"the lowest perplexity is at {TRIED[1]:g} on story, {TRIED[1]:g} on essay" in markup(app)
+
+
+def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(made):
+    app = page()
+    assert "First time on this machine" in markup(app)
+    app.button(key="temperature_run").click().run()
+    job = made.states["0123456789ab"]
+    assert job.verb == "temperature-curve" and job.args["t"] == list(state.SOFTMAX) and job.args["layers"] == [0.6]
+    made.request("temperature-curve", job.args)
+    app.run()
+    assert "No temperature beats dense." in markup(app) and len(figures(app)) == 6
+    assert any("95 % intervals over 4 units of 64 tokens in a row" in caption.value for caption in app.caption)
+
+
+def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(made):
+    app = page(by_layer="1~0.8~1")
+    assert app.number_input(key="by_layer_1").value == 0.8
+    assert "Perplexity 10.50 against 10.00 dense on this text: +5.0%" in markup(app)
+    assert made.store.list("temperature-curve", 1)[0].request["by_layer"] == [1.0, 0.8, 1.0]
+    app.number_input(key="by_layer_0").set_value(0.6).run()
+    assert app.query_params["by_layer"] == "0.6~0.8~1"
+    app.button(key="by_layer_none").click().run()
+    assert "by_layer" not in app.query_params and "All are 1, which is dense attention" in markup(app)
+    app.button(key="by_layer_all").click().run()
+    assert app.query_params["by_layer"] == "0.4~0.4~0.4"
+
+
+@pytest.mark.parametrize("wrong", ["1~1", "0~1~1", "1~1~9", "1~1~1..2"])
+def test_temperatures_that_do_not_fit_the_model_are_dropped(made, wrong):
+    app = page(by_layer=wrong)
+    said = " ".join(caption.value.replace("\\", "") for caption in app.caption)
+    assert "temperatures of the layers" in said and "All are 1" in markup(app) and not app.error
+
+
+def test_a_refusal_is_one_sentence_and_the_rest_stays(made):
+    made.refusals["temperature-curve"] = BadSetting("Layers of this model have no softmax: choose another model.")
+    app = page(by_layer="1~0.8~1")
+    assert (
+        len(app.error) == 1 and "no softmax" in app.error[0].value and "best constant temperature is 0.4" in markup(app)
+    )
+
+
+def test_the_paper_stands_beside_with_its_doubts(made):
+    app = page()
+    rows = {column["label"]: column["shown"] for column in part(app, "table", 0)["columns"]}
+    assert rows["setting"] == ["Baseline", "Focal Attn (Constant)", "Focal Attn (Learned)"]
+    assert rows["Average, %"] == ["55.83", "58.02", "56.71"] and "duplicated" in markup(app)
+
+
+def test_arguments_are_those_of_the_verbs(made):
+    from analysis.jobs.arguments import check_arguments
+    from analysis.studies import STUDIES as REAL
+
+    page(by_layer="1~0.8~1", query=CONTEXT + 1)
+    for verb in ("temperature", "temperature-curve"):
+        for run in made.store.list(verb, 5):
+            assert check_arguments(verb, REAL[verb], run.request)
+
+
+def test_intervals_are_drawn_only_where_they_are_known():
+    table = {"t": [0.5, 1.0], "difference": [0.2, 0.0], "low": [0.1, 0.0], "high": [0.4, 0.0]}
+    (known,) = temperature_charts.change({"a": table}, "t", "t")["data"]
+    assert known["error_y"]["array"] == [pytest.approx(0.2), 0] and known["error_y"]["arrayminus"][0] == pytest.approx(
+        0.1
+    )
+    (unknown,) = temperature_charts.change({"a": table | {"low": [None, None]}}, "t", "t")["data"]
+    assert "error_y" not in unknown and json.dumps(unknown)
