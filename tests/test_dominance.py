@@ -87,7 +87,7 @@ def test_the_sentence_says_what_happened_either_way():
     ends = {"worst_1": 0.15, "worst_2": 0.994, "collapsed_at": 700}
     fine = {"worst_1": 0.146, "worst_2": 0.159, "collapsed_at": None}
     said = sentence({"softmax": {"ends": ends}, "sinkhorn": {"ends": fine}}, 0.125)
-    assert "softmax the largest group of the worst layer holds 15.0% of the tokens after phase 1 and 99.4%" in said
+    assert "Softmax: the largest group of the worst layer holds 15.0% of the tokens after phase 1 and 99.4%" in said
     assert "a layer passed 90% at step 700." in said and "15.9% after phase 2 (even: 12.5%); no layer reached" in said
     assert sentence({}, 0.125).startswith("Neither")
 
