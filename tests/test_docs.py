@@ -19,8 +19,6 @@ LONGER = {  # file -> why it may be longer than LONGEST lines
     "tests/test_browser.py": "what a reader does in the first five minutes, step by step",
     "tests/test_app.py": "one case per view and per error path",
     "tests/test_pretrain.py": "one room, case by case",
-    "tests/test_heads.py": "one room, case by case",
-    "tests/test_head_statistics.py": "one room, case by case",
     "tests/test_contract.py": "one matrix: every method on every family",
 }
 # Written so that this line is no machine path itself.

@@ -1,25 +1,18 @@
-"""The verbs about heads and temperatures on a tiny model, held against tables that are fully made."""
+"""The verbs about heads on a tiny model, held against tables that are fully made."""
 
 import json
-import math
 
 import numpy as np
 import pytest
 import torch
 
 from analysis.errors import BadSetting
-from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.statistics import CORE, MORE
-from analysis.statistics.states import attention_states
 from analysis.studies import heads as heads_study
 from analysis.studies.heads import head
 from analysis.studies.statistics import statistics
-from analysis.studies.temperature import temperature
-from analysis.studies.temperature_curve import temperature_curve
-from analysis.studies.temperatures import recheck, temperatures
 from tests.evaluating import TEXT, tiny_models, watched_context
-from tests.tiny import FAMILIES, tiny, token_ids
 
 
 @pytest.fixture(scope="module")
@@ -49,29 +42,6 @@ def tables(home, context):
     with torch.no_grad():
         found = model.lm(ids, output_attentions=True, use_cache=False).attentions
     return torch.stack(found)[:, 0].double().numpy()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("t", [1.0, 0.5])
-def test_kept_states_give_the_model_s_probabilities_at_any_temperature(family, t):
-    lm, ids, seen = tiny(family), token_ids(1, 40), {}
-    from analysis.attention import apply
-
-    states = attention_states(load_model(lm), ids[0].numpy())
-
-    def watch(block, p):
-        seen.setdefault(block.layer, []).append((block.visible, block.scores, p))
-
-    with torch.no_grad(), apply(lm, METHODS["focal"](by_layer=(t, 1.0, 1.0)), watch=watch):
-        lm(ids, use_cache=False)  # only in the first layer do sharpened queries meet the dense model's keys
-    for at, (_, _, p) in enumerate(seen[0]):
-        assert at == 0
-        entropy, largest = states[0].sharpness(t)
-        for one in range(4):
-            mine = states[0].scores(one, 0, 40, t).softmax(-1)
-            torch.testing.assert_close(mine, p[0, one], rtol=0, atol=1e-4)
-        np.testing.assert_allclose(largest, p[0].amax(-1), atol=1e-4)
-        np.testing.assert_allclose(entropy, torch.special.entr(p[0]).sum(-1), atol=1e-4)
 
 
 def test_statistics_of_a_text(ask, tables):
@@ -178,99 +148,3 @@ def test_without_numba_a_head_is_the_same(ask, monkeypatch):
 def test_what_is_no_head_is_refused(ask, wrong):
     with pytest.raises(BadSetting):
         ask(head, **wrong)
-
-
-def test_a_temperature_of_every_head(ask, tables, context):
-    found = ask(temperature, t=[0.5, 2.0], layer=1, head=2, query=40)
-    rows = found.tables["heads"]
-    assert list(rows.columns) == ["t", "layer", "head", "entropy", "effective_support", "max_prob"]
-    assert len(rows) == 3 * 12 and sorted(set(rows["t"])) == [0.5, 1.0, 2.0]
-    one = rows[rows["t"] == 1.0]
-    np.testing.assert_allclose(one["max_prob"], tables.max(-1).mean(-1).ravel(), atol=1e-5)
-    entropy = -np.where(tables > 0, tables * np.log(np.maximum(tables, 1e-300)), 0).sum(-1)
-    np.testing.assert_allclose(one["entropy"], entropy.mean(-1).ravel(), atol=1e-4)
-    np.testing.assert_allclose(one["effective_support"], np.exp(entropy).mean(-1).ravel(), rtol=1e-4)
-    sharper = rows.pivot_table(index="t", values=["entropy", "max_prob"])
-    assert sharper["entropy"].is_monotonic_increasing and sharper["max_prob"].is_monotonic_decreasing
-    query = found.tables["query"]
-    np.testing.assert_allclose(query["before"], tables[1, 2, 40, :41], atol=1e-5)
-    squared = tables[1, 2, 40, :41] ** 2
-    np.testing.assert_allclose(query["after"], squared / squared.sum(), atol=1e-5)
-    assert found.numbers["after"]["entropy"] < found.numbers["before"]["entropy"] and found.numbers["shown"] == 0.5
-    assert len(found.tables["layers"]) == 9 and "At temperature 0.5" in found.numbers["sentence"]
-    kept = context.kept["sharpness"][1]
-    again = ask(temperature, t=[0.5, 3.0], layer=0)
-    assert context.kept["sharpness"][1] is kept, "only the new value was computed"
-    assert len(again.tables["heads"]) == 3 * 12
-    json.dumps(found.numbers)
-
-
-def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
-    monkeypatch.setattr("analysis.studies.states.KEPT_BYTES", 10)
-    context.kept.clear()
-    found = ask(temperature, t=[0.5], layer=2)
-    assert set(found.tables["heads"]["layer"]) == {2} and "Layer 2 alone" in found.numbers["notes"][-1]
-    assert ask(head, layer=1).numbers["layer"] == 1
-    context.kept.clear()
-
-
-@pytest.mark.parametrize("t", [[0.0], [-1.0], [], [1e9], [0.5 + i / 100 for i in range(40)]])
-def test_what_is_no_temperature_is_refused(ask, t):
-    with pytest.raises(BadSetting):
-        ask(temperature, t=t)
-    with pytest.raises(BadSetting):
-        ask(temperature_curve, t=t)
-
-
-def test_perplexity_against_temperature(ask):
-    found = ask(temperature_curve, t=[0.5, 1.0, 1.5], layers=[0.5], by_layer=[1.0, 0.5, 1.0], long_text="windows")
-    curve, dense = found.tables["curve"], found.numbers["perplexity_dense"]
-    assert curve["t"].tolist() == [0.5, 1.0, 1.5]
-    one = curve[curve["t"] == 1.0].iloc[0]
-    assert one["perplexity"] == pytest.approx(dense) and one["difference"] == 0.0
-    assert (curve["difference"] - (curve["perplexity"] / dense - 1)).abs().max() < 1e-9
-    alone = found.tables["layers"]
-    assert alone[["layer", "t"]].values.tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
-    assert found.numbers["by_layer"]["t"] == [1.0, 0.5, 1.0]
-    assert found.numbers["by_layer"]["perplexity"] == pytest.approx(alone["perplexity"][1])
-    bins = found.tables["bins"]
-    assert set(bins["t"]) == {0.5, 1.0, 1.5} and (bins[bins["t"] == 1.0]["difference"] == 0).all()
-    assert bins["n"].gt(0).all() and "saw the future" not in found.numbers["sentence"]
-    with pytest.raises(BadSetting, match="3 layers"):
-        ask(temperature_curve, by_layer=[1.0])
-    json.dumps(found.numbers)
-
-
-def test_the_curve_is_what_evaluate_measures(ask):
-    from analysis.studies.evaluate import evaluate
-
-    methods = [{"name": "focal", "settings": {"t": 0.5}}]
-    row = ask(evaluate, methods=methods, window=32).numbers["rows"][0]
-    mine = ask(temperature_curve, t=[0.5], window=32, long_text="windows").tables["curve"].iloc[0]
-    assert mine["perplexity"] == pytest.approx(row["perplexity"], rel=1e-5)
-    assert row["reads_causal"] == row["kv_read"] == pytest.approx(1.0) and row["difference"] != 0.0
-
-
-def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
-    path = tmp_path / "temperature.json"
-    asked = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}
-    found = temperatures(rows="story,program", **asked)
-    stored = json.loads(path.read_text())
-    assert stored["sentence"] == found.numbers["sentence"] and {row["domain"] for row in stored["rows"]} == {
-        "story",
-        "program",
-    }
-    for line in (row for part in stored["panels"] for row in part["series"]):
-        assert all(value is None or math.isfinite(value) for value in line["y"])
-    assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
-    assert len([row for row in stored["rows"] if row["layer"] is not None]) == 9
-    for kept, now in recheck(stored, context=context).values():
-        assert kept == pytest.approx(now)
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    for at in range(3):
-        (corpus / f"{at}.txt").write_text(f"{at} {TEXT}")
-    again = temperatures(corpus=str(corpus), **asked)
-    assert {row["domain"] for row in again.numbers["rows"]} == {"corpus"}
-    with pytest.raises(BadSetting, match="no domain"):
-        temperatures(rows="nothing", **asked)

@@ -68,7 +68,8 @@ def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
     verbs = "inspect model start groups umap pairs fit-router train-router evaluate report"
     assert set(verbs.split()) <= set(STUDIES)
     assert all(callable(STUDIES[verb]) for verb in STUDIES) and len(STUDIES) == len(list(STUDIES))
-    assert list(describe())[:4] == ["dense", "focus", "streaming_llm", "oracle_topk"]
+    methods = "dense focus streaming_llm oracle_topk csa focal focal_learned bucket_routing"
+    assert list(describe()) == methods.split()
 
 
 def test_groups_shares_and_arrays_agree(run, context):
