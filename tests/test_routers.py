@@ -155,11 +155,13 @@ def test_the_mlp_learns_what_no_line_can():
     bucket = (queries[:, 0] > 0).long() ^ (queries[:, 1] > 0).long()  # exclusive or: no line parts it
     mass = torch.nn.functional.one_hot(bucket, 2).float()
     centroids = torch.eye(2)
-    found = {
-        kind: bucket_recall(mass, fit_router(kind, queries, queries, mass, centroids).scores(queries).topk(1).indices)
-        for kind in ("gwr_linear_intercept", "mlp")
-    }
-    assert found["gwr_linear_intercept"] < 0.65 and found["mlp"] > 0.9
+
+    def recall(kind, seed=0):
+        made = fit_router(kind, queries, queries, mass, centroids, seed=seed)
+        return bucket_recall(mass, made.scores(queries).topk(1).indices)
+
+    assert recall("gwr_linear_intercept") < 0.65
+    assert sum(recall("mlp", seed) for seed in range(4)) / 4 > 0.95
     again = fit_router("mlp", queries, queries, mass, centroids)
     assert torch.equal(again.w1_, again.w1_.half().float()), "what is measured is what is stored"
 
