@@ -23,6 +23,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking"]
+WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
 
 
 def pytest_unconfigure(config):
@@ -123,9 +124,10 @@ def browser():
     if not program:
         missing("no chromium on this machine (Debian: apt install chromium)")
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
     except ImportError:
         missing("Playwright is not installed (requirements-dev.txt)")
+    expect.set_options(timeout=WAIT)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
         yield chromium
@@ -139,7 +141,7 @@ def page(browser):
     outside = []
     context.on("request", lambda request: is_outside(request.url) and outside.append(request.url))
     tab = context.new_page()
-    tab.set_default_timeout(30_000)
+    tab.set_default_timeout(WAIT)
     yield tab
     context.close()
     assert not outside, f"the page asked the network: {outside[:3]}"

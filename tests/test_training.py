@@ -95,6 +95,8 @@ def test_a_checkpoint_of_other_settings_another_model_or_damaged_is_refused(tmp_
             train_router(model, IDS, plan, kept)
     with pytest.raises(BadSetting, match="another model: delete it"):
         train_router(load_model(tiny("qwen2")), IDS, replace(PLAN, steps=1), kept)
+    with pytest.raises(BadSetting, match="another corpus: delete it"):
+        train_router(model, IDS[::-1].copy(), replace(PLAN, steps=1), kept)
     data = kept.read_bytes()
     for damage in (data[: len(data) // 2], b"", b"nonsense"):
         kept.write_bytes(damage)

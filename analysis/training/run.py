@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -234,7 +235,8 @@ class Run:
         return [self.ids[s : s + self.length] for s in starts]
 
     def _recipe(self) -> dict:
-        return asdict(self.plan) | {"model": self.model.revision}
+        read = zlib.crc32(np.ascontiguousarray(self.ids, dtype="<i8"))
+        return asdict(self.plan) | {"model": self.model.revision, "corpus": read}
 
     def _keep(self) -> None:
         if self.team.is_main_process:
