@@ -40,10 +40,15 @@ def _stop(verb: str, sentence: str, status: int) -> int:
 
 def _run(verb: str, arguments: dict):
     settings = arguments.pop("set")
-    if verb == "evaluate":
+    if verb == "evaluate" or (verb == "equal-budget" and arguments["methods"]):
         from analysis.studies.candidates import specs
 
-        arguments["methods"] = specs(arguments["methods"], settings, arguments["router"], arguments.pop("policy"))
+        given = arguments["router"], arguments.pop("policy", None)
+        arguments["methods"] = specs(arguments["methods"], settings, *given)
+    elif verb == "probe":
+        from analysis.studies.candidates import specs
+
+        arguments["methods"] = specs(arguments.pop("method"), settings, arguments["router"])
     elif settings:
         raise BadSetting(f"This verb runs no method, so {settings[0]!r} sets nothing: leave --set out.")
     if verb == "worth":  # arithmetic on a shape: no torch

@@ -224,12 +224,13 @@ def _by_kernel(seat: _Seat, query, key, value, scaling: float) -> Attended:
 
 
 def _probabilities(method, block: Block) -> torch.Tensor:
-    """Softmax of what the method reads, float32 [B, H, n, Tk]; a query that may read nothing gets zeros."""
+    """Softmax of what the method reads, or the weights it makes of it, float32 [B, H, n, Tk]; a query that may read
+    nothing gets zeros."""
     scores = method.scores(block)
     keep = method.keep(block)
     block.read = visible = block.visible if keep is None else block.visible & keep
     probabilities = torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1, dtype=torch.float32)
-    return probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+    return method.weights(block, probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0))
 
 
 def _dense_kernel(query, key, value, mask, dropout, scaling) -> torch.Tensor:

@@ -1,10 +1,11 @@
 """The options of the command line: which verbs there are, and what each of them takes."""
 
 import argparse
-import json
 from pathlib import Path
 
 from analysis.studies import NAMED
+from analysis.studies.option_words import numbers, policy, whole_numbers
+from analysis.studies.probe_options import probe_options
 from analysis.studies.route_options import routing_options
 
 HELP = {
@@ -21,9 +22,12 @@ HELP = {
     "temperature": "what a softmax temperature does to every head on a text (Focal Attention)",
     "temperature-curve": "perplexity of a text at softmax temperatures, for all layers or one at a time",
     "evaluate": "what reading less does to the predictions of a text: methods against dense",
+    "equal-budget": "the settings at which methods read as many keys of a query as each other",
+    "fit-method": "what a method needs of a calibration text: magicpig, routing_transformer; stored",
     "calibrate": "CSA: ranks, budgets and the smallest cap that changes no position; the policy is stored",
     "cap-sweep": "a policy of CSA under several caps, against dense by position, on other texts than its own",
     "reads-sweep": "ever fewer keys by the ranks of a policy of CSA: the mean beside the worst positions",
+    "reads-text": "the same on one text, token by token, with the key that the worst token lost",
     "budgets": "the budgets of a policy of CSA, with changes by hand, and what they read",
     "calibrations": "how far two stored policies agree, such as of two corpora",
     "lost-keys": "which keys a token lost to a policy of CSA: the token that it hurts most, or one you name",
@@ -32,6 +36,8 @@ HELP = {
     "route": "recall of bucket routers, calibrated on the first half of the documents, tested on the rest (GWR)",
     "route-at": "recall at any number of buckets, from the stored curves or on a text",
     "route-visit": "the buckets that one query of a text visits, with its real attention",
+    "route-time": "one more token with bucket routing against dense: measured time per step",
+    "probe": "long-context probes: can it find one thing in a long text, at any depth and length",
     "report": "one self-contained page about a text",
     "pretrain": "a small language model of your own from a folder of texts; resumes when stopped",
     "study": f"a named study, stored; continues when stopped: {', '.join(NAMED)}",
@@ -42,7 +48,7 @@ HELP = {
 }
 OF_TEXTS = ("calibrate", "cap-sweep", "reads-sweep")
 OF_A_TEXT = ("inspect", "statistics", "head", "temperature", "temperature-curve", "groups", "pairs", "compare")
-OF_A_TEXT += ("group-controls", "evaluate", "report", "launch")
+OF_A_TEXT += ("group-controls", "evaluate", "equal-budget", "reads-text", "lost-keys", "report", "launch")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,7 +67,7 @@ def parser(about: str) -> argparse.ArgumentParser:
         if verb in OF_A_TEXT:
             sub.add_argument("text", metavar="TEXT", help="a text file, - for standard input, or story, essay, program")
         if verb in OF_TEXTS:
-            sub.add_argument("texts", metavar="TEXT", nargs="+", help="text files, or story, essay, program")
+            sub.add_argument("texts", metavar="TEXT", nargs="*", help="text files, or story, essay, program")
         sub.add_argument("--model", default="demo", help="demo, a Hugging Face id, or a local folder")
         sub.add_argument("--state", type=Path, metavar="DIR", help="fitted state (default: the model's own folder)")
         sub.add_argument("--device", default="auto")
@@ -94,36 +100,44 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
     if verb == "head":
         sub.add_argument("--top", type=int, default=20, help="how many keys")
     if verb in ("temperature", "temperature-curve"):
-        sub.add_argument("--t", type=_numbers, metavar="T,T,...", help="temperatures; 1 is dense attention")
+        sub.add_argument("--t", type=numbers, metavar="T,T,...", help="temperatures; 1 is dense attention")
     if verb == "temperature-curve":
-        sub.add_argument("--by-layer", type=_numbers, metavar="T,T,...", help="one temperature for each layer")
-        sub.add_argument("--layers", type=_numbers, metavar="T,T,...", help="temperatures that each layer gets alone")
+        sub.add_argument("--by-layer", type=numbers, metavar="T,T,...", help="one temperature for each layer")
+        sub.add_argument("--layers", type=numbers, metavar="T,T,...", help="temperatures that each layer gets alone")
         sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
     if verb == "pairs":
         sub.add_argument("--top", type=int, default=20, help="how many pairs")
         for name in ("layer", "group", "head"):
             sub.add_argument(f"--{name}", type=int, help=f"only this {name}")
         sub.add_argument("--all-words", dest="content", action="store_false", help="not only content words")
-    if verb == "evaluate":
+    if verb == "equal-budget":
+        sub.add_argument("--share", type=float, default=0.25, help="of the causal pairs")
+        sub.add_argument("--attended", type=float, metavar="KEYS", help="of a query on average, instead of --share")
+        sub.add_argument("--windows", type=int, default=1, help="windows of the text in which reads are counted")
+    if verb == "fit-method":
+        sub.add_argument("method", help="magicpig or routing_transformer")
+        sub.add_argument("texts", metavar="TEXT", nargs="*", help="(default: the bundled samples except the story)")
+        sub.add_argument("--clusters", type=int, default=16, help="of routing_transformer")
+    if verb in ("evaluate", "equal-budget"):
         sub.add_argument("--methods", metavar="A,B,...", help="dense,focus,streaming_llm,... (default: all there are)")
         sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
         first = {"action": "store_const", "const": "first", "default": "windows", "help": "only the first window"}
         sub.add_argument("--first", dest="long_text", **first)
-    if verb in ("evaluate", "cap-sweep", "reads-sweep", "budgets", "lost-keys"):
-        sub.add_argument("--policy", type=_policy, metavar="NAME|JSON", help="of CSA (default: the stored one)")
-    if verb in (*OF_TEXTS, "budgets", "lost-keys"):
+    if verb in ("evaluate", "cap-sweep", "reads-sweep", "reads-text", "budgets", "lost-keys"):
+        sub.add_argument("--policy", type=policy, metavar="NAME|JSON", help="of CSA (default: the stored one)")
+    if verb in (*OF_TEXTS, "budgets", "lost-keys", "reads-text"):
         sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
     if verb in OF_TEXTS:
         sub.add_argument("--tokens", type=int, default=16384, help="of each side, at most")
-    if verb == "reads-sweep":
-        sub.add_argument("--shares", type=_shares, metavar="X,X,...", help="of the causal pairs (default: 1 to 0.02)")
+    if verb in ("reads-sweep", "reads-text"):
+        sub.add_argument("--shares", type=numbers, metavar="X,X,...", help="of the causal pairs (default: 1 to 0.02)")
     if verb in ("calibrate", "cap-sweep"):
-        sub.add_argument("--caps", type=_whole_numbers, metavar="N,N,...", help="(default: 32,64,128,256,512; none)")
+        sub.add_argument("--caps", type=whole_numbers, metavar="N,N,...", help="(default: 32,64,128,256,512; none)")
         sub.add_argument("--tolerance", type=float, default=0.01, help="of perplexity, as a share")
         sub.add_argument("--tolerance-bin", type=float, default=0.02, help="of the worst position bin")
     if verb == "calibrate":
-        about = "measure on these texts (default: the later half of the texts)"
-        sub.add_argument("--against", nargs="+", metavar="TEXT", help=about)
+        sub.add_argument("--corpus", default="", metavar="DIR", help="a folder of texts instead, with held-out ones")
+        sub.add_argument("--against", nargs="+", metavar="TEXT", help="measure on these (default: the later half)")
         sub.add_argument("--mass", type=float, default=0.9, help="of a head's attention that its rank holds")
         sub.add_argument("--min-pos", type=int, default=0, help="first position that counts in a rank")
         sub.add_argument("--beta", type=float, default=1.0, help="keys in all, by the sum of the ranks")
@@ -136,18 +150,18 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--policy", default="policy", help="a stored policy")
         sub.add_argument("--other", required=True, help="the other one")
     if verb == "lost-keys":
-        sub.add_argument("text", metavar="TEXT", help="a text file, - for standard input, or story, essay, program")
         sub.add_argument("--cap", type=int, help="most keys of a head (default: the policy's)")
         sub.add_argument("--position", type=int, help="of the token in the text (default: the one hurt most)")
     if verb == "import-policy":
         sub.add_argument("text", metavar="FILE.json", help="the policy")
         sub.add_argument("--name", default="uploaded", help="the policy is stored under this name")
     if verb == "topk-cost":
-        sub.add_argument("--lengths", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096)")
+        sub.add_argument("--lengths", type=whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096)")
         for name, default in {"keys": 64, "heads": 8, "head-dim": 64, "repeats": 5}.items():
             sub.add_argument(f"--{name}", type=int, default=default)
         sub.add_argument("--kv-heads", type=int, help="heads of keys and values (default: as many as heads)")
     routing_options(verb, sub)
+    probe_options(verb, sub)
     if verb in ("fit-router", "train-router"):
         sub.add_argument("--groups", type=int, default=8, help="K")
         sub.add_argument("--top", type=int, default=1, help="groups each token belongs to")
@@ -187,7 +201,7 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         whats = ("attention", "decode", "inference", "statistics")
         about = "a kernel, one token, a whole model, or the statistics of every head"
         sub.add_argument("what", choices=whats, metavar="|".join(whats), help=about)
-        sub.add_argument("--lengths", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096,16384)")
+        sub.add_argument("--lengths", type=whole_numbers, metavar="N,N,...", help="tokens (default: 1024,4096,16384)")
         for name, default in {"heads": 8, "head-dim": 64, "groups": 8, "top": 1, "window": 128, "batch": 1}.items():
             sub.add_argument(f"--{name}", type=int, default=default)
         sub.add_argument("--kv-heads", type=int, help="heads of keys and values (default: as many as heads)")
@@ -205,8 +219,8 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--repeats", type=int, default=5, help="rounds, dense and sparse in turns")
     if verb == "worth":
         sub.add_argument("config", nargs="?", metavar="CONFIG.json|MODEL", help="(default: what --model names)")
-        sub.add_argument("--contexts", type=_whole_numbers, metavar="N,N,...", help="tokens (default: 1024 to 131072)")
-        sub.add_argument("--batches", type=_whole_numbers, metavar="N,N,...", help="sequences (default: 1,8,64)")
+        sub.add_argument("--contexts", type=whole_numbers, metavar="N,N,...", help="tokens (default: 1024 to 131072)")
+        sub.add_argument("--batches", type=whole_numbers, metavar="N,N,...", help="sequences (default: 1,8,64)")
         sub.add_argument("--keep", type=float, default=0.1, help="fraction of the keys that is read (default: 0.1)")
         sub.add_argument("--no-projections", dest="projections", action="store_false", help="count as CSA does")
     if verb == "pretrain":
@@ -217,34 +231,3 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--attention", default="dense", help="dense, or a method to train with")
         sub.add_argument("--steps", type=int, default=2600)
         sub.add_argument("--length", type=int, default=2048, help="the context, in tokens")
-
-
-def _policy(words: str) -> dict | str:
-    """A name, or what `policies.resolve` takes as JSON."""
-    try:
-        return json.loads(words) if words.lstrip().startswith("{") else words
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{words[:40]!r} is neither the name of a policy nor JSON") from None
-
-
-def _shares(words: str) -> list[float]:
-    try:
-        return [float(word) for word in words.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of numbers such as 0.5,0.1") from None
-
-
-def _whole_numbers(words: str) -> list[int]:
-    if words == "none":
-        return []
-    try:
-        return [int(word) for word in words.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of whole numbers such as 1024,4096") from None
-
-
-def _numbers(words: str) -> list[float]:
-    try:
-        return [float(word) for word in words.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{words[:40]!r} is no list of numbers such as 0.4,0.8") from None

@@ -17,7 +17,8 @@ def panel(about: dict, names: list[str]) -> dict:
         colour = RANDOM if one["paper"] else GROUPS[place % len(GROUPS)]
         symbol = SYMBOLS[place % len(SYMBOLS)]
         name = f"{one['name']}, paper" if one["paper"] and "paper" not in one["name"] else one["name"]
-        hover = f"{safe(name)}<br>{safe(about['x_label'])} %{{x}}: %{{y:.4g}}<extra></extra>"
+        number = "%{y:.2%}" if about.get("share") else "%{y:.4g}"
+        hover = f"{safe(name)}<br>{safe(about['x_label'])} %{{x}}: {number}<extra></extra>"
         dash, mark = ("dash", f"{symbol}-open") if one["paper"] else ("solid", symbol)
         made = line(safe(name), shown, one["y"], colour, dash, mark, hovertemplate=hover)
         if one.get("low") and one.get("high"):
@@ -25,8 +26,9 @@ def panel(about: dict, names: list[str]) -> dict:
         data.append(made)
     axis = {"type": "category"} if words else {"type": "log"} if wide else {}
     if not words:
-        axis |= {"tickvals": x, "ticktext": [f"{value:g}" for value in x]}
-    return figure(data, about["x_label"], about["y_label"], height=330, xaxis=axis)
+        axis |= {"tickvals": x, "ticktext": [f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in x]}
+    percent = {"tickformat": ".1~%"} if about.get("share") else {}
+    return figure(data, about["x_label"], about["y_label"], height=330, xaxis=axis, yaxis=percent)
 
 
 def _bars(one: dict, colour: str) -> dict:

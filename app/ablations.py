@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import ablation_charts, cached, state, stored, tables, widgets
+from app import cached, state, stored, study_panels, widgets
 
 COMMAND = "python -m analysis study NAME --corpus DIR"
 TITLES = {  # study -> its question, and where the paper asks it
@@ -14,11 +14,13 @@ TITLES = {  # study -> its question, and where the paper asks it
     "pruned": "Why less can be more (appendix A)",
 }
 
+OWN_PAGE = ("temperature", "focal-")  # beginnings of studies that another page shows
+
 
 def tab() -> None:
     """One stored study at a time: its sentence, its panels, its rows, the command."""
     found = cached.studies(st.session_state["model"])[0]
-    grids = {name: numbers for name, numbers in found.items() if "panels" in numbers}
+    grids = {name: about for name, about in found.items() if "panels" in about and not name.startswith(OWN_PAGE)}
     if not grids:
         stored.missing("An ablation", COMMAND)
         st.caption("The names of the studies stand in: python -m analysis study --help")
@@ -31,36 +33,12 @@ def tab() -> None:
     study = grids[chosen]
     widgets.prose(study["sentence"], "more")
     stored.badge(study)
-    series = list(dict.fromkeys(one["name"] for panel in study["panels"] for one in panel["series"]))
-    with st.grid(2, min_column_width=380, gap="large"):
-        for place, panel in enumerate(study["panels"]):
-            with st.container(), widgets.guarded():
-                widgets.chart(
-                    ablation_charts.panel(panel, series),
-                    ablation_charts.values(panel),
-                    title=panel["title"],
-                    key=f"ablation_{place}",
-                    alt=f"{panel['y_label']} against {panel['x_label']}",
-                )
+    study_panels.panels(study, "ablation")
     if any(one["paper"] for panel in study["panels"] for one in panel["series"]):
         st.caption("Dashed with open marks: printed in the paper, on another model and other text; never one scale.")
-    _rows(chosen, study)
+    study_panels.rows(chosen, study, "ablation")
     widgets.prose(study.get("notes", []), "quiet")
     stored.made(study)
-
-
-def _rows(name: str, study: dict) -> None:
-    st.subheader("All rows", anchor=False, help=cached.glossary("protocol"))
-    labels = {column["name"]: column for column in study["columns"]}
-    values = {key: [row.get(key) for row in study["rows"]] for key in labels}
-    columns = {}
-    for key, about in labels.items():
-        made = widgets.guess(key, values[key])
-        unit = f", {about['unit']}" if about.get("unit") else ""
-        columns[key] = tables.Column(f"{about['label']}{unit}", made.kind, digits=3)
-    tables.table(columns, values, key="ablation_rows", identity=name, label="Rows of the study")
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, name, "ablation_numbers")
 
 
 def _titled(name: str) -> str:

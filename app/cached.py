@@ -87,7 +87,7 @@ def array(run: Run, name: str):
     return _array(run.id + run.created, name, run)
 
 
-@st.cache_data(show_spinner=False)
+@st.cache_resource(max_entries=2, show_spinner=False)
 def _terms(changed: float) -> dict[str, str]:
     parts = re.split(r"^## +(.+)$", GLOSSARY.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {term.strip().lower(): text.strip() for term, text in zip(parts[1::2], parts[2::2], strict=True)}

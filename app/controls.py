@@ -3,57 +3,13 @@
 A control's name is its key in the session, its widget's key and its name in the URL.
 """
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from app.control import Control, to_url
+from app.control import matching as _matching
+from app.control import number as _number
+from app.control import one_of as _one_of
+from app.control import whole as _whole
 
-
-@dataclass(frozen=True)
-class Control:
-    """A value that can stand in the URL: `parse` turns its text into the value or raises ValueError."""
-
-    parse: Callable[[str], object]
-    default: object = None
-
-
-def _matching(pattern: str) -> Callable[[str], str]:
-    def parse(raw: str) -> str:
-        if not re.fullmatch(pattern, raw):
-            raise ValueError(raw)
-        return raw
-
-    return parse
-
-
-def _whole(raw: str, digits: int = 4) -> int:
-    if not re.fullmatch(rf"[0-9]{{1,{digits}}}", raw):
-        raise ValueError(raw)
-    return int(raw)
-
-
-def _number(raw: str) -> float:
-    if not re.fullmatch(r"[0-9]{0,4}(\.[0-9]{1,8})?(e-?[0-9]{1,2})?", raw) or not raw[:1].isdigit():
-        raise ValueError(raw)
-    return float(raw)
-
-
-def _one_of(*options) -> Callable[[str], object]:
-    spelled = {to_url(option): option for option in options}
-
-    def parse(raw: str) -> object:
-        if raw not in spelled:
-            raise ValueError(raw)
-        return spelled[raw]
-
-    return parse
-
-
-def to_url(value: object) -> str:
-    """The text of a value in the URL; yes and no for switches."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
-
+__all__ = ["CONTROLS", "NAMES", "Control", "to_url"]
 
 HASH = r"[0-9a-f]{12}"
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?"
@@ -71,7 +27,18 @@ STATISTICS = (  # of a head: the columns of the verb `statistics`
     "induction",
 )  # fmt: skip
 SOFTMAX = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5)  # temperatures of attention
+ROUTED = (  # routers of buckets, the best possible first
+    "oracle", "mlp", "gwr_linear", "gwr_linear_intercept", "static_prior", "recency", "kmeans", "gwr_geometric",
+    "whitening", "random",
+)  # fmt: skip
+ROUTE_TABS = ("recall", "closure", "heads", "token", "cost", "fit")
+TRAINED = ("temperatures", "limits", "scaling")  # what models were trained to find out
 SHARPNESS = ("effective_support", "entropy", "max_prob")
+BUDGETS = ("map", "reads", "cap", "calibrate", "query", "cost")  # tabs of KV budgets
+READS = (1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)  # of the causal pairs
+POLICY = r"[a-z0-9][a-z0-9-]{0,31}"
+PROBES = ("uuid_needle", "several_needles", "json", "passages", "frequent_words", "labels")  # long-context tests
+REACHES = tuple(1 << power for power in range(7, 18))  # tokens of their longest prompt
 
 CONTROLS = {
     "model": Control(_matching(MODEL), "demo"),
@@ -149,7 +116,54 @@ CONTROLS = {
     "other_text": Control(_matching(HASH)),
     "softmax": Control(_one_of(*SOFTMAX), 0.4),
     "sharpness": Control(_one_of(*SHARPNESS), SHARPNESS[0]),
+    "budgets": Control(_one_of(*BUDGETS), BUDGETS[0]),
+    "budget_policy": Control(_matching(POLICY), "policy"),
+    "budget_other": Control(_matching(POLICY)),
+    "budget_edits": Control(_matching(r"[a-z0-9.~]{1,1500}")),  # see budgets_edits
+    "budget_cells": Control(_matching(r"[0-9]{1,6}(\.[0-9]{1,6}){0,299}")),  # layer * heads + head of each chosen one
+    "budget_keep": Control(_one_of(True, False), True),
+    "budget_cap": Control(lambda raw: _whole(raw, 7)),
+    "budget_way": Control(_one_of("stored", "beta", "keys_per_head", "reads"), "stored"),
+    "budget_size": Control(_number, 1.0),  # of budget_way, the share of the reads in per cent
+    "budget_bins": Control(_one_of("change", "perplexity"), "change"),
+    "budget_reads": Control(_one_of(*READS), 0.1),
+    "budget_token": Control(lambda raw: _whole(raw, 7)),
+    "budget_caps": Control(_matching(r"[0-9kK, ]{1,80}"), "32, 64, 128, 256, 512"),
+    "budget_tolerance": Control(_number, 1.0),  # per cent of perplexity
+    "budget_tolerance_bin": Control(_number, 2.0),
+    "budget_texts": Control(_matching(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,19}|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "budget_mass": Control(_number, 0.9),
+    "budget_min_pos": Control(lambda raw: _whole(raw, 7), 0),
+    "budget_by": Control(_one_of("beta", "total", "reads"), "beta"),
+    "budget_beta": Control(_number, 1.0),
+    "budget_total": Control(lambda raw: _whole(raw, 9), 5000),
+    "budget_share": Control(_number, 10.0),  # per cent of the causal pairs
+    "budget_floor": Control(_whole, 2),
+    "budget_tokens": Control(lambda raw: _whole(raw, 6), 16384),
+    "budget_sweep": Control(_one_of(True, False), True),
+    "budget_name": Control(_matching(POLICY), "mine"),
+    "route_l": Control(_number),  # buckets that a query visits
+    "route_distance": Control(lambda raw: _whole(raw, 7), 64),
+    "route_sinks": Control(_one_of(True, False), False),  # left out
+    "route_partition": Control(_one_of("raw keys", "whitening", "gwr_geometric"), "raw keys"),
+    "route_on": Control(_one_of("stored", "text"), "stored"),
+    "route_tab": Control(_one_of(*ROUTE_TABS), ROUTE_TABS[0]),
+    "route_measure": Control(_one_of("over_prior", "over_kmeans", "gap_closure", *ROUTED), "gwr_linear"),
+    "route_router": Control(_one_of(*ROUTED), "gwr_linear"),
+    "route_corpus": Control(_matching(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,19}|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")),
+    "route_buckets": Control(lambda raw: _whole(raw, 5)),
+    "route_heads": Control(_matching(r"all|[0-9]{1,4}:[0-9]{1,4}(,[0-9]{1,4}:[0-9]{1,4}){0,63}"), "all"),
+    "route_own": Control(_one_of(True, False), False),
+    "route_mlp": Control(_one_of(True, False), True),
+    "route_seed": Control(_whole, 0),
+    "trained_with": Control(_one_of(*TRAINED), TRAINED[0]),
     "by_layer": Control(_matching(r"[0-9.]{1,6}(~[0-9.]{1,6}){0,255}")),  # a temperature for each layer
+    "probe": Control(_one_of(*PROBES), PROBES[0]),
+    "probe_methods": Control(_matching(r"[a-z_]{1,40}(~[a-z_]{1,40}){0,9}")),
+    "probe_reach": Control(lambda raw: _whole(raw, 7)),
+    "probe_items": Control(_one_of(4, 8, 16, 32, 64), 8),
+    "probe_choices": Control(_one_of(2, 4, 8, 16), 4),
+    "probe_rope": Control(_one_of("as_trained", "longer", "dynamic_ntk"), "as_trained"),
 }
 NAMES = {
     "long_text": "long text",
@@ -187,4 +201,34 @@ NAMES = {
     "softmax": "softmax temperature",
     "sharpness": "measure of sharpness",
     "by_layer": "temperatures of the layers",
+    "trained_with": "study",
+    "route_l": "number of buckets",
+    "route_distance": "minimum distance",
+    "route_partition": "kind of buckets",
+    "route_on": "choice of what is tested",
+    "route_tab": "part of the page",
+    "route_measure": "measure on the map",
+    "route_router": "bucket router",
+    "route_corpus": "choice of texts",
+    "route_buckets": "number of buckets",
+    "route_heads": "choice of heads",
+    "budgets": "part of the page",
+    "budget_policy": "policy",
+    "budget_other": "second policy",
+    "budget_edits": "list of changes",
+    "budget_cells": "choice of heads",
+    "budget_keep": "choice to keep the total",
+    "budget_cap": "cap",
+    "budget_way": "way to say how many keys there are",
+    "budget_size": "number of keys",
+    "budget_reads": "share of the reads",
+    "budget_token": "marked token",
+    "budget_caps": "list of caps",
+    "budget_texts": "choice of texts",
+    "probe": "long-context test",
+    "probe_methods": "choice of methods",
+    "probe_reach": "longest prompt",
+    "probe_items": "number of questions",
+    "probe_choices": "number of candidates",
+    "probe_rope": "choice of positions",
 }

@@ -7,6 +7,7 @@ are tested without a browser. The controls themselves stand in app/controls.py.
 from collections.abc import Mapping, MutableMapping
 
 from app.controls import (
+    BUDGETS,
     CONTEXTS,
     CONTROLS,
     DISTANCES,
@@ -15,18 +16,20 @@ from app.controls import (
     KEEPS,
     NAMES,
     PATHS,
+    READS,
     SEQUENCES,
     SHARPNESS,
     SOFTMAX,
     STATISTICS,
     TEMPERATURES,
     TOPS,
+    TRAINED,
     to_url,
 )
 
 __all__ = ["CHOSEN", "CONTEXTS", "CONTROLS", "DISTANCES", "DTYPES", "EVIDENCE", "KEEPS", "NAMES", "PATHS", "SEQUENCES"]
 __all__ += ["SHARPNESS", "SOFTMAX", "STATISTICS", "TEMPERATURES", "TOPS", "WRITTEN", "address", "choose", "pair_key"]
-__all__ += ["read", "settle", "study_args", "to_url", "unusable", "write"]
+__all__ += ["TRAINED", "BUDGETS", "READS", "read", "settle", "study_args", "to_url", "unusable", "write"]
 
 CHOSEN = "_chosen"  # name -> value, kept over pages (a widget's own entry dies with the page that shows it)
 WRITTEN = "_written"  # name -> text, what this session last put into the URL

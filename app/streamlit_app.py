@@ -29,10 +29,22 @@ VIEWS = {
     ],
     "Sparsify": [
         st.Page(
+            "views/kv_budgets.py",
+            title="KV budgets",
+            url_path="kv-budgets",
+            help="How many keys each head needs, and where reading fewer breaks.",
+        ),
+        st.Page(
             "views/softmax_temperature.py",
             title="Softmax temperature",
             url_path="softmax-temperature",
             help="What sharpening attention does to every head and to the predictions.",
+        ),
+        st.Page(
+            "views/routing.py",
+            title="Routing",
+            url_path="routing",
+            help="Whether a router finds the attention without looking at every key.",
         ),
     ],
     "Decide": [
@@ -47,6 +59,12 @@ VIEWS = {
             title="Quality vs speed",
             url_path="quality-vs-speed",
             help="What reading less costs on this text, and what it gains on this machine.",
+        ),
+        st.Page(
+            "views/long_context_tests.py",
+            title="Long-context tests",
+            url_path="long-context-tests",
+            help="How far back it can find something and use it, beside chance.",
         ),
     ],
     "Evidence": [

@@ -11,43 +11,35 @@ KEYS = 12  # of the chart of one query
 
 
 def live(opened: Run, tokens: dict) -> None:
-    """A fragment, so that the slider redraws nothing else. `opened`: all temperatures of the slider, measured."""
-    st.fragment(_live)(opened, tokens)
+    """`opened`: all temperatures of the slider, measured. Fragments: the slider redraws one query and no curve, the
+    choice of a head both and not the page."""
+    st.fragment(_head_part)(opened, tokens)
 
 
-def _live(opened: Run, tokens: dict) -> None:
-    chosen = st.session_state
-    card = cached.card(chosen["model"])
-    answer = st.container()
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.select_slider(
-            "Softmax temperature t",
-            state.SOFTMAX,
-            key="softmax",
-            format_func=lambda value: f"{value:g}",
-            width=420,
-            help=cached.glossary("softmax temperature"),
-            on_change=_moved,
-            args=("softmax",),
-        )
-        st.segmented_control(
-            "Sharpness as",
-            list(MEASURES),
-            format_func=lambda name: MEASURES[name][0],
-            key="sharpness",
-            required=True,
-            on_change=_moved,
-            args=("sharpness",),
-        )
-    layer, head = _head(card)
+def _head_part(opened: Run, tokens: dict) -> None:
+    layer, head = _head(cached.card(st.session_state["model"]))
     part, query = heads_one.place(tokens)
+    st.fragment(_slider_part)(tokens, layer, head, part, query)
+    with widgets.guarded():
+        _sharpness(_curve(opened, layer, part), layer, head)
+
+
+def _slider_part(tokens: dict, layer: int, head: int, part: int, query: int | None) -> None:
+    chosen = st.session_state
+    st.select_slider(
+        "Softmax temperature t",
+        state.SOFTMAX,
+        key="softmax",
+        format_func=lambda value: f"{value:g}",
+        width=420,
+        help=cached.glossary("softmax temperature"),
+        on_change=_moved,
+        args=("softmax",),
+    )
     with widgets.guarded():
         run = _ask(chosen["softmax"], layer, head, part, query)
-        curve = _curve(opened, layer, part)
-        with answer:
-            widgets.prose(run.numbers["sentence"])
-            widgets.notes(run)
-        _sharpness(curve, layer, head, run.numbers["shown"])
+        widgets.prose(run.numbers["sentence"])
+        widgets.notes(run)
         _query(run, tokens)
     address = state.write(chosen, st.query_params.to_dict())
     if address is not None:
@@ -89,7 +81,17 @@ def _curve(opened: Run, layer: int, part: int) -> Run:
     return cached.ask("temperature", args, "Measuring every temperature")
 
 
-def _sharpness(curve: Run, layer: int, head: int, t: float) -> None:
+def _sharpness(curve: Run, layer: int, head: int) -> None:
+    st.subheader("At every temperature", anchor=False, help=cached.glossary("effective support"))
+    st.segmented_control(
+        "Sharpness as",
+        list(MEASURES),
+        format_func=lambda name: MEASURES[name][0],
+        key="sharpness",
+        required=True,
+        on_change=_moved,
+        args=("sharpness",),
+    )
     name = st.session_state["sharpness"]
     title, term, _ = MEASURES[name]
     layers, own = cached.columns(curve, "layers"), rows_of(cached.columns(curve, "heads"), layer=layer)
@@ -99,14 +101,14 @@ def _sharpness(curve: Run, layer: int, head: int, t: float) -> None:
         for place, (table, over, at) in enumerate(((layers, "layer", layer), (own, "head", head))):
             with st.container():
                 widgets.chart(
-                    temperature_charts.against(table, over, name, at, t),
+                    temperature_charts.against(table, over, name, at),
                     table,
                     title=titles[place],
                     key=f"temperature_{over}",
                     alt=f"{title} against the temperature, a line for each {over}, the chosen one thick",
                     help=cached.glossary(term),
                 )
-    st.caption("Means over the queries of the window. Thick: the chosen one. Lines: dense attention at 1, and t.")
+    st.caption("Means over the queries of the window. Thick: the chosen one. Dotted: dense attention, at 1.")
 
 
 def _query(run: Run, tokens: dict) -> None:
@@ -126,9 +128,14 @@ def _query(run: Run, tokens: dict) -> None:
     for side, shares in said.items():
         for at, weight in zip(table["position"], table[side], strict=True):
             shares[at] = f"{weight:.2%}"
-    sides = (("before", "t = 1, dense attention"), ("after", f"t = {t:g}"))
+    dense, sharp = ("at t = 1", said["before"]), (f"at t = {t:g}", said["after"])
+    looked_at = ".".join(str(run.request[name]) for name in ("text", "part", "layer", "head", "query"))
+    sides = (  # the dense side does not change with t, so it is neither sent nor drawn again
+        ("before", "t = 1, dense attention", looked_at, [dense]),
+        ("after", f"t = {t:g}", run.id + run.created, [dense, sharp]),
+    )
     with st.grid(2, min_column_width=420, gap="large"):
-        for side, legend in sides:
+        for side, legend, identity, tips in sides:
             with st.container():
                 key = f"temperature_{side}"
                 heads_text.show(
@@ -136,9 +143,9 @@ def _query(run: Run, tokens: dict) -> None:
                     heads_text.spread(table[side], offset, query, len(tokens["piece"])),
                     offset + query,
                     key=key,
-                    identity=run.id + run.created,
+                    identity=identity,
                     legend=legend,
-                    tips=[("at t = 1", said["before"]), (f"at t = {t:g}", said["after"])],
+                    tips=tips,
                     on_token=lambda key=key: state.choose(st.session_state, query=painted.clicked(key, "token")),
                 )
     most = sorted(range(query + 1), key=lambda at: -max(table["before"][at], table["after"][at]))[:KEYS]

@@ -14,9 +14,9 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 MOST_NAMED = 12  # lines that get a legend entry each
 
 
-def against(table: dict, over: str, measure: str, chosen: int, t: float) -> dict:
-    """One line against the temperature for every value of `over` (layer or head) in `table`; `chosen` is thick, the
-    temperature in use and 1 are marked."""
+def against(table: dict, over: str, measure: str, chosen: int) -> dict:
+    """One line against the temperature for every value of `over` (layer or head) in `table`; `chosen` is thick, dense
+    attention marked."""
     title, _, log = MEASURES[measure]
     share = measure == "max_prob"
     data, places = [], sorted(set(table[over]))
@@ -42,15 +42,15 @@ def against(table: dict, over: str, measure: str, chosen: int, t: float) -> dict
         title.lower(),
         height=380,
         yaxis=axis | ({"tickformat": ".0%"} if share else {}),
-        shapes=[_upright(1.0, RANDOM, "dot"), _upright(t, HERE, "solid")],
+        shapes=[_upright(1.0)],
         margin={"l": 60, "r": 16, "t": 28, "b": 110},
         transition={"duration": 0},
     )
 
 
-def _upright(x: float, colour: str, dash: str) -> dict:
+def _upright(x: float) -> dict:
     place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-    return place | {"line": {"color": colour, "width": 1.5, "dash": dash}}
+    return place | {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}}
 
 
 def query(table: dict, rows: Sequence[int], t: float) -> dict:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from analysis import papers
-from app import cached, stored, tables, widgets
+from app import cached, stored, tables, temperature_trained, widgets
 
 PAPER = "focal_attention"
 TABLES = {
@@ -44,10 +44,13 @@ def _best() -> str:
     found = stored.study("temperature")
     rows = [row for row in (found or {}).get("rows", []) if row["layer"] is None]
     if not rows:
-        return f"{said}; here it is not measured yet."
+        return f"{said}; here it is not measured yet.{temperature_trained.best()}"
     by_domain = {}
     for row in rows:
         best = by_domain.setdefault(row["domain"], row)
         by_domain[row["domain"]] = min(best, row, key=lambda one: one["perplexity"])
     listed = ", ".join(f"{row['t']:g} on {name}" for name, row in by_domain.items())
-    return f"{said}, of models trained with it. Here, sharpened without training, the lowest perplexity is at {listed}."
+    return (
+        f"{said}, of models trained with it. Here, sharpened without training, the lowest perplexity is at {listed}."
+        f"{temperature_trained.best()}"
+    )

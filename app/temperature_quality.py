@@ -3,7 +3,7 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import ablation_charts, cached, panels, state, stored, temperature_charts, widgets
+from app import cached, panels, state, stored, study_panels, temperature_charts, widgets
 from app.reading import LIVE, SURE, rows_of
 
 COMMAND = "python -m analysis study temperature"
@@ -23,17 +23,7 @@ def study() -> None:
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
-    with st.grid(2, min_column_width=380, gap="large"):
-        for place, panel in enumerate(found["panels"]):
-            with st.container(), widgets.guarded():
-                widgets.chart(
-                    ablation_charts.panel(panel, [one["name"] for one in panel["series"]]),
-                    ablation_charts.values(panel),
-                    title=panel["title"],
-                    key=f"temperature_study_{place}",
-                    alt=f"{panel['y_label']} against {panel['x_label']}",
-                    help=cached.glossary(TERM),
-                )
+    study_panels.panels(found, "temperature_study", cached.glossary(TERM))
     widgets.prose(found.get("notes", []), "quiet")
     stored.made(found)
 

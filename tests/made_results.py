@@ -180,7 +180,7 @@ class FakeJobs:
             raise self.refusals[verb]
         if args["model"] not in ("demo", "owner/tiny", *KNOWN):
             raise BadModel(f"There is no model {args['model']!r}: check its name.")
-        text = self.store.text(args["text"])[1] if "text" in args else None
+        text = self.store.text(args["text"])[1] if args.get("text") else None
         if verb == "worth":  # arithmetic: the real one
             made = worth(**args, context=SimpleNamespace(text=self.store.text, browser=True))
         else:

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from analysis.errors import BadSetting
+from analysis.studies import focal_temperatures
 from app import state, temperature_charts
+from tests.made_focal import WINDOWS, several
 from tests.made_heads import TRIED, study
 from tests.made_results import CONTEXT, LAYERS
 from tests.made_training import put_studies
@@ -29,12 +31,14 @@ def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperatur
     assert app.title[0].value == "What does sharpening do?" and not app.error
     assert "At temperature 0.4 a token reads fewer keys." in markup(app)
     assert app.select_slider(key="softmax").value == 0.4 and len(figures(app)) == 3
-    first, second = made.store.list("temperature", 5)[::-1]
-    assert first.request["t"] == list(state.SOFTMAX) and second.request["t"] == [0.4]
+    requests = [run.request for run in made.store.list("temperature", 5)]
+    assert [0.4] in [request["t"] for request in requests] and list(state.SOFTMAX) in [r["t"] for r in requests]
     before, after = (part(app, "painted", at) for at in (0, 1))
     assert before["locked"] == after["locked"] == CONTEXT - 1
     assert [tip["label"] for tip in after["tips"]] == ["at t = 1", "at t = 0.4"]
     assert after["tips"][1]["values"][0] == "100.00%" and after["paint"][0] == 4
+    app.select_slider(key="softmax").set_value(0.5).run()
+    assert part(app, "painted", 0) == before and part(app, "painted", 1)["id"] != after["id"]
 
 
 def test_the_slider_moves_everything_and_stands_in_the_url(made):
@@ -43,10 +47,10 @@ def test_the_slider_moves_everything_and_stands_in_the_url(made):
     assert app.query_params["softmax"] == "0.8" and "At temperature 0.8" in markup(app)
     asked = made.store.list("temperature", 1)[0].request
     assert (asked["t"], asked["layer"], asked["head"]) == ([0.8], 1, 1)
-    layers, heads, _ = figures(app)
+    _, layers, heads = figures(app)
     assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
     assert [trace["line"]["width"] for trace in layers["data"]] == [1.5, 4, 1.5]
-    assert {shape["x0"] for shape in heads["layout"]["shapes"]} == {1.0, 0.8}
+    assert [trace["line"]["width"] for trace in heads["data"]] == [1.5, 4]
 
 
 def test_a_query_of_another_window_is_measured_there(made):
@@ -63,8 +67,23 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
     assert "here it is not measured yet" in markup(app)
     put_studies(made.store, temperature=study())
     app = page()
-    assert not app.info and "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 6
+    assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 6
     assert f"the lowest perplexity is at {TRIED[1]:g} on story, {TRIED[1]:g} on essay" in markup(app)
+
+
+def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(made):
+    app = page()
+    assert any("focal-temperatures --corpus DIR" in code.value for code in app.code)
+    arms = focal_temperatures.arms_of(None)
+    losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in arms}
+    trained = focal_temperatures.summary(several(losses), WINDOWS) | {"protocol": study()["protocol"], "check": {}}
+    put_studies(made.store, focal_temperatures=trained)
+    app = page()
+    assert "the best constant temperature is 0.5: lower" in markup(app) and len(figures(app)) == 7
+    assert "the one with t = 0.5 has the lowest loss" in markup(app)
+    app.segmented_control(key="trained_with").set_value("scaling").run()
+    assert app.query_params["trained_with"] == "scaling" and len(figures(app)) == 3
+    assert any("study focal-scaling --corpus DIR" in code.value for code in app.code)
 
 
 def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(made):

@@ -184,8 +184,9 @@ def test_causality_says_who_reads_the_future(client):
 
 def test_ablations_draw_whatever_study_has_panels(client):
     put_studies(
-        client.store, grid=made_training.grid(), other=made_training.grid(), dominance=made_training.dominance()
-    )
+        client.store, grid=made_training.grid(), other=made_training.grid(), dominance=made_training.dominance(),
+        temperature=made_training.grid(), focal_limits=made_training.grid(),
+    )  # fmt: skip
     app = opened(evidence="ablations")
     assert app.selectbox(key="ablation_pick").options == ["grid", "other"]
     by_groups, by_words = figures(app)

@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "errors"
-GROUND = f"models places costs corpus runs papers {BOTTOM}"
+GROUND = f"models places costs corpus runs papers fitted {BOTTOM}"
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics {SEAMS}"
 METHODS = f"methods {PARTS}"
-TOOLS = f"training timing inference {METHODS}"
+TOOLS = f"training timing inference probes {METHODS}"
 STUDIES = f"studies {TOOLS}"
 ARROWS = {
     # the app: no torch, no transformers
@@ -32,6 +32,7 @@ ARROWS = {
     "training": TOOLS,
     "timing": TOOLS,
     "inference": TOOLS,
+    "probes": METHODS,
     "methods": METHODS,
     "groups": PARTS,
     "routers": PARTS,
@@ -48,6 +49,7 @@ ARROWS = {
     "corpus": BOTTOM,
     "runs": f"corpus {BOTTOM}",
     "papers": BOTTOM,
+    "fitted": BOTTOM,
     "errors": "",
 }
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).

@@ -125,6 +125,15 @@ def test_a_temperature_for_one_layer_shows_its_effect(app_server, page):
     expect(page.get_by_text("All are 1, which is dense attention")).to_be_visible(timeout=PATIENCE)
 
 
+def test_studies_of_training_with_a_temperature_are_chosen_and_stand_in_the_link(app_server, page):
+    sharpening(page, app_server, "?trained_with=limits")
+    expect(page.get_by_text("How far may a learned temperature go?")).to_be_visible(timeout=PATIENCE)
+    choose(page, "Size, tokens, context")
+    expect(page.get_by_text("Does it pay more with size, tokens or context?")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("study focal-scaling --corpus DIR").first).to_be_visible()
+    expect(page).to_have_url(re.compile("trained_with=scaling"))
+
+
 def test_a_link_that_cannot_be_is_one_sentence(app_server, page):
     heads(page, app_server, "?layer=77&tile=abc")
     expect(page.get_by_text("The link's layer “77” is not available here; it was dropped.")).to_be_visible()

@@ -208,6 +208,21 @@ def test_it_can_be_stopped_and_keeps_nothing_half_made(home, tmp_path):
     assert not list(tmp_path.rglob("*.json"))
 
 
+def test_a_folder_calibrates_on_its_training_texts_and_measures_on_the_others(context, home, tmp_path):
+    for side, seeds in (("train", (1, 2)), ("valid", (3,))):
+        (tmp_path / "corpus" / side).mkdir(parents=True)
+        for seed in seeds:
+            (tmp_path / "corpus" / side / f"{seed}.txt").write_text(text(seed))
+    given = {"window": 32, "tokens": 64, "caps": [4], "corpus": str(tmp_path / "corpus"), "name": "folder"}
+    numbers = calibrate(str(home / "tiny"), **given, context=context).numbers
+    assert numbers["split"] == "calibrated on 2 texts, measured on 1 text" and len(numbers["sweep"]) == 1
+    stored = json.loads((tmp_path / "state" / "csa" / "folder.json").read_text())
+    assert stored["corpus"] == "corpus" and len(stored["texts"]) == 2
+    assert stored["positions"] == numbers["positions"] and stored["bias"] == numbers["bias"]
+    with pytest.raises(BadSetting, match="both named"):
+        calibrate(str(home / "tiny"), keys(context, 1), **given, context=context)
+
+
 def test_without_a_stored_policy_the_bundled_samples_calibrate(home, context):
     lm = context.model(str(home / "tiny"))
     policy = policy_for(context, lm)

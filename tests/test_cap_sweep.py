@@ -12,10 +12,11 @@ from analysis.methods import METHODS
 from analysis.metrics.budgets import reads
 from analysis.metrics.quality import token_losses
 from analysis.runs import RunStore
+from analysis.runs.caps import chosen_cap, judged, summary, verdict
 from analysis.studies.calibrate import calibrate
 from analysis.studies.calibrate_texts import halves, whole_windows
-from analysis.studies.cap_sweep import cap_sweep, check_caps, chosen_cap, summary, sweep
-from analysis.studies.cap_sweep_rows import compare_losses, counted_reads, verdict
+from analysis.studies.cap_sweep import cap_sweep, check_caps, sweep
+from analysis.studies.cap_sweep_rows import compare_losses, counted_reads
 from analysis.studies.policies import policy_for
 from tests.calibrated import csa_context, csa_home, keys, text
 
@@ -70,12 +71,15 @@ def test_the_choice_by_hand():
         found.append(row | verdict(row, 0.01, 0.02))
     assert [row["passes"] for row in found] == [False, False, True, True] and chosen_cap(found) == 128
     assert found[0]["fails"] == (
-        "perplexity changes by +5.0% (allowed 1.0%) and positions 945 to 1007 change by +30.0% (allowed 2.0%)"
+        "perplexity changes by +5.0% (allowed 1.0%) and positions 945 to 1,007 change by +30.0% (allowed 2.0%)"
     )
-    assert found[1]["fails"] == "positions 945 to 1007 change by +2.1% (allowed 2.0%)" and found[2]["fails"] is None
+    assert found[1]["fails"] == "positions 945 to 1,007 change by +2.1% (allowed 2.0%)" and found[2]["fails"] is None
     said = summary(found)
     assert said["cap"] == 128 and "smallest cap that passes is 128" in said["sentence"]
-    assert said["sentence"].endswith("At 64 positions 945 to 1007 change by +2.1% (allowed 2.0%).")
+    assert said["sentence"].endswith("At 64 positions 945 to 1,007 change by +2.1% (allowed 2.0%).")
+    loose = judged(found, 0.01, 0.03)
+    assert loose["cap"] == 64 and [row["passes"] for row in loose["sweep"]] == [False, True, True, True]
+    assert judged(found, 0.0, 0.0)["cap"] == 256
     none = summary(found[:2])
     assert none["cap"] is None and none["sentence"].startswith("No cap passes: at the largest, 64, positions 945")
 

@@ -8,10 +8,21 @@ from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.runs import RunStore
 from analysis.studies.context import Context
-from analysis.studies.examples import FOLDER, PAGES, SHAPES, WORTH, compared, requests
+from analysis.studies.examples import (
+    FOLDER,
+    PAGES,
+    SHAPES,
+    SHARPEST,
+    SLIDER,
+    WORTH,
+    compared,
+    opened,
+    requests,
+    routed,
+)
 from analysis.studies.routers import control_path, fit_router
 from analysis.studies.worth import worth
-from app.state import CONTEXTS, KEEPS, SEQUENCES
+from app.state import CONTEXTS, KEEPS, SEQUENCES, SOFTMAX
 
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
 
@@ -39,6 +50,20 @@ def test_every_page_of_every_sample_has_its_example(store):
             assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
             assert run.protocol["command"] == "python -m analysis examples" and run.protocol["date"]
     assert store.find("model", {"model": "demo"}).numbers["parity"]["same"]
+
+
+def test_the_pages_on_heads_and_temperature_open_with_an_example(store):
+    runs = [store.find(verb, arguments) for verb, _, arguments in opened(text_hash(sample_texts()["story"][1]))]
+    assert all(run is not None and run.example for run in runs), "not stored: python -m analysis examples"
+    sharpest = runs[0].table("heads").sort_values("entropy").iloc[0]
+    assert SHARPEST == {"layer": sharpest["layer"], "head": sharpest["head"]} and SLIDER == list(SOFTMAX)
+
+
+def test_the_page_on_routing_opens_with_an_example(store, context):
+    """The stored curves answer it, and the token in the head where GWR linear finds most."""
+    for verb, _, arguments in routed(context, text_hash(sample_texts()["story"][1])):
+        run = store.find(verb, arguments)
+        assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -10,6 +10,7 @@ from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget, cache_keys, reads
+from analysis.runs.policies import policies
 from analysis.studies.budgets import budgets, calibrations
 from analysis.studies.calibrate import calibrate
 from analysis.studies.evaluate import evaluate
@@ -117,6 +118,25 @@ def test_an_uploaded_policy_is_checked_and_stored(home, context, tiny, tmp_path)
         with pytest.raises(BadSetting, match=said):
             import_policy(str(home / "tiny"), context.add_text("bad", wrong), "bad", context=context)
     assert [one["name"] for one in stored_policies(context, tiny)] == ["mine"]
+
+
+def test_a_policy_that_was_read_from_a_file_is_checked_too(home, context, tiny, tmp_path):
+    context.state, place = tmp_path, str(home / "tiny")
+    given = {"layers": 3, "heads": 4, "policy": [*range(1, 13), 8], "ranks": [[1.5] * 4] * 3, "mass": 0.8}
+    assert import_policy(place, name="mine", policy=given, context=context).numbers["policy"]["mass"] == 0.8
+    assert policies([tmp_path])["mine"]["policy"] == given["policy"], "the app finds it without torch"
+    assert policies([tmp_path / "none"]) == {}
+    for wrong, said in (
+        ([1] * 13, "holds 12 keys, below the floor: 12 heads need at least 2 each, 24 in all"),
+        ([3] * 12 + [0], "holds whole numbers from 1, and 0 is none"),
+        ([3] * 12 + [[1]], "holds whole numbers from 1"),
+        (given | {"layers": 10**400}, "layers of 4 heads"),
+        (given | {"ranks": "x"}, "ranks of the policy"),
+        ({"policy": {"a": 1}, "layers": 3, "heads": 4}, "holds no list"),
+    ):
+        with pytest.raises(BadSetting, match=said):
+            import_policy(place, name="bad", policy=wrong, context=context)
+    assert list(policies([tmp_path])) == ["mine"]
 
 
 # --- live verbs -------------------------------------------------------------------------------------------------------

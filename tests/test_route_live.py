@@ -22,8 +22,8 @@ from analysis.studies.route_live import from_state, route_at
 from analysis.studies.route_rows import at_budget
 from analysis.studies.route_score import score_routers
 from analysis.studies.route_states import fit_on_samples, state_at
-from analysis.studies.route_study import recheck, routing
 from analysis.studies.route_texts import Prompt
+from analysis.studies.route_time import route_time
 from analysis.studies.route_visit import route_visit
 from tests.routed import BUCKETS, DISTANCE, everything, routed_home, routing_context
 
@@ -118,8 +118,44 @@ def test_a_readers_text_is_the_test(ask, stored, context, monkeypatch):
     short = context.add_text("short", "the cat")
     with pytest.raises(BadText, match="short has . tokens .* must be at least 9 tokens long"):
         ask(route_at, min_distance=DISTANCE, text=short)
-    with pytest.raises(BadSetting, match="no stored routers for a minimum distance of 16 with 0 .* 8 with 0"):
-        ask(route_at, min_distance=16, text=key)
+    with pytest.raises(BadSetting, match="tested in buckets of raw keys"):
+        ask(route_at, min_distance=DISTANCE, partition="whitening", text=key)
+
+
+def test_routers_are_tried_where_they_were_not_fitted_and_it_is_said(ask, stored, context):
+    key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
+    far = ask(route_at, visited=2.0, min_distance=16, sinks=2, text=key).numbers
+    assert any("fitted for keys at least 8 back, the first 0 left out" in note for note in far["notes"])
+    assert "fitted" not in " ".join(ask(route_at, min_distance=DISTANCE, sinks=0, text=key).numbers["notes"])
+    means = {row["router"]: row["recall"] for row in far["means"]}
+    assert max(means.values()) == means["oracle"] and {row["side"] for row in far["balance"]} == {"test"}
+    assert any("are tried here at 16" in note for note in ask(route_visit, text=key, min_distance=16).numbers["notes"])
+    with pytest.raises(BadText, match="must be at least 61 tokens long"):
+        ask(route_at, min_distance=60, text=context.add_text("short", "the cat sat on the mat"))
+
+
+def test_what_a_page_needs_comes_with_every_budget(ask, stored):
+    found = ask(route_at).numbers
+    assert (found["min_distance"], found["sinks"], found["partition"], found["l"]) == (DISTANCE, 0, "raw keys", 1.0)
+    budgets = sorted({row["l"] for row in found["curve"]})
+    assert budgets == stored.numbers["budgets"] == sorted({row["l"] for row in found["closures"]})
+    for row in found["closures"]:
+        assert row["router"] != "kmeans" or row["mean_of_ratios"] in (0.0, None)
+        assert row["router"] != "mlp" or row["ratio_of_means"] in (1.0, None)
+    assert {row["router"] for row in found["timings"]} == {*ROUTERS, "buckets"}
+    assert {row["side"] for row in found["balance"]} == {"calibration", "test"} and found["notes"] and found["paper"]
+
+
+def test_a_step_of_generation_is_timed_against_dense(ask, stored, context):
+    key = context.add_text("mine", sample_texts()["story"][1][3000:3500])
+    numbers = ask(route_time, text=key, visited=3, length=40, new_tokens=3, repeats=1).numbers
+    assert [row["side"] for row in numbers["rows"]] == ["dense", "bucket routing"] and numbers["length"] == 40
+    assert all(row["ms_per_token"] > 0 for row in numbers["rows"]) and numbers["step_parts"]["router"] > 0
+    assert "gathered buckets" in numbers["rows"][1]["kernel"] and "3 of 6 buckets" in numbers["sentence"]
+    with pytest.raises(BadSetting, match="7 buckets were to be visited: choose 1 to 6"):
+        ask(route_time, text=key, visited=7)
+    with pytest.raises(BadSetting, match="The length of the prompt is 64"):
+        ask(route_time, text=key, length=64)
 
 
 def test_the_buckets_of_one_query(ask, stored, context):
@@ -163,30 +199,6 @@ def test_the_method_finds_its_routers_or_makes_some(home, tmp_path, context, sto
     path = next((tmp_path / "routing").glob("*.safetensors"))
     assert RoutingState.load(path).settings == two.method.fitted.settings
     assert "mlp" not in two.method.fitted.kinds and fit_on_samples(fresh, model).settings == two.method.fitted.settings
-
-
-def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
-    folder, texts = Context(state=tmp_path, browser=False), str(home / "corpus")
-    with pytest.raises(BadSetting, match="no key lies|minimum distance is 64"):
-        routing(texts, str(home / "tiny"), context=folder)  # the tiny model reads 64 tokens
-    from tests.tiny_tokenizer import save_model
-
-    longer = save_model(tmp_path / "longer", max_position_embeddings=160)
-    for at, path in enumerate(sorted((home / "corpus").rglob("*.txt"))):
-        assert at < 8 and path.stat().st_size >= 1000
-    result = routing(texts, str(longer), prompts=3, context=folder)
-    kept = json.loads((tmp_path / "studies" / "routing.json").read_text(), parse_constant=pytest.fail)
-    assert result.numbers["path"].endswith("routing.json") and "rows" not in kept
-    assert kept["protocol"]["command"].startswith("python -m analysis study routing --corpus DIR")
-    assert str(tmp_path) not in json.dumps({**kept, "protocol": {**kept["protocol"], "model": ""}}).replace(
-        str(longer), ""
-    )
-    assert {(c["min_distance"], c["sinks"]) for c in kept["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
-    again = recheck(kept, context=Context(state=tmp_path, browser=False))
-    assert set(again) == set(ROUTERS)
-    assert all(now == pytest.approx(was, rel=1e-3) for was, now in again.values())
-    names = {path.name for path in (tmp_path / "routing").iterdir()}
-    assert {"c5-d64-s0.safetensors", "c5-d64-s4.json", "curves.safetensors", "curves.json"} <= names
 
 
 def test_from_the_command_line(home, stored, capsys):

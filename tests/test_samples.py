@@ -39,7 +39,12 @@ same top-1; worst position bin; change of loss; routing collapse; paths of colla
 gate; soft and hard loss; Sinkhorn iterations; optimiser step; learning rate; corpus; agreement of routers; k-means;
 entropy (attention); largest probability; first-token mass; window mass; mean distance; previous-token score;
 induction score; attention pattern; without the first token; effective support; temperatures by layer; perplexity
-against the temperature"""
+against the temperature; trained with a temperature;
+key budget; policy; calibration; cap; tolerances of the cap; two denominators of reads; early-position bias;
+agreement of calibrations; query router; top-k attention; eviction; bucket of keys; bucket routers; selectivity; gap
+closure; own partition;
+forced choice; distractor; needle map; several needles; JSON pairs; passage among passages; frequent words; labels from
+examples; margin of the answer; dynamic NTK"""
 
 
 def read(name):

@@ -69,6 +69,7 @@ def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
     assert set(verbs.split()) <= set(STUDIES)
     assert all(callable(STUDIES[verb]) for verb in STUDIES) and len(STUDIES) == len(list(STUDIES))
     methods = "dense focus streaming_llm oracle_topk csa focal focal_learned bucket_routing"
+    methods += " longformer quest sparq magicpig routing_transformer performer"
     assert list(describe()) == methods.split()
 
 

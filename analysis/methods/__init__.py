@@ -6,7 +6,13 @@ from analysis.methods.dense import Dense
 from analysis.methods.focal import Focal
 from analysis.methods.focal_learned import FocalLearned
 from analysis.methods.focus import Focus
+from analysis.methods.longformer import Longformer
+from analysis.methods.magicpig import MagicPIG
 from analysis.methods.oracle_topk import OracleTopK
+from analysis.methods.performer import Performer
+from analysis.methods.quest import Quest
+from analysis.methods.routing_transformer import RoutingTransformer
+from analysis.methods.sparq import SparQ
 from analysis.methods.streaming_llm import StreamingLLM
 
 METHODS = {  # the first four are those a page compares at first
@@ -18,6 +24,12 @@ METHODS = {  # the first four are those a page compares at first
     "focal": Focal,
     "focal_learned": FocalLearned,
     "bucket_routing": BucketRouting,
+    "longformer": Longformer,
+    "quest": Quest,
+    "sparq": SparQ,
+    "magicpig": MagicPIG,
+    "routing_transformer": RoutingTransformer,
+    "performer": Performer,
 }
 
 

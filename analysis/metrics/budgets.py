@@ -98,8 +98,8 @@ def edited(budgets, ranks, edits: list[dict], keep_total: bool, floor: int = FLO
 
     An edit is {"set": keys}, {"scale": factor} or {"pin": true} together with what it changes: "layer" (a row), "head"
     (a column), both (a cell) or "cells" (flat indices layer * H + head); none of them is everything. A cell stays at
-    1 key at least. `keep_total`: the cells that no edit names share what is left of the total, in proportion to their
-    ranks and with `floor` keys each. Errors: BadSetting.
+    1 key at least. `keep_total`: after every edit the cells that none has named yet share what is left of the total,
+    in proportion to their ranks and with `floor` keys each, so that a pin holds what was on view. Errors: BadSetting.
     """
     budgets, ranks = np.array(budgets, dtype=np.int64), np.asarray(ranks, dtype=np.float64)
     total, fixed = int(budgets.sum()), np.zeros(budgets.shape, dtype=bool)
@@ -110,17 +110,20 @@ def edited(budgets, ranks, edits: list[dict], keep_total: bool, floor: int = FLO
         elif do == "scale":
             budgets[chosen] = np.clip(np.floor(budgets[chosen] * value + 0.5), 1, MOST).astype(np.int64)
         fixed |= chosen
-    free = ~fixed
-    if not keep_total or not edits or not free.any():
-        return budgets, fixed
-    left = total - int(budgets[fixed].sum())
-    if left < floor * int(free.sum()):
-        raise BadSetting(
-            f"The edited heads take {int(budgets[fixed].sum()):,} of {total:,} keys and the other {int(free.sum()):,} "
-            f"need at least {floor} each: edit fewer, or let the total change."
-        )
-    budgets[free] = allocate_budget(ranks[free][None], left, floor)[0]
+        if keep_total and not fixed.all():
+            budgets[~fixed] = _left_over(budgets, ranks, fixed, total, floor)
     return budgets, fixed
+
+
+def _left_over(budgets: np.ndarray, ranks: np.ndarray, fixed: np.ndarray, total: int, floor: int) -> np.ndarray:
+    """What the free cells get of the total. Errors: BadSetting when the fixed ones leave less than the floor."""
+    taken, free = int(budgets[fixed].sum()), int((~fixed).sum())
+    if total - taken < floor * free:
+        raise BadSetting(
+            f"The edited heads take {taken:,} of {total:,} keys and the other {free:,} need at least {floor} each: "
+            "edit fewer, or let the total change."
+        )
+    return allocate_budget(ranks[~fixed][None], total - taken, floor)[0]
 
 
 def _edit(edit: dict, shape: tuple[int, int]) -> tuple[np.ndarray, str, float]:

@@ -49,6 +49,10 @@ class Reader:
     def keep(self, block: Block) -> None:
         """Everything is read."""
 
+    def weights(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+        """The softmax as it is."""
+        return probabilities
+
     def scores(self, block: Block) -> torch.Tensor:
         """The seam's own path: measure a copy of its scores, and as one head more reading all visible keys alike."""
         hidden = ~block.visible

@@ -10,9 +10,10 @@ from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.runs.caps import chosen_cap, summary
 from analysis.studies.budgets import cells_table
 from analysis.studies.calibrate_ranks import Ranks, measure_ranks
-from analysis.studies.calibrate_texts import Split, longest_window, split_texts, text_keys, whole_windows
+from analysis.studies.calibrate_texts import Split, longest_window, split_corpus, split_texts, text_keys, whole_windows
 from analysis.studies.cap_sweep import (
     CAPS,
     KERNEL,
@@ -20,9 +21,7 @@ from analysis.studies.cap_sweep import (
     TOLERANCE,
     TOLERANCE_BIN,
     check_caps,
-    chosen_cap,
     few_tokens,
-    summary,
     sweep,
     sweep_tables,
 )
@@ -51,6 +50,7 @@ def calibrate(
     tolerance: float = TOLERANCE,
     tolerance_bin: float = TOLERANCE_BIN,
     name: str = DEFAULT,
+    corpus: str = "",
     seed: int = 0,
     output: str | None = None,
     *,
@@ -59,7 +59,8 @@ def calibrate(
     """Calibrate CSA on texts, share out budgets, sweep the cap on other texts, and store the policy as `name`.
 
     `texts` are hashes: the first half of several documents calibrates and the rest measures, of a single one its
-    halves; `against` measures instead if given. Each side reads up to `tokens` tokens in windows of `window` (default:
+    halves; `against` measures instead if given. `corpus`: instead of texts a folder of them, whose held-out ones
+    measure. Each side reads up to `tokens` tokens in windows of `window` (default:
     as long as the model and the texts allow). Ranks are the mean over positions from `min_pos` on of the fewest keys
     that hold `mass`. Keys in all: `beta` times the sum of ranks, or `total`, or as many as read the share `reads` of
     the causal pairs. An empty list of caps sweeps none. `output`: a file for the policy, beside the stored one.
@@ -79,7 +80,7 @@ def calibrate(
     lm = context.model(model)
     policy_path(context, lm, name)
     context.progress(0.0, "cutting the texts into windows")
-    split = split_texts(context, texts or [], against)
+    split = split_corpus(context, corpus, texts or []) if corpus else split_texts(context, texts or [], against)
     sides = [split.calibrate, *([split.measure] if swept else [])]
     window = window or max(8, min(longest_window(lm, side) for side in sides))
     windows, *held_out = (
@@ -103,14 +104,16 @@ def calibrate(
         "beta": keys / float(ranks.sum()),
         "texts": text_keys(split.calibrate),
         "halves": texts[0] if split.halved else None,
-        "corpus": ", ".join(name for name, _ in split.calibrate)[:200],
+        "corpus": Path(corpus).name or ", ".join(name for name, _ in split.calibrate)[:200],
         "passes": passing is not None,
+        "positions": found.positions(),
+        "bias": _bias(found, min_pos),
     }
     made = protocol(
         "calibrate", lm, "+".join(about["texts"]), about["tokens"], window=window, seed=seed, kernel=KERNEL,
         windows=ids_hash(windows), measured_on=[ids_hash(one) for one in held_out], mass=mass, min_pos=min_pos,
         floor=floor, beta=about["beta"], tolerance=tolerance, tolerance_bin=tolerance_bin,
-        command=_command(lm, name, window, tokens, mass, min_pos, beta, total, reads, floor, swept),
+        command=_command(lm, corpus, name, window, tokens, mass, min_pos, beta, total, reads, floor, swept),
     )  # fmt: skip
     policy = Policy(name, ranks, budgets, cap, {**about, "protocol": made, "sweep": _brief(rows)})
     path = store_policy(context, lm, policy)
@@ -124,8 +127,8 @@ def calibrate(
         **(summary(rows) if rows else {"sweep": [], "cap": None, "sentence": _sentence(ranks, mass)}),
         "policy": policy.integers,
         "name": name,
-        "positions": found.positions(),
-        "bias": _bias(found, min_pos),
+        "positions": about["positions"],
+        "bias": about["bias"],
         "split": split.words,
         "notes": [*_notes(split, windows), *(few_tokens(rows) if rows else [])],
         "path": str(output or path),
@@ -139,11 +142,13 @@ def calibrate(
 def calibrate_on(context: Context, model: Model, texts: list[str], corpus: str, name: str = DEFAULT) -> Policy:
     """A policy without a sweep: budgets of all the ranks of texts, no cap below the largest; stored as `name`."""
     windows = whole_windows(model, [(corpus, text) for text in texts], None, TOKENS)
-    ranks = measure_ranks(model, windows, MASS, context.progress).mean()
+    found = measure_ranks(model, windows, MASS, context.progress)
+    ranks = found.mean()
     keys = _keys(ranks, 1.0, None, None, FLOOR, windows.shape[1])
     budgets = allocate_budget(ranks, keys)
     about = {"tokens": int(windows.size), "window": int(windows.shape[1]), "mass": MASS, "min_pos": 0, "beta": 1.0}
     about |= {"floor": FLOOR, "corpus": corpus, "texts": text_keys([("", text) for text in texts]), "passes": False}
+    about |= {"positions": found.positions(), "bias": _bias(found, 0)}
     policy = Policy(name, ranks, budgets, int(budgets.max()), about)
     store_policy(context, model, policy)
     return policy
@@ -191,8 +196,9 @@ def _sentence(ranks: np.ndarray, mass: float) -> str:
     return f"{mass:.0%} of a head's attention lies on {ranks.mean():.0f} keys on average, from {low:.0f} to {high:.0f}."
 
 
-def _command(lm: Model, name, window, tokens, mass, min_pos, beta, total, reads, floor, caps) -> str:
-    words = f"python -m analysis calibrate TEXT... --model {lm.name} --tokens {tokens} --mass {mass:g} --floor {floor}"
+def _command(lm: Model, corpus, name, window, tokens, mass, min_pos, beta, total, reads, floor, caps) -> str:
+    given = "--corpus DIR" if corpus else "TEXT..."
+    words = f"python -m analysis calibrate {given} --model {lm.name} --tokens {tokens} --mass {mass:g} --floor {floor}"
     words += f" --window {window}" if window else ""
     words += f" --total {total}" if total is not None else f" --reads {reads:g}" if reads else f" --beta {beta:g}"
     words += f" --min-pos {min_pos}" if min_pos else ""

@@ -4,12 +4,14 @@ one to be measured on.
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import text_hash, tokenize
+from analysis.corpus import read_folder, text_hash, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
+from analysis.runs.corpora import corpus_folder
 from analysis.studies.context import Context
 from analysis.studies.kept import check_range
 
@@ -52,6 +54,18 @@ def split_texts(context: Context, texts: list[str], against: list[str] | None) -
         return Split([(name, first)], [(name, second)], True)
     refuse_shared(split.calibrate, split.measure)
     return split
+
+
+def split_corpus(context: Context, corpus: str, texts: list[str]) -> Split:
+    """The documents of a folder, those for training calibrating and the held-out ones measuring; in a browser the
+    folder is one of the configured root. Errors: BadSetting, BadText."""
+    if texts:
+        raise BadSetting("Texts and a corpus were both named: give one of them.")
+    folder = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
+    sides = read_folder(folder)
+    names = f"{folder.name}", f"held-out {folder.name}"
+    named = zip(names, sides, strict=True)
+    return Split(*([(f"{name} {at + 1}", text) for at, text in enumerate(side)] for name, side in named))
 
 
 def refuse_shared(calibrate: list[tuple[str, str]], measure: list[tuple[str, str]]) -> None:

@@ -10,9 +10,10 @@ from analysis.errors import BadSetting
 from analysis.metrics.budgets import allocate_budget
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.runs.caps import chosen_cap
 from analysis.studies.calibrate_ranks import measure_ranks
 from analysis.studies.calibrate_texts import whole_windows
-from analysis.studies.cap_sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, chosen_cap, sweep
+from analysis.studies.cap_sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.cap_sweep_rows import Progress, window_losses
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.kept import check_range, corpus_hash, places, read_part, sample_windows, write

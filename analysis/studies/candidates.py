@@ -8,6 +8,7 @@ from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.studies.context import Context
+from analysis.studies.fitted_states import FITTED, fitted_for
 from analysis.studies.learned import learned_temperatures, ready
 from analysis.studies.policies import facts as policy_facts
 from analysis.studies.policies import named, resolve
@@ -77,6 +78,8 @@ def _candidate(context: Context, model: Model, asked: dict) -> Candidate:
         policy, words, build = policy_facts(budgets), [name, *named(budgets)], budgets.method
     if name == "bucket_routing":
         build = partial(cls.from_state, state_for(context, model))
+    if name in FITTED:
+        build = partial(cls, fitted_for(context, model, name))
     if hasattr(cls, "of"):  # it needs a router
         made = router_for(context, model, router)[0]
         facts = router_facts(router, made)

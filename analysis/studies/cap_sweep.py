@@ -6,8 +6,9 @@ import pandas as pd
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.runs.caps import summary, verdict
 from analysis.studies.calibrate_texts import halves, text_keys, whole_windows
-from analysis.studies.cap_sweep_rows import BINS, measure_all, verdict
+from analysis.studies.cap_sweep_rows import BINS, measure_all
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.kept import ids_hash
 from analysis.studies.policies import Policy, facts, resolve
@@ -115,28 +116,6 @@ def unseen(context: Context, policy: Policy, keys: list[str]) -> list[tuple[str,
             )
         found.append((name, text))
     return found
-
-
-def chosen_cap(rows: list[dict]) -> int | None:
-    """The smallest cap that passes; None where none does."""
-    return next((row["cap"] for row in rows if row["passes"]), None)
-
-
-def summary(rows: list[dict]) -> dict:
-    """`sweep`, `cap`, and the `sentence` that says which cap is chosen and where the one below it fails."""
-    cap = chosen_cap(rows)
-    below = [row for row in rows if cap is None or row["cap"] < cap]
-    if cap is None:
-        said = f"No cap passes: at the largest, {below[-1]['cap']:,}, {below[-1]['fails']}."
-    else:
-        row = next(row for row in rows if row["cap"] == cap)
-        said = (
-            f"The smallest cap that passes is {cap:,}: it reads {row['reads_causal']:.1%} of the causal pairs and "
-            f"changes perplexity by {row['difference']:+.1%}, at worst by {row['worst_bin_difference']:+.1%} at "
-            f"positions {row['worst_bin_first']} to {row['worst_bin_last'] - 1}."
-        )
-        said += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
-    return {"sweep": rows, "cap": cap, "sentence": said}
 
 
 def few_tokens(rows: list[dict]) -> list[str]:

@@ -56,6 +56,28 @@ def window_losses(model: Model, windows: np.ndarray, method, told: Progress, nam
     return np.stack(rows).astype(np.float64)
 
 
+def measure_losses(
+    context: Context,
+    model: Model,
+    windows: np.ndarray,
+    variants: dict[str, np.ndarray],
+    span: tuple[float, float] = (0.0, 1.0),
+) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, int]]]:
+    """Nats of dense attention on windows of token ids [n, T], [n, T - 1], and name -> (the same under budgets [L, H],
+    the keys read). Budgets that are equal are computed once; `span` of the progress."""
+    told = Progress(context, span, (1 + len({one.tobytes() for one in variants.values()})) * len(windows))
+    dense = window_losses(model, windows, METHODS["dense"](), told, "dense")
+    found = {}
+    for name, budgets in variants.items():
+        key = budgets.tobytes()
+        if key not in found:
+            method = Counting(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
+            found[key] = (window_losses(model, windows, method, told, name), method)
+    return dense, {
+        name: (losses, method.read) for name, (losses, method) in ((n, found[b.tobytes()]) for n, b in variants.items())
+    }
+
+
 def measure_all(
     context: Context,
     model: Model,
@@ -65,18 +87,12 @@ def measure_all(
     span: tuple[float, float] = (0.0, 1.0),
 ) -> dict[str, dict]:
     """Name -> what budgets [L, H] did to windows of token ids [n, T]: `compare_losses` against one dense pass, and
-    `counted_reads`. Budgets that are equal are computed once; `span` of the progress."""
-    told = Progress(context, span, (1 + len({one.tobytes() for one in variants.values()})) * len(windows))
-    dense = window_losses(model, windows, METHODS["dense"](), told, "dense")
-    found, rows = {}, {}
-    for name, budgets in variants.items():
-        key = budgets.tobytes()
-        if key not in found:
-            method = Counting(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
-            row = compare_losses(window_losses(model, windows, method, told, name), dense, seed)
-            found[key] = row | counted_reads(method.read, budgets.size, *windows.shape)
-        rows[name] = found[key]
-    return rows
+    `counted_reads`."""
+    dense, found = measure_losses(context, model, windows, variants, span)
+    return {
+        name: compare_losses(losses, dense, seed) | counted_reads(read, variants[name].size, *windows.shape)
+        for name, (losses, read) in found.items()
+    }
 
 
 def counted_reads(read: int, heads: int, windows: int, length: int) -> dict:
@@ -99,10 +115,14 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, seed: int) -> dict:
     change = perplexity_change(losses, dense, seed=seed)
     table = position_bins(losses, min(BINS, losses.shape[1]))
     table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
-    spans = zip(table["first"], table["last"], strict=True)
+    spans = list(zip(table["first"], table["last"], strict=True))
     changes = [perplexity_change(losses[:, a:b], dense[:, a:b], STRETCH, seed) for a, b in spans]
     for name, value in {"difference": "change", "low": "low", "high": "high"}.items():
         table[name] = np.array([getattr(one, value) for one in changes], dtype=float)
+    own = [perplexity_change(losses[:, a:b], np.zeros((len(losses), b - a)), STRETCH, seed) for a, b in spans]
+    for name in ("low", "high"):  # of the perplexity itself, beside that of its change
+        ends = [getattr(one, name) for one in own]
+        table[f"perplexity_{name}"] = np.array([None if end is None else 1 + end for end in ends], dtype=float)
     bins = table.astype(object).where(table.notna(), None).to_dict("records")
     worst = max(range(len(bins)), key=lambda at: abs(bins[at]["difference"]))
     over = bootstrap_mean(losses.mean(1), unit=UNIT, seed=seed)
@@ -119,14 +139,3 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, seed: int) -> dict:
         "worst_bin_change": bins[worst]["perplexity"] - bins[worst]["perplexity_dense"],
         "bins": bins,
     }
-
-
-def verdict(row: dict, tolerance: float, tolerance_bin: float) -> dict:
-    """`passes`, and in `fails` what does not, in words; the tolerances are of perplexity as a share, up or down."""
-    said = []
-    if abs(row["difference"]) > tolerance:
-        said.append(f"perplexity changes by {row['difference']:+.1%} (allowed {tolerance:.1%})")
-    if abs(row["worst_bin_difference"]) > tolerance_bin:
-        where = f"positions {row['worst_bin_first']} to {row['worst_bin_last'] - 1}"
-        said.append(f"{where} change by {row['worst_bin_difference']:+.1%} (allowed {tolerance_bin:.1%})")
-    return {"passes": not said, "fails": " and ".join(said) or None}

@@ -160,7 +160,8 @@ def _sentence(listed: pd.DataFrame, word: str, layer: int, head: int) -> str:
     if listed.empty:
         return f"Head {head} of layer {layer} has nothing to read from {word!r} once the first token is left out."
     best = listed.iloc[0]
-    where = "the token itself" if best["distance"] == 0 else f"{int(best['distance']):,} tokens back"
+    back = int(best["distance"])
+    where = "the token itself" if back == 0 else f"{back:,} token{'s' * (back != 1)} back"
     return (
         f"From {word!r}, head {head} of layer {layer} reads {best['word']!r} most ({where}): "
         f"{best['attention']:.0%} of its attention."

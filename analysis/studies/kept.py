@@ -17,9 +17,11 @@ HELD_OUT_WINDOWS = 64
 
 def places(context: Context, lm: Model, name: str, output: str | None, work: str | None) -> tuple[Path, Path]:
     """The file of a study's result (default `studies/NAME.json` of the fitted state) and the folder of what is
-    measured so far (default `work` beside it), both made."""
+    measured so far (default `work` beside it), made where they are missing. Errors: BadSetting."""
     path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
     folder = Path(work) if work else path.parent / "work"
+    if path.is_dir():
+        raise BadSetting(f"{path} is a folder and the result is one file: name it, such as {path / f'{name}.json'}.")
     for one in (path.parent, folder):
         make_folder(one)
     return path, folder

@@ -7,6 +7,7 @@ from analysis.models import Model
 from analysis.studies.context import Context
 
 FITTED = ("focal_learned",)  # they run on models that have their weights only
+REFUSED = {"performer": "attn_logit_softcapping"}  # not where the configuration sets this
 
 
 def learned_temperatures(context: Context, model: Model) -> FocalWeights:
@@ -23,4 +24,6 @@ def learned_temperatures(context: Context, model: Model) -> FocalWeights:
 def ready(context: Context, model: Model) -> list[str]:
     """Names of the methods that run on this model as it is."""
     there = any((folder / FocalWeights.place).is_file() for folder in context.state_dirs(model))
-    return [name for name in METHODS if there or name not in FITTED]
+    config = model.lm.config.get_text_config()
+    able = [name for name in METHODS if not getattr(config, REFUSED.get(name, ""), None)]
+    return [name for name in able if there or name not in FITTED]

@@ -6,6 +6,7 @@ import torch
 
 from analysis.attention import Block, apply
 from analysis.errors import BadSetting
+from analysis.groups.words import word_of_tokens
 from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
@@ -49,28 +50,41 @@ def lost_keys(
     dense, found = score(context, lm, text, reading, {LABEL: method})
     losses, before = found[LABEL].losses, dense.losses
     at, inside = _place(position, losses - before)
+    numbers, keys, heads = lost_at(lm, reading, at, inside, method, losses[at, inside], before[at, inside])
+    size = len(reading.windows[at])
+    numbers |= {
+        "policy": facts(made),
+        "cap": int(method.cap),
+        "protocol": protocol("lost-keys", lm, text, len(reading.tokens), window=size, policy=made.integers),
+    }
+    return Result(numbers, {"keys": keys.head(top), "heads": heads})
+
+
+def lost_at(
+    lm: Model, reading: Reading, at: int, inside: int, method, loss: float, loss_dense: float
+) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
+    """What the query of prediction `inside` in window `at` lost to a method's budgets, all windows of equal length:
+    (`position query piece loss loss_dense difference lost key sentence`, its keys, its heads) as in `lost_keys`."""
     ids, query = reading.windows[at], inside  # position inside + 1 is predicted by the query before it
-    rows = _dropped(lm, ids, query, method, at * len(ids))
     start, pieces = at * len(ids), reading.tokens.pieces
+    rows = _dropped(lm, ids, query, method, start)
     heads = rows["heads"].assign(piece=[pieces[p] if p >= 0 else "" for p in rows["heads"]["position"]])
     keys = _keys(rows["dropped"], start, query, pieces)
     target = start + inside + 1
-    key = _worst(keys, heads, rows["dropped"], start)
+    key, rise = _worst(keys, heads, rows["dropped"], start), float(loss - loss_dense)
+    words = word_of_tokens(reading.text, reading.tokens.starts, reading.tokens.ends)
     numbers = {
         "position": target,
         "query": start + query,
         "piece": pieces[target],
-        "loss": float(losses[at, inside]),
-        "loss_dense": float(before[at, inside]),
-        "difference": float(losses[at, inside] - before[at, inside]),
+        "loss": float(loss),
+        "loss_dense": float(loss_dense),
+        "difference": rise,
         "lost": float(heads["lost"].mean()),
         "key": key,
-        "policy": facts(made),
-        "cap": int(method.cap),
-        "sentence": _sentence(reading, target, float(losses[at, inside] - before[at, inside]), key),
-        "protocol": protocol("lost-keys", lm, text, len(reading.tokens), window=len(ids), policy=made.integers),
+        "sentence": _sentence(pieces, words, target, rise, key),
     }
-    return Result(numbers, {"keys": keys.head(top), "heads": heads})
+    return numbers, keys, heads
 
 
 def _place(position: int | None, rise: np.ndarray) -> tuple[int, int]:
@@ -139,13 +153,21 @@ def _worst(keys: pd.DataFrame, heads: pd.DataFrame, dropped: np.ndarray, start: 
     return key | {"layer": layer, "head": head, "attention": float(of_key.max()), "budget": int(budget)}
 
 
-def _sentence(reading: Reading, target: int, rise: float, key: dict | None) -> str:
-    begin = f"“{reading.tokens.pieces[target].strip()}” (token {target:,}) "
+def _sentence(pieces: list[str], words: list[str], target: int, rise: float, key: dict | None) -> str:
+    begin = f"{_named(pieces[target], words[target])} (token {target:,}) "
     begin += f"costs {rise:.2f} nats more" if rise > 0 else f"costs {-rise:.2f} nats less"
     if key is None:
         return f"{begin}, and no key of it was dropped in this query: the change comes from earlier tokens."
+    named = _named(key["piece"], words[key["position"]])
     return (
-        f"{begin}; the key it lost most of is “{key['piece'].strip()}”, {key['distance']:,} tokens back, dropped by "
+        f"{begin}; the key it lost most of is {named}, {key['distance']:,} tokens back, dropped by "
         f"{key['heads']} heads: head {key['head']} of layer {key['layer']} gave it {key['attention']:.1%} of its "
         f"attention and keeps {key['budget']} keys."
     )
+
+
+def _named(piece: str, word: str) -> str:
+    """A token in quotes, with the word that it is a part of; one that is only white space by its name."""
+    if piece.strip():
+        return f"“{piece.strip()}”" + (f" of “{word}”" if word and word != piece.strip() else "")
+    return "a line break" if "\n" in piece else "a space"

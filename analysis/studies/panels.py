@@ -23,13 +23,16 @@ def of_rows(name: str, rows: Sequence[dict], key: str) -> dict:
     return series(name, [row.get(key) for row in rows], low if known else None, high if known else None)
 
 
-def panel(title: str, x: str, x_label: str, x_values: Sequence, y_label: str, lines: Sequence[dict]) -> dict:
-    """One small chart: the lines over `x_values`, the values of column `x`. Errors: an assert for unequal lengths."""
+def panel(
+    title: str, x: str, x_label: str, x_values: Sequence, y_label: str, lines: Sequence[dict], share: bool = False
+) -> dict:
+    """One small chart: the lines over `x_values`, the values of column `x`; `share`: they are read as per cent. Errors:
+    an assert for unequal lengths."""
     assert all(len(line["y"]) == len(x_values) for line in lines), title
     return {
         **{"title": title, "x": x, "x_label": x_label, "x_values": list(x_values), "y_label": y_label},
         "series": list(lines),
-    }
+    } | ({"share": True} if share else {})
 
 
 def printed(table: str, row: str, name: str) -> float | None:

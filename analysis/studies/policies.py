@@ -120,7 +120,7 @@ def store_policy(context: Context, model: Model, policy: Policy) -> Path:
     make_folder(path.parent)
     stored = {**policy.about, **policy.integers, "ranks": policy.ranks.tolist()}
     write(path, stored | {"model": model.name, "revision": model.revision})
-    for verb in ("evaluate", "budgets", "cap-sweep", "reads-sweep", "lost-keys", "calibrations"):
+    for verb in ("evaluate", "budgets", "cap-sweep", "reads-sweep", "reads-text", "lost-keys", "calibrations"):
         context.forget(verb=verb, model=model.name)
     return path
 
@@ -159,19 +159,33 @@ def named(policy: Policy) -> list[str]:
     return words
 
 
-def import_policy(model: str = "demo", text: str = "", name: str = "uploaded", *, context: Context) -> Result:
-    """Store an uploaded policy, the text of a JSON file, under a name, once it was checked against the model.
+def import_policy(
+    model: str = "demo",
+    text: str = "",
+    name: str = "uploaded",
+    policy: dict | list | None = None,
+    *,
+    context: Context,
+) -> Result:
+    """Store an uploaded policy, the text of a JSON file or `policy` read from one, under a name, once it was checked
+    against the model.
 
     numbers: `policy` (its facts), `budgets` [L][H], `cap`, `path`. Errors: BadSetting, with both shapes where the
-    policy is another model's.
+    policy is another model's, and for fewer keys than the floor of all heads.
     """
     lm = context.model(model)
-    given = read_policy(context.text(text)[1], lm, name)
+    given = read_policy(context.text(text)[1] if policy is None else policy, lm, name)
+    total, least = int(given.budgets.sum()), FLOOR * given.budgets.size
+    if total < least:
+        raise BadSetting(
+            f"The policy holds {total:,} keys, below the floor: {given.budgets.size:,} heads need at least {FLOOR} "
+            f"each, {least:,} in all."
+        )
     about = {key: given.about[key] for key in KEPT if key in given.about}
-    policy = Policy(name, given.ranks, given.budgets, given.cap, {**about, "corpus": "uploaded"})
-    path = store_policy(context, lm, policy)
-    numbers = {"policy": facts(policy), "budgets": policy.budgets.tolist(), "cap": int(policy.cap), "path": str(path)}
-    return Result(numbers | {"protocol": protocol("import-policy", lm, text, policy=name)})
+    made = Policy(name, given.ranks, given.budgets, given.cap, {**about, "corpus": "uploaded"})
+    path = store_policy(context, lm, made)
+    numbers = {"policy": facts(made), "budgets": made.budgets.tolist(), "cap": int(made.cap), "path": str(path)}
+    return Result(numbers | {"protocol": protocol("import-policy", lm, text or None, policy=name)})
 
 
 def _read(path: Path, model: Model) -> Policy:

@@ -36,7 +36,7 @@ def reads_sweep(
     (with their `share`). Errors: BadSetting for a text that calibrated the policy, BadText.
     """
     check_seed(seed)
-    shares = _checked(list(SHARES if shares is None else shares))
+    shares = check_shares(list(SHARES if shares is None else shares))
     lm = context.model(model)
     made = resolve(context, lm, policy)
     given = unseen(context, made, texts or [])
@@ -55,7 +55,7 @@ def reads_sweep(
     )  # fmt: skip
     numbers = {
         "rows": rows,
-        "sentence": _sentence(rows),
+        "sentence": mean_beside_worst(rows),
         "policy": facts(made),
         "window": length,
         "windows": len(windows),
@@ -66,7 +66,7 @@ def reads_sweep(
     return Result(numbers | {"protocol": about}, tables)
 
 
-def _checked(shares: list[float]) -> list[float]:
+def check_shares(shares: list[float]) -> list[float]:
     """The shares, the largest first, each once. Errors: BadSetting."""
     good = all(isinstance(s, int | float) and not isinstance(s, bool) and 0 < s <= 1 for s in shares)
     if not good or not 1 <= len(shares) <= MOST_SHARES:
@@ -74,8 +74,8 @@ def _checked(shares: list[float]) -> list[float]:
     return sorted({float(share) for share in shares}, reverse=True)
 
 
-def _sentence(rows: list[dict]) -> str:
-    """The mean beside the worst, where the least is read."""
+def mean_beside_worst(rows: list[dict]) -> str:
+    """A sentence: the mean beside the worst positions, where the least is read."""
     row = rows[-1]
     return (
         f"Reading {row['reads_causal']:.1%} of the causal pairs changes perplexity by {row['difference']:+.1%}, and by "

@@ -1,26 +1,28 @@
 """The router lab: how much of the far attention bucket routers find, calibrated on some documents, tested on others."""
 
 from dataclasses import asdict
+from pathlib import Path
 
 import pandas as pd
-from torch import Tensor
 
+from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.metrics.routing import budgets
 from analysis.models import Model
 from analysis.routers import MEANING
-from analysis.routers.buckets import buckets_for, evenness
+from analysis.routers.buckets import buckets_for
 from analysis.routers.state import FOLDER, RoutingSettings, stack
 from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.kept import check_range
+from analysis.studies.kept import check_range, make_folder
 from analysis.studies.route_cells import RAW, SINKS, Cell
 from analysis.studies.route_fit import OWN, Fitted, calibrate
 from analysis.studies.route_kept import Kept, keep
+from analysis.studies.route_parts import Parts
 from analysis.studies.route_passes import rotated_layers
-from analysis.studies.route_rows import Draws, closure_rows, curve_rows, head_rows, head_table, mean_rows, sentence
+from analysis.studies.route_rows import Draws, budget_rows, closure_rows, head_rows, head_table, mean_rows, sentence
 from analysis.studies.route_rows import paper_rows as printed
-from analysis.studies.route_score import score_routers
+from analysis.studies.route_score import balance_rows, score_routers
 from analysis.studies.route_texts import heads_of, prompts_of, sides_of, tokens_needed
 
 LONGEST = 2048  # tokens of a prompt unless said otherwise
@@ -42,6 +44,7 @@ def route(
     mlp: bool = True,
     store: bool = False,
     visited: float | None = None,
+    work: str | None = None,
     seed: int = 0,
     *,
     context: Context,
@@ -54,27 +57,31 @@ def route(
     `buckets` C (default: length / 32). `grid`: also every distance of 16, 64, 256, 1024 that fits, with sinks and
     without the first 4 keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their
     own oracle. `mlp`: train the learned router. `visited` l of the tables (default: C / 32). `store`: keep buckets,
-    routers and curves in the fitted state (all heads, raw keys).
+    routers and curves in the fitted state (all heads, raw keys). `work`: a folder from which a stopped run goes on.
     numbers: `rows` (`layer head router l recall selectivity recall_low recall_high` at each budget from C/256 to C/8),
-    `means` (over heads, at `l`), `curve` (`means` at every budget), `closure`, `heads` (the paper's table 2), `cells`
-    (one per setting, with its own `means`, `closure`, `heads`), `balance`, `timings`, `paper`, `meaning`, `budgets`,
-    `buckets`, `l`, `sentence`, `notes`; tables: `means`, `rows`. Errors: BadSetting, BadText, TooLarge, BadModel.
+    `means` (over heads, at `l`), `curve` and `closures` (`means` and `closure` at every budget), `closure`, `heads`
+    (the paper's table 2), `cells` (one per setting, with its own `means`, `curve`, `closures`, `heads`), `balance`,
+    `timings`, `paper`, `meaning`, `budgets`, `buckets`, `l`, `sentence`, `notes`; tables: `means`, `rows`.
+    Errors: BadSetting, BadText, TooLarge, BadModel.
     """
     check_seed(seed)
+    if store and heads != "all":
+        raise BadSetting("Only routers of all heads can be stored: leave the heads out.")
+    if context.browser and (store or work):
+        raise BadSetting("Routers are stored from the command line, not from a page: leave store and work out.")
     lm = context.model(model)
     length = length or min(lm.max_positions, LONGEST)
     buckets = buckets or buckets_for(length)
     _check(lm, min_distance, sinks, buckets, length, prompts, visited)
     chosen = heads_of(lm, heads)
-    if store and (heads != "all" or context.browser):
-        raise BadSetting("Only routers of all heads can be stored, and from the command line: leave the heads out.")
     cells = _cells(min_distance, sinks, length, grid, own)
     sides = sides_of(context, texts, corpus)
     context.progress(0.0, "cutting the texts into prompts")
     needed = tokens_needed(min_distance, sinks)
     calibration, test = (prompts_of(lm, side, length, prompts, needed) for side in (sides.calibrate, sides.test))
     rotated = rotated_layers(lm)
-    fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp)
+    parts = _parts(work, lm.revision, sides.hash, heads, min_distance, sinks, buckets, length, prompts, seed)
+    fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
     curves, micro, counts = score_routers(context, lm, test, fitted)
     draws, at = Draws(len(curves.queries[cells[0]]), seed), visited or max(1, buckets // 32)
     command = _command(
@@ -99,31 +106,35 @@ def route(
         unit="documents",
     )  # fmt: skip
     main = cells[0]
+    more = {
+        "balance": balance_rows(fitted, counts),
+        "timings": _timings(fitted, micro),
+        "notes": _notes(length, calibration, test, draws.documents),
+    }
     rows = [row for l in budgets(buckets) for row in head_rows(curves, main, l, draws)]  # noqa: E741
     means = mean_rows(curves, main, at, draws)
     numbers = {
         "sentence": sentence(means, buckets, draws.documents),
         "rows": rows,
         "means": means,
-        "curve": curve_rows(curves, main, draws),
+        **budget_rows(curves, main, draws),
         "closure": closure_rows(curves, main, at, draws),
         "heads": head_table(curves, main, at),
         "cells": [_cell(curves, cell, at, draws) for cell in cells],
-        "balance": _balance(fitted, counts),
-        "timings": _timings(fitted, micro),
+        **more,
         "paper": printed(),
         "meaning": MEANING,
         "budgets": budgets(buckets),
         "buckets": buckets,
         "l": at,
         "queries": int(curves.queries[main].sum()),
-        "notes": _notes(length, calibration, test, draws.documents),
         "protocol": about,
     }
-    kept = Kept(curves, about)
+    kept = Kept(curves, about, more)
     context.kept["routing"] = (kept.key, kept)
     if store:
         _store(context, lm, fitted, kept, length, seed, about)
+    parts.clear()
     tables = {"means": pd.DataFrame(means), "rows": pd.DataFrame(rows)}
     return Result(numbers, tables)
 
@@ -147,6 +158,14 @@ def _check(lm: Model, min_distance: int, sinks: int, buckets: int, length: int, 
         )
 
 
+def _parts(work: str | None, *what) -> Parts:
+    """Where learned routers are kept while the run goes on, named after all that they depend on."""
+    if not work:
+        return Parts()
+    make_folder(Path(work))
+    return Parts(Path(work), text_hash(" ".join(map(str, what))))
+
+
 def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) -> list[Cell]:
     cells = [Cell(min_distance, sinks)]
     if grid:
@@ -163,25 +182,20 @@ def _cell(curves, cell: Cell, at: float, draws: Draws) -> dict:
         "means": mean_rows(curves, cell, at, draws),
         "closure": closure_rows(curves, cell, at, draws),
         "heads": head_table(curves, cell, at) if cell.partition == RAW else [],
-        "curve": curve_rows(curves, cell, draws),
+        **budget_rows(curves, cell, draws),
         "queries": int(curves.queries[cell].sum()),
     }
 
 
-def _balance(fitted: Fitted, counts: dict[int, Tensor]) -> list[dict]:
-    """One row per layer and key-value head (or chosen query head): `layer part side largest empty effective`."""
-    rows = []
-    for side, found in (("calibration", fitted.counts), ("test", counts)):
-        for layer, parts in found.items():
-            rows += [{"layer": layer, "part": at, "side": side, **evenness(keys)} for at, keys in enumerate(parts)]
-    return rows
-
-
 def _timings(fitted: Fitted, micro: dict[str, float]) -> list[dict]:
-    """`router fit_seconds route_us`: all heads and cells, without the pass that all share; one query of one head."""
-    return [
-        {"router": kind, "fit_seconds": fitted.seconds.get(kind, 0.0), "route_us": micro[kind]} for kind in micro
-    ] + [{"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
+    """`router fit_seconds route_us`: all heads of one setting, without the pass that all share; a query of one head."""
+    settings = sum(cell.partition == RAW for cell in fitted.routers)
+    shared = {kind: 1 if kind in OWN else settings for kind in micro}  # whitening and the gauge serve all settings
+    rows = [
+        {"router": kind, "fit_seconds": fitted.seconds.get(kind, 0.0) / shared[kind], "route_us": micro[kind]}
+        for kind in micro
+    ]
+    return [*rows, {"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
 
 
 def _notes(length: int, calibration: list, test: list, documents: int) -> list[str]:
@@ -218,4 +232,5 @@ def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int,
         keep(folder, kept)
     except OSError as error:
         raise BadSetting(f"The routers cannot be stored in {folder} ({error.strerror}): name another one.") from error
-    context.forget(verb="evaluate", model=lm.name)
+    for verb in ("evaluate", "route-at", "route-visit"):
+        context.forget(verb=verb, model=lm.name)

@@ -17,6 +17,7 @@ from analysis.routers.mlp import MOST
 from analysis.routers.moments import Moments
 from analysis.studies.context import Context
 from analysis.studies.route_cells import RAW, Cell, LayerView, Partition, cell_masses
+from analysis.studies.route_parts import Parts
 from analysis.studies.route_passes import read_prompt
 from analysis.studies.route_texts import Prompt
 
@@ -40,12 +41,13 @@ class Fitted:
 
 def calibrate(
     context: Context, model: Model, prompts: list[Prompt], heads: dict[int, list[int]], rotated: list[bool],
-    cells: list[Cell], buckets: int, seed: int, mlp: bool = True,
+    cells: list[Cell], buckets: int, seed: int, mlp: bool = True, parts: Parts | None = None,
 ) -> Fitted:  # fmt: skip
     """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
 
     Two passes over the prompts: keys and second moments, then masses. Queries for the MLP are kept, evenly spaced, at
-    most 16,384 of a head. Errors: TooLarge where they would not fit memory.
+    most 16,384 of a head; an MLP that is among `parts` is taken from there. Errors: TooLarge where they would not fit
+    memory.
     """
     _check_memory(model, heads, cells, buckets, mlp)
     seconds: dict[str, float] = defaultdict(float)
@@ -71,18 +73,21 @@ def calibrate(
     fitted = Fitted(heads, rotated, partitions, {}, seconds)
     for cell in cells:
         fitted.routers[cell] = {layer: _routers(cell, partitions, common[layer], layer, seed) for layer in heads}
-    kept = _second_pass(context, model, prompts, fitted, mlp)
+    parts = parts or Parts()
     raw = [cell for cell in cells if cell.partition == RAW]
-    for at, cell in enumerate(raw if mlp else ()):
-        for number, layer in enumerate(heads):
-            done = 0.45 + 0.25 * (at + number / len(heads)) / len(raw)
-            context.progress(done, f"learned router, {cell.name}, layer {layer}")
-            start = now()
-            queries, mass = (torch.cat(rows, 1) for rows in zip(*kept.pop((cell, layer)), strict=True))
-            made = ROUTERS["mlp"](partitions[RAW].centroids[layer][shared[layer]], seed + layer)
-            made = fitted.routers[cell][layer] | {"mlp": made.fit(queries, mass)}
-            fitted.routers[cell][layer] = {kind: made[kind] for kind in ROUTERS if kind in made}
-            seconds["mlp"] += now() - start
+    trained = {(cell, layer): parts.find(cell, layer) for cell in raw for layer in heads} if mlp else {}
+    kept = _second_pass(context, model, prompts, fitted, {at for at, found in trained.items() if found is None})
+    for number, ((cell, layer), found) in enumerate(trained.items()):
+        context.progress(0.45 + 0.25 * number / len(trained), f"learned router, {cell.name}, layer {layer}")
+        made, start = ROUTERS["mlp"](common[layer]["kmeans"].centroids, seed + layer), now()
+        if found is None:
+            made.fit(*(torch.cat(rows, 1) for rows in zip(*kept.pop((cell, layer)), strict=True)))
+            parts.keep(cell, layer, made, now() - start)
+        else:
+            made.restore({name: tensor.to(model.device) for name, tensor in found[0].items()})
+        seconds["mlp"] += found[1] if found else now() - start
+        every = fitted.routers[cell][layer] | {"mlp": made}
+        fitted.routers[cell][layer] = {kind: every[kind] for kind in ROUTERS if kind in every}
     return fitted
 
 
@@ -122,8 +127,9 @@ def _routers(cell: Cell, partitions, common: dict[str, Router], layer: int, seed
     return {kind: one for kind in ROUTERS if (one := {**common, **streamed}.get(kind)) is not None}
 
 
-def _second_pass(context, model, prompts, fitted: Fitted, mlp: bool) -> dict:
-    """Stream the masses of all cells; returns what the MLP is trained on: (cell, layer) -> pairs, in 16 bits."""
+def _second_pass(context, model, prompts, fitted: Fitted, wanted: set) -> dict:
+    """Stream the masses of all cells; returns what the MLPs of `wanted` (cell, layer) are trained on: pairs in 16 bits
+    for each of them."""
     quota = -(-MOST // len(prompts))
     kept, view = defaultdict(list), {}
     cells = [cell for cell in fitted.routers if cell.partition == RAW]  # own partitions learn nothing from masses
@@ -147,7 +153,7 @@ def _second_pass(context, model, prompts, fitted: Fitted, mlp: bool) -> dict:
                 start = now()
                 fitted.routers[cell][block.layer][kind].partial_fit(queries, mass)
                 fitted.seconds[kind] += now() - start
-            if mlp:
+            if (cell, block.layer) in wanted:
                 mine = torch.isin(block.rows, chosen[cell].to(block.rows.device))
                 kept[cell, block.layer].append((queries[:, mine].half(), mass[:, mine].half()))
 

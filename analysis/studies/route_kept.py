@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,12 @@ NAME = "curves.safetensors"
 
 @dataclass(frozen=True)
 class Kept:
-    """Curves and the protocol that they were measured with."""
+    """Curves, the protocol that they were measured with, and `more` that was found beside them: `timings`, `balance`,
+    `notes`."""
 
     curves: Curves
     about: dict
+    more: dict = field(default_factory=dict)
 
     @property
     def key(self) -> tuple:
@@ -43,6 +45,7 @@ def keep(folder: Path, kept: Kept) -> None:
             for kind, values in getattr(curves, name)[cell].items():
                 tensors[f"{at}.{name}.{kind}"] = values.astype(np.float16)
     note = {"heads": curves.heads, "points": curves.points, "buckets": curves.buckets, "about": kept.about}
+    note["more"] = kept.more
     note["cells"] = [asdict(cell) for cell in cells]
     for name, content in ((NAME, save(tensors)), ("curves.json", (json.dumps(note, indent=1) + "\n").encode())):
         partial = folder / f".{name}.{os.getpid()}.part"
@@ -77,6 +80,6 @@ def _read(path: Path) -> Kept:
                 kinds[cell] = {kind: x.astype(np.float32) for kind, x in stored.items() if x is not None}
         queries = {cell: tensors[f"{at}.queries"].astype(float) for at, cell in enumerate(cells)}
         curves = Curves(heads, note["points"], note["buckets"], found["recall"], found["selectivity"], queries)
-        return Kept(curves, dict(note["about"]))
+        return Kept(curves, dict(note["about"]), dict(note["more"]))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise BadSetting(f"The routing curves in {path.parent.name} are damaged: store them again.") from error

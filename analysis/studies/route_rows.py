@@ -1,5 +1,7 @@
 """What is said of routing curves at a budget: rows with intervals over documents, gap closure, the paper beside."""
 
+import warnings
+
 import numpy as np
 
 from analysis.metrics.intervals import FEW, LEVEL
@@ -61,8 +63,17 @@ class Draws:
         resampled = resampled[np.isfinite(resampled)]
         if self.documents < 2 or not len(resampled):
             return {f"{key}_low": None, f"{key}_high": None}
-        low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        low, high = self.edges_of(resampled[:, None])[0]
         return {f"{key}_low": float(low), f"{key}_high": float(high)}
+
+    def edges_of(self, resampled: np.ndarray) -> np.ndarray:
+        """Edges [N, 2] of many resampled numbers [draws, N] at once; NaN with one document."""
+        if self.documents < 2:
+            return np.full((resampled.shape[1], 2), np.nan)
+        quantile = np.nanquantile if np.isnan(resampled).any() else np.quantile
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a head without any far mass
+            return quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0).T
 
 
 def mean_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[dict]:
@@ -85,12 +96,12 @@ def head_rows(curves: Curves, cell: Cell, visited: float, draws: Draws, kinds=No
         if kinds is not None and kind not in kinds:
             continue
         values = at_budget(found, curves.points, visited)
-        recall, resampled = _mean(values, 0), draws.means(values)
+        recall, edges = _mean(values, 0), draws.edges_of(draws.means(values))
         selectivity = _mean(at_budget(curves.selectivity[cell][kind], curves.points, visited), 0)
         for at, (layer, head) in enumerate(curves.heads):
             row = {"layer": layer, "head": head, "router": kind, "l": visited, "recall": _number(recall[at])}
-            row |= {"selectivity": _number(selectivity[at])} | draws.edges(resampled[:, at], "recall")
-            rows.append(row)
+            low, high = (_number(edge) for edge in edges[at])
+            rows.append(row | {"selectivity": _number(selectivity[at]), "recall_low": low, "recall_high": high})
     return sorted(rows, key=lambda row: (row["layer"], row["head"]))
 
 
@@ -137,9 +148,15 @@ def lines(curves: Curves, cell: Cell) -> dict[str, dict]:
     return found
 
 
-def curve_rows(curves: Curves, cell: Cell, draws: Draws) -> list[dict]:
-    """`mean_rows` at each of the paper's budgets that C allows, 1/256 to 1/8 of the buckets (figure 2a)."""
-    return [row for visited in budgets(curves.buckets) for row in mean_rows(curves, cell, visited, draws)]
+def budget_rows(curves: Curves, cell: Cell, draws: Draws) -> dict[str, list[dict]]:
+    """`curve` and `closures`: `mean_rows` (figure 2a) and `closure_rows` without their heads (figure 2b) at each of the
+    paper's budgets that C allows, 1/256 to 1/8 of the buckets."""
+    found = {"curve": [], "closures": []}
+    for visited in budgets(curves.buckets):
+        found["curve"] += mean_rows(curves, cell, visited, draws)
+        rows = closure_rows(curves, cell, visited, draws)
+        found["closures"] += [{key: value for key, value in row.items() if key != "heads"} for row in rows]
+    return found
 
 
 def paper_rows() -> list[dict]:
@@ -169,6 +186,7 @@ def sentence(rows: list[dict], buckets: int, documents: int) -> str:
     others = [kind for kind in ("gwr_linear", "static_prior", "recency", "kmeans", "random") if kind in by]
     told = ", ".join(f"{NAMES[kind]} {by[kind]['recall']:.1%}" for kind in others if kind != best["router"])
     rough = f"; intervals over {documents} documents are rough" if documents < FEW else ""
+    rough = "; one document gives no interval" if documents == 1 else rough
     return f"{said} ({told}); no choice could find more than {by['oracle']['recall']:.1%}{rough}."
 
 

@@ -11,6 +11,7 @@ from analysis.kernels.parts import now
 from analysis.metrics.routing import captured, points_for
 from analysis.models import Model
 from analysis.routers.base import Router
+from analysis.routers.buckets import evenness
 from analysis.studies.context import Context
 from analysis.studies.route_cells import Cell, LayerView, cell_counts, cell_masses
 from analysis.studies.route_fit import Fitted
@@ -131,3 +132,13 @@ def _timed(fitted: Fitted, cell: Cell, kept: tuple, layer: int) -> dict[str, flo
             rounds.append(now() - start)
         found[kind] = 1e6 * float(np.median(rounds)) / (mass.shape[0] * mass.shape[1])
     return found
+
+
+def balance_rows(fitted: Fitted, counts: dict[int, Tensor]) -> list[dict]:
+    """One row per layer and key-value head (or chosen query head), of the keys that calibrated and of `counts` in a
+    test: `layer part side largest empty effective`."""
+    rows = []
+    for side, found in (("calibration", fitted.counts), ("test", counts)):
+        for layer, parts in found.items():
+            rows += [{"layer": layer, "part": at, "side": side, **evenness(keys)} for at, keys in enumerate(parts)]
+    return rows

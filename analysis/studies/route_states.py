@@ -1,7 +1,9 @@
 """Which fitted buckets and routers a study or a method uses: the stored ones, or some fitted on the bundled samples."""
 
+import math
+
 from analysis.corpus import sample_texts, text_hash
-from analysis.errors import AnalysisError, BadSetting
+from analysis.errors import AnalysisError, BadSetting, NotFitted
 from analysis.models import Model
 from analysis.routers.buckets import buckets_for
 from analysis.routers.state import FOLDER, RoutingSettings, RoutingState, stack
@@ -41,6 +43,20 @@ def state_at(context: Context, model: Model, min_distance: int, sinks: int) -> R
         f"{model.name} has no stored routers for a minimum distance of {min_distance} with {sinks} sinks left out; "
         f"there are: {there}."
     )
+
+
+def state_near(context: Context, model: Model, min_distance: int, sinks: int) -> RoutingState:
+    """The stored state fitted for this distance and these sinks, else for the same sinks, if there is one, and the
+    nearest distance. Errors: NotFitted where nothing is stored."""
+    states = stored_states(context, model)
+    if not states:
+        raise NotFitted(f"{model.name} has no stored routers: run `route --store` on some texts first.")
+
+    def apart(state: RoutingState) -> tuple[bool, float]:
+        made = state.settings
+        return made.sinks != sinks, abs(math.log(made.min_distance / min_distance))
+
+    return min(states, key=apart)
 
 
 def state_for(context: Context, model: Model) -> RoutingState:

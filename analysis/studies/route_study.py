@@ -24,6 +24,7 @@ def routing(
     prompts: int = 12,
     seed: int = 0,
     output: str | None = None,
+    work: str | None = None,
     *,
     context: Context,
 ) -> Result:
@@ -31,11 +32,13 @@ def routing(
 
     Its training documents calibrate and its held-out ones test. Buckets, routers and curves go to `routing/` of the
     fitted state, the tables to `output` (default `<state>/studies/routing.json`) without the rows of single heads at
-    every budget, which the curves hold. numbers: those of `route`, and `path`. Errors: as `route`.
+    every budget, which the curves hold. Learned routers that are trained stay in `work` until all is done, so a study
+    that was stopped goes on from them. numbers: those of `route`, and `path`. Errors: as `route`.
     """
     lm = context.model(model)
-    path, _ = places(context, lm, "routing", output, None)
-    result = route(model, corpus=corpus, prompts=prompts, seed=seed, grid=True, own=True, store=True, context=context)
+    path, folder = places(context, lm, "routing", output, work)
+    given = {"corpus": corpus, "prompts": prompts, "seed": seed, "grid": True, "own": True, "store": True}
+    result = route(model, **given, work=str(folder), context=context)
     numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
     command = f"python -m analysis study routing --corpus DIR --model {lm.name} --prompts {prompts} --seed {seed}"
     numbers["protocol"] = numbers["protocol"] | {"verb": "study routing", "command": command}

@@ -8,11 +8,11 @@ from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, protocol, read
 from analysis.studies.kept import check_range
 from analysis.studies.route_cells import RAW, Cell, LayerView, cell_counts, cell_masses
-from analysis.studies.route_live import from_state
+from analysis.studies.route_live import fitted_for, from_state
 from analysis.studies.route_passes import read_prompt
 from analysis.studies.route_rows import NAMES
 from analysis.studies.route_score import route_scores
-from analysis.studies.route_states import state_at
+from analysis.studies.route_states import state_near
 from analysis.studies.route_texts import tokens_needed, too_short
 from analysis.studies.text import token_table
 
@@ -28,12 +28,14 @@ def route_visit(
     visited: int = 2,
     min_distance: int = 64,
     sinks: int = 0,
+    made: str = "",
     *,
     context: Context,
 ) -> Result:
     """The buckets that one query of a text visits, with the attention it really has, to paint on the text.
 
-    `position` of the query among the text's tokens (default: the last), in `layer` and `head`.
+    `position` of the query among the text's tokens (default: the last of the first window), in `layer` and `head`.
+    `made` as in `route-at`: it only names what answered.
     table `tokens`: the text's tokens with `bucket` (-1 outside of the query's window or after it), `visited`, `far`
     (whether the key counts) and `attention` (its real weight, the whole row adds up to 1); table `buckets`: `bucket
     score rank visited keys mass`. numbers: `recall` of the far attention, `best` what as many buckets could hold,
@@ -41,7 +43,10 @@ def route_visit(
     """
     lm = context.model(model)
     cell = Cell(min_distance, sinks)
-    fitted = from_state(lm, state_at(context, lm, min_distance, sinks), cell)
+    check_range("The minimum distance", min_distance, 1, 1 << 20)
+    check_range("The number of sinks", sinks, 0, 64)
+    state = state_near(context, lm, min_distance, sinks)
+    fitted = from_state(lm, state, cell)
     check_range("The layer", layer, 0, lm.num_layers - 1)
     check_range("The head", head, 0, lm.num_heads - 1)
     buckets = fitted.partitions[RAW].centroids[layer].shape[1]
@@ -49,7 +54,7 @@ def route_visit(
     if router not in fitted.routers[cell][layer]:
         raise BadSetting(f"There is no router {router[:40]!r}: choose one of {', '.join(fitted.routers[cell][layer])}.")
     reading = read(context, lm, text)
-    position = len(reading.tokens) - 1 if position is None else position
+    position = reading.tokens.spans[0][1] - 1 if position is None else position
     check_range("The position", position, 0, len(reading.tokens) - 1)
     start = next(a for a, b in reading.tokens.spans if a <= position < b)
     place = position - start
@@ -105,7 +110,9 @@ def route_visit(
         "query": {"position": position, "word": word, "layer": layer, "head": head, "router": router},
         "sentence": f"{NAMES[router]} sends {word!r} to {visited} of {buckets} buckets and finds {recall:.0%} of what "
         f"this head reads at least {min_distance} tokens back; the best {visited} hold {best:.0%}.",
-        "notes": [*reading.notes, *notes],
+        "buckets": buckets,
+        "start": start,
+        "notes": [*reading.notes, *notes, *fitted_for(state, cell)],
         "protocol": protocol("route-visit", lm, text, len(reading.tokens), kernel=STREAMED, min_distance=min_distance),
     }
     return Result(numbers, {"tokens": tokens, "buckets": table})

@@ -68,7 +68,7 @@ def sink_notes(without_first: bool) -> list[str]:
         return []
     return [
         "The first token of each window is left out, and what a head gives to the others is renormalised to 100 %; "
-        "first_token_mass is what was left out."
+        "the first-token mass is what was left out."
     ]
 
 

@@ -124,7 +124,7 @@ def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -
         for name, mine in whole.items()
     ]
     first, change = names[0], "change of perplexity"
-    made = [panel("All layers at one temperature", "t", "temperature", list(ALL_LAYERS), change, lines)]
+    made = [panel("All layers at one temperature", "t", "temperature", list(ALL_LAYERS), change, lines, share=True)]
     there = [row for row in bins if row["domain"] == first]
     places = sorted({row["first"] for row in there})
     at = [
@@ -132,10 +132,12 @@ def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -
         for t in ALL_LAYERS
         if t in (0.4, 0.6, 0.8, 1.25)
     ]
-    made.append(panel(f"By position in the window, {first}", "first", "position", places, change, at))
+    made.append(panel(f"By position in the window, {first}", "first", "position", places, change, at, share=True))
     alone = [
         series(f"t {t:g}", [row["difference"] for row in rows if row["layer"] is not None and row["t"] == t])
         for t in ONE_LAYER
     ]
-    made.append(panel(f"One layer at a time, {first}", "layer", "layer", list(range(layers)), change, alone))
+    made.append(
+        panel(f"One layer at a time, {first}", "layer", "layer", list(range(layers)), change, alone, share=True)
+    )
     return made

@@ -103,9 +103,15 @@ def train_temperatures(
     return weights, log
 
 
-@torch.no_grad()
 def _held_out(model, method: FocalLearned, ids: np.ndarray, length: int) -> dict:
-    """Nats per token of windows, and the mean temperature of each layer on them beside dense attention."""
+    losses, temperature = watched(model, method, ids, length)
+    return {"held_out": float(losses.mean()), "temperature": temperature}
+
+
+@torch.no_grad()
+def watched(model, method: FocalLearned, ids: np.ndarray, length: int) -> tuple[np.ndarray, list[float]]:
+    """Nats per token of windows [n, length - 1], and the mean temperature of each layer on them beside dense
+    attention, which is 1."""
     seen: dict[int, list[float]] = {layer: [] for layer in range(model.num_layers)}
     plain = method.tau
 
@@ -117,5 +123,5 @@ def _held_out(model, method: FocalLearned, ids: np.ndarray, length: int) -> dict
 
     watching = Watching(method.weights, method.mean, method.tau_min, method.tau_max)
     with apply(model, watching, kernels=True):
-        loss = float(perplexity(model, ids, length).losses.mean())
-    return {"held_out": loss, "temperature": [float(np.mean(values)) for values in seen.values()]}
+        losses = perplexity(model, ids, length).losses
+    return losses, [float(np.mean(values)) for values in seen.values()]

@@ -24,6 +24,7 @@ from analysis.training.checkpoints import load_checkpoint, read_log, save_checkp
 from analysis.training.mixture import plan
 from analysis.training.yardsticks import bits_by_domain, token_losses
 
+FAMILIES = ("llama", "llama_plain", "gpt2")  # plain: without the norm of queries and keys
 ATTENTION = ("dense", "focal", "focal_learned", "focus")
 EVALUATED = 32_768  # tokens of each domain at an evaluation inside the run
 
@@ -51,8 +52,8 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self):
-        if self.family not in ("llama", "gpt2"):
-            raise BadSetting(f"The family is llama or gpt2, not {self.family!r}.")
+        if self.family not in FAMILIES:
+            raise BadSetting(f"The family is one of {', '.join(FAMILIES)}, not {self.family!r}.")
         if self.attention not in ATTENTION:
             raise BadSetting(f"The attention is one of {', '.join(ATTENTION)}, not {self.attention!r}.")
         if self.context % 8 or self.tokens_per_step % self.context or self.tokens_per_pass < 1:
@@ -79,8 +80,16 @@ class Recipe:
 
 
 def build_model(recipe: Recipe, vocabulary: int):
-    """A freshly initialised model: Qwen3 (Llama with per-head query-key norm) or GPT-2; residual outputs start at 0."""
-    from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+    """A freshly initialised model: Qwen3 (Llama with per-head query-key norm), Llama or GPT-2; residual outputs start
+    at 0."""
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        LlamaConfig,
+        LlamaForCausalLM,
+        Qwen3Config,
+        Qwen3ForCausalLM,
+    )
 
     torch.manual_seed(recipe.seed)
     shared = {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
@@ -92,8 +101,9 @@ def build_model(recipe: Recipe, vocabulary: int):
             )
         )  # fmt: skip
     else:
-        model = Qwen3ForCausalLM(
-            Qwen3Config(
+        plain = recipe.family == "llama_plain"
+        model = (LlamaForCausalLM if plain else Qwen3ForCausalLM)(
+            (LlamaConfig if plain else Qwen3Config)(
                 hidden_size=recipe.width, intermediate_size=recipe.intermediate, num_hidden_layers=recipe.layers,
                 num_attention_heads=recipe.heads, num_key_value_heads=recipe.kv_heads,
                 head_dim=recipe.width // recipe.heads, max_position_embeddings=recipe.context,

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import cached, state, temperature, temperature_paper, temperature_quality, widgets
+from app import cached, state, temperature, temperature_paper, temperature_quality, temperature_trained, widgets
 from app.reading import reading
 
 run, tokens = reading(
@@ -21,5 +21,7 @@ with widgets.guarded():
     temperature_quality.this_text(size)
 with widgets.guarded():
     temperature_quality.by_layer(card["layers"], size)
+with widgets.guarded():
+    temperature_trained.show()
 with widgets.guarded():
     temperature_paper.show()

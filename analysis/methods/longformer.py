@@ -1,0 +1,57 @@
+"""Longformer: a sliding window in every layer, and a few tokens that all read."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.methods.base import Method, setting
+
+DILATED_HEADS = 2  # of each layer in the upper half (section 4.1 of the paper)
+
+
+@dataclass
+class Longformer(Method):
+    """A token reads the last `window` tokens, itself included, and the first `n_global` ones, which are *global*: every
+    token reads them, and they read everything before them.
+
+    With equal windows and no dilation this is exactly a window with sinks (StreamingLLM): in a causal text the first
+    tokens have nothing before them but each other, so being global gives them nothing. What is Longformer's own are
+    windows that *grow* with depth, narrow below and wide above (the mean over layers stays `window`), and *dilation*:
+    two heads of each layer in the upper half read every second, third, ... token, so that as many keys reach farther
+    back. The original is trained this way, with projections of its own for global tokens; here a model that was
+    trained dense reads so without training, through its own projections. Not trained; an exact softmax over what it
+    reads; causal; reads windows and global tokens; every setting is live.
+    """
+
+    paper: ClassVar[str] = "Beltagy et al., 2020 (Longformer), sections 3.1 and 4.1"
+
+    window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
+    n_global: int = setting(1, "first tokens of the text, which every token reads", "live", 0, 64)
+    widths: str = setting(
+        "equal", "one window for all layers, or windows that grow with depth", "live", options=("equal", "growing")
+    )
+    dilation: int = setting(
+        1, "of two heads in each layer of the upper half: every so manieth token is read; 1 is none", "live", 1, 64
+    )
+    layers_: int = field(default=1, init=False, repr=False, compare=False)
+
+    def check(self, lm) -> None:
+        self.layers_ = lm.config.get_text_config().num_hidden_layers
+
+    def width(self, layer: int) -> int:
+        """The window of a layer, in tokens."""
+        if self.widths == "equal":
+            return self.window
+        return max(1, round(2 * self.window * (layer + 1) / (self.layers_ + 1)))
+
+    def keep(self, block: Block) -> torch.Tensor:
+        distance, width = block.distances(), self.width(block.layer)
+        near = (distance < width)[None]  # [1, n, Tk]
+        if self.dilation > 1 and 2 * block.layer >= self.layers_:
+            spread = (distance % self.dilation == 0) & (distance < width * self.dilation)
+            heads = block.scores.shape[1]
+            plain = max(0, heads - DILATED_HEADS)
+            near = torch.cat([near.expand(plain, -1, -1), spread.expand(heads - plain, -1, -1)])  # [H, n, Tk]
+        return near[None] | (block.columns < block.first[:, None] + self.n_global)[:, None, None]

@@ -1,0 +1,128 @@
+"""MagicPIG: far keys are sampled by locality-sensitive hashing, and weighted by how likely they were to be found."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from analysis.attention import Block
+from analysis.errors import NotFitted
+from analysis.fitted import Fitted, check_shapes
+from analysis.kernels.collisions import collide, hash_codes
+from analysis.methods.base import Method, setting
+from analysis.statistics.states import attention_states
+
+SLACK = 1e-4  # added to a probability before its logarithm, as in the original code
+NEEDED = {"paper": 2, "hub": 1}  # tables that a key must share with the query
+
+
+@dataclass
+class MagicPIG(Method):
+    """The first `n_sink` and the last `window` tokens are always read. A key in between is read when its hash equals
+    the query's in at least two of `tables` tables of `bits` bits each, and then counts as many times as it was unlikely
+    to be found, so that the sums over what is read are right on average over the seeds.
+
+    A bit is the side of a random plane on which a vector lies: similar directions fall into the same bucket. Keys are
+    hashed after their mean is taken away, which changes no softmax but spreads them; the mean is that of a calibration
+    text, since the mean of the text itself would let the future in. The two sums of the softmax are unbiased, their
+    ratio is not: its error falls with the number of tables. Layers 0, `dense_every`, ... read everything. *hub* is a
+    variant in public code: one shared table is enough, queries are centred too, and keys keep their length by one more
+    dimension. Not trained, but calibrated; not exact, for it estimates dense attention; causal; reads sinks, window and
+    sampled keys, and beside them hash tables that the shown reads do not count (bits times tables for each key); every
+    setting is live.
+    """
+
+    paper: ClassVar[str] = "Chen et al., 2024 (MagicPIG), sections 3 and 4"
+
+    fitted: Fitted | None = None
+    bits: int = setting(10, "bits of a hash: more of them make fewer keys collide", "live", 1, 15)
+    tables: int = setting(
+        150, "hash tables: more of them make more keys collide, and the estimate surer", "live", 2, 600
+    )
+    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
+    window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
+    dense_every: int = setting(16, "layers 0, and every so manieth after it, read everything", "live", 1, 128)
+    variant: str = setting(
+        "paper", "two shared tables and centred keys, or one and the hub's hash", "live", options=tuple(NEEDED)
+    )
+    seed: int = setting(0, "of the random planes; average several", "live", 0, 99)
+
+    def fit(self, model, windows: Tensor) -> "MagicPIG":
+        """Means of queries [L, H, D] and keys [L, G, D], and the largest norm of a centred key [L, G]."""
+        seen = [attention_states(model, window.cpu().numpy()) for window in windows]
+        made = {"query": [], "key": [], "norm": []}
+        for layer in range(model.num_layers):
+            for name in ("query", "key"):
+                made[name].append(torch.cat([getattr(states[layer], name) for states in seen], 1).mean(1))
+            away = [(states[layer].key - made["key"][-1][:, None]).norm(dim=-1) for states in seen]
+            made["norm"].append(torch.cat(away, 1).amax(1))
+        self.fitted = Fitted("magicpig", {name: torch.stack(rows) for name, rows in made.items()})
+        return self
+
+    def check(self, lm) -> None:
+        if self.fitted is None:
+            raise NotFitted("MagicPIG has no key means yet: calibrate it with `fit-method magicpig` on some text.")
+        config = lm.config.get_text_config()
+        layers, heads = config.num_hidden_layers, config.num_attention_heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        parts = getattr(config, "num_key_value_heads", None) or heads
+        parts = 1 if self.fitted["key"].shape[1:2] == (1,) else parts  # one mean for all heads
+        check_shapes(self.fitted, {"query": (layers, heads, dim), "key": (layers, parts, dim), "norm": (layers, parts)})
+        self.fitted.to(lm.device)
+        draw = torch.Generator().manual_seed(self.seed)
+        rows = dim + (self.variant == "hub")
+        self._planes = torch.randn(rows, self.tables, self.bits, generator=draw).to(lm.device)
+
+    def reads_all(self, layer: int) -> bool:
+        """Whether a layer is left dense."""
+        return layer % self.dense_every == 0
+
+    def file(self, layer, query, key, past, module, tables) -> Tensor | None:
+        """int16 [B, T, H + G, L + 2 D']: hash codes of queries and keys, and the bits of the vectors they are of."""
+        if self.reads_all(layer):
+            return None
+        key = key.detach().float() - self.fitted["key"][layer][:, None]
+        query = query.detach().float()
+        if self.variant == "hub":
+            query = torch.nn.functional.pad(query - self.fitted["query"][layer][:, None], (0, 1))
+            key = key / self.fitted["norm"][layer][:, None, None]
+            length = key.norm(dim=-1, keepdim=True).clamp(min=1)
+            key = key / length  # a key beyond the calibrated ones
+            key = torch.cat([key, (1 - key.square().sum(-1, keepdim=True)).clamp(min=0).sqrt()], -1)
+        vectors = torch.cat([query, key], 1).transpose(1, 2).contiguous()
+        return torch.cat([hash_codes(vectors, self._planes), vectors.view(torch.int16)], -1)
+
+    def chance(self, cosine: Tensor) -> Tensor:
+        """How likely a key is to be found, of its cosine with the query."""
+        p = (1 - cosine.clamp(-1, 1).acos() / torch.pi) ** self.bits
+        none = (1 - p) ** self.tables
+        if self.variant == "hub":
+            return 1 - none
+        return 1 - none - self.tables * p * (1 - p) ** (self.tables - 1)
+
+    def scores(self, block: Block) -> Tensor:
+        if self.reads_all(block.layer):
+            return block.scores
+        heads = block.scores.shape[1]
+        query, key = self._vectors(block.of_queries)[:, :heads], self._vectors(block.of_keys)[:, heads:]
+        query, key = (torch.nn.functional.normalize(x, dim=-1) for x in (query, key))
+        cosine = (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2)  # [B, H, n, Tk]
+        weighed = block.scores - (self.chance(cosine) + SLACK).log()
+        return torch.where(self._always(block), block.scores.to(weighed), weighed)
+
+    def keep(self, block: Block) -> Tensor | None:
+        if self.reads_all(block.layer):
+            return None
+        heads = block.scores.shape[1]
+        codes = [rows[..., : self.tables].transpose(1, 2) for rows in (block.of_queries, block.of_keys)]
+        return collide(codes[0][:, :heads], codes[1][:, heads:], NEEDED[self.variant]) | self._always(block)
+
+    def _always(self, block: Block) -> Tensor:
+        """bool [B or 1, 1, n, Tk]: the window and the sinks."""
+        near = (block.distances() < self.window)[None, None]
+        return near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]
+
+    def _vectors(self, rows: Tensor) -> Tensor:
+        """The vectors [B, H + G, n, D'] that were filed."""
+        return rows[..., self.tables :].contiguous().view(torch.float32).transpose(1, 2)

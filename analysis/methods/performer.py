@@ -1,0 +1,109 @@
+"""Performer: the softmax in the place of which stand products of positive random features (FAVOR+)."""
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from analysis.attention import Block
+from analysis.errors import BadModel
+from analysis.methods.base import Method, setting
+
+EPS = 1e-4  # added to every feature, as in the original code
+CLOSE = 1e-2  # of a score: the layer's own scaling must give what the model computes
+
+
+@dataclass
+class Performer(Method):
+    """Every token reads all tokens before it, with weights that are products of `features` positive random features of
+    query and key. On average over their draws such a product is the exponential of the score.
+
+    What makes it cheap is that the sum over all earlier keys is then a matrix of fixed size that grows no longer with
+    the text. Its price is chance: the variance of a weight grows like the exponential of the squared length of query
+    plus key, and a model that was trained with a softmax has long ones, so without training expect it to fail; more
+    features help slowly. Features are random directions, orthogonal in blocks, drawn once for each layer. Each key is
+    scaled by its own largest feature, where the original takes the largest of the whole text, which is a small leak.
+    It cannot take a model that caps its scores (Gemma 2): no product of features is a capped exponential. Not trained;
+    not exact; causal; reads one matrix of the size of some keys (the page counts all keys as read, and the kernel here
+    is the reference that forms all weights); every setting is live.
+    """
+
+    paper: ClassVar[str] = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
+
+    features: int = setting(
+        0, "random features of each query and key; 0 takes d ln d for heads of d dimensions", "live", 0, 4096
+    )
+    seed: int = setting(0, "of the random features; average several", "live", 0, 99)
+    scaling_: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def extra_vectors(self) -> float:
+        """Key and value vectors / 2 in the matrix that a query reads: for each feature a sum of values, and of keys."""
+        return self._directions.shape[1] * (self._directions.shape[2] + 1) / (2 * self._directions.shape[2])
+
+    def check(self, lm) -> None:
+        config = lm.config.get_text_config()
+        if getattr(config, "attn_logit_softcapping", None):
+            raise BadModel(
+                f"Performer cannot run {config.model_type} models: they cap their attention scores (at "
+                f"{config.attn_logit_softcapping:g}), and no product of features is a capped exponential; choose "
+                "another method."
+            )
+        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        count, draw = self.features or max(1, int(dim * math.log(dim))), torch.Generator().manual_seed(self.seed)
+        made = [orthogonal_directions(count, dim, draw) for _ in range(config.num_hidden_layers)]
+        self._directions = torch.stack(made).to(lm.device)  # [L, m, D]
+
+    def fetched(self, attended: float, visible: float) -> float:
+        return 0.0  # no key is fetched: see extra_vectors
+
+    def file(self, layer, query, key, past, module, tables) -> Tensor:
+        """[B, T, H + G, D]: query and key of each token."""
+        self.scaling_[layer] = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)
+        return torch.cat([query, key], 1).transpose(1, 2).detach()
+
+    def scores(self, block: Block) -> Tensor:
+        """Logarithms of the products of features, up to a number that is the same for all keys of a query."""
+        heads = block.scores.shape[1]
+        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, D]
+        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, D]
+        grouped, scaling = query.unflatten(1, (key.shape[1], -1)), self.scaling_[block.layer]
+        self._same(block, (grouped[:, :, :, -1:] @ key.mT[:, :, None]).flatten(1, 2) * scaling)
+        of_query, _ = random_features(grouped * scaling**0.5, self._directions[block.layer])
+        of_key, largest = random_features(key * scaling**0.5, self._directions[block.layer])
+        products = of_query @ of_key.mT[:, :, None]  # [B, G, H / G, n, Tk]
+        return (products.log() + largest.mT[:, :, None]).flatten(1, 2)
+
+    def _same(self, block: Block, last: Tensor) -> None:
+        """Refuse a layer that computes other scores [B, H, 1, Tk] of its last query than these."""
+        seen = block.visible[:, :, -1:].expand_as(last)
+        if not torch.allclose(last[seen], block.scores[:, :, -1:].float()[seen], rtol=CLOSE, atol=10 * CLOSE):
+            raise BadModel(
+                f"Layer {block.layer} of this model changes its scores in a way that is not known here, so Performer "
+                "cannot stand in their place: choose another method."
+            )
+
+
+def random_features(x: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+    """Positive features [..., m] of x [..., D] along directions [m, D], the largest about 1, and the logarithm of what
+    they were divided by [..., 1]. The mean over directions of exp(both logarithms) / m times the product of the
+    features of x and y is exp(x . y), but for EPS."""
+    exponents = x @ directions.mT - x.square().sum(-1, keepdim=True) / 2
+    largest = exponents.amax(-1, keepdim=True)
+    return (exponents - largest).exp() + EPS, largest
+
+
+def orthogonal_directions(count: int, dim: int, draw: torch.Generator) -> Tensor:
+    """Random directions [m, D], each like a vector of D normal numbers, orthogonal to the others of its block of D.
+
+    A decomposition Q R of normal numbers has a uniform Q only where the diagonal of R is positive: signs are set so, or
+    the features would be wrong on average.
+    """
+    blocks = []
+    for _ in range(-(-count // dim)):
+        q, r = torch.linalg.qr(torch.randn(dim, dim, generator=draw))
+        blocks.append((q * r.diagonal().sign()).T)
+    length = torch.randn(count, dim, generator=draw).norm(dim=1, keepdim=True)
+    return torch.cat(blocks)[:count] * length

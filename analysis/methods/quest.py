@@ -1,0 +1,104 @@
+"""Quest: the pages of keys that could hold the largest scores, told from two vectors a page."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.cache import GrowingCache
+from analysis.calls import MASKED, Attended, Call
+from analysis.kernels.pages import Pages, paged_attention, upper_bounds
+from analysis.kernels.parts import part
+from analysis.kernels.visited import visits_keys
+from analysis.methods.base import Method, read_all, setting
+
+LEAST_PAGES = 3
+STEP = "gathered pages"
+
+
+@dataclass
+class Quest(Method):
+    """The KV cache is cut into pages of `page` keys. A query of a head reads the page that it stands in and, of the
+    complete pages before it, those whose keys could score highest: `budget` keys in all, at least three pages.
+
+    Of each page only the smallest and the largest value of every channel are looked at. They bound the score of every
+    key in the page from above, so no key can be better than its page seemed, but a page may promise more than it
+    holds. The first `dense_layers` layers read everything. A page that a model's own sliding window cuts is read
+    without a bound, like the newest one. The original keeps prompts dense and chooses pages for new tokens only; here
+    every token of a text chooses, as if it were new, which is what the perplexity shows; and the kernel gathers pages
+    for new tokens, which is where it saves reads. Not trained; an exact softmax over what it reads; causal; reads a
+    bound for each page and the chosen pages; every setting is live.
+    """
+
+    paper: ClassVar[str] = "Tang et al., 2024 (Quest), section 3"
+
+    budget: int = setting(128, "keys that each query reads, of each head, in whole pages", "live", 1, 1 << 20)
+    page: int = setting(16, "keys of a page", "live", 1, 256)
+    dense_layers: int = setting(2, "first layers that read everything", "live", 0, 64)
+    held_: dict[int, Pages] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def pages(self) -> int:
+        """How many pages a query reads, the newest among them."""
+        return max(LEAST_PAGES, self.budget // self.page)
+
+    def check(self, lm) -> None:
+        self.held_.clear()
+
+    def fetched(self, attended: float, visible: float) -> float:
+        return visible / self.page + attended  # two vectors for each page, and what is read
+
+    def file(self, layer, query, key, past, module, tables) -> torch.Tensor | None:
+        """[B, T, H + G, D]: query and key of each token, of the layers that choose."""
+        return None if layer < self.dense_layers else torch.cat([query, key], 1).transpose(1, 2).detach()
+
+    def keep(self, block: Block) -> torch.Tensor | None:
+        if block.layer < self.dense_layers:
+            return None
+        heads = block.scores.shape[1]
+        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, D]
+        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, D]
+        of_keys = (block.columns - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, Tk]
+        of_queries = (block.rows - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, n]
+        base = of_keys.min()
+        of_keys, of_queries = of_keys - base, of_queries - base
+        count = int(max(of_keys.max(), of_queries.max())) + 1
+        slot = of_keys[:, None, :, None].expand_as(key)
+        empty = key.new_zeros(*key.shape[:2], count, key.shape[-1])
+        low, high = (empty.scatter_reduce(2, slot, key, by, include_self=False) for by in ("amin", "amax"))
+        inside = torch.nn.functional.one_hot(of_keys, count).float()  # [B, Tk, N]
+        seen = (block.visible.float() @ inside[:, None])[:, 0]  # [B, n, N]: how many keys of each page
+        newest = torch.arange(count, device=key.device) == of_queries[..., None]
+        scored = ((seen == self.page) & ~newest)[:, None]  # [B, 1, n, N]
+        bounds = upper_bounds(query, low, high).masked_fill(~scored, -torch.inf)  # [B, H, n, N]
+        best = bounds.topk(min(self.pages - 1, count), -1).indices
+        chosen = torch.zeros_like(bounds, dtype=torch.bool).scatter_(-1, best, True) & scored
+        return visits_keys(of_keys[:, None], chosen | ~scored)
+
+    def attend(self, call: Call) -> Attended:
+        """A token after a text gathers its pages; layers that read everything do so by torch's kernel."""
+        if call.layer < self.dense_layers:
+            return read_all(call)
+        if call.past == 0 or call.query.shape[2] > 1:
+            return Attended(None, MASKED, "A prompt has no kernel: only a token after it gathers its pages.")
+        if call.query.requires_grad and torch.is_grad_enabled():
+            return Attended(None, MASKED, "Gathering has no gradient.")
+        with part("router"):
+            held = self.held_.get(call.layer)
+            if held is None or held.size != self.page or held.tokens != call.past:  # another text
+                held = self.held_[call.layer] = Pages(self.page)
+            bounds = held.follow(call.key)
+            chosen = self._choose(call.query, bounds)
+        out = paged_attention(call.query, call.key, call.value, chosen, self.page, call.scaling)
+        return Attended(out, STEP, "One token reads the pages of largest bound and the newest one.")
+
+    def cache(self, lm) -> GrowingCache:
+        return GrowingCache(lm.config)
+
+    def _choose(self, query: torch.Tensor, bounds: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+        """int64 [B, H, P - 1]: the complete pages that one query of each head reads, fewer where there are fewer."""
+        if bounds is None:
+            return torch.zeros(*query.shape[:2], 0, dtype=torch.long, device=query.device)
+        found = upper_bounds(query.float(), *(bound.float() for bound in bounds))[:, :, 0]
+        return found.topk(min(self.pages - 1, found.shape[-1]), -1).indices

@@ -1,0 +1,143 @@
+"""Routing Transformer: a token reads what lies in the same cluster, clusters being means of normalised vectors."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.attention import Block, apply
+from analysis.errors import BadSetting, NotFitted
+from analysis.fitted import Fitted, check_shapes
+from analysis.groups.kmeans import spherical_kmeans
+from analysis.methods.base import Method, setting
+from analysis.routers.rotation import unrotate
+from analysis.statistics import forward
+
+MOST = 16384  # vectors of a head that its centroids are made of
+
+
+@dataclass
+class RoutingTransformer(Method):
+    """A query reads the last `window` tokens, the first `n_sink`, and farther back the keys whose nearest centroid is
+    also its own. Every key-value head has its own centroids, means of queries and keys that were normalised.
+
+    The original trains from scratch with one vector as query and key, moves its centroids along, and gives each cluster
+    the tokens of largest similarity in the whole text, equally many for each: a later token can push an earlier one
+    out, so the future leaks in. A model that was trained dense keeps its separate queries and keys, and here the
+    centroids are k-means of a calibration text, frozen: *causal* membership decides each token by itself. *Literal*
+    membership is the original's choice over the whole text, shown to measure the leak, never to be used. `rotary` says
+    whether vectors are clustered as they meet, or without their rotary embedding. Not trained, but calibrated; an exact
+    softmax over what it reads; causal unless literal; reads window, sinks and one cluster; every setting is live (the
+    number of clusters is not: it was fitted).
+    """
+
+    paper: ClassVar[str] = "Roy et al., 2020 (Routing Transformer), section 4"
+
+    fitted: Fitted | None = None
+    window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
+    n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
+    rotary: str = setting(
+        "kept", "whether vectors are clustered with their rotary embedding", "live", options=("kept", "undone")
+    )
+    membership: str = setting(
+        "causal", "each token by itself, or the best of the whole text", "live", options=("causal", "literal")
+    )
+    clusters: int = 16  # what `fit` makes of each key-value head; with what was fitted, how many there are
+    seed: int = 0  # of `fit`
+    real_: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.fitted is not None:
+            self.clusters = self.fitted["kept"].shape[2]
+
+    @property
+    def extra_vectors(self) -> float:
+        """Key and value vectors / 2 that a query reads beside its keys: one for each centroid."""
+        return self.clusters / 2
+
+    def fit(self, model, windows: Tensor) -> "RoutingTransformer":
+        """Centroids [L, G, C, D] of queries and keys together, with their rotation (`kept`) and without (`undone`)."""
+        seen = _Seen()
+        with apply(model, seen):
+            for window in windows:
+                forward(model, window.cpu().numpy())
+        made = {}
+        for name in ("kept", "undone"):
+            layers = [seen.vectors[layer, name] for layer in range(model.num_layers)]
+            made[name] = torch.stack([self._means(torch.cat(rows, 1)) for rows in layers])
+        self.fitted = Fitted("routing_transformer", made)
+        return self
+
+    def _means(self, vectors: Tensor) -> Tensor:
+        """Unit centroids [G, C, D] of normalised vectors [G, m, D]."""
+        few = vectors[:, :: max(1, -(-vectors.shape[1] // MOST))]
+        return torch.stack([spherical_kmeans(head, self.clusters, self.seed)[0] for head in few])
+
+    def check(self, lm) -> None:
+        if self.fitted is None:
+            raise NotFitted("Routing Transformer has no centroids yet: calibrate it with `fit-method` on some text.")
+        config = lm.config.get_text_config()
+        heads = config.num_attention_heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        parts = getattr(config, "num_key_value_heads", None) or heads
+        parts = 1 if self.fitted["kept"].shape[1:2] == (1,) else parts  # the same for all heads
+        check_shapes(self.fitted, dict.fromkeys(("kept", "undone"), (config.num_hidden_layers, parts, None, dim)))
+        self.fitted.to(lm.device)
+
+    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> None:
+        """Notes which tokens are no padding: in literal membership it takes no place."""
+        self.real_ = real
+
+    def file(self, layer, query, key, past, module, tables) -> Tensor:
+        """bool [B, T, H + G, C]: the clusters of each token's queries and keys."""
+        if self.membership == "literal" and self.real_ is None:
+            raise BadSetting(
+                "Literal membership chooses from the whole text, so it cannot decode token by token: use causal "
+                "membership, or generate without the KV cache."
+            )
+        if self.rotary == "undone":
+            query, key = (unrotate(x.detach().float(), module, tables) for x in (query, key))
+        centroids = self.fitted[self.rotary][layer]
+        return torch.cat([self._members(x, centroids) for x in (query, key)], 1).transpose(1, 2)
+
+    def _members(self, x: Tensor, centroids: Tensor) -> Tensor:
+        """bool [B, heads, T, C] of vectors [B, heads, T, D]."""
+        centroids = centroids.repeat_interleave(x.shape[1] // len(centroids), 0)
+        similar = normalised(x) @ centroids.mT  # [B, heads, T, C]
+        if self.membership == "causal":
+            return F.one_hot(similar.argmax(-1), similar.shape[-1]).bool()
+        size = -(-similar.shape[2] // similar.shape[-1])  # as many tokens for each cluster
+        similar = similar.masked_fill(~self.real_[:, None, :, None], -torch.inf)
+        best = similar.topk(size, dim=2).indices
+        return torch.zeros_like(similar, dtype=torch.bool).scatter_(2, best, True)
+
+    def keep(self, block: Block) -> Tensor:
+        heads = block.scores.shape[1]
+        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, C]
+        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, C]
+        shared = (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2) > 0.5  # [B, H, n, Tk]
+        near = (block.distances() < self.window)[None, None]
+        return shared | near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]
+
+
+def normalised(x: Tensor) -> Tensor:
+    """Layer normalisation without scale and bias, in float32: vectors [..., D] of mean 0 and equal length."""
+    return F.layer_norm(x.detach().float(), x.shape[-1:], eps=1e-6)
+
+
+@dataclass
+class _Seen(Method):
+    """Dense attention that keeps each layer's normalised queries and keys [G, m, D], as they meet and un-rotated."""
+
+    dense: ClassVar[bool] = True
+
+    vectors: dict[tuple[int, str], list[Tensor]] = field(default_factory=dict)
+
+    def file(self, layer, query, key, past, module, tables) -> None:
+        for name, given in (("kept", None), ("undone", tables)):
+            q, k = (normalised(unrotate(x.detach().float(), module, given)[0]) for x in (query, key))
+            both = torch.cat([q.unflatten(0, (len(k), -1)).flatten(1, 2), k], 1)  # [G, m, D]
+            self.vectors.setdefault((layer, name), []).append(both.cpu())

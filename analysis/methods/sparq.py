@@ -1,0 +1,91 @@
+"""SparQ: scores told from the few largest channels of a query, and only the best keys and values read in full."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from analysis.attention import Block
+from analysis.kernels.topk import smallest_kept
+from analysis.methods.base import Method, setting
+
+
+@dataclass
+class SparQ(Method):
+    """A query estimates its scores from the `channels` of its vector that are largest in absolute value, and reads the
+    `k` keys and values that look best so, besides itself; the last `local` tokens are always among them.
+
+    Heads that share keys and values choose channels and keys together, by their sums. What is read beside these keys
+    is the chosen channels of every key, so a quarter of the channels costs at least an eighth of a dense read. With all
+    channels the estimate is the score itself. The estimates also tell which share of the attention the keys that were
+    read hold: *reallocation* gives the rest to the mean of all values up to the query, which a model keeps as a running
+    sum, in the place of spreading it over what was read. The original estimates for new tokens only; here every token
+    of a text does, as if it were new. Not trained; without reallocation an exact softmax over what it reads; causal;
+    reads some channels of all keys, k keys and values, and one mean; every setting is live.
+    """
+
+    paper: ClassVar[str] = "Ribar et al., 2023 (SparQ), sections 4 and 5"
+
+    k: int = setting(128, "keys and values that each query reads besides its own token's", "live", 1, 1 << 20)
+    channels: int = setting(0, "channels that scores are estimated from; 0 takes a quarter of them", "live", 0, 512)
+    reallocate: str = setting(
+        "mean",
+        "where the attention goes that was not read: to the mean of the values, or nowhere",
+        "live",
+        options=("mean", "none"),
+    )
+    local: int = setting(32, "last tokens that are always among the k", "live", 0, 1 << 20)
+    scaling_: dict[int, tuple[float, float | None]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    dim_: int = field(default=1, init=False, repr=False, compare=False)
+
+    def check(self, lm) -> None:
+        config = lm.config.get_text_config()
+        self.dim_ = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+    def taken(self, dim: int) -> int:
+        """How many of `dim` channels are looked at."""
+        return min(dim, self.channels or max(1, dim // 4))
+
+    def fetched(self, attended: float, visible: float) -> float:
+        return visible * self.taken(self.dim_) / (2 * self.dim_) + attended
+
+    def file(self, layer, query, key, past, module, tables) -> torch.Tensor:
+        """[B, T, H + G, D]: query and key of each token."""
+        scaling = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)
+        self.scaling_[layer] = scaling, getattr(module, "attn_logit_softcapping", None)
+        return torch.cat([query, key], 1).transpose(1, 2).detach()
+
+    def estimates(self, block: Block) -> torch.Tensor:
+        """Scores from the largest channels of each query, before the model's scaling, float32 [B, H, n, Tk]: as many
+        times larger as the square root of the share of the query's absolute sum that was left out demands."""
+        heads = block.scores.shape[1]
+        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, D]
+        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, D]
+        grouped = query.unflatten(1, (key.shape[1], -1))  # [B, G, H / G, n, D]
+        size = grouped.abs()
+        best = size.sum(2).topk(self.taken(query.shape[-1]), -1).indices  # [B, G, n, r]
+        chosen = torch.zeros_like(size[:, :, 0]).scatter_(-1, best, 1.0)[:, :, None]  # [B, G, 1, n, D]
+        least = torch.finfo(torch.float32).tiny
+        stretch = (size.sum(-1, keepdim=True) / (size * chosen).sum(-1, keepdim=True).clamp(min=least)).sqrt()
+        return ((grouped * chosen * stretch) @ key.mT[:, :, None]).flatten(1, 2)
+
+    def keep(self, block: Block) -> torch.Tensor:
+        key_heads = block.of_keys.shape[2] - block.scores.shape[1]
+        together = self.estimates(block).unflatten(1, (key_heads, -1)).sum(2)  # [B, G, n, Tk]
+        together = together.masked_fill(block.distances() <= min(self.local, self.k), torch.inf)
+        together = together.masked_fill(~block.visible, -torch.inf)
+        best = together >= smallest_kept(together, [self.k + 1] * key_heads)
+        return best.repeat_interleave(block.scores.shape[1] // key_heads, 1)
+
+    def weights(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+        """The softmax times the share that it seems to hold, and the rest evenly over all visible keys."""
+        if self.reallocate == "none":
+            return probabilities
+        scaling, softcap = self.scaling_[block.layer]
+        told = self.estimates(block) * scaling
+        if softcap is not None:
+            told = torch.tanh(told / softcap) * softcap
+        told = torch.softmax(told.masked_fill(~block.visible, -torch.inf), -1)
+        left = told.masked_fill(block.read, 0.0).sum(-1, keepdim=True).nan_to_num()  # [B, H, n, 1]
+        mean = block.visible / block.visible.sum(-1, keepdim=True).clamp(min=1)
+        return (1 - left) * probabilities + left * mean

@@ -1,0 +1,80 @@
+"""Positions beyond a model's context: another base of its rotary embedding (RoPE), for a while.
+
+Dynamic NTK (bloc97 and emozilla 2023, as in YaRN, Peng et al. 2023) makes the base grow with the length that is read.
+Here the base is set once for the length of a prompt with its answer, which is what one pass over both would use, so a
+KV cache holds keys of one base only. A base of 500,000 instead of 10,000 is what Focal Attention's section 3.4 trains
+with (Xiong et al. 2023); without training it shifts every rotation that the model learned.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from analysis.errors import BadModel, BadSetting
+from analysis.models import Model
+
+WAYS = ("as_trained", "longer", "dynamic_ntk", "base")
+LOW, HIGH = 1.0, 64.0  # times the model's own context
+BASES = (10.0, 1e9)
+
+
+def reach(model: Model, way: str, factor: float) -> int:
+    """Tokens that may be read at once: the model's context, or `factor` times it where positions are extended.
+
+    `way`: `as_trained`; `longer` goes on with the model's own base; `dynamic_ntk`; `base`. Errors: BadSetting, and
+    BadModel for a model without plain rotary positions.
+    """
+    if way not in WAYS:
+        raise BadSetting(f"There is no way {way[:40]!r} to extend positions; there are: {', '.join(WAYS)}.")
+    if not LOW <= factor <= HIGH:
+        raise BadSetting(f"The factor is {factor:g} and must lie between {LOW:g} and {HIGH:g}.")
+    if way == "as_trained":
+        return model.max_positions
+    _modules(model)
+    return int(model.max_positions * factor)
+
+
+def base_for(model: Model, way: str, factor: float, base: float, length: int) -> float | None:
+    """The base for a text of `length` tokens; None: the model's own."""
+    if way == "base":
+        if not BASES[0] <= base <= BASES[1]:
+            raise BadSetting(f"The base is {base:g} and must lie between {BASES[0]:g} and {BASES[1]:g}.")
+        return base
+    if way != "dynamic_ntk" or length <= model.max_positions:
+        return None
+    module = _modules(model)[0]
+    size = 2 * module.inv_freq.numel()
+    grown = factor * length / model.max_positions - (factor - 1)
+    return module.config.rope_parameters["rope_theta"] * grown ** (size / (size - 2))
+
+
+@contextmanager
+def rotary_base(model: Model, base: float | None) -> Iterator[Model]:
+    """Inside, every rotary embedding of the model has this base; on exit it is as it was. None changes nothing."""
+    modules = [] if base is None else _modules(model)
+    before = [module.inv_freq for module in modules]
+    try:
+        for module in modules:
+            size = 2 * module.inv_freq.numel()
+            powers = torch.arange(0, size, 2, dtype=torch.float32, device=module.inv_freq.device) / size
+            module.inv_freq = 1.0 / base**powers
+        yield model
+    finally:
+        for module, kept in zip(modules, before, strict=True):
+            module.inv_freq = kept
+
+
+def _modules(model: Model) -> list[torch.nn.Module]:
+    found = [module for module in model.lm.modules() if hasattr(module, "inv_freq") and hasattr(module, "rope_type")]
+    plain = [module for module in found if module.rope_type == "default"]
+    if not found:
+        raise BadModel(
+            f"{model.name} has no rotary positions to extend: read within its {model.max_positions:,} tokens."
+        )
+    if len(plain) < len(found):
+        raise BadModel(
+            f"{model.name} already extends its positions (rotary type {found[0].rope_type}): read within its "
+            f"{model.max_positions:,} tokens."
+        )
+    return plain

@@ -1,0 +1,57 @@
+"""How likely a model finds each candidate answer: log-probabilities, and a forced choice between them."""
+
+import copy
+
+import numpy as np
+import torch
+
+from analysis.attention import apply
+from analysis.methods.base import Method
+from analysis.models import Model
+from analysis.probes.pieces import Item, Pieces
+
+PLAIN = 128  # tokens of text before the question alone
+TIE = 1e-6  # nats; answers nearer than this to the likeliest share its place
+
+
+@torch.no_grad()
+def answer_logs(model: Model, method: Method, item: Item) -> np.ndarray:
+    """Log-probability of every candidate after the prompt under a method, nats summed over its tokens, float64 [n].
+
+    The prompt is read once; each candidate goes on from a copy of its KV cache and of what the method holds.
+    """
+    lm, device = model.lm, model.device
+    prompt = torch.as_tensor(item.ids, device=device)[None]
+    candidates = torch.as_tensor(item.candidates, device=device)
+    with apply(model, method, kernels=True):
+        read = lm(prompt, use_cache=True, logits_to_keep=1)
+        logs = torch.log_softmax(read.logits[0, -1].float(), -1)[candidates[:, 0]].double()
+        held = getattr(method, "held_", None)  # of a method that follows the text itself: eviction
+        for place, answer in enumerate(candidates if candidates.shape[1] > 1 else []):
+            past = copy.deepcopy(read.past_key_values)
+            if held is not None:
+                method.held_ = copy.deepcopy(held)
+            after = lm(answer[None, :-1], past_key_values=past, use_cache=True).logits[0]
+            logs[place] += torch.log_softmax(after.float(), -1).gather(1, answer[1:, None]).double().sum()
+    return logs.cpu().numpy()
+
+
+def chosen(logs: np.ndarray, right: int) -> float:
+    """1 where the true answer is the likeliest of log-probabilities [n], 0 where it is not; answers that tie for the
+    first place share it, so a model that finds all alike scores chance."""
+    best = logs >= logs.max() - TIE
+    return float(best[right] / best.sum())
+
+
+def margin(logs: np.ndarray, right: int) -> float:
+    """Log-probability of the true answer minus that of the likeliest other one, nats; above 0 it is chosen."""
+    return float(logs[right] - np.delete(logs, right).max())
+
+
+def control(pieces: Pieces, item: Item, random: np.random.Generator) -> Item:
+    """The same question after at most 128 tokens of the text that hold no answer: what each candidate scores by itself,
+    because some are likelier than others wherever they stand."""
+    question = item.ids[item.question :]
+    hay = pieces.hay(min(PLAIN, item.question - len(pieces.begin)), random)
+    ids = np.concatenate([pieces.begin, hay, question])
+    return Item(ids, item.candidates, item.right, None, len(ids) - len(question))

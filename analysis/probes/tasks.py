@@ -1,0 +1,179 @@
+"""The six tasks: each makes one question of an exact length from a seed (the tasks of Focal Attention's long-context
+evaluation, section 4.3 and appendix D, in a form that a small model can be asked)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.errors import BadSetting
+from analysis.probes.layout import Ask, blocks_of, enough, hidden, others, room
+from analysis.probes.pieces import Item, Pieces
+
+LINE = "\n"
+PASSAGE, QUOTE = 40, 12  # tokens of a passage, and of its end that the question quotes
+OFTEN = 2  # times as often as any other word comes the most frequent one
+RARER = 2  # other words for each candidate
+POOL, SHOWN = 4, 2  # words that belong to a label, and how many of them an example shows
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: `make(pieces, ask, random)` gives an Item; `axis` is what its map has beside the length: `depth`,
+    `examples` or nothing."""
+
+    title: str
+    about: str
+    axis: str | None
+    make: Callable[[Pieces, Ask, np.random.Generator], Item]
+
+
+def uuid_needle(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
+    """One identifier stands in the text; the candidates are others that do not."""
+    values = pieces.values("uuid", ask.choices, random)
+    named = pieces.ids("The code of the lamp is")
+    right = int(random.integers(ask.choices))
+    needle = [pieces.ids(LINE), named, values[right], pieces.ids("."), pieces.ids(LINE)]
+    return hidden(pieces, ask, random, [needle], 0, [pieces.ids(LINE), named], (values, right))
+
+
+def several_needles(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
+    """Several codes stand in the text, each of another name; one is asked for, the candidates are all of them."""
+    names, values = (pieces.values("word", ask.choices, random) for _ in range(2))
+    right = int(random.integers(ask.choices))
+    code, says = pieces.ids("The code of"), pieces.ids(" is")
+    needles = [
+        [pieces.ids(LINE), code, name, says, value, pieces.ids("."), pieces.ids(LINE)]
+        for name, value in zip(names, values, strict=True)
+    ]
+    question = [pieces.ids(LINE), code, names[right], says]
+    return hidden(pieces, ask, random, needles, right, question, (values, right))
+
+
+def json_pairs(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
+    """A list of JSON pairs of random keys and values fills the text; the value of one key is asked for."""
+    opening, middle, ending = (pieces.ids(part) for part in (' {"', '": "', '"},'))
+    key, value = (pieces.values("uuid", 1, random)[0] for _ in range(2))
+    around = len(opening) + len(middle) + len(ending)
+    question = [pieces.ids(LINE), opening, key, middle]
+
+    def fits(size: int) -> int:
+        return room(pieces, ask, question, size) // (around + 2 * size)
+
+    values = pieces.values("uuid", 2 * max(fits(min(len(key), len(value))), ask.choices), random)
+    size = len(values[0])
+    question[2] = values[0]
+    count = min(fits(size), len(values) // 2)
+    enough("json", ask, count, ask.choices, around + 2 * size, "pairs")
+    at = round(ask.depth * (count - 1))
+    keys, held = values[:count], values[count : 2 * count]
+    keys[0], keys[at] = keys[at], keys[0]  # the first key drawn is the one that is asked for
+    blocks = [[opening, keys[i], middle, held[i], ending] for i in range(count)]
+    return blocks_of(pieces, ask, random, blocks, (at, 3), question, others(held, at, ask.choices, random))
+
+
+def passages(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
+    """Passages of one text, each with a mark behind it; the end of one is quoted, and its mark asked for."""
+    every = len(pieces.filler) // PASSAGE
+    if every < 2:
+        raise BadSetting(
+            f"The text gives {every} passages of {PASSAGE} tokens and one has to be told from another: give a longer "
+            "text."
+        )
+    first = int(random.integers(len(pieces.filler) - every * PASSAGE + 1))
+    pool = pieces.filler[first : first + every * PASSAGE].reshape(every, PASSAGE)
+    pool = pool[random.permutation(every)]
+    said = pieces.ids(" Mark:")
+    question = [pieces.ids(LINE), pool[0][-QUOTE:], said]
+
+    def fits(size: int) -> int:
+        return room(pieces, ask, question, size) // (2 * len(pieces.ids(LINE)) + PASSAGE + len(said) + size)
+
+    marks = pieces.values("word", max(fits(1), ask.choices), random)
+    count = fits(len(marks[0]))
+    enough("passages", ask, count, ask.choices, PASSAGE + len(said) + len(marks[0]) + 2, "passages")
+    at, line = round(ask.depth * (count - 1)), pieces.ids(LINE)
+    rest = pool[1 + np.arange(count) % (every - 1)]  # a short text gives its other passages again
+    blocks = [[line, pool[0] if i == at else rest[i], said, marks[i], line] for i in range(count)]
+    chosen = others(marks[:count], at, ask.choices, random)
+    return blocks_of(pieces, ask, random, blocks, (at, 3), question, chosen, padding=rest[0])
+
+
+def frequent_words(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
+    """Made-up words in random order, one of them twice as often as any other: which one?"""
+    words = pieces.values("word", RARER * ask.choices, random)
+    question = [pieces.ids(LINE), pieces.ids("The word that comes most often is")]
+    size = len(words[0])
+    times = room(pieces, ask, question, size) // size // (len(words) - 1 + OFTEN)
+    enough("frequent words", ask, times, 1, size * (len(words) - 1 + OFTEN), "times every word")
+    right = int(random.integers(ask.choices))
+    counts = [times * (OFTEN if i == right else 1) for i in range(len(words))]
+    listed = random.permutation(np.repeat(np.arange(len(words)), counts))
+    blocks = [[words[i]] for i in listed]
+    made = blocks_of(pieces, ask, random, blocks, (0, 0), question, (words[: ask.choices], right))
+    return Item(made.ids, made.candidates, made.right, None, made.question)
+
+
+def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
+    """Examples of labelled words spread over the text; then words of one label, whose name is asked for."""
+    if ask.examples < ask.choices:
+        raise BadSetting(f"{ask.examples} examples cannot show {ask.choices} labels: ask for at least as many of them.")
+    named = pieces.values("word", ask.choices, random)
+    words = pieces.values("word", POOL * ask.choices, random)
+    arrow, line = pieces.ids(" ="), pieces.ids(LINE)
+
+    def shown(label: int) -> list[np.ndarray]:
+        return [words[POOL * label + i] for i in random.permutation(POOL)[:SHOWN]]
+
+    order = random.permutation(np.arange(ask.examples) % ask.choices)
+    blocks = [[line, *shown(label), arrow, named[label], line] for label in order]
+    right = int(random.integers(ask.choices))
+    question = [line, *shown(right), arrow]
+    size = sum(map(len, blocks[0]))
+    left = room(pieces, ask, question, len(named[0]))
+    enough("labels", ask, left // size, ask.examples, size, "examples")
+    hay = pieces.hay(left - size * ask.examples, random)
+    places = [round((i + 0.5) / ask.examples * len(hay)) for i in range(ask.examples)]
+    parts, at = [pieces.begin], 0
+    for place, block in zip(places, blocks, strict=True):
+        parts += [hay[at:place], *block]
+        at = place
+    ids = np.concatenate([*parts, hay[at:]])
+    return Item(np.concatenate([ids, *question]), np.stack(named), right, None, len(ids))
+
+
+TASKS = {
+    "uuid_needle": Task(
+        "Needle", "One random identifier stands in the text and is asked for at its end.", "depth", uuid_needle
+    ),
+    "several_needles": Task(
+        "Several needles",
+        "As many codes as candidates stand in the text, each of another name; one of them is asked for.",
+        "depth",
+        several_needles,
+    ),
+    "json": Task(
+        "JSON pairs",
+        "A list of pairs of random keys and values fills the text; the value of one key is asked for.",
+        "depth",
+        json_pairs,
+    ),
+    "passages": Task(
+        "Passage among passages",
+        "Passages of the text, each with a mark; the end of one of them is quoted and its mark asked for.",
+        "depth",
+        passages,
+    ),
+    "frequent_words": Task(
+        "Frequent words",
+        "Made-up words fill the text, one of them twice as often as any other; it is asked for.",
+        None,
+        frequent_words,
+    ),
+    "labels": Task(
+        "Labels from examples",
+        "Made-up words with labels, as examples spread over the text; then words whose label is asked for.",
+        "examples",
+        labels,
+    ),
+}

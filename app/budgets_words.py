@@ -1,0 +1,94 @@
+"""KV budgets in sentences: how many keys the heads need, where reading fewer breaks, how a policy was made."""
+
+import math
+from collections.abc import Sequence
+
+ALLOWED = 0.02  # change of perplexity at any stretch of positions that counts as none
+
+
+def share(value: float) -> str:
+    """A share as a per cent, as short as it can be."""
+    return f"{100 * value:.3g} %"
+
+
+def signed(value: float) -> str:
+    """A change of perplexity."""
+    return f"{100 * value:+.1f} %".replace("-", "−")
+
+
+def span(row: dict) -> str:
+    """A paired change with its interval."""
+    ends = "" if row["low"] is None else f" ({signed(row['low'])} to {signed(row['high'])})"
+    return signed(row["difference"]) + ends
+
+
+def needs(table: dict, mass: float | None) -> str:
+    """How many keys hold most of a head's attention; `table`: columns layer, head, rank."""
+    ranks = table["rank"]
+    low, high = (ranks.index(pick(ranks)) for pick in (min, max))
+    which = [f"head {table['head'][at]} of layer {table['layer'][at]}" for at in (low, high)]
+    held = f"{share(mass)} of a head's attention" if mass else "Most of a head's attention"
+    return (
+        f"{held} lies on {sum(ranks) / len(ranks):,.0f} keys on average: on {ranks[low]:,.0f} in {which[0]}, on "
+        f"{ranks[high]:,.0f} in {which[1]}."
+    )
+
+
+def positions(row: dict, named: bool = True) -> str:
+    """The stretch of positions that changes most."""
+    return f"{'positions ' * named}{row['worst_bin_first']:,} to {row['worst_bin_last'] - 1:,}"
+
+
+def breaks(rows: Sequence[dict]) -> str:
+    """From which share of the reads on a stretch of positions breaks; `rows` from the largest share on."""
+    inside = [row for row in rows if abs(row["worst_bin_difference"]) <= ALLOWED]
+    first = next((row for row in rows if abs(row["worst_bin_difference"]) > ALLOWED), None)
+    if first is None:
+        return f"No stretch of positions changes by more than {share(ALLOWED)}, down to {share(rows[-1]['share'])}."
+    said = (
+        f"At {share(first['share'])} of the reads {positions(first)} change by {signed(first['worst_bin_difference'])} "
+        f"while the mean moves by {signed(first['difference'])}"
+    )
+    kept = f"; at {share(inside[-1]['share'])} every stretch stays within {share(ALLOWED)}" if inside else ""
+    last = rows[-1]
+    if last is not first:
+        kept += (
+            f". At {share(last['share'])} it is {signed(last['worst_bin_difference'])} at {positions(last)}, and "
+            f"{signed(last['difference'])} on average"
+        )
+    return f"{said}{kept}."
+
+
+def made(about: dict) -> str:
+    """How a policy was made, for the line below its name."""
+    facts = [f"calibrated on {about['corpus']}" if about.get("corpus") not in (None, "uploaded") else None]
+    facts += ["uploaded"] if about.get("corpus") == "uploaded" else []
+    facts += [f"{about['tokens']:,} tokens"] if about.get("tokens") else []
+    facts += [f"windows of {about['window']:,}"] if about.get("window") else []
+    facts += [f"p = {about['mass']:g}"] if about.get("mass") else []
+    facts += [f"positions from {about['min_pos']:,} on"] if about.get("min_pos") else []
+    return " · ".join(fact for fact in facts if fact)
+
+
+def measured_on(texts: dict[str, str], text: str, about: dict) -> str | None:
+    """Why a policy cannot be measured on a text, or None; `about` its facts."""
+    if text in about.get("texts", ()) and about.get("halves") != text:
+        return (
+            f"{texts.get(text, 'This text')} calibrated this policy, which must not be measured on it: choose another "
+            "text in the sidebar, or calibrate on other texts."
+        )
+    return None
+
+
+def bins(table: dict) -> dict:
+    """Columns of position bins as they are listed and downloaded."""
+    names = ["first", "last", "n", "perplexity", "perplexity_low", "perplexity_high", "perplexity_dense"]
+    return {name: table[name] for name in [*names, "difference", "low", "high"] if name in table}
+
+
+def chance(loss: float | None, change: float | None) -> str | None:
+    """The probability of the true token before a change of its loss, in words."""
+    if loss is None:
+        return None
+    found = math.exp(change - loss)
+    return f"{found:.1%}" if found >= 0.001 else "under 0.1%"

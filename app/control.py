@@ -1,0 +1,57 @@
+"""How one value stands in the URL: its text read back, refused where it is none, and written."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Control:
+    """A value that can stand in the URL: `parse` turns its text into the value or raises ValueError."""
+
+    parse: Callable[[str], object]
+    default: object = None
+
+
+def matching(pattern: str) -> Callable[[str], str]:
+    """Text that matches the whole pattern."""
+
+    def parse(raw: str) -> str:
+        if not re.fullmatch(pattern, raw):
+            raise ValueError(raw)
+        return raw
+
+    return parse
+
+
+def whole(raw: str, digits: int = 4) -> int:
+    """A whole number of at most so many digits."""
+    if not re.fullmatch(rf"[0-9]{{1,{digits}}}", raw):
+        raise ValueError(raw)
+    return int(raw)
+
+
+def number(raw: str) -> float:
+    """A number, not negative."""
+    if not re.fullmatch(r"[0-9]{0,4}(\.[0-9]{1,8})?(e-?[0-9]{1,2})?", raw) or not raw[:1].isdigit():
+        raise ValueError(raw)
+    return float(raw)
+
+
+def one_of(*options) -> Callable[[str], object]:
+    """One of these values."""
+    spelled = {to_url(option): option for option in options}
+
+    def parse(raw: str) -> object:
+        if raw not in spelled:
+            raise ValueError(raw)
+        return spelled[raw]
+
+    return parse
+
+
+def to_url(value: object) -> str:
+    """The text of a value in the URL; yes and no for switches."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,65 @@
+"""Models that were trained with a softmax temperature: the stored studies of it, one at a time."""
+
+import streamlit as st
+
+from app import cached, state, stored, study_panels, widgets
+
+SIZES = "--corpus DIR --length 512 --steps 500 --tokens-per-step 2048"
+STUDIES = {  # choice -> (study, what it is called, the question)
+    "temperatures": (
+        "focal-temperatures",
+        "Constant, learned, adapted",
+        "Does training with a temperature help, from the start or later? Tables 1 and 2, figure 8a.",
+    ),
+    "limits": (
+        "focal-limits",
+        "Limits of a learned temperature",
+        "How far may a learned temperature go? Figure 8b.",
+    ),
+    "scaling": (
+        "focal-scaling",
+        "Size, tokens, context",
+        "Does it pay more with size, tokens or context? Figures 2 to 4.",
+    ),
+}
+assert tuple(STUDIES) == state.TRAINED
+
+
+def show() -> None:
+    """The chosen study: its question and sentence, its panels and rows, its command."""
+    st.header("Trained with it", anchor=False, help=cached.glossary("trained with a temperature"))
+    st.segmented_control(
+        "Study",
+        list(STUDIES),
+        format_func=lambda name: STUDIES[name][1],
+        key="trained_with",
+        required=True,
+        label_visibility="collapsed",
+    )
+    name, title, question = STUDIES[st.session_state["trained_with"]]
+    widgets.prose(question, "quiet")
+    found = stored.study(name)
+    if found is None:
+        stored.missing(f"Training small models with a temperature ({title.lower()})", command(name))
+        return
+    widgets.prose(found["sentence"], "more")
+    stored.badge(found)
+    study_panels.panels(found, "trained", cached.glossary("trained with a temperature"))
+    study_panels.rows(name, found, "trained")
+    widgets.prose(found.get("notes", []), "quiet")
+    stored.made(found)
+
+
+def command(name: str) -> str:
+    """The command that trains and stores a study at its usual size."""
+    return f"python -m analysis study {name} {SIZES}"
+
+
+def best() -> str:
+    """The constant temperature with the lowest loss among the models trained from scratch, in one clause; or none."""
+    found = stored.study("focal-temperatures")
+    rows = [row for row in (found or {}).get("rows", []) if row["t"] and row["norm"] and not row["further"]]
+    if len(rows) < 2:
+        return ""
+    lowest = min(rows, key=lambda row: row["loss"])
+    return f" Of small models trained here from scratch, the one with t = {lowest['t']:g} has the lowest loss."

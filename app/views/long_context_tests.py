@@ -1,0 +1,41 @@
+"""Long-context tests: how far back can the model find something and use it, and what remains when it reads less?"""
+
+import streamlit as st
+
+from app import cached, panels, probes, probes_shown, probes_words, state, widgets
+
+widgets.header(
+    "How far back can it find something and use it?",
+    "Needles, key-value pairs, passages and examples, after Focal Attention (section 4.3, appendix D): a forced choice "
+    "between answers, chance drawn, dense attention first",
+)
+chosen = st.session_state
+if chosen["router"] is None:
+    state.choose(chosen, router=cached.routers(chosen["model"])[0])
+answer = st.container()
+asked = probes.controls(probes.described())
+if said := probes_words.changed(asked):
+    widgets.prose(f"Settings as on the page Quality vs speed. {said}.", "quiet")
+args = probes.chosen_map(asked)
+run = cached.store().find("probe", args)
+if run is None:
+    panels.run_button("Run this test", "probe", args, "probe_run", probes.tokens(args), type="primary")
+else:
+    with answer:
+        probes_shown.answer(run)
+    probes_shown.maps(run, chosen["probe"])
+    probes_shown.lengths(run)
+    with widgets.guarded():
+        probes_shown.prompt(run)
+with widgets.guarded():
+    st.header("What this model can do at all", anchor=False, help=cached.glossary("needle"))
+    wanted = probes.every_task()
+    tried = cached.store().find("probe", wanted)
+    if tried is None:
+        panels.run_button("Try every task", "probe", wanted, "probe_every", probes.tokens(wanted))
+    else:
+        probes_shown.every_task(tried)
+with widgets.guarded():
+    probes_shown.beyond()
+with st.expander("The same from the command line", icon=":material/terminal:"):
+    st.code(probes_words.command(args, asked), language=None, wrap_lines=True)

@@ -1,0 +1,121 @@
+"""What the studies of Focal Attention say of made-up losses: tables, sentences, matched sizes, whichever way."""
+
+import json
+import math
+
+import pytest
+
+from analysis.errors import BadSetting
+from analysis.studies import focal_limits, focal_matched, focal_scaling, focal_temperatures
+from analysis.studies.focal_arms import WIDTH, Arm
+from analysis.studies.focal_rows import against, rows, sure
+from tests.made_focal import WINDOWS, pooled, several
+
+
+def whole(made: dict) -> dict:
+    """The summary, once it is known to be what a page can draw and a file can hold."""
+    assert {about["name"] for about in made["columns"]} <= set(made["rows"][0])
+    for panel in made["panels"]:
+        assert all(len(line["y"]) == len(panel["x_values"]) for line in panel["series"]), panel["title"]
+    return json.loads(json.dumps(made, allow_nan=False))
+
+
+def temperatures(sharp: float, learned: float = 3.0) -> dict:
+    arms = focal_temperatures.arms_of(None)
+    losses = dict.fromkeys(arms, 3.0) | {arm: sharp for arm in arms if arm.name == "t 0.5"}
+    losses |= {arm: learned for arm in arms if arm.limits}
+    return whole(focal_temperatures.summary(several(losses), WINDOWS))
+
+
+def test_the_best_temperature_is_named_only_where_it_is_sure():
+    won = temperatures(2.9, learned=3.2)
+    assert "the best constant temperature is 0.5: lower (-0.1000 nats per token" in won["sentence"]
+    assert "learned: higher (+0.2000" in won["sentence"] and "t 0.4, adapted: not told apart" in won["sentence"]
+    assert [row["arm"] for row in won["rows"]][:2] == ["dense", "t 0.3"] and len(won["rows"]) == 10
+    assert [panel["title"] for panel in won["panels"]][0] == "By temperature (figure 8a)" and len(won["panels"]) == 4
+    lost = temperatures(3.1)
+    assert "no constant temperature is shown to beat dense training" in lost["sentence"]
+
+
+def test_each_arm_is_held_against_its_own_dense_one():
+    found = several({arm: 3.0 - 0.1 * arm.further for arm in focal_temperatures.arms_of("adapted,plain")})
+    by_name = {row["arm"]: row for row in rows(found, WINDOWS)}
+    assert by_name["t 0.4, adapted"]["against_dense"] == pytest.approx(0) and by_name["dense, no norm"]["gains"] is None
+    alone = rows(several({Arm("t 0.4", t=0.4): 3.0}), WINDOWS)[0]
+    assert alone["against_dense"] is None and not against(alone)
+    assert "nothing to compare" in focal_temperatures.sentence([alone])
+
+
+def test_seeds_that_disagree_decide_nothing():
+    dense, sharp = Arm("dense"), pooled(Arm("t 0.4", t=0.4), 2.9)
+    for window, loss in enumerate(sharp.parts[1]["checkpoints"][-1]["means"]):
+        sharp.parts[1]["checkpoints"][-1]["means"][window] = loss + 0.15
+    row = rows({dense: pooled(dense, 3.0), sharp.arm: sharp}, WINDOWS)[1]
+    assert row["against_dense_high"] < 0 < row["second_against"] and sure(row) == 0
+    assert "no constant temperature is shown" in focal_temperatures.sentence([row | {"arm": "dense", "t": 1}, row])
+
+
+def test_limits_in_words():
+    arms = focal_limits.arms_of(None)
+    assert [arm.name for arm in arms] == ["dense", *(f"tau {low}-10" for low in range(1, 8)), "tau 5-11.31"]
+    losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
+    made = whole(focal_limits.summary(several(losses), WINDOWS))
+    assert made["sentence"].startswith("The best limits are tau_min 7 with tau_max 10: held-out loss lower")
+    assert made["sentence"].endswith("Worse than dense training: 1-10, 2-10, 3-10.")
+    even = focal_limits.summary(several(dict.fromkeys(arms, 3.0)), WINDOWS)
+    assert even["sentence"].startswith("No limits are shown to beat dense training")
+
+
+def test_matched_by_hand():
+    # from 4 to 2 nats between 100 and 10,000 parameters: 3 nats lie at the middle of the logarithm, 1,000
+    assert focal_matched.reached([100, 10_000], [4.0, 2.0], 3.0) == pytest.approx(1000)
+    assert focal_matched.reached([100, 10_000], [4.0, 2.0], 1.0) is None
+    assert focal_matched.reached([100, 10_000], [2.0, 4.0], 3.0) is None, "a curve that rises is reached nowhere"
+
+
+def scaling(gain: float) -> dict:
+    found = {}
+    for arm in focal_scaling.arms_of(None, 512):
+        parameters = {96: 1000, WIDTH: 2000, 160: 4000}[arm.width]
+        loss = 6 - math.log(parameters) / 4 - gain * (arm.name == "t 0.4")
+        windows = WINDOWS * 512 // (arm.context or 512)
+        found[arm] = pooled(arm, loss, windows, parameters)
+    return whole(focal_scaling.summary(found, 512, WINDOWS))
+
+
+def test_what_a_gain_saves_in_parameters_and_tokens():
+    made = scaling(math.log(2) / 8)  # half of what twice the parameters bring
+    small = made["parameters"][0]
+    assert (small["arm"], small["width"], small["verdict"]) == ("t 0.4", 96, "gain")
+    assert small["matched"] == pytest.approx(1000 * 2**0.5) and small["saved"] == pytest.approx(1 - 2**-0.5)
+    assert {row["verdict"] for row in made["parameters"] if row["arm"] == "learned"} == {"no gain seen"}
+    assert "29% fewer parameters (t 0.4, width 96)" in made["sentence"] and "no gain seen in" in made["sentence"]
+    assert "a gain outside what was measured (t 0.4, width 160)" in made["sentence"]
+    by_tokens = next(row for row in made["tokens"] if row["arm"] == "t 0.4")
+    assert by_tokens["verdict"] == "gain" and 3000 < by_tokens["matched"] < 4000
+    assert len(made["rows"]) == 15 and len(made["points"]) == 60 and len(made["panels"]) == 4
+
+
+def test_no_gain_is_said():
+    made = scaling(0.0)
+    assert "parameters, no gain seen; tokens, no gain seen" in made["sentence"]
+    assert all(row["saved"] is None for row in made["parameters"] + made["tokens"])
+    parts = focal_scaling.summary({arm: pooled(arm, 3.0) for arm in focal_scaling.arms_of("size", 512)}, 512, WINDOWS)
+    assert "by context" not in parts["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("study", "wanted", "said"),
+    [
+        (focal_temperatures, "0", "must lie between"),
+        (focal_temperatures, "-0.4", "must lie between"),
+        (focal_temperatures, "nan", "must lie between"),
+        (focal_temperatures, "sharp", "There is no row 'sharp'"),
+        (focal_limits, "7-5", "tau_min is 7 and lies above tau_max, 5"),
+        (focal_limits, "5", "There is no row '5'"),
+        (focal_limits, "0-10", "must lie between"),
+    ],
+)
+def test_temperatures_that_cannot_be_are_refused(study, wanted, said):
+    with pytest.raises(BadSetting, match=said):
+        study.arms_of(wanted)

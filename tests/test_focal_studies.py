@@ -1,0 +1,133 @@
+"""Training with a temperature, tiny: the loss falls, a stopped study ends the same, what is stored comes again."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from analysis.errors import BadSetting, Cancelled
+from analysis.studies import NAMED, focal_arms, focal_limits, focal_scaling, focal_temperatures
+from analysis.studies.context import Context
+from analysis.training import pretrain
+from analysis.training.pretrain import build_model
+from tests.studied import asker, studied_home
+
+SIZES = {"length": 32, "windows": 9, "steps": 16, "tokens_per_step": 64}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return studied_home(tmp_path_factory.mktemp("focal"))
+
+
+@pytest.fixture
+def ask(home, tmp_path, monkeypatch):
+    monkeypatch.setattr(focal_arms, "LAYERS", 1)
+    given = {"corpus": str(home / "corpus"), "output": str(tmp_path / "f.json")} | SIZES
+
+    def run(name, *args, **more):
+        return asker(NAMED[name], home, **given)(*args, **more)
+
+    return run
+
+
+def stored(tmp_path) -> dict:
+    return json.loads((tmp_path / "f.json").read_text(), parse_constant=pytest.fail)
+
+
+def comes_again(numbers: dict, module, home) -> None:
+    again = module.recheck(numbers, context=Context(state=home / "state", browser=False))
+    assert again and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())
+
+
+def test_temperatures_are_trained_stored_and_checked(ask, home, tmp_path):
+    numbers = ask("focal-temperatures", rows="dense,0.4,learned,adapted,plain", steps=40).numbers
+    kept = stored(tmp_path)
+    assert numbers.pop("path") == str(tmp_path / "f.json") and {key: kept[key] for key in numbers} == numbers
+    rows = {row["arm"]: row for row in numbers["rows"]}
+    assert list(rows)[:3] == ["dense", "t 0.4", "learned"] and len(rows) == 7
+    assert rows["dense"]["tokens"] == 40 * 64 and rows["t 0.4, adapted"]["tokens"] == 5 * 64
+    assert 5 / 11.4 < rows["learned"]["temperature"] <= 10 / 11.3 and rows["dense"]["temperature"] is None
+    assert rows["dense, no norm"]["gains"] is None and rows["dense"]["gains"] > 0
+    curve = [point["loss"] for point in numbers["curves"] if (point["arm"], point["seed"]) == ("t 0.4", 0)]
+    assert curve[-1] < curve[0], "the loss falls"
+    told = numbers["protocol"]
+    assert told["command"].startswith("python -m analysis study focal-temperatures") and told["training_tokens"] == 2560
+    assert {"date", "device", "versions"} <= set(told)
+    comes_again(kept, focal_temperatures, home)
+    before = {path.name for path in (tmp_path / "work").iterdir()}
+    assert ask("focal-limits", rows="dense,5-10", steps=40).numbers["rows"][1]["loss"] == rows["learned"]["loss"]
+    assert {path.name for path in (tmp_path / "work").iterdir()} == before, "what two studies share is trained once"
+    comes_again(stored(tmp_path), focal_limits, home)
+
+
+def test_scaling_reads_every_model_at_four_shares(ask, home, tmp_path):
+    numbers = ask("focal-scaling", rows="context").numbers
+    assert [row["context"] for row in numbers["rows"]] == [32] * 3 + [16] * 3 + [64] * 3
+    assert sorted({row["tokens"] for row in numbers["points"]}) == [256, 512, 768, 1024]
+    assert numbers["parameters"] == [] and len(numbers["tokens"]) == 2
+    comes_again(stored(tmp_path), focal_scaling, home)
+
+
+def test_a_stopped_study_goes_on_and_ends_the_same(ask, tmp_path, monkeypatch):
+    whole = ask("focal-temperatures", rows="0.4,adapted", work=str(tmp_path / "a")).numbers
+    monkeypatch.setattr(focal_arms, "KEPT_EVERY", 0.0)
+    real, steps = pretrain.save_checkpoint, []
+
+    def stop(fraction, stage):
+        if stage == "dense, further, seed 1, training":
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        ask("focal-temperatures", stop, rows="0.4,adapted", work=str(tmp_path / "b"))
+
+    def counted(*args, step, **more):
+        steps.append(step)
+        real(*args, step=step, **more)
+
+    monkeypatch.setattr(pretrain, "save_checkpoint", counted)
+    again = ask("focal-temperatures", rows="0.4,adapted", work=str(tmp_path / "b")).numbers
+    assert again["rows"] == whole["rows"]
+    assert max(steps) <= 4, "only what was adapted was left to do"
+
+
+def test_a_training_that_was_stopped_inside_goes_on(ask, tmp_path, monkeypatch):
+    whole = ask("focal-limits", rows="5-10", work=str(tmp_path / "a"), steps=40).numbers
+    monkeypatch.setattr(focal_arms, "KEPT_EVERY", 0.0)
+
+    def stop(fraction, stage):
+        if fraction > 0.7:
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        ask("focal-limits", stop, rows="5-10", work=str(tmp_path / "b"), steps=40)
+    assert list((tmp_path / "b").glob("*/checkpoint.safetensors"))
+    assert ask("focal-limits", rows="5-10", work=str(tmp_path / "b"), steps=40).numbers["rows"] == whole["rows"]
+
+
+def test_one_model_code_with_and_without_the_norm():
+    recipe = focal_arms.Arm("dense").recipe(8, 64, 32, 0)
+    normed, plain = (build_model(replace(recipe, family=family), 300) for family in ("llama", "llama_plain"))
+    shared = dict(plain.named_parameters())
+    assert {name for name, _ in normed.named_parameters()} - set(shared) == {
+        f"model.layers.{layer}.self_attn.{side}_norm.weight" for layer in range(4) for side in "qk"
+    }
+    assert all(torch.equal(p, dict(normed.named_parameters())[name]) for name, p in shared.items()), "one start"
+    assert focal_arms.gains(normed) == 1 and focal_arms.gains(plain) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"corpus": ""}, "needs a corpus"),
+        ({"rows": "0"}, "must lie between"),
+        ({"steps": 3}, "at least 4 steps"),
+        ({"tokens_per_step": 48}, "must be a multiple of the context"),
+        ({"length": 8}, "A window of text is 8"),
+        ({"output": "."}, "is a folder and the result is one file"),
+    ],
+)
+def test_what_cannot_be_studied_is_refused(given, said, ask):
+    with pytest.raises(BadSetting, match=said):
+        ask("focal-temperatures", **given)
