@@ -230,7 +230,7 @@ def _probabilities(method, block: Block) -> torch.Tensor:
     keep = method.keep(block)
     block.read = visible = block.visible if keep is None else block.visible & keep
     probabilities = torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1, dtype=torch.float32)
-    return method.weights(block, probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0))
+    return method.weigh(block, probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0))
 
 
 def _dense_kernel(query, key, value, mask, dropout, scaling) -> torch.Tensor:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from app import charts
-from app.charts import HERE, figure
+from app.charts import figure
+from app.head_map import CHOSEN, SCALE, head_map
 from app.heads_words import Statistic
 
 DECADE = 10.0  # a statistic whose values are this many times apart gets a log colour
-CHOSEN = "#E0592A"
 FLOOR = 1e-4  # attention below is drawn like this
 WEIGHTS = {0.0001: "0.01 % or less", 0.001: "0.1 %", 0.01: "1 %", 0.1: "10 %", 1.0: "100 %"}
-SCALE = "Viridis"
 
 
 def is_log(values: Sequence[float | None]) -> bool:
@@ -26,8 +25,7 @@ def is_log(values: Sequence[float | None]) -> bool:
 def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: int, head: int) -> dict:
     """Layer x head map of one statistic, the chosen head framed. A click on a cell selects the point on it, whose
     customdata is [layer, head]."""
-    layers, places = sorted(set(table["layer"])), sorted(set(table["head"]))
-    every = list(zip(table["layer"], table["head"], strict=True))
+    every = zip(table["layer"], table["head"], strict=True)
     log = is_log(values)
     shown = {
         key: None if value is None else math.log10(value) if log else value
@@ -38,53 +36,11 @@ def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: 
         bar |= _ticks([value for value in values if value is not None], about)
     elif about.kind == "share":
         bar |= {"tickformat": ".0%"}
-    cells = {
-        "type": "heatmap",
-        "x": places,
-        "y": layers,
-        "z": [[shown.get((row, column)) for column in places] for row in layers],
-        "colorscale": SCALE,
-        "colorbar": bar,
-        "xgap": 1,
-        "ygap": 1,
-        "hoverinfo": "skip",
-    }
-    unseen = {"marker": {"opacity": 0}}
     points = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": table["head"],
-        "y": table["layer"],
-        "customdata": [list(cell) for cell in every],
         "text": [about.show(value) for value in values],
-        "marker": {"size": 30, "symbol": "square", "opacity": 0, "color": HERE},
-        "selected": unseen,
-        "unselected": unseen,
-        "showlegend": False,
         "hovertemplate": f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>",
     }
-    return figure(
-        [cells, points],
-        "head",
-        "layer",
-        height=max(300, min(620, 26 * len(layers) + 130)),
-        xaxis=_steps(places),
-        yaxis=_steps(layers),
-        margin={"l": 60, "r": 16, "t": 28, "b": 56},
-        shapes=[_frame(head, layer)],
-        dragmode=False,
-        clickmode="event+select",
-    )
-
-
-def _steps(places: Sequence[int]) -> dict:
-    """An axis of whole numbers, every cell inside."""
-    return {"dtick": max(1, len(places) // 16), "showgrid": False, "range": [places[0] - 0.5, places[-1] + 0.5]}
-
-
-def _frame(head: int, layer: int) -> dict:
-    edges = {"x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
-    return {"type": "rect", **edges, "line": {"color": CHOSEN, "width": 3}}
+    return head_map(table, shown, {"colorbar": bar}, points, [(layer, head)], height=26)
 
 
 def _ticks(values: list[float], about: Statistic) -> dict:

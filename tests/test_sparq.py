@@ -120,8 +120,8 @@ def test_the_rest_goes_to_the_running_mean_by_hand():
     probabilities = torch.softmax(one.scores.masked_fill(~one.read, -torch.inf), -1)
     held = (4 + 1) / (4 + 1 + 2 + 1)
     wanted = [held * 4 / 5 + (1 - held) / 4, (1 - held) / 4, (1 - held) / 4, held / 5 + (1 - held) / 4]
-    assert method.weights(one, probabilities)[0, 0, 3].tolist() == pytest.approx(wanted)
-    assert SPARQ(reallocate="none").weights(one, probabilities) is probabilities
+    assert method.weigh(one, probabilities)[0, 0, 3].tolist() == pytest.approx(wanted)
+    assert SPARQ(reallocate="none").weigh(one, probabilities) is probabilities
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "mistral"])

@@ -85,7 +85,7 @@ class Method:
         """bool, broadcastable to [B, H, n, Tk], True = read; None reads all. Causality is applied by the seam."""
         return None
 
-    def weights(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         """What values are multiplied with, float32 [B, H, n, Tk], of the softmax of what is read (`block.read`).
 
         Where a method gives a share of it to what it did not read, such as to the mean of all values before a query.

@@ -77,7 +77,7 @@ class SparQ(Method):
         best = together >= smallest_kept(together, [self.k + 1] * key_heads)
         return best.repeat_interleave(block.scores.shape[1] // key_heads, 1)
 
-    def weights(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         """The softmax times the share that it seems to hold, and the rest evenly over all visible keys."""
         if self.reallocate == "none":
             return probabilities

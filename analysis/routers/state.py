@@ -1,21 +1,16 @@
 """What was fitted for bucket routing on a model: buckets and routers of all heads, in one file and a note beside it."""
 
-import hashlib
-import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
+from analysis import fitted
 from analysis.errors import BadSetting, NotFitted
 from analysis.routers import ROUTERS
 from analysis.routers.base import Router
 
-FORMAT = 1
 FOLDER = "routing"  # of a model's fitted state
 HALF = "mlp."  # its weights are stored in 16 bits, and were rounded to them before they were measured
 
@@ -86,42 +81,24 @@ class RoutingState:
         return self
 
     def save(self, folder: Path) -> Path:
-        """Write NAME.safetensors and NAME.json into a folder, each put in place whole; returns the former."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.settings.name}.safetensors"
+        """Write NAME.safetensors and NAME.json into a folder; returns the former."""
         kept = {name: t.half() if name.startswith(HALF) else t.float() for name, t in self.tensors.items()}
-        data = save({name: tensor.cpu().contiguous() for name, tensor in kept.items()})
-        digest = hashlib.sha256(data).hexdigest()
-        note = {"format": FORMAT, "sha256": digest, "settings": asdict(self.settings), "about": self.about}
-        text = json.dumps(note, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n"
-        for target, content in ((path, data), (path.with_suffix(".json"), text.encode())):
-            partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-            partial.write_bytes(content)
-            os.replace(partial, target)
-        return path
+        path = folder / f"{self.settings.name}.safetensors"
+        return fitted.write(path, kept, settings=asdict(self.settings), about=self.about)
 
     @classmethod
     def load(cls, path: Path) -> "RoutingState":
         """Read both files. Errors: NotFitted when they are absent, BadSetting when they are damaged."""
         if not path.is_file():
             raise NotFitted(f"There are no buckets {path.stem!r} in {path.parent.name}; fit them with `route` first.")
-        try:
-            data = path.read_bytes()
-            note = json.loads(path.with_suffix(".json").read_bytes())
-            tensors = {name: tensor.float() for name, tensor in load(data).items()}
-            settings, about = RoutingSettings(**note["settings"]), dict(note["about"])
-            whole = note["format"] == FORMAT and note["sha256"] == hashlib.sha256(data).hexdigest()
-            whole = (
-                whole and tensors["centroids"].dim() == 4 and all(bool(t.isfinite().all()) for t in tensors.values())
-            )
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError):
-            whole = False
-        if not whole:
+        found = fitted.read(path, settings=lambda told: RoutingSettings(**told), about=dict)
+        if found is None or "centroids" not in found[0] or found[0]["centroids"].dim() != 4:
             raise BadSetting(
                 f"The buckets {path.name} or their .json are damaged or of another version (this one reads format "
-                f"{FORMAT}); fit them again."
+                f"{fitted.FORMAT}); fit them again."
             )
-        return cls(settings, tensors, about)
+        tensors, settings, about = found
+        return cls(settings, {name: tensor.float() for name, tensor in tensors.items()}, about)
 
 
 def stack(layers: list[dict[str, Router]], centroids: list[Tensor], settings: RoutingSettings, **about) -> RoutingState:

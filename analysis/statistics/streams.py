@@ -49,7 +49,7 @@ class Reader:
     def keep(self, block: Block) -> None:
         """Everything is read."""
 
-    def weights(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
+    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         """The softmax as it is."""
         return probabilities
 
