@@ -231,6 +231,27 @@ def test_a_damaged_run_is_said_and_computed_anew(store, damage):
     assert len(list((store.root / "runs").glob(".damaged-*"))) == 1
 
 
+def test_a_run_that_appears_while_it_is_asked_for_is_not_called_damaged(store, monkeypatch):
+    """The reader finds nothing, the writer shows the run, the reader looks again: what is there now is whole."""
+    made = put(store)
+    folder = made.folder
+    away = folder.with_name(".tmp-away")
+    folder.rename(away)
+    seen = Path.stat
+
+    def stat(path, **options):
+        try:
+            return seen(path, **options)
+        except FileNotFoundError:
+            if folder in (path, path.parent) and away.exists():
+                away.rename(folder)
+            raise
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert store.find("groups", ASK) is None
+    assert store.damaged() == [] and store.find("groups", ASK) == made
+
+
 def test_columns_are_the_table_as_lists_with_none_for_no_number(store):
     text = pd.Categorical(["the", None, "the"])
     table = pd.DataFrame({"text": text, "mass": np.array([0.5, np.nan, 2], "float32"), "far": [True, False, True]})

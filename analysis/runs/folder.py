@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from datetime import datetime
+from os.path import samestat
 
 from analysis.errors import BadSetting
 from analysis.runs.keys import SCHEMA, canonical, plain_numbers, request_key
@@ -59,7 +60,7 @@ def write_run(folder, verb, request, result, protocol, seconds):
 def read_run(folder, example=False, report=None):
     """The Run in `folder`, checked: a whole manifest of this schema whose request names this folder, and every file
     there with its size. FileNotFoundError when there is no such folder, Damaged when it is not what was written."""
-    path = folder / MANIFEST
+    before, path = folder.stat(), folder / MANIFEST
     try:
         if path.stat().st_size > MAX_MANIFEST:
             raise Damaged(f"its manifest has over {MAX_MANIFEST / 1e6:.0f} MB")
@@ -92,7 +93,7 @@ def read_run(folder, example=False, report=None):
             _report=report,
         )
     except FileNotFoundError as error:
-        if error.args == (folder,) or not folder.exists():
+        if error.args == (folder,) or not samestat(before, folder.stat()):  # it left or was replaced meanwhile
             raise FileNotFoundError(folder) from None
         raise Damaged("a file of it is missing") from None
     except Damaged:
