@@ -8,8 +8,7 @@ import streamlit as st
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
-from analysis.runs.studies import studies as studies_in
-from analysis.runs.studies import study_files, study_folders
+from analysis.runs.studies import studies as studies_in, study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it

@@ -3,11 +3,7 @@
 A control's name is its key in the session, its widget's key and its name in the URL.
 """
 
-from app.control import Control, to_url
-from app.control import matching as _matching
-from app.control import number as _number
-from app.control import one_of as _one_of
-from app.control import whole as _whole
+from app.control import Control, matching as _matching, number as _number, one_of as _one_of, to_url, whole as _whole
 
 __all__ = ["CONTROLS", "NAMES", "Control", "to_url"]
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import ablation_charts, cached, tables, widgets
+from app import cached, study_charts, tables, widgets
 
 
 def panels(study: dict, key: str, help: str | None = None) -> None:
@@ -12,8 +12,8 @@ def panels(study: dict, key: str, help: str | None = None) -> None:
         for place, panel in enumerate(study["panels"]):
             with st.container(), widgets.guarded():
                 widgets.chart(
-                    ablation_charts.panel(panel, names),
-                    ablation_charts.values(panel),
+                    study_charts.panel(panel, names),
+                    study_charts.values(panel),
                     title=panel["title"],
                     key=f"{key}_{place}",
                     alt=f"{panel['y_label']} against {panel['x_label']}",

@@ -69,6 +69,25 @@ def state(tmp_path, monkeypatch) -> Path:
     return tmp_path / "state"
 
 
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    """The app's store and client replaced: a real store in an empty folder, a worker that answers by hand."""
+    import streamlit as st
+
+    from analysis.runs import RunStore
+    from app import cached
+    from tests.made_results import FakeJobs
+
+    st.cache_data.clear()
+    st.cache_resource.clear()
+    store = RunStore(tmp_path / "state")
+    fake = FakeJobs(store)
+    monkeypatch.setattr(cached, "store", lambda: store)
+    monkeypatch.setattr(cached, "jobs", lambda: fake)
+    yield fake
+    store.close()
+
+
 def free_port() -> int:
     """A port that nobody uses now."""
     with socket.socket() as place:

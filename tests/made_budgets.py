@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import streamlit as st
 
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import allocate_budget, edited, reads
-from analysis.runs import Result, RunStore
-from app import budgets_map, cached
+from analysis.runs import Result
+from app.budgets import by_hand as budgets_map
 from app.controls import READS
-from tests.made_results import CONTEXT, HEADS, LAYERS, STUDIES, FakeJobs, protocol, tokens
+from tests.made_results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
 from tests.test_app_heads import figures, opened
 
 RANKS = np.array([[40.0, 50.0], [8.0, 6.0], [3.0, 20.0]])
@@ -176,20 +175,13 @@ ANSWERS = {"budgets": budgets, "reads-text": reads_text, "lost-keys": lost_keys,
 ANSWERS |= {"calibrations": calibrations, "calibrate": calibrate, "import-policy": import_policy, "evaluate": evaluate}
 
 
-def fake_client(tmp_path, monkeypatch):
-    """A client that answers by hand, with two policies where the app looks for them."""
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
+def prepared(client, monkeypatch):
+    """The client with the answers of this page, and two policies where the app looks for them."""
     for verb, answer in ANSWERS.items():
         monkeypatch.setitem(STUDIES, verb, answer)
     for name in ("policy", "other"):
-        store_policy(store.root, name)
-    yield fake
-    store.close()
+        store_policy(client.store.root, name)
+    return client
 
 
 def page(**link):

@@ -23,19 +23,6 @@ HOSTILE = "<script>alert(1)</script> **bold** [link](http://x) $a$ :red[b] <img 
 HOSTILE += "مرحبا بالعالم 你好世界 👩‍👩‍👧"
 
 
-@pytest.fixture
-def client(tmp_path, monkeypatch):
-    """The app's store and client replaced: a real store in an empty folder, a worker that answers by hand."""
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
-    yield fake
-    store.close()
-
-
 def opened(view: str = "start", **link: str) -> AppTest:
     """The app at one page, with what a link carried."""
     app = AppTest.from_file(ENTRY, default_timeout=30)

@@ -1,14 +1,13 @@
 """The groups of a page beside their controls and beside another router, in-process with hand-made results."""
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadSetting
-from analysis.runs import RunStore
-from app import cached, training
+from app import cached
+from app.training import form as training
 from tests import made_training
-from tests.made_results import STUDIES, FakeJobs
+from tests.made_results import STUDIES
 from tests.made_training import ANSWERS, put_studies
 from tests.test_app import ENTRY, markup, part
 from tests.test_app_training import figures, opened
@@ -17,17 +16,10 @@ GROUPS = "views/token_groups.py"
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
+def client(client, monkeypatch):
     for verb, answer in ANSWERS.items():
         monkeypatch.setitem(STUDIES, verb, answer)
-    yield fake
-    store.close()
+    return client
 
 
 def test_groups_stand_beside_another_router(client, monkeypatch):

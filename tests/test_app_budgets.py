@@ -9,15 +9,15 @@ from analysis.errors import BadSetting
 from analysis.places import CACHE
 from analysis.runs import RunStore
 from analysis.studies.examples import FOLDER, budgeted
-from app import budgets, budgets_edits
+from app.budgets import edits as budgets_edits, policy as budgets
 from tests.made_budgets import (
     calibration_study,
-    fake_client,
     key,
     map_of,
     measure,
     metrics,
     page,
+    prepared,
     router_study,
     sweep,
     topk_cost,
@@ -27,8 +27,8 @@ from tests.test_app_heads import figures
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
-    yield from fake_client(tmp_path, monkeypatch)
+def client(client, monkeypatch):
+    return prepared(client, monkeypatch)
 
 
 # --- maps and changes by hand -----------------------------------------------------------------------------------------

@@ -3,16 +3,16 @@
 import pytest
 
 from analysis.errors import BadSetting
-from app import budgets_cap, budgets_words
-from tests.made_budgets import fake_client, key, measure, measure_reads, metrics, page, row, store_policy, sweep
+from app.budgets import cap as budgets_cap, words as budgets_words
+from tests.made_budgets import key, measure, measure_reads, metrics, page, prepared, row, store_policy, sweep
 from tests.made_results import status
 from tests.test_app import markup, part
 from tests.test_app_heads import figures
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
-    yield from fake_client(tmp_path, monkeypatch)
+def client(client, monkeypatch):
+    return prepared(client, monkeypatch)
 
 
 # --- the slider over the reads ----------------------------------------------------------------------------------------

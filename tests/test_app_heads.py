@@ -5,31 +5,22 @@ from base64 import b64decode
 
 import numpy as np
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import TooLarge
-from analysis.runs import RunStore
-from app import cached, heads_charts, heads_one, heads_text, heads_words
+from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
 from tests.made_heads import ANSWERS, SENTENCE
-from tests.made_results import CONTEXT, HEADS, LAYERS, STUDIES, FakeJobs
+from tests.made_results import CONTEXT, HEADS, LAYERS, STUDIES
 from tests.test_app import ENTRY, HOSTILE, markup, part
 
 VIEW = "views/attention_heads.py"
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
+def client(client, monkeypatch):
     for verb, answer in ANSWERS.items():
         monkeypatch.setitem(STUDIES, verb, answer)
-    yield fake
-    store.close()
+    return client
 
 
 def opened(view: str = VIEW, **link: object) -> AppTest:

@@ -3,20 +3,19 @@
 import json
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.errors import BadSetting
 from analysis.jobs.arguments import check_arguments
 from analysis.probes import tasks as real
-from analysis.runs import RunStore
 from analysis.studies.examples import probed
-from app import cached, probes_charts, probes_words
+from app import cached
 from app.controls import PROBES
+from app.probes import charts as probes_charts, words as probes_words
 from tests import made_results
 from tests.made_probes import probe
-from tests.made_results import STUDIES, FakeJobs, status
+from tests.made_results import STUDIES, status
 from tests.made_training import put_studies
 from tests.test_app import ENTRY, markup, part
 
@@ -25,21 +24,14 @@ STORY = text_hash(sample_texts()["story"][1])
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
+def client(client, monkeypatch):
     """A store that holds what the page opens with, and a worker that answers by hand."""
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
     monkeypatch.setattr(made_results, "CONTEXT", 2048)
     monkeypatch.setitem(STUDIES, "probe", probe)
-    store.samples()
+    client.store.samples()
     for verb, _, arguments in probed(STORY):
-        fake.request(verb, arguments)
-    yield fake
-    store.close()
+        client.request(verb, arguments)
+    return client
 
 
 def opened(**link: object) -> AppTest:

@@ -4,15 +4,14 @@ import json
 import math
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadText
 from analysis.methods import describe
-from analysis.runs import RunStore
 from analysis.studies.examples import compared
-from app import cached, quality_controls, quality_text, quality_words
-from app.quality_words import Asked, Shown
+from app import cached
+from app.quality import controls as quality_controls, text as quality_text, words as quality_words
+from app.quality.words import Asked, Shown
 from tests import made_results
 from tests.made_quality import DESCRIBED, evaluate
 from tests.made_results import STUDIES, FakeJobs
@@ -23,17 +22,10 @@ FOCUS, STREAMING = "quality.focus.window", "quality.streaming_llm.window"
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
+def client(client, monkeypatch):
     monkeypatch.setattr(made_results, "CONTEXT", 2048)
     monkeypatch.setitem(STUDIES, "evaluate", evaluate)
-    yield fake
-    store.close()
+    return client
 
 
 def opened(**link: object) -> AppTest:

@@ -1,13 +1,12 @@
 """Routing in-process with hand-made results: budget, distance, tabs, one token, costs, the reader's own texts."""
 
 import pytest
-import streamlit as st
 
 from analysis.errors import BadText, NotFitted
-from analysis.runs import RunStore
 from analysis.studies.route_rows import NAMES
-from app import cached, routing_token, routing_words, state
-from tests.made_results import STUDIES, FakeJobs
+from app import cached, state
+from app.routing import token as routing_token, words as routing_words
+from tests.made_results import STUDIES
 from tests.made_routing import ANSWERS, BUCKETS, MADE, RECALL, put_curves
 from tests.test_app import markup, part
 from tests.test_app_heads import figures, opened
@@ -16,18 +15,11 @@ VIEW = "views/routing.py"
 
 
 @pytest.fixture(autouse=True)
-def client(tmp_path, monkeypatch):
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
+def client(client, monkeypatch):
     for verb, answer in ANSWERS.items():
         monkeypatch.setitem(STUDIES, verb, answer)
-    put_curves(store)
-    yield fake
-    store.close()
+    put_curves(client.store)
+    return client
 
 
 def page(**link: object):

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadSetting
-from analysis.runs import RunStore
-from app import cached, speed_charts, speed_curve, speed_requests, speed_texts
+from app import cached
+from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
 from tests.made_results import STUDIES, FakeJobs, status
 from tests.test_app import HOSTILE, markup, part
 
@@ -20,7 +19,8 @@ def page() -> None:
     """The tab with what the app's entry puts around it."""
     import streamlit as st
 
-    from app import cached, panels, speed, state
+    from app import cached, panels, state
+    from app.speed import tab as speed
 
     for sentence in state.read(st.session_state, st.query_params):
         st.caption(sentence)
@@ -31,18 +31,6 @@ def page() -> None:
     address = state.write(st.session_state, st.query_params.to_dict())
     if address is not None:
         st.query_params.from_dict(address)
-
-
-@pytest.fixture
-def client(tmp_path, monkeypatch):
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
-    yield fake
-    store.close()
 
 
 def opened(**link: object) -> AppTest:

@@ -6,7 +6,8 @@ import pytest
 
 from analysis.errors import BadSetting
 from analysis.studies import focal_temperatures
-from app import state, temperature_charts
+from app import state
+from app.temperature import charts as temperature_charts
 from tests.made_focal import WINDOWS, several
 from tests.made_heads import TRIED, study
 from tests.made_results import CONTEXT, LAYERS

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from analysis.runs import RunStore
-from app import cached, training_requests
+from app import cached
+from app.training import requests as training_requests
 from tests import made_training
-from tests.made_results import STUDIES, FakeJobs, status
+from tests.made_results import STUDIES, status
 from tests.made_training import ANSWERS, put_studies
 from tests.test_app import ENTRY, markup, part
 
@@ -17,17 +16,10 @@ VIEW = "views/train_a_router.py"
 
 
 @pytest.fixture
-def client(tmp_path, monkeypatch):
-    st.cache_data.clear()
-    st.cache_resource.clear()
-    store = RunStore(tmp_path / "state")
-    fake = FakeJobs(store)
-    monkeypatch.setattr(cached, "store", lambda: store)
-    monkeypatch.setattr(cached, "jobs", lambda: fake)
+def client(client, monkeypatch):
     for verb, answer in ANSWERS.items():
         monkeypatch.setitem(STUDIES, verb, answer)
-    yield fake
-    store.close()
+    return client
 
 
 def opened(view: str = VIEW, **link: object) -> AppTest:

@@ -6,9 +6,10 @@ import pytest
 
 from analysis.costs import KNOWN
 from analysis.errors import BadModel
-from app import cached, state, worth, worth_charts
+from app import cached, state
+from app.worth import charts as worth_charts, tables as worth
 from tests.made_results import FakeJobs
-from tests.test_app import HOSTILE, client, markup, opened, part  # noqa: F401 (client is a fixture)
+from tests.test_app import HOSTILE, markup, opened, part
 
 VIEW = "views/is_it_worth_it.py"
 LLAMA = "meta-llama/Llama-3.1-8B"

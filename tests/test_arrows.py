@@ -18,10 +18,25 @@ PARTS = f"groups routers metrics {SEAMS}"
 METHODS = f"methods {PARTS}"
 TOOLS = f"training timing inference probes {METHODS}"
 STUDIES = f"studies {TOOLS}"
+SHARED = "app jobs runs papers corpus errors"  # what every page may use
+PAGES = {  # rooms of the pages, and those of other pages that they show a part of
+    "budgets": "app.quality app.training app.worth",
+    "groups": "app.training",
+    "heads": "",
+    "pairs": "",
+    "probes": "app.quality",
+    "quality": "app.speed",
+    "routing": "app.heads",
+    "speed": "",
+    "temperature": "app.heads",
+    "training": "",
+    "worth": "",
+}
 ARROWS = {
     # the app: no torch, no transformers
-    "app.views": "app app.views jobs runs papers corpus errors",
-    "app": "app app.views jobs runs papers corpus errors",
+    "app": SHARED,
+    **{f"app.{page}": f"{SHARED} {others}" for page, others in PAGES.items()},
+    "app.views": f"{SHARED} " + " ".join(f"app.{page}" for page in PAGES),
     # the analysis: no streamlit
     "analysis": "",
     "__main__": f"options {STUDIES} jobs.worker",
@@ -54,8 +69,8 @@ ARROWS = {
 }
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).
 ONLY_IN = {
-    "streamlit": "app app.views",
-    "plotly": "app app.views",
+    "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
+    "plotly": "",
     "transformers": "models attention cache training studies.benchmarks",
     "huggingface_hub": "models places refusals",
     "torch": f"{STUDIES} __main__ jobs.worker",
@@ -75,10 +90,10 @@ def modules() -> dict[str, Path]:
 
 
 def room(module: str) -> str:
-    """The room of a dotted name: `analysis.groups.sinkhorn` -> `groups`, `app.views.start` -> `app.views`."""
+    """The room of a dotted name: `analysis.groups.sinkhorn` -> `groups`, `app.budgets.cap` -> `app.budgets`."""
     parts = module.split(".")
     if parts[0] == "app":
-        return "app.views" if parts[1:2] == ["views"] else "app"
+        return ".".join(parts[:2]) if (ROOT / "app" / "".join(parts[1:2])).is_dir() else "app"
     if parts[1:3] == ["jobs", "worker"]:
         return "jobs.worker"
     return parts[1] if len(parts) > 1 else "analysis"

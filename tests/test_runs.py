@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.runs import Result, Run, RunStore, folder, index, texts

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.gates import gate_logits, group_affinity, straight_through, top_groups

@@ -1,8 +1,7 @@
 """The selection in the URL: a link restores it, a damaged one loses only what is damaged."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from app import state
 from app.tables import Column, to_csv

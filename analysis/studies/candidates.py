@@ -10,8 +10,7 @@ from analysis.models import Model
 from analysis.studies.context import Context
 from analysis.studies.fitted_states import FITTED, fitted_for
 from analysis.studies.learned import learned_temperatures, ready
-from analysis.studies.policies import facts as policy_facts
-from analysis.studies.policies import named, resolve
+from analysis.studies.policies import facts as policy_facts, named, resolve
 from analysis.studies.route_states import state_for
 from analysis.studies.routers import router_facts, router_for
 

@@ -20,8 +20,16 @@ from analysis.studies.route_fit import OWN, Fitted, calibrate
 from analysis.studies.route_kept import Kept, keep
 from analysis.studies.route_parts import Parts
 from analysis.studies.route_passes import rotated_layers
-from analysis.studies.route_rows import Draws, budget_rows, closure_rows, head_rows, head_table, mean_rows, sentence
-from analysis.studies.route_rows import paper_rows as printed
+from analysis.studies.route_rows import (
+    Draws,
+    budget_rows,
+    closure_rows,
+    head_rows,
+    head_table,
+    mean_rows,
+    paper_rows as printed,
+    sentence,
+)
 from analysis.studies.route_score import balance_rows, score_routers
 from analysis.studies.route_texts import heads_of, prompts_of, sides_of, tokens_needed
 

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app import cached, heads, heads_beside, heads_one, widgets
+from app import cached, widgets
+from app.heads import beside, finder, one as heads_one
 from app.reading import reading
 
 run, tokens = reading(
@@ -15,17 +16,17 @@ run, tokens = reading(
 )
 widgets.prose(run.numbers["sentence"])
 widgets.notes(run)
-heads.controls()
+finder.controls()
 table = cached.columns(run, "heads")
-layer, head = heads.overview(run, table)
+layer, head = finder.overview(run, table)
 
 st.header(f"Head {head} of layer {layer}", anchor=False, help=cached.glossary("attention head"))
-heads.step_buttons(table, layer, head)
+finder.step_buttons(table, layer, head)
 with widgets.guarded():
     part, query = heads_one.place(tokens)
     own = heads_one.ask(layer, head, part, query)
     heads_one.reads(own, tokens)
-    other = heads_beside.second(table, layer, head, part, query)
+    other = beside.second(table, layer, head, part, query)
     name = f"head {head} of layer {layer}"
     if other is not None and st.session_state["beside"] == "text":
         name = cached.texts()[st.session_state["text"]]

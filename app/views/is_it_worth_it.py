@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app import cached, reading, tables, widgets, worth, worth_charts, worth_controls
+from app import cached, reading, tables, widgets
+from app.worth import charts, controls, tables as worth
 
 widgets.header(
     "Is it worth it?",
@@ -10,12 +11,12 @@ widgets.header(
     "its config.json, without its weights; CSA's own table beside ours",
 )
 answer = st.container()
-worth_controls.whose()
+controls.whose()
 chosen = st.session_state
 keep = chosen["keep"]
 run = worth.ask(worth.arguments(chosen["shape"], keep, chosen["counted"]))
 shape, rows, said = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
-context, batch = worth_controls.where(shape["max_positions"])
+context, batch = controls.where(shape["max_positions"])
 at = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
 
 with answer:
@@ -33,7 +34,7 @@ with st.container(horizontal=True, gap="medium"):
 with st.grid(2, min_column_width=420, gap="large"):
     with st.container():
         widgets.chart(
-            worth_charts.shares(rows, batch, context, shape["max_positions"]),
+            charts.shares(rows, batch, context, shape["max_positions"]),
             rows,
             title="Attention's share of the work",
             key="worth_shares",
@@ -42,7 +43,7 @@ with st.grid(2, min_column_width=420, gap="large"):
         )
     with st.container():
         widgets.chart(
-            worth_charts.gains(rows, batch, context, shape["max_positions"], keep),
+            charts.gains(rows, batch, context, shape["max_positions"], keep),
             rows,
             title="Largest possible gain",
             key="worth_gains",
@@ -51,7 +52,7 @@ with st.grid(2, min_column_width=420, gap="large"):
         )
     with st.container():
         widgets.chart(
-            worth_charts.memory(rows, batch, context, shape["max_positions"]),
+            charts.memory(rows, batch, context, shape["max_positions"]),
             rows,
             title="KV cache and weights",
             key="worth_memory",

@@ -2,19 +2,8 @@
 
 import streamlit as st
 
-from app import (
-    budgets,
-    budgets_calibrate,
-    budgets_cap,
-    budgets_cost,
-    budgets_map,
-    budgets_query,
-    budgets_reads,
-    budgets_words,
-    cached,
-    state,
-    widgets,
-)
+from app import cached, state, widgets
+from app.budgets import by_hand, calibrate, cap, cost, policy, query, reads, words
 
 TABS = {
     "map": "Keys per head",
@@ -31,19 +20,19 @@ widgets.header(
 )
 chosen = st.session_state
 answer = st.container()
-stored = budgets.known()
-slot = budgets.policy_row(stored)
-run = budgets.in_use()
+stored = policy.known()
+slot = policy.policy_row(stored)
+run = policy.in_use()
 if chosen["budget_policy"] not in stored:  # the first time, asking for it has made it
-    stored = budgets.known()
+    stored = policy.known()
 about = stored.get(chosen["budget_policy"], {})
 with answer:
-    widgets.prose(budgets_words.needs(cached.columns(run, "cells"), about.get("mass")))
-    measured = budgets_reads.found()
+    widgets.prose(words.needs(cached.columns(run, "cells"), about.get("mass")))
+    measured = reads.found()
     if measured is not None:
-        widgets.prose(budgets_words.breaks(measured.numbers["rows"]), "more")
+        widgets.prose(words.breaks(measured.numbers["rows"]), "more")
 with slot:
-    budgets.download(run)
+    policy.download(run)
 chosen["budgets_pick"] = TABS[chosen["budgets"]]
 
 
@@ -53,12 +42,12 @@ def switched() -> None:
 
 
 rooms = {
-    "map": lambda: budgets_map.tab(run, stored),
-    "reads": lambda: budgets_reads.tab(stored),
-    "cap": lambda: budgets_cap.tab(stored),
-    "calibrate": lambda: budgets_calibrate.tab(stored),
-    "query": budgets_query.tab,
-    "cost": lambda: budgets_cost.tab(run, stored),
+    "map": lambda: by_hand.tab(run, stored),
+    "reads": lambda: reads.tab(stored),
+    "cap": lambda: cap.tab(stored),
+    "calibrate": lambda: calibrate.tab(stored),
+    "query": query.tab,
+    "cost": lambda: cost.tab(run, stored),
 }
 shown = st.tabs(list(TABS.values()), key="budgets_pick", on_change=switched)
 for tab, room in zip(shown, rooms.values(), strict=True):

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app import cached, panels, probes, probes_shown, probes_words, state, widgets
+from app import cached, panels, state, widgets
+from app.probes import asked as probes, shown, words
 
 widgets.header(
     "How far back can it find something and use it?",
@@ -14,7 +15,7 @@ if chosen["router"] is None:
     state.choose(chosen, router=cached.routers(chosen["model"])[0])
 answer = st.container()
 asked = probes.controls(probes.described())
-if said := probes_words.changed(asked):
+if said := words.changed(asked):
     widgets.prose(f"Settings as on the page Quality vs speed. {said}.", "quiet")
 args = probes.chosen_map(asked)
 run = cached.store().find("probe", args)
@@ -22,11 +23,11 @@ if run is None:
     panels.run_button("Run this test", "probe", args, "probe_run", probes.tokens(args), type="primary")
 else:
     with answer:
-        probes_shown.answer(run)
-    probes_shown.maps(run, chosen["probe"])
-    probes_shown.lengths(run)
+        shown.answer(run)
+    shown.maps(run, chosen["probe"])
+    shown.lengths(run)
     with widgets.guarded():
-        probes_shown.prompt(run)
+        shown.prompt(run)
 with widgets.guarded():
     st.header("What this model can do at all", anchor=False, help=cached.glossary("needle"))
     wanted = probes.every_task()
@@ -34,8 +35,8 @@ with widgets.guarded():
     if tried is None:
         panels.run_button("Try every task", "probe", wanted, "probe_every", probes.tokens(wanted))
     else:
-        probes_shown.every_task(tried)
+        shown.every_task(tried)
 with widgets.guarded():
-    probes_shown.beyond()
+    shown.beyond()
 with st.expander("The same from the command line", icon=":material/terminal:"):
-    st.code(probes_words.command(args, asked), language=None, wrap_lines=True)
+    st.code(words.command(args, asked), language=None, wrap_lines=True)

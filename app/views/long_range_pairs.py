@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app import cached, painted, pair_charts, pairs, state, tables, widgets
+from app import cached, painted, state, tables, widgets
+from app.pairs import charts, chosen as pairs
 from app.reading import reading
 
 
@@ -60,7 +61,7 @@ else:
             st.caption("A click or the arrow keys open a pair.")
         with st.container():
             points = widgets.chart(
-                pair_charts.pairs(listed, len(tokens["word"]), row),
+                charts.pairs(listed, len(tokens["word"]), row),
                 listed,
                 title="Where they are",
                 key="pairs_scatter",
@@ -74,7 +75,7 @@ with st.grid(2, min_column_width=420, gap="large"):
     with st.container():
         table = cached.columns(run, "controls")
         widgets.chart(
-            pair_charts.lift(table, st.session_state["layer"]),
+            charts.lift(table, st.session_state["layer"]),
             table,
             title="Attention of same-group pairs against chance",
             key="pairs_lift",
@@ -84,7 +85,7 @@ with st.grid(2, min_column_width=420, gap="large"):
     with st.container():
         table = cached.columns(run, "distance")
         widgets.chart(
-            pair_charts.mass(table),
+            charts.mass(table),
             table,
             title="Attention held by same-group pairs, by distance",
             key="pairs_mass",

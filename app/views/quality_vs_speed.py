@@ -2,7 +2,9 @@
 
 import streamlit as st
 
-from app import quality, speed, state, widgets
+from app import state, widgets
+from app.quality import tab as quality
+from app.speed import tab as speed
 
 TABS = {"quality": "Quality", "speed": "Speed"}
 HELD = [name for name in state.CONTROLS if name.startswith("speed_")]

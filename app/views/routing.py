@@ -1,9 +1,10 @@
 """Routing: can a router find the attention mass without looking at every key?"""
 
-from app import routing, widgets
+from app import widgets
+from app.routing import page
 
 widgets.header(
     "Can a router find what a token would read?",
     "Keys in buckets, a few of them visited: GWR Linear and Saap, with the controls that the papers lack",
 )
-routing.live()
+page.live()

@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from app import cached, state, temperature, temperature_paper, temperature_quality, temperature_trained, widgets
+from app import cached, state, widgets
 from app.reading import reading
+from app.temperature import live as temperature, paper, quality, trained
 
 run, tokens = reading(
     "What does sharpening do?",
@@ -16,12 +17,12 @@ run, tokens = reading(
 temperature.live(run, tokens)
 size, card = len(tokens["piece"]), cached.card(st.session_state["model"])
 with widgets.guarded():
-    temperature_quality.study()
+    quality.study()
 with widgets.guarded():
-    temperature_quality.this_text(size)
+    quality.this_text(size)
 with widgets.guarded():
-    temperature_quality.by_layer(card["layers"], size)
+    quality.by_layer(card["layers"], size)
 with widgets.guarded():
-    temperature_trained.show()
+    trained.show()
 with widgets.guarded():
-    temperature_paper.show()
+    paper.show()

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app import cached, charts, painted, pairs, reading, widgets
+from app import cached, charts, painted, reading, widgets
+from app.pairs import chosen as pairs
 
 run, tokens = reading.reading(
     "What does the model read in this text?",

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app import cached, charts, groups, groups_beside, painted, panels, state, tables, widgets
+from app import cached, charts, painted, panels, state, tables, widgets
+from app.groups import beside as groups_beside, map as groups
 from app.reading import reading, rows_of
 
 run, tokens = reading(

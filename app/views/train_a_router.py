@@ -2,10 +2,11 @@
 
 import streamlit as st
 
-from app import ablations, balance, cached, causality, collapse, state, training, widgets
+from app import cached, state, widgets
+from app.training import ablations, balance, causality, collapse, form
 
 TABS = {
-    "train": ("Train", training),
+    "train": ("Train", form),
     "collapse": ("Routing collapse", collapse),
     "balance": ("Balance by hand", balance),
     "causality": ("Causality check", causality),
@@ -20,7 +21,7 @@ chosen = st.session_state
 if chosen["router"] is None:
     state.choose(chosen, router=cached.routers(chosen["model"])[0])
 with widgets.guarded():
-    first, *more = training.answer()
+    first, *more = form.answer()
     widgets.prose(first)
     widgets.prose(more, "more")
 chosen["evidence_pick"] = TABS[chosen["evidence"]][0]

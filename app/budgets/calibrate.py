@@ -1,0 +1,207 @@
+"""Calibrate on texts of one's own, how early positions pull the ranks down, and two calibrations side by side."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, panels, state, tables, widgets
+from app.budgets import charts, policy
+from app.budgets.cap import caps
+from app.training import requests as training_requests
+
+TEXTS = ""  # the corpus that is no folder
+WAYS = {"beta": "beta × the sum of ranks", "total": "keys in all", "reads": "share of the reads"}
+PAIR = {
+    "layer": tables.Column("layer", "whole"),
+    "head": tables.Column("head", "whole"),
+    "rank": tables.Column("first, keys", "number", 1),
+    "other": tables.Column("second, keys", "number", 1),
+    "change": tables.Column("change", "share"),
+    "budget": tables.Column("budget, first", "whole"),
+    "other_budget": tables.Column("budget, second", "whole"),
+}
+
+
+def tab(known: dict[str, dict]) -> None:
+    """The form and its run, then the policy in use: early positions, and another policy beside it."""
+    _form()
+    with widgets.guarded():
+        _run()
+    with widgets.guarded():
+        _bias(known.get(st.session_state["budget_policy"], {}))
+    with widgets.guarded():
+        _two(known)
+
+
+def _form() -> None:
+    chosen = st.session_state
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        _corpus()
+        _whole("Tokens, each side", "budget_tokens", 64, 999_999, "calibration", 140)
+        st.text_input(
+            "Name", key="budget_name", max_chars=32, width=130, on_change=_named, help=cached.glossary("policy")
+        )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        _real("Mass p", "budget_mass", 0.01, 0.99, 0.05, "top-p rank")
+        _whole("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", 120)
+        st.selectbox(
+            "Keys by", list(WAYS), format_func=WAYS.get, key="budget_by", width=210, help=cached.glossary("key budget")
+        )
+        if chosen["budget_by"] == "beta":
+            _real("beta", "budget_beta", 0.01, 1000.0, 0.5, "key budget")
+        elif chosen["budget_by"] == "total":
+            _whole("Keys", "budget_total", 1, 1 << 29, "key budget", 120)
+        else:
+            _real("% of the causal pairs", "budget_share", 0.1, 100.0, 5.0, "KV reads (% of causal)")
+        _whole("Floor", "budget_floor", 0, 1024, "key budget", 90)
+        st.toggle("Sweep the cap too", key="budget_sweep", help=cached.glossary("cap"))
+
+
+def arguments() -> dict:
+    """The arguments of `calibrate` for the present form."""
+    chosen = st.session_state
+    args = {"model": chosen["model"], "name": chosen["budget_name"], "tokens": chosen["budget_tokens"]}
+    args |= {"mass": chosen["budget_mass"], "min_pos": chosen["budget_min_pos"], "floor": chosen["budget_floor"]}
+    args |= {"caps": caps(chosen["budget_caps"]) if chosen["budget_sweep"] else []}
+    args |= {name: chosen[f"budget_{name}"] / 100 for name in ("tolerance", "tolerance_bin")}
+    way = chosen["budget_by"]
+    args[way] = chosen["budget_share"] / 100 if way == "reads" else chosen[f"budget_{way}"]
+    corpus = _source()
+    return args | ({"texts": corpus.split("+")} if training_requests.of_texts(corpus) else {"corpus": corpus})
+
+
+def _run() -> None:
+    args = arguments()
+    run = cached.store().find("calibrate", args)
+    label = "Calibrate it again" if run else "Calibrate"
+    panels.run_button(
+        label, "calibrate", args, "budget_calibrate", args["tokens"], instead_of=run.id if run else None, type="primary"
+    )
+    widgets.prose(
+        "The first half of several texts calibrates and the rest measures, of one text its halves, of a folder the "
+        "held-out texts measure; nothing is on both sides.",
+        "quiet",
+    )
+    if run is None:
+        return
+    widgets.prose(run.numbers["sentence"], "more")
+    widgets.notes(run)
+    widgets.source(run)
+    if args["name"] != st.session_state["budget_policy"]:
+        st.button(f"Use the policy {args['name']}", key="budget_use", on_click=policy.use, args=(args["name"],))
+
+
+def _bias(about: dict) -> None:
+    """How early positions, which see few keys, pull the mean rank of the policy in use down."""
+    st.subheader("Early positions pull the ranks down", anchor=False, help=cached.glossary("early-position bias"))
+    rows, bias = about.get("positions"), about.get("bias")
+    if not rows or not bias:
+        widgets.prose("This policy does not say its ranks by position: calibrate it here to see them.", "quiet")
+        return
+    start = about.get("min_pos") or 0
+    said = f"{bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention, over all positions; over the last "
+    said += f"sixteenth of the window {bias['last_sixteenth']:,.0f}, because a token at position i can read i + 1 keys."
+    said += f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys." if start else ""
+    widgets.prose(said, "more")
+    widgets.chart(
+        charts.ranks_by_position(rows, start),
+        {name: [row[name] for row in rows] for name in rows[0]},
+        title="Rank by position",
+        key="budget_bias",
+        alt="Mean top-p rank of all heads by position in the window, beside the keys that a position can see",
+        help=cached.glossary("early-position bias"),
+    )
+
+
+def _two(known: dict[str, dict]) -> None:
+    st.subheader("Two calibrations", anchor=False, help=cached.glossary("agreement of calibrations"))
+    first = st.session_state["budget_policy"]
+    others = [name for name in known if name != first]
+    if not others:
+        said = "There is one policy. Calibrate another one, on other texts and under another name, to compare them."
+        widgets.prose(said, "quiet")
+        return
+    widgets.settled("budget_other", [None, *others], None)
+    st.session_state["budget_other_pick"] = st.session_state["budget_other"] or others[0]
+    st.selectbox(f"Beside {first}", others, key="budget_other_pick", width=240, on_change=_other)
+    other = st.session_state["budget_other_pick"]
+    args = {"model": st.session_state["model"], "policy": first, "other": other}
+    run: Run = cached.ask("calibrations", args, "Comparing two calibrations")
+    widgets.prose(run.numbers["sentence"], "more")
+    table = cached.columns(run, "cells")
+    with st.grid(2, min_column_width=360, gap="medium"):
+        with st.container():
+            widgets.chart(
+                charts.two(table, (first, other)),
+                table,
+                title="Rank of every head",
+                key="budget_two",
+                alt="Rank of every head in both calibrations, with the line of equal ranks",
+                help=cached.glossary("agreement of calibrations"),
+            )
+        with st.container():
+            order = sorted(range(len(table["head"])), key=lambda at: -abs(table["change"][at]))
+            values = {name: [table[name][at] for at in order] for name in PAIR}
+            st.subheader("Heads that change most", anchor=False)
+            tables.table(PAIR, values, key="budget_pair", identity=f"{run.id}", label="Change per head", height=380)
+            with st.container(horizontal=True, gap="small"):
+                widgets.numbers(values, "calibrations", "budget_pair_rows")
+
+
+def _other() -> None:
+    state.choose(st.session_state, budget_other=st.session_state["budget_other_pick"])
+
+
+def _source() -> str:
+    """What calibrates: hashes of stored texts, at first the text in use, or the name of a folder."""
+    return st.session_state["budget_texts"] or st.session_state["text"]
+
+
+def _corpus() -> None:
+    """Stored texts, or a folder that somebody put into models_cache/corpora."""
+    source, folders = _source(), training_requests.folders()
+    texts = training_requests.of_texts(source)
+    if not texts and source not in folders:
+        widgets.settled("budget_texts", [None], None)
+        source, texts = _source(), True
+    if folders:
+        st.session_state["budget_folder_pick"] = TEXTS if texts else source
+        st.selectbox(
+            "Calibrate on", [TEXTS, *folders], key="budget_folder_pick", on_change=_folder, width=200,
+            format_func=lambda name: name or "texts stored here",
+        )  # fmt: skip
+    if texts:
+        offered = cached.texts()
+        st.session_state["budget_texts_pick"] = [key for key in source.split("+") if key in offered]
+        st.multiselect(
+            "Texts", list(offered), key="budget_texts_pick", width=360, on_change=_texts, max_selections=20,
+            format_func=lambda key: offered.get(key, key), placeholder="The text in use",
+            help=cached.glossary("calibration"),
+        )  # fmt: skip
+
+
+def _folder() -> None:
+    state.choose(st.session_state, budget_texts=st.session_state["budget_folder_pick"] or None)
+
+
+def _texts() -> None:
+    state.choose(st.session_state, budget_texts="+".join(st.session_state["budget_texts_pick"]) or None)
+
+
+def _named() -> None:
+    """A name that no file can have is made one; that of the first policy stays its own."""
+    signs = (sign if sign.isascii() and sign.isalnum() else "-" for sign in st.session_state["budget_name"].lower())
+    kept = "".join(signs).strip("-")[:32]
+    usual = state.CONTROLS["budget_name"].default
+    state.choose(st.session_state, budget_name=usual if kept in ("", policy.DEFAULT) else kept)
+
+
+def _whole(label: str, name: str, low: int, high: int, term: str, width: int) -> None:
+    value = st.session_state[name]
+    widgets.settled(name, [value] if low <= value <= high else [], state.CONTROLS[name].default)
+    st.number_input(label, low, high, key=name, step=1, width=width, help=cached.glossary(term))
+
+
+def _real(label: str, name: str, low: float, high: float, step: float, term: str) -> None:
+    value = st.session_state[name]
+    widgets.settled(name, [value] if low <= value <= high else [], state.CONTROLS[name].default)
+    st.number_input(label, low, high, key=name, step=step, format="%g", width=150, help=cached.glossary(term))

@@ -1,0 +1,170 @@
+"""The smallest cap that changes no position: a sweep of this text, tolerances judged at once, the paper's table."""
+
+import re
+
+import streamlit as st
+
+from analysis import papers
+from analysis.errors import BadSetting
+from analysis.runs.caps import judged
+from app import cached, panels, state, stored, tables, widgets
+from app.budgets import charts, policy as budgets
+from app.budgets.by_hand import sweep_arguments
+from app.budgets.words import positions, signed, span
+
+MOST_CAPS = 32
+PAPER, TABLE = "calibrated_sparse_attention", "table 1"
+COLUMNS = {
+    "cap": tables.Column("cap", "whole"),
+    "verdict": tables.Column("verdict"),
+    "change": tables.Column("change (95 % interval)"),
+    "worst": tables.Column("worst stretch"),
+    "reads_causal": tables.Column("reads", "share", help="of the causal pairs"),
+    "reads_full": tables.Column("of T × T", "share", help=cached.glossary("two denominators of reads")),
+    "attended": tables.Column("keys", "number", 1, help="that a query reads on average"),
+    "perplexity": tables.Column("perplexity", "number"),
+}
+STUDY = {
+    "corpus": tables.Column("corpus"),
+    "context": tables.Column("context", "whole"),
+    "perplexity_dense": tables.Column("dense", "number", help="perplexity of dense attention"),
+    "cap": tables.Column("cap", "whole"),
+    "beta": tables.Column("beta", "number", 0, help="keys in all, by the sum of the ranks"),
+    "reads_causal": tables.Column("reads of causal", "share"),
+    "reads_full": tables.Column("reads of T × T", "share"),
+    "difference": tables.Column("change", "share"),
+    "worst_bin_change": tables.Column("worst stretch, perplexity", "number"),
+    "passes": tables.Column("passes"),
+}
+
+
+def caps(raw: str) -> list[int]:
+    """The caps of a list such as "32, 64, 1k". Errors: BadSetting."""
+    words = re.split(r"[ ,]+", raw.strip(" ,"))
+    try:
+        found = [int(word[:-1]) * 1024 if word[-1:] in "kK" and word[:-1] else int(word) for word in words]
+    except ValueError:
+        found = []
+    if not 1 <= len(found) <= MOST_CAPS or not all(1 <= cap <= 1 << 20 for cap in found):
+        raise BadSetting(f"“{raw[:40]}” is no list of caps: give 1 to {MOST_CAPS} whole numbers such as 32, 64, 128.")
+    return sorted(set(found))
+
+
+def tab(known: dict[str, dict]) -> None:
+    """The form, the sweep, its judgement, and the study of several corpora."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.text_input("Caps, keys", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
+        for label, name, term in (
+            ("Allowed on average, ± %", "budget_tolerance", "tolerances of the cap"),
+            ("Allowed at any stretch, ± %", "budget_tolerance_bin", "tolerances of the cap"),
+        ):
+            value = st.session_state[name]
+            widgets.settled(name, [value] if 0 <= value <= 100 else [], state.CONTROLS[name].default)
+            st.number_input(label, 0.0, 100.0, key=name, step=0.5, width=190, help=cached.glossary(term))
+    with widgets.guarded():
+        _sweep(known)
+    with widgets.guarded():
+        _study()
+
+
+def _sweep(known: dict[str, dict]) -> None:
+    if said := budgets.no_text(known):
+        st.info(widgets.plain(said))
+        return
+    policy = {key: value for key, value in budgets.recipe().items() if key != "cap"}
+    args = sweep_arguments(policy, caps(st.session_state["budget_caps"]))
+    run = cached.store().find("cap-sweep", args)
+    if run is None:
+        panels.run_button(
+            f"Sweep {len(args['caps'])} caps on this text", "cap-sweep", args, "budget_sweep_run", type="primary"
+        )
+        return
+    allowed, allowed_bin = (st.session_state[name] / 100 for name in ("budget_tolerance", "budget_tolerance_bin"))
+    said = judged(run.numbers["sweep"], allowed, allowed_bin)
+    widgets.prose(said["sentence"], "more")
+    rows, cap = said["sweep"], said["cap"]
+    values = {
+        "cap": [row["cap"] for row in rows],
+        "verdict": [_verdict(row, cap, allowed, allowed_bin) for row in rows],
+        "perplexity": [row["perplexity"] for row in rows],
+        "change": [span(row) for row in rows],
+        "worst": [f"{signed(row['worst_bin_difference'])} at {positions(row, False)}" for row in rows],
+    } | {name: [row[name] for row in rows] for name in ("reads_causal", "reads_full", "attended")}
+    values = {name: values[name] for name in COLUMNS}
+    tables.table(
+        COLUMNS,
+        values,
+        key="budget_sweep",
+        identity=f"{run.id}.{allowed}.{allowed_bin}",
+        label="Caps, the chosen one marked",
+        selected=values["cap"].index(cap) if cap else None,
+        height=300,
+    )
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        widgets.numbers(values, "caps", "budget_sweep_rows")
+        if cap is None:
+            st.button("Try it with twice the keys", key="budget_twice", on_click=_twice)
+        if cap and cap != st.session_state["budget_cap"]:
+            st.button(
+                f"Put the cap {cap:,} into the policy",
+                key="budget_cap_use",
+                on_click=_use,
+                args=(cap,),
+                icon=":material/check:",
+            )
+    widgets.chart(
+        charts.sweep(rows, cap, allowed_bin),
+        {name: cached.columns(run, "bins")[name] for name in cached.columns(run, "bins")},
+        title="Change by position under each cap",
+        key="budget_sweep_chart",
+        alt="Change of perplexity by position, a line for each cap",
+        help=cached.glossary("worst position bin"),
+    )
+    st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {100 * allowed_bin:g} %.")
+    widgets.notes(run)
+    widgets.source(run)
+
+
+def _verdict(row: dict, cap: int | None, allowed: float, allowed_bin: float) -> str:
+    if row["passes"]:
+        return "chosen" if row["cap"] == cap else "passes"
+    said = ["average"] * (abs(row["difference"]) > allowed) + ["stretch"] * (
+        abs(row["worst_bin_difference"]) > allowed_bin
+    )
+    return f"fails: {' and '.join(said)}"
+
+
+def _twice() -> None:
+    """Twice the keys that are shared out now."""
+    beta = 2 * budgets.ask(budgets.recipe()).numbers["beta"]
+    state.choose(st.session_state, budget_way="beta", budget_size=float(f"{beta:.3g}"))
+
+
+def _use(cap: int) -> None:
+    state.choose(st.session_state, budget_cap=cap)
+
+
+def _study() -> None:
+    """The stored table of corpora and contexts, beside the paper's."""
+    st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
+    found = stored.study("calibration")
+    if found is None:
+        stored.missing("The table of corpora and contexts", "python -m analysis study calibration --corpus DIR")
+    else:
+        widgets.prose(found["sentence"], "more")
+        stored.badge(found)
+        rows = found["rows"]
+        values = {name: [row[name] for row in rows] for name in STUDY}
+        values["passes"] = ["yes" if row["passes"] else "no" for row in rows]
+        tables.table(STUDY, values, key="budget_study", identity="study", label="Corpora and contexts", height=280)
+        with st.container(horizontal=True, gap="small"):
+            widgets.numbers(values, "calibration", "budget_study_rows")
+        stored.made(found)
+    with st.expander("What the paper printed", icon=":material/menu_book:"):
+        cells = papers.find(PAPER, TABLE)
+        rows, columns = (list(dict.fromkeys(getattr(cell, side) for cell in cells)) for side in ("row", "column"))
+        printed = {(cell.row, cell.column): cell.value for cell in cells}
+        values = {"model": rows} | {name: [str(printed.get((row, name), "–")) for row in rows] for name in columns}
+        shown = {name: tables.Column(name) for name in values}
+        tables.table(shown, values, key="budget_paper", identity="paper", label="Table 1 of the paper", height=330)
+        widgets.prose("Other models and other text: no common scale with ours. Its tolerances are not stated.", "quiet")

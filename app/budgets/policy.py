@@ -1,0 +1,208 @@
+"""What all parts of KV budgets share: which policy, its changes by hand, and the file that it travels in."""
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from analysis.errors import AnalysisError, BadSetting
+from analysis.runs import Run
+from analysis.runs.policies import policies
+from analysis.runs.studies import study_folders
+from app import cached, sidebar, state, widgets
+from app.budgets import edits as budgets_edits, words
+
+DEFAULT = "policy"
+MOST_BYTES = 1_000_000  # of an uploaded file
+SENT = ("layers", "heads", "policy", "ranks", "mass", "min_pos", "tokens", "window", "beta", "texts", "halves")
+
+
+def known() -> dict[str, dict]:
+    """name -> the JSON of every policy stored for the model in use."""
+    model = st.session_state["model"]
+    folders = study_folders(cached.store(), model, cached.card(model)["revision"])
+    return policies([folder.parent for folder in folders])
+
+
+def edits() -> list[dict]:
+    """The changes by hand in the URL; what is none is dropped and said."""
+    try:
+        return budgets_edits.parse(st.session_state["budget_edits"])
+    except ValueError:
+        widgets.settled("budget_edits", [None], None)
+        return []
+
+
+def recipe(changes: list[dict] | None = None) -> dict:
+    """The policy in use as the verbs take it: its name, changes by hand and cap."""
+    chosen, changes = st.session_state, edits() if changes is None else changes
+    made, way = {"name": chosen["budget_policy"]}, chosen["budget_way"]
+    if way != "stored":
+        made[way] = chosen["budget_size"] / (100 if way == "reads" else 1)
+    if changes:
+        made |= {"edits": changes, "keep_total": chosen["budget_keep"]}
+    return made | ({"cap": chosen["budget_cap"]} if chosen["budget_cap"] else {})
+
+
+def arguments(policy: dict) -> dict:
+    """The arguments of `budgets`."""
+    return {"model": st.session_state["model"], "policy": policy, "window": None}
+
+
+def ask(policy: dict) -> Run:
+    """The map of a policy, with what it reads."""
+    return cached.ask("budgets", arguments(policy), "Sharing out the keys")
+
+
+def in_use() -> Run:
+    """The map of the policy in use; changes that do not fit it are said and can be dropped."""
+    changes = edits()
+    try:
+        return ask(recipe(changes))
+    except AnalysisError as error:
+        if not by_hand():
+            raise
+        widgets.show_error(error)
+        st.button("Drop the changes by hand", key="budget_drop", on_click=start_over)
+        return ask({"name": st.session_state["budget_policy"]})
+
+
+def by_hand() -> bool:
+    """Whether anything differs from the policy as it is stored."""
+    chosen = st.session_state
+    return bool(chosen["budget_edits"] or chosen["budget_cap"] or chosen["budget_way"] != "stored")
+
+
+def start_over() -> None:
+    """Back to the policy as it is stored."""
+    st.session_state["budget_trouble"] = None
+    state.choose(st.session_state, budget_edits=None, budget_cap=None, budget_way="stored", budget_size=1.0)
+
+
+def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
+    """Which policy, and its file; returns where the button that downloads it goes."""
+    chosen = st.session_state
+    if chosen.setdefault("budget_model_seen", chosen["model"]) != chosen["model"]:
+        chosen["budget_model_seen"] = chosen["model"]
+        start_over()  # changes, heads and policies of another model mean nothing here
+        state.choose(chosen, budget_policy=DEFAULT, budget_other=None, budget_cells=None)
+    names = [DEFAULT, *(name for name in stored if name != DEFAULT)]
+    widgets.settled("budget_policy", names, DEFAULT)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.session_state["budget_policy_pick"] = st.session_state["budget_policy"]
+        st.selectbox(
+            "Policy", names, key="budget_policy_pick", width=200, on_change=_picked, help=cached.glossary("policy")
+        )
+        slot = st.container(width="content")
+        with st.popover("Upload", icon=":material/upload_file:", key="budget_upload_open"):
+            _upload()
+        widgets.prose(words.made(stored.get(st.session_state["budget_policy"], {})), "quiet")
+    trouble = st.session_state.get("budget_upload_trouble")
+    if trouble is not None:
+        widgets.show_error(trouble)
+    return slot
+
+
+def download(run: Run) -> None:
+    """The policy in use as a file: L * H + 1 whole numbers, their shape, and the ranks behind them."""
+    numbers = run.numbers
+    made = numbers["integers"] | {"ranks": numbers["ranks"], "model": st.session_state["model"]}
+    made |= {name: value for name, value in numbers["policy"].items() if name in SENT}
+    st.download_button(
+        "Download",
+        json.dumps(made),
+        file_name=f"{st.session_state['budget_policy']}.json",
+        mime="application/json",
+        key="budget_download",
+        icon=":material/download:",
+        help=f"{len(numbers['integers']['policy']):,} whole numbers, a budget for each head and the cap, as JSON.",
+        on_click="ignore",
+    )
+
+
+def _picked() -> None:
+    use(st.session_state["budget_policy_pick"])
+
+
+def use(name: str) -> None:
+    """Another policy: changes by hand and marks of the old one mean nothing in it."""
+    start_over()
+    state.choose(st.session_state, budget_policy=name, budget_token=None, job=None)
+
+
+def _upload() -> None:
+    nonce = st.session_state.setdefault("budget_nonce", 0)
+    st.text_input(
+        "Store it as", key="budget_upload_name", value="uploaded", max_chars=32, help="Lower-case letters, digits, -."
+    )
+    key = f"budget_upload_{nonce}"
+    st.file_uploader("A policy, JSON", key=key, type=["json"], on_change=_uploaded, args=(key,))
+    widgets.prose("It is checked against the model in use before it is stored.", "quiet")
+
+
+def _uploaded(key: str) -> None:
+    file = st.session_state.get(key)
+    if not isinstance(file, BytesIO):  # an interrupted run calls this again, when the file has been released
+        return
+    data, name = file.getvalue(), (st.session_state.get("budget_upload_name") or "uploaded").strip()
+    sidebar.release(file)
+    _guarded("budget_upload_trouble", lambda: _take(data, name))
+    st.session_state["budget_nonce"] += 1
+
+
+def _take(data: bytes, name: str) -> None:
+    if name == DEFAULT:
+        raise BadSetting(f"{DEFAULT} is the name of the first policy: give yours another one.")
+    args = {"model": st.session_state["model"], "name": name, "policy": read_json(data)}
+    cached.jobs().request("import-policy", args, timeout=cached.PATIENCE)
+    use(name)
+
+
+def read_json(data: bytes) -> dict | list:
+    """What an uploaded file holds, without what no policy needs. Errors: BadSetting in one sentence."""
+    if len(data) > MOST_BYTES:
+        raise BadSetting(f"The file has {len(data) / 1e6:,.1f} MB, and a policy has 1 MB at most: give another file.")
+    try:
+        found = json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise BadSetting("The policy is no JSON: give a list of L * H + 1 whole numbers.") from None
+    if isinstance(found, dict):
+        return {key: found[key] for key in SENT if key in found}
+    if isinstance(found, list):
+        return found
+    raise BadSetting("The policy is no list of L * H + 1 whole numbers, budgets and a cap: give one.")
+
+
+def _no_number(word: str):
+    raise ValueError(word)
+
+
+def _guarded(place: str, act: Callable) -> None:
+    """Do something in a callback; what goes wrong is kept and said on the page."""
+    st.session_state[place] = None
+    try:
+        act()
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
+        st.session_state[place] = error
+
+
+def change(added: dict | None) -> None:
+    """Apply one more change by hand, or undo the last one; a change that cannot be leaves all as it was."""
+
+    def act() -> None:
+        changes = [*edits(), added] if added else edits()[:-1]
+        word = budgets_edits.spell(changes)
+        if word and len(word) > budgets_edits.MOST:
+            raise BadSetting("These are more changes than a link can hold: start over, or scale whole layers.")
+        cached.jobs().request("budgets", arguments(recipe(changes)), timeout=cached.PATIENCE)
+        state.choose(st.session_state, budget_edits=word)
+
+    _guarded("budget_trouble", act)
+
+
+def no_text(stored: dict[str, dict]) -> str | None:
+    """Why the policy in use cannot be measured on the text in use, or None."""
+    about = stored.get(st.session_state["budget_policy"], {})
+    return words.measured_on(cached.texts(), st.session_state["text"], about)

@@ -1,0 +1,86 @@
+"""Does the query matter? The stored ablation of a network that predicts how many keys a query needs."""
+
+import streamlit as st
+
+from analysis import papers
+from app import cached, stored, tables, widgets
+from app.budgets import charts
+from app.budgets.words import signed
+
+COMMAND = "python -m analysis study query-router --corpus DIR"
+PEARSON = {
+    "arm": tables.Column("predicted by"),
+    "pooled": tables.Column("pooled", "number", 3, help="over all heads, positions and queries together"),
+    "within_head": tables.Column("within a head", "number", 3),
+    "within_head_and_position": tables.Column("within a head and stretch", "number", 3),
+}
+ROWS = {
+    "cap": tables.Column("cap", "whole"),
+    "arm": tables.Column("budgets"),
+    "perplexity": tables.Column("perplexity", "number"),
+    "change": tables.Column("against dense"),
+    "static": tables.Column("against static (95 % interval)"),
+    "attended": tables.Column("keys of a query", "number", 1),
+}
+
+
+def tab() -> None:
+    """The conclusion first, then what it stands on; without a study, the command that makes it."""
+    found = stored.study("query-router")
+    if found is None:
+        widgets.prose(
+            "A small network predicts from a query, its norm, its position and its head how many keys it needs; "
+            "then the query is zeroed at the test, or left out of the training. What is left says whether it matters.",
+            "more",
+        )
+        stored.missing("Whether the query matters", COMMAND)
+        _paper()
+        return
+    widgets.prose(found["sentence"], "more")
+    stored.badge(found)
+    widgets.prose(found.get("notes", []), "quiet")
+    with st.grid(2, min_column_width=360, gap="medium"):
+        with st.container():
+            st.subheader("Correlation with log k*", anchor=False, help=cached.glossary("query router"))
+            rows = found["correlations"]
+            values = {name: [row[name] for row in rows] for name in PEARSON}
+            tables.table(PEARSON, values, key="budget_pearson", identity="pearson", label="Correlations", height=240)
+            with st.container(horizontal=True, gap="small"):
+                widgets.numbers(values, "correlations", "budget_pearson_rows")
+            widgets.prose(
+                f"{found['parameters']:,} parameters. Pooled, most of the correlation is what the head alone tells; "
+                "within a head and a stretch of positions only the query is left.",
+                "quiet",
+            )
+        with st.container():
+            rows = [row for row in found["rows"] if row["cap"]]
+            values = {name: [row[name] for row in rows] for name in ROWS if name not in ("change", "static")}
+            values |= {"change": [signed(row["difference"]) for row in rows], "static": [_static(row) for row in rows]}
+            widgets.chart(
+                charts.router(rows),
+                {name: values[name] for name in ROWS},
+                title="Perplexity at as many keys",
+                key="budget_router",
+                alt="Change of perplexity under each cap, static budgets and predicted ones at equal mean budget",
+                help=cached.glossary("query router"),
+            )
+    tables.table(ROWS, values, key="budget_router_table", identity="router", label="Budgets at equal keys", height=300)
+    _paper()
+    stored.made(found)
+
+
+def _static(row: dict) -> str:
+    if row["arm"] == "static":
+        return "–"
+    ends = "" if row["against_low"] is None else f" ({signed(row['against_low'])} to {signed(row['against_high'])})"
+    return signed(row["against_static"]) + ends
+
+
+def _paper() -> None:
+    cells = papers.find("calibrated_sparse_attention", "section routing", column="Pearson")
+    said = "; ".join(f"{cell.row}: {cell.value:g}" for cell in cells)
+    widgets.prose(
+        f"The paper prints pooled Pearson correlations only ({said}). Pooled over heads, the differences between heads "
+        "carry most of such a number.",
+        "quiet",
+    )

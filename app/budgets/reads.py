@@ -1,0 +1,203 @@
+"""From all reads down to 2 %: the mean hardly moves, then positions break, and the text shows which words."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, painted, panels, state, tables, widgets
+from app.budgets import charts, policy as budgets
+from app.budgets.words import ALLOWED, bins as listed, chance, positions, share, signed, span
+from app.quality import text as quality_text
+
+NO_CAP = 1 << 20
+BARS = {"change": "Change against dense", "perplexity": "Perplexity"}
+KEYS = {
+    "position": tables.Column("token", "whole", help="its place in the text"),
+    "piece": tables.Column("key", "token"),
+    "distance": tables.Column("tokens back", "whole"),
+    "mass": tables.Column("lost attention", "number", 3, help="summed over heads; each head spreads a weight of 1"),
+    "heads": tables.Column("heads that dropped it", "whole"),
+}
+
+
+def arguments() -> dict:
+    """The arguments of `reads-text` for the text and policy in use."""
+    chosen = st.session_state
+    more = {"policy": chosen["budget_policy"], "shares": list(state.READS), "window": None, "seed": 0}
+    return state.study_args(chosen, **more)
+
+
+def found() -> Run | None:
+    """The stored measurement of this text, or None."""
+    return cached.store().find("reads-text", arguments())
+
+
+def tab(stored: dict[str, dict]) -> None:
+    """The slider and what it shows, or the job that measures this text."""
+    chosen = st.session_state
+    if chosen.setdefault("budget_text_seen", chosen["text"]) != chosen["text"]:
+        chosen["budget_text_seen"] = chosen["text"]
+        state.choose(chosen, budget_token=None)  # it meant a token of the text before
+    if said := budgets.no_text(stored):
+        st.info(widgets.plain(said))
+        return
+    run = found()
+    if run is None:
+        widgets.prose(
+            f"This text is read {len(state.READS)} times, with ever fewer keys, shared out by the ranks of the policy; "
+            "then the slider is live.",
+            "more",
+        )
+        panels.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
+        return
+    st.fragment(_live)(run)
+
+
+def _live(run: Run) -> None:
+    chosen, rows = st.session_state, run.numbers["rows"]
+    st.select_slider(
+        "Share of the causal pairs that is read",
+        state.READS,
+        key="budget_reads",
+        format_func=share,
+        help=cached.glossary("KV reads (% of causal)"),
+        on_change=_moved,
+    )
+    look = {"format_func": BARS.get, "required": True, "label_visibility": "collapsed"}
+    at = next(i for i, row in enumerate(rows) if row["share"] == chosen["budget_reads"])
+    row = rows[at]
+    _figures(row)
+    with st.grid(2, min_column_width=360, gap="medium"):
+        with st.container():
+            change = chosen["budget_bins"] == "change"
+            ends = charts.ends_of(rows)
+            widgets.chart(
+                charts.by_position(row, ends, ALLOWED) if change else charts.perplexity(row),
+                listed(row_columns(row["bins"])),
+                title=f"By position, reading {share(row['share'])}",
+                key="budget_positions",
+                alt="Change of perplexity, or perplexity, by position in the window",
+                help=cached.glossary("worst position bin"),
+            )
+            st.segmented_control("Bars", list(BARS), key="budget_bins", on_change=_shown, **look)
+        with st.container():
+            widgets.chart(
+                charts.by_reads(rows, row["share"]),
+                by_share(rows),
+                title="Mean, last and worst positions",
+                key="budget_shares",
+                alt="Change of perplexity against the share of reads, for all, the last and the worst positions",
+                help=cached.glossary("worst position bin"),
+            )
+    cells = row["bins"]
+    units = f"; intervals over {row['units']:,} units of {row['unit']}" if row["units"] else ""
+    st.caption(
+        f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each{units}. Dotted: {share(ALLOWED)} either "
+        "way. Keys are shared out by rank, without a cap."
+    )
+    _text(run, at)
+    widgets.notes(run)
+    widgets.source(run)
+    address = state.write(chosen, st.query_params.to_dict())
+    if address is not None:
+        st.query_params.from_dict(address)
+
+
+def _shown() -> None:
+    state.choose(st.session_state, budget_bins=st.session_state["budget_bins"])
+
+
+def _moved() -> None:
+    """A fragment runs alone, so the choice is kept here; the mark goes back to the worst token."""
+    state.choose(st.session_state, budget_reads=st.session_state["budget_reads"], budget_token=None)
+
+
+def row_columns(rows: list[dict]) -> dict:
+    """Rows as columns."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def by_share(rows: list[dict]) -> dict:
+    """The numbers behind the chart over the reads."""
+    names = ("share", "reads_causal", "reads_full", "perplexity", "difference", "low", "high", "worst_bin_difference")
+    found = {name: [row[name] for row in rows] for name in names}
+    return found | {"last_bin_difference": [row["bins"][-1]["difference"] for row in rows]}
+
+
+def _figures(row: dict) -> None:
+    last = row["bins"][-1]
+    facts = (
+        ("All positions", signed(row["difference"]), span(row).partition(" (")[2].rstrip(")")),
+        ("Last positions", signed(last["difference"]), f"{last['first']:,} to {last['last'] - 1:,}"),
+        ("Worst positions", signed(row["worst_bin_difference"]), positions(row, False)),
+        ("Reads", share(row["reads_causal"]), f"{share(row['reads_full'])} of all pairs"),
+    )
+    with st.container(horizontal=True, gap="large"):
+        for label, value, below in facts:
+            help = cached.glossary("KV reads (% of causal)" if label == "Reads" else "paired difference")
+            st.metric(label, value, below or None, delta_color="off", delta_arrow="off", help=help, width="content")
+
+
+def _text(run: Run, at: int) -> None:
+    """The text painted by what each token lost, the worst one marked with the key it lost."""
+    tokens, lost = cached.columns(run, "tokens"), run.numbers["lost"][at]
+    places, apart, dense = cached.array(run, "position"), cached.array(run, "difference")[at], cached.array(run, "loss")
+    size = len(tokens["piece"])
+    change, loss = [None] * size, [None] * size
+    for position, own, base in zip(places.tolist(), apart.tolist(), dense.tolist(), strict=True):
+        change[position], loss[position] = own, base + own
+    widgets.settled("budget_token", [None, *(i for i in range(size) if change[i] is not None)], None)
+    st.subheader("Which words break", anchor=False, help=cached.glossary("change of loss"))
+    keys = None
+    if st.session_state["budget_token"] is not None:
+        with widgets.guarded():
+            asked = _ask(run, at)
+            lost, keys = asked.numbers, cached.columns(asked, "keys")
+    if lost is None:
+        widgets.prose("No token is less likely than under dense attention.", "more")
+    else:
+        worst = st.session_state["budget_token"] is None
+        widgets.prose(f"{'The worst token: ' if worst else ''}{lost['sentence']}", "more")
+        if lost["key"]:
+            painted.contexts(
+                tokens,
+                lost["query"],
+                lost["key"]["position"],
+                notes=(
+                    f"dropped by {lost['key']['heads']} heads",
+                    f"predicts {lost['piece'].strip() or 'white space'!r}",
+                ),
+                around=30,
+            )
+        if keys and keys["position"]:
+            label = "The keys it lost, most attention first"
+            tables.table(
+                KEYS, keys, key="budget_keys_lost", identity=f"{run.id}.{lost['position']}", label=label, height=220
+            )
+            with st.container(horizontal=True, gap="small"):
+                widgets.numbers(keys, "lost-keys", "budget_keys_rows")
+    paint, palette = quality_text.by_change(change)
+    painted.painted(
+        tokens,
+        paint,
+        palette,
+        key="budget_text",
+        identity=f"{run.id}.{run.created}.{at}",
+        place=f"{st.session_state['text']}.budgets",
+        tips=[
+            ("dense gave it", [chance(own, apart) for own, apart in zip(loss, change, strict=True)]),
+            ("now", [chance(own, 0.0) for own in loss]),
+            ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
+        ],
+        legend="the true token became … than under dense; unpainted: less than 1.5 times either way",
+        hint="A click on a token shows the keys it lost; a second click or Esc goes back to the worst one.",
+        locked=lost["position"] if lost else None,
+        on_token=lambda: state.choose(st.session_state, budget_token=painted.clicked("budget_text", "token")),
+    )
+
+
+def _ask(run: Run, at: int) -> Run:
+    """The keys that the marked token lost at this share."""
+    policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][at]["share"]}
+    args = state.study_args(st.session_state, policy=policy, cap=NO_CAP, position=st.session_state["budget_token"])
+    args |= {"window": run.numbers["window"], "top": 20}
+    return cached.ask("lost-keys", args, "Looking which keys it lost")

@@ -1,0 +1,155 @@
+"""Two more looks at the groups: every layer beside its null controls, and this router beside another one."""
+
+import streamlit as st
+
+from analysis import papers
+from app import cached, panels, state, stored, tables, widgets
+from app.groups import charts
+from app.reading import rows_of
+from app.training import form as training
+
+BEFORE = "before"  # the second router is this one, as it was before its model was fine-tuned with it
+PURITY = cached.glossary("purity")
+SECTION_5 = {
+    "layer": tables.Column("layer"),
+    "share": tables.Column("largest share", "share", help=cached.glossary("largest group's share (dominance)")),
+    "share_random": tables.Column("random", "share", help=cached.glossary("random centroids")),
+    "share_kmeans": tables.Column("k-means", "share", help=cached.glossary("k-means")),
+    "confidence": tables.Column("confidence", "number", help=cached.glossary("confidence")),
+    "confidence_random": tables.Column("random", "number", help=cached.glossary("random centroids")),
+    "purity": tables.Column("purity", "share", help=PURITY),
+    "purity_random": tables.Column("random", "share", help=cached.glossary("random centroids")),
+    "purity_kmeans": tables.Column("k-means", "share", help=cached.glossary("k-means")),
+    "purity_chance": tables.Column("chance", "share", help=cached.glossary("random group of equal size")),
+    "labels": tables.Column("labels, largest group first", wrap=True),
+}
+MATCHING = {
+    "group": tables.Column("group", "whole"),
+    "label": tables.Column("label"),
+    "other": tables.Column("its partner", "whole", help=cached.glossary("agreement of routers")),
+    "tokens": tables.Column("tokens", "whole"),
+    "shared": tables.Column("of them in both", "share", full=1.0),
+}
+
+
+def controls(args: dict, tokens: int) -> None:
+    """Section 5's table for every layer of this text, with its controls; the paper's numbers stand in the first row."""
+    run = cached.ask("group-controls", args, "Sorting by random centroids and by k-means", tokens)
+    widgets.prose(run.numbers["sentence"], "more")
+    rows = run.numbers["rows"]
+    values = section_5(rows)
+    widgets.chart(
+        charts.purity(rows),
+        {name: [row[name] for row in rows] for name in ("layer", "arm", "purity", "purity_random", "share")},
+        title="Purity by layer",
+        key="groups_purity",
+        alt="Mean purity of the groups in each layer, for this router, random centroids, k-means and random sets",
+        help=PURITY,
+    )
+    label = "Groups of every layer and controls"
+    tables.table(SECTION_5, values, key="groups_section_5", identity=run.id, label=label, height=620)
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(values, "section-5", "groups_section_5_rows")
+    widgets.prose(
+        "Purity: mean over tokens of their group's. The paper prints one table and names no layer; its 96 % is that of "
+        "its purest group, and it has no controls.",
+        "quiet",
+    )
+
+
+def section_5(rows: list[dict]) -> dict:
+    """The rows of `group-controls`, one for each layer, below the paper's."""
+    values = {name: [_paper().get(name)] for name in SECTION_5}
+    for layer in sorted({row["layer"] for row in rows}):
+        mine, random, kmeans = (
+            next(row for row in rows if (row["layer"], row["arm"]) == (layer, arm))
+            for arm in ("this router", "random centroids", "k-means")
+        )
+        cells = {"layer": str(layer), "purity_chance": mine["purity_random"]}
+        cells |= {name: mine[name] for name in ("share", "confidence", "purity", "labels")}
+        cells |= {"share_random": random["share"], "confidence_random": random["confidence"]}
+        cells |= {"purity_random": random["purity"], "share_kmeans": kmeans["share"], "purity_kmeans": kmeans["purity"]}
+        for name in SECTION_5:
+            values[name].append(cells[name])
+    return values
+
+
+def _paper() -> dict:
+    """What section 5 prints."""
+    printed = papers.find("focus", "section 5")
+    sure = next(cell.value for cell in printed if cell.column.startswith("Confidence"))
+    most = next(str(cell.value) for cell in printed if cell.column == "Share of tokens").split("-")[-1]
+    labels = ", ".join(str(cell.value) for cell in printed if cell.column == "Category")
+    return {"layer": "paper", "share": float(most) / 100, "confidence": sure, "labels": labels}
+
+
+def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
+    """A second router of this model, or this one before fine-tuning: how far they agree, and which groups match."""
+    facts = training.facts_of(args["router"])
+    earlier = facts.get("before")
+    offered = [name for name in cached.routers(args["model"]) if name != args["router"]]
+    offered = ([BEFORE] if earlier else []) + offered
+    persistence()
+    if not offered:
+        st.info("This model has one router: fit another one below, or train one on the page Train a router.")
+        return
+    widgets.settled("other", [None, *offered], None)
+    chosen = st.session_state["other"]
+    st.session_state["other_pick"] = chosen
+    st.selectbox(
+        "Second router", offered, key="other_pick", width=360, on_change=_picked, placeholder="Choose one", index=None,
+        format_func=lambda name: f"{earlier['router']} before phase 2" if name == BEFORE else name,
+        help=cached.glossary("agreement of routers"),
+    )  # fmt: skip
+    if chosen is None:
+        return
+    more = {"other": chosen, "other_model": ""}
+    if chosen == BEFORE:
+        more = {"other": earlier["router"], "other_model": earlier["model"]}
+    run = cached.ask("compare", args | more, "Matching the groups of both routers", tokens)
+    widgets.prose(run.numbers["sentence"])
+    rows, cells = run.numbers["layers"], rows_of(cached.columns(run, "confusion"), layer=layer)
+    matched = rows_of(cached.columns(run, "matching"), layer=layer)
+    with st.grid(2, min_column_width=420, gap="large"):
+        with st.container():
+            widgets.chart(
+                charts.agreement(rows, layer),
+                {name: [row[name] for row in rows] for name in rows[0]},
+                title="Tokens in matching groups",
+                key="groups_agreement",
+                alt="Share of tokens in matching groups in each layer, beside shuffled labels",
+                help=cached.glossary("agreement of routers"),
+            )
+        with st.container():
+            widgets.chart(
+                charts.confusion(cells, st.session_state["router"], more["other"]),
+                cells,
+                title=f"Groups of layer {layer}, matched",
+                key="groups_confusion",
+                alt="Tokens of each group of this router by group of the other, matched groups on the diagonal",
+                help=cached.glossary("agreement of routers"),
+            )
+    matched = matched | {"label": [labels[group] for group in matched["group"]]}
+    tables.table(MATCHING, matched, key="groups_matching", identity=f"{run.id}.{layer}", label="Groups and partners")
+    if chosen != BEFORE:
+        st.button(f"Use the router {chosen}", key="groups_use_other", on_click=panels.use_router, args=(chosen,))
+
+
+def persistence() -> None:
+    """What the stored study of collapse says about groups that live through fine-tuning."""
+    study = stored.study("dominance")
+    if study is None:
+        return
+    kept = {row["row"]: row["stability_2"] for row in study["rows"] if row["row"] in ("softmax", "sinkhorn")}
+    said = " and ".join(f"{share:.0%} with {name}" for name, share in kept.items())
+    if said:
+        widgets.prose(
+            f"Through phase 2 (the whole model trained, {study['protocol'].get('steps', 0):,} steps in the stored "
+            f"study), held-out tokens that were still in the group in which phase 1 left them, groups matched: {said}; "
+            f"even groups by chance keep a little over {study['even']:.1%}.",
+            "quiet",
+        )
+
+
+def _picked() -> None:
+    state.choose(st.session_state, other=st.session_state["other_pick"])

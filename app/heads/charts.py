@@ -1,0 +1,129 @@
+"""Figures of the heads: a map of all of them, the pattern of one, and its distances."""
+
+import math
+from base64 import b64encode
+from collections.abc import Sequence
+
+import numpy as np
+
+from app import charts
+from app.charts import figure
+from app.head_map import CHOSEN, SCALE, head_map
+from app.heads.words import Statistic
+
+DECADE = 10.0  # a statistic whose values are this many times apart gets a log colour
+FLOOR = 1e-4  # attention below is drawn like this
+WEIGHTS = {0.0001: "0.01 % or less", 0.001: "0.1 %", 0.01: "1 %", 0.1: "10 %", 1.0: "100 %"}
+
+
+def is_log(values: Sequence[float | None]) -> bool:
+    """Whether a colour scale of these values is logarithmic: all are positive and they span a decade."""
+    known = [value for value in values if value is not None]
+    return bool(known) and min(known) > 0 and max(known) / min(known) >= DECADE
+
+
+def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: int, head: int) -> dict:
+    """Layer x head map of one statistic, the chosen head framed. A click on a cell selects the point on it, whose
+    customdata is [layer, head]."""
+    every = zip(table["layer"], table["head"], strict=True)
+    log = is_log(values)
+    shown = {
+        key: None if value is None else math.log10(value) if log else value
+        for key, value in zip(every, values, strict=True)
+    }
+    bar = {"thickness": 12, "title": {"text": f"{about.title}{', log' if log else ''}", "side": "right"}}
+    if log:
+        bar |= _ticks([value for value in values if value is not None], about)
+    elif about.kind == "share":
+        bar |= {"tickformat": ".0%"}
+    points = {
+        "text": [about.show(value) for value in values],
+        "hovertemplate": f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>",
+    }
+    return head_map(table, shown, {"colorbar": bar}, points, [(layer, head)], height=26)
+
+
+def _ticks(values: list[float], about: Statistic) -> dict:
+    """Ticks of a log colour bar at 1, 2 and 5 times powers of ten inside the range."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1,) if high / low > 1000 else (1, 2, 5)
+    found = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+    named = [f"{100 * value:g} %" if about.kind == "share" else f"{value:,g}" for value in found]
+    return {"tickvals": [math.log10(value) for value in found], "ticktext": named}
+
+
+def pattern(rows, first_query: int, first_key: int, cell: int, query: int | None, box: bool = False) -> dict:
+    """A head's pattern `rows` [queries, keys], log colour on one fixed scale; a cell is `cell` tokens wide and high.
+    What no query of a cell can see is blank; `query` is marked by a line. `box`: dragging selects a rectangle."""
+    width = rows.shape[1]
+    masses = np.where(_visible(rows, first_query, first_key, cell), rows, np.nan).astype(np.float32)
+    middle = (cell - 1) / 2
+    what = "token %{y} reads token %{x}"
+    if cell > 1:
+        what = f"{cell} tokens around %{{y:.0f}} read {cell} around %{{x:.0f}}"
+    trace = {
+        "type": "heatmap",
+        **{"x0": first_key + middle, "dx": cell, "y0": first_query + middle, "dy": cell},
+        **{
+            "z": packed(np.log10(np.maximum(masses, FLOOR))),
+            "customdata": packed(masses),
+            "zmin": math.log10(FLOOR),
+            "zmax": 0,
+            "colorscale": SCALE,
+        },
+        "hoverongaps": False,
+        "colorbar": {
+            "thickness": 12,
+            "title": {"text": "attention, log", "side": "right"},
+            "tickvals": [math.log10(value) for value in WEIGHTS],
+            "ticktext": list(WEIGHTS.values()),
+        },
+        "hovertemplate": f"{what}<br>%{{customdata:.2%}} of the attention<extra></extra>",
+    }
+    ends = {"x0": first_key - 0.5, "x1": first_key + width * cell - 0.5}
+    line = {"type": "line", **ends, "y0": query, "y1": query, "line": {"color": CHOSEN, "width": 1.5, "dash": "dot"}}
+    axis = {"showgrid": False, "constrain": "domain", "tickformat": ",d"}
+    return figure(
+        [trace],
+        "key (is attended), token",
+        "query (attends), token",
+        height=470,
+        margin={"l": 70, "r": 16, "t": 28, "b": 56},
+        xaxis=axis,
+        yaxis=axis | {"autorange": "reversed", "scaleanchor": "x"},
+        shapes=[] if query is None else [line],
+        dragmode="select" if box else False,
+    )
+
+
+def cells(rows, first_query: int, first_key: int, cell: int) -> dict:
+    """The numbers of a pattern as columns: first token of the queries and keys of each visible cell, and its share."""
+    i, j = np.nonzero(_visible(rows, first_query, first_key, cell))
+    return {
+        "query from": (first_query + i * cell).tolist(),
+        "key from": (first_key + j * cell).tolist(),
+        "attention": rows[i, j].round(6).tolist(),
+    }
+
+
+def _visible(rows, first_query: int, first_key: int, cell: int):
+    """Which cells [queries, keys] hold a key that a query of theirs can see."""
+    height, width = rows.shape
+    last = first_query + (np.arange(height) + 1) * cell - 1
+    return first_key + np.arange(width) * cell <= last[:, None]
+
+
+def packed(values) -> dict:
+    """An array as plotly reads it without a Python object for each number: base64 of float32."""
+    found = np.ascontiguousarray(values, np.float32)
+    return {"dtype": "f4", "bdata": b64encode(found.tobytes()).decode(), "shape": ", ".join(map(str, found.shape))}
+
+
+def distances(table: dict, name: str, top: float) -> dict:
+    """Attention by distance of one head beside reading all alike; `top`: the largest share of any panel beside it."""
+    made = charts.distance(table)
+    made["data"][0]["name"] = name
+    made["layout"]["yaxis"] |= {"range": [0, 1.08 * top]}
+    made["layout"]["height"] = 330
+    return made

@@ -1,0 +1,165 @@
+"""The map of all heads and the finder: which head to look at."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, painted, state, tables, widgets
+from app.heads import charts
+from app.heads.words import STATISTICS, ranked
+
+FINDERS = (5, 10, 20)
+
+
+def statistics(tokens: int) -> Run:
+    """The statistics of every head on the chosen text, with or without the first token."""
+    args = state.study_args(st.session_state, without_first=st.session_state["without_first"])
+    return cached.ask("statistics", args, "Reading the text with every head", tokens)
+
+
+def controls() -> None:
+    """What is looked at on the map."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.selectbox(
+            "Statistic",
+            list(STATISTICS),
+            format_func=lambda name: STATISTICS[name].title,
+            key="statistic",
+            width=250,
+        )
+        st.toggle(
+            "Leave out the first token and renormalise",
+            key="without_first",
+            help=cached.glossary("without the first token"),
+        )
+
+
+def chosen_head(table: dict, listed: Sequence[int]) -> tuple[int, int]:
+    """(layer, head) in use: the shared selection, else the first head of the finder."""
+    chosen = st.session_state
+    layers, places = sorted(set(table["layer"])), sorted(set(table["head"]))
+    widgets.settled("layer", [None, *layers], None)
+    widgets.settled("head", [None, *places], None)
+    first = listed[0] if listed else 0
+    if chosen["layer"] is None and chosen["head"] is None:
+        return table["layer"][first], table["head"][first]
+    inside = [at for at in listed if chosen["layer"] in (None, table["layer"][at])]
+    inside = [at for at in inside if chosen["head"] in (None, table["head"][at])]
+    found = inside[0] if inside else first
+    return (
+        table["layer"][found] if chosen["layer"] is None else chosen["layer"],
+        table["head"][found] if chosen["head"] is None else chosen["head"],
+    )
+
+
+def choose(layer: int, head: int) -> None:
+    """Look at another head; an exact tile belongs to the old one's pattern and is closed."""
+    state.choose(st.session_state, layer=layer, head=head, tile=None)
+
+
+def overview(run: Run, table: dict) -> tuple[int, int]:
+    """The map beside the finder; returns the (layer, head) in use."""
+    name = st.session_state["statistic"]
+    about, values = STATISTICS[name], table[name]
+    order = st.session_state["order"] or about.first
+    every = ranked(values, order, len(values))
+    layer, head = chosen_head(table, every)
+    with st.grid(2, min_column_width=420, gap="large"):
+        with st.container():
+            points = widgets.chart(
+                charts.heads(table, values, about, layer, head),
+                table,
+                title=about.title.split(",")[0] + " of every head",
+                key="heads_map",
+                alt=f"{about.title} in every layer and head, the chosen head framed",
+                help=about.help,
+                select="points",
+            )
+            _take(points)
+            st.caption("A click on a cell chooses the head." + _sink(run))
+        with st.container():
+            _finder(run, table, name, order, every, (layer, head))
+    return layer, head
+
+
+def _sink(run: Run) -> str:
+    if run.numbers["without_first"]:
+        return " The first token of each window is left out and the rest renormalised to 100 %."
+    return " The first token counts like any other."
+
+
+def _take(points: list[dict]) -> None:
+    """Choose the head of a newly selected point; the chart keeps its selection, so an old one is passed over."""
+    cell = next((tuple(point["customdata"][:2]) for point in points if point.get("customdata")), None)
+    if cell == st.session_state.get("heads_map_taken"):
+        return
+    st.session_state["heads_map_taken"] = cell
+    if cell is not None:
+        choose(int(cell[0]), int(cell[1]))
+        st.rerun()
+
+
+def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now: tuple[int, int]) -> None:
+    about, chance = STATISTICS[name], cached.columns(run, "chance")
+    st.subheader(f"Heads with the {order} values", anchor=False, help=about.help)
+    widgets.prose(about.help, "quiet")
+    st.session_state["order_pick"] = order
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        look = {"label_visibility": "collapsed", "required": True}
+        st.segmented_control("Order", ["highest", "lowest"], key="order_pick", on_change=_ordered, **look)
+        st.segmented_control("Rows", FINDERS, key="finder", **look)
+    shown = every[: st.session_state["finder"]]
+    even = dict(zip(chance["layer"], chance[name], strict=True))
+    values = {
+        "layer": [table["layer"][at] for at in shown],
+        "head": [table["head"][at] for at in shown],
+        "value": [table[name][at] for at in shown],
+        "chance": [even[table["layer"][at]] for at in shown],
+    }
+    columns = {
+        "layer": tables.Column("layer", "whole"),
+        "head": tables.Column("head", "whole"),
+        "value": about.column(),
+        "chance": tables.Column("all alike", about.kind, about.digits, help=cached.glossary(CHANCE)),
+    }
+    rows = list(zip(values["layer"], values["head"], strict=True))
+    tables.table(
+        columns,
+        values,
+        key="heads_finder",
+        identity=f"{run.id}.{name}.{order}.{len(shown)}",
+        label="Heads by this statistic; choose one to look at it",
+        selected=rows.index(now) if now in rows else None,
+        on_row=lambda: _row(rows, painted.clicked("heads_finder", "row")),
+        height=330,
+    )
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(values, f"finder-{name}", "heads_finder_numbers")
+
+
+CHANCE = "chance level (uniform reading)"
+
+
+def _ordered() -> None:
+    state.choose(st.session_state, order=st.session_state["order_pick"])
+
+
+def _row(rows: list[tuple[int, int]], row: int | None) -> None:
+    if row is not None and row < len(rows):
+        choose(*rows[row])
+
+
+def step_buttons(table: dict, layer: int, head: int) -> None:
+    """Previous and next head, layer by layer, with a key for each."""
+    every = sorted(zip(table["layer"], table["head"], strict=True))
+    at = every.index((layer, head))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        for label, key, icon, step in (
+            ("Previous head", "P", ":material/arrow_back:", -1),
+            ("Next head", "N", ":material/arrow_forward:", 1),
+        ):
+            wanted = every[(at + step) % len(every)]
+            name = f"heads_{'next' if step > 0 else 'previous'}"
+            st.button(label, key=name, icon=icon, shortcut=key, on_click=choose, args=wanted)
+        widgets.prose(f"head {at + 1:,} of {len(every):,}", "quiet")

@@ -1,0 +1,128 @@
+"""What the page on long-context tests asks for: the task, methods, lengths, and the arguments of its two requests."""
+
+import streamlit as st
+
+from app import cached, state, widgets
+from app.controls import PROBES, REACHES
+from app.probes.words import TASKS, WAYS, title
+from app.quality import controls as quality_controls
+from app.quality.words import Asked
+
+DEPTHS = [0.0, 0.25, 0.5, 0.75, 1.0]
+STEPS = (4, 2, 1)  # the lengths of a map are its longest divided by these
+EXAMPLES = (1, 4, 16)  # times as many examples as candidates
+FIRST = ["streaming_llm"]  # methods beside dense when nothing was chosen
+MOST = 5
+EVERY = {"length": 512, "items": 16, "depth": 0.5}  # of the chart of every task
+FURTHER = 2.0  # times the model's context, where positions go beyond it
+
+
+def request(**more: object) -> dict:
+    """The arguments of `probe` for the chosen model and text; `more` beside the defaults."""
+    chosen = st.session_state
+    args = {"model": chosen["model"], "text": chosen["text"], "choices": 4, "too_long": "refuse", "seed": 0}
+    return args | {"rope": "as_trained", "factor": FURTHER} | more
+
+
+def every_task() -> dict:
+    """The request of the chart of every task: dense attention, one length, one place."""
+    deepest = cached.card(st.session_state["model"])["max_positions"]
+    return request(
+        **{"probes": list(PROBES), "methods": [], "lengths": [min(EVERY["length"], deepest)]},
+        **{"depths": [EVERY["depth"]], "examples": [16], "items": EVERY["items"]},
+    )
+
+
+def chosen_map(asked: list[Asked]) -> dict:
+    """The request of the map of the chosen task."""
+    chosen = st.session_state
+    reach, choices = chosen["probe_reach"], chosen["probe_choices"]
+    return request(
+        **{"probes": [chosen["probe"]], "methods": [one.spec for one in asked]},
+        **{"lengths": [reach // step for step in STEPS], "depths": DEPTHS},
+        **{"examples": [choices * times for times in EXAMPLES], "items": chosen["probe_items"]},
+        **{"choices": choices, "rope": chosen["probe_rope"]},
+    )
+
+
+def tokens(args: dict) -> int:
+    """Tokens that a request reads, which is what it costs."""
+    places = sum(
+        {"depth": len(args["depths"]), "examples": len(args["examples"]), None: 1}[TASKS[task][1]]
+        for task in args["probes"]
+    )
+    return sum(args["lengths"]) * places * args["items"] * (1 + len(args["methods"]))
+
+
+def described() -> dict:
+    """Every method as plain data, from the result that the page opens with on the first sample."""
+    first = {"model": "demo", "text": cached.samples()[0][0]}
+    return cached.ask("probe", every_task() | first, "Reading one prompt of every task").numbers["methods"]
+
+
+def controls(methods: dict) -> list[Asked]:
+    """Task, methods and sizes; returns what is asked for beside dense."""
+    deepest = cached.card(st.session_state["model"])["max_positions"]
+    st.segmented_control(
+        "Task", list(PROBES), format_func=title, key="probe", required=True, help=cached.glossary("forced choice")
+    )
+    widgets.prose(cached.glossary(TASKS[st.session_state["probe"]][2]), "quiet")
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        asked = _methods(methods)
+        st.selectbox(
+            "Positions", list(WAYS), format_func=WAYS.get, key="probe_rope", width=230,
+            help=cached.glossary("dynamic NTK"),
+        )  # fmt: skip
+        _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
+        st.selectbox(
+            "Questions in a cell", (4, 8, 16, 32, 64), key="probe_items", width=150,
+            help="More questions make the intervals narrower and cost as much more time.",
+        )  # fmt: skip
+        st.selectbox("Candidates", (2, 4, 8, 16), key="probe_choices", width=110, help=cached.glossary("forced choice"))
+    return asked
+
+
+def _reach(most: int) -> None:
+    fits = [size for size in REACHES if size <= most] or [most]
+    default = 512 if 512 in fits else fits[-1]
+    if st.session_state["probe_reach"] in set(REACHES) - set(fits):
+        state.choose(st.session_state, probe_reach=default)  # it was right for another model
+    widgets.settled("probe_reach", fits, default)
+    st.selectbox("Longest prompt", fits, format_func=lambda size: f"{size:,} tokens", key="probe_reach", width=170)
+
+
+def _methods(described: dict) -> list[Asked]:
+    """The multi-select beside dense; settings are those chosen on the page on quality."""
+    chosen = st.session_state
+    offered = [name for name in described if name != "dense"]
+    raw = chosen["probe_methods"]
+    named = FIRST if raw is None else [] if raw == "none" else raw.split("~")
+    if strange := [name for name in named if name not in offered]:
+        st.caption(widgets.plain(state.unusable("probe_methods", strange[0])))
+        named = [name for name in named if name in offered]
+        state.choose(chosen, probe_methods="~".join(named) or "none")
+    chosen["probe_pick"] = [name for name in offered if name in named][:MOST]
+    st.multiselect(
+        "Methods, beside dense", offered, key="probe_pick", format_func=lambda name: described[name]["title"],
+        max_selections=MOST, placeholder="Choose up to five", on_change=_picked, width=420,
+    )  # fmt: skip
+    return [_asked(name, described[name], offered) for name in chosen["probe_pick"]]
+
+
+def _asked(name: str, about: dict, offered: list[str]) -> Asked:
+    fields = {field["name"]: field for field in about["fields"]}
+    own = quality_controls.parse(st.session_state["quality"], offered).get(name, {})
+    changed = {}
+    for field, raw in own.items():
+        try:
+            changed[field] = quality_controls.typed(fields[field], raw)
+        except (KeyError, ValueError):
+            continue  # the page on quality says it
+    defaults = {field: about["default"] for field, about in fields.items()}
+    router = st.session_state["router"] if about.get("routed") else None
+    changed = {field: value for field, value in changed.items() if value != defaults[field]}
+    return Asked(name, about, router, defaults, changed, offered.index(name))
+
+
+def _picked() -> None:
+    state.choose(st.session_state, probe_methods="~".join(st.session_state["probe_pick"]) or "none")

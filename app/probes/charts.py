@@ -1,0 +1,113 @@
+"""Figures of the long-context tests: maps of right answers, scores by length and by task, chance always drawn."""
+
+from collections.abc import Sequence
+
+from app.charts import CHANCE, GROUPS, HERE, SYMBOLS, even, figure, line
+from app.probes.words import AXES
+
+SCALE = "Viridis"
+SURE = "*"  # marks a cell that is above chance by itself
+DARK = 0.62  # share of right answers from which the colour behind a number is light
+
+
+def grid(rows: Sequence[dict], axis: str | None) -> dict:
+    """Share of right answers, depth (or examples) x length, of one method; one fixed scale, 0 to 100 %. A cell whose
+    interval lies above chance is marked."""
+    lengths = sorted({row["length"] for row in rows})
+    places = sorted({row[axis] for row in rows}, reverse=axis == "examples") if axis else [None]
+    cells = {(row[axis] if axis else None, row["length"]): row for row in rows}
+    found = [[cells.get((place, length)) for length in lengths] for place in places]
+    names = [f"{place:.0%}" if axis == "depth" else f"{place:,}" if axis else "" for place in places]
+    chance = rows[0]["chance"]
+    bar = {"thickness": 12, "title": {"text": "right answers", "side": "right"}}
+    bar |= {"tickvals": [0, chance, 0.5, 1], "ticktext": ["0 %", f"chance {chance:.0%}", "50 %", "100 %"]}
+    across, down = list(range(len(lengths))), list(range(len(places)))  # plotly reads names that are numbers as places
+    trace = {
+        "type": "heatmap",
+        **{"x": across, "y": down, "z": [[one and one["score"] for one in row] for row in found]},
+        **{"zmin": 0, "zmax": 1, "colorscale": SCALE, "colorbar": bar, "xgap": 2, "ygap": 2, "hoverongaps": False},
+        "customdata": [[_says(one) for one in row] for row in found],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    notes = [_number(x, y, one) for y, row in enumerate(found) for x, one in enumerate(row) if one]
+    columns = [f"{length:,}" for length in lengths]
+    return figure(
+        [trace],
+        "prompt, tokens",
+        AXES[axis],
+        height=max(240, 46 * len(places) + 120),
+        margin={"l": 70, "r": 16, "t": 20, "b": 56},
+        xaxis={"showgrid": False, "tickvals": across, "ticktext": columns},
+        yaxis={"showgrid": False, "tickvals": down, "ticktext": names, "autorange": "reversed"},
+        annotations=notes,
+    )
+
+
+def _number(x: int, y: int, one: dict) -> dict:
+    sure = one["low"] > one["chance"]
+    colour = "#1A1A1A" if one["score"] > DARK else "#FFFFFF"
+    text = f"{one['score']:.0%}{f' {SURE}' if sure else ''}"
+    return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"color": colour, "size": 13}}
+
+
+def _says(one: dict | None) -> str:
+    if one is None:
+        return ""
+    said = f"{one['score']:.0%} right ({one['low']:.0%} to {one['high']:.0%}), n = {one['n']:,}"
+    if one["difference"] is not None:
+        said += f"<br>{100 * one['difference']:+.0f} points against dense"
+    return said + (f"<br>{one['truncated']:,} prompts cut, the answer in {one['lost']:,}" if one["truncated"] else "")
+
+
+def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
+    """Share of right answers against the length, a line for each method with its 95 % interval, over all places."""
+    data = []
+    for at, (name, rows) in enumerate(lines.items()):
+        colour = GROUPS[at % len(GROUPS)]
+        made = line(
+            name,
+            [row["length"] for row in rows],
+            [row["score"] for row in rows],
+            colour,
+            "solid" if at == 0 else "dash",
+            SYMBOLS[at % len(SYMBOLS)],
+            hovertemplate=f"{name}: %{{y:.0%}} at %{{x:,}} tokens<extra></extra>",
+        )
+        data.append(made | {"error_y": _bars(rows, colour)})
+    lengths = sorted({row["length"] for rows in lines.values() for row in rows})
+    data.append(_chance(lengths, chance))
+    return figure(
+        data,
+        "prompt, tokens",
+        "right answers",
+        xaxis={"type": "log", "tickvals": lengths, "ticktext": [f"{length:,}" for length in lengths]},
+        yaxis={"tickformat": ".0%", "range": [-0.03, 1.03]},
+    )
+
+
+def tasks(names: Sequence[str], rows: Sequence[dict]) -> dict:
+    """Share of right answers of every task with its 95 % interval."""
+    bars = {
+        "type": "bar",
+        "name": "dense attention",
+        "x": list(names),
+        "y": [row["score"] for row in rows],
+        "marker": {"color": HERE},
+        "error_y": _bars(rows, "#7C8796"),
+        "customdata": [_says(row) for row in rows],
+        "hovertemplate": "%{x}<br>%{customdata}<extra></extra>",
+    }
+    layout = {"xaxis": {"type": "category"}, "yaxis": {"tickformat": ".0%", "range": [0, 1.03]}}
+    return figure([bars, _chance(names, rows[0]["chance"])], "task", "right answers", **layout)
+
+
+def _chance(x: Sequence, level: float) -> dict:
+    return even(x, level) | {"name": f"chance ({level:.0%})", "line": {"color": CHANCE, "width": 2, "dash": "dot"}}
+
+
+def _bars(rows: Sequence[dict], colour: str) -> dict:
+    return {
+        **{"type": "data", "symmetric": False, "color": colour, "thickness": 1.5, "width": 5},
+        "array": [row["high"] - row["score"] for row in rows],
+        "arrayminus": [row["score"] - row["low"] for row in rows],
+    }

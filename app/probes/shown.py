@@ -1,0 +1,157 @@
+"""What the long-context tests found: maps, scores by length, the numbers, one prompt in full, and every task."""
+
+import html
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, stored, study_charts, tables, widgets
+from app.probes import charts, words as probes_words
+from app.probes.words import TASKS, against, spread, title
+from app.reading import rows_of
+
+COMMAND = "python -m analysis study length-extension --corpus DIR --steps 200 --tokens-per-step 8192"
+NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")
+
+
+def answer(run: Run) -> None:
+    """What the map says, in sentences; the first one leads. Methods are called as on the rest of the page."""
+    said = list(run.numbers["sentences"])
+    for label in run.numbers["labels"]:
+        name = probes_words.label(label, run.numbers["methods"])
+        said = [name + one[len(label) :] if one.startswith(f"{label} ") else one for one in said]
+    widgets.prose(said[:1])
+    widgets.prose(said[1:], "more")
+    widgets.source(run)
+    widgets.notes(run)
+
+
+def maps(run: Run, task: str) -> None:
+    """One map for each method on one scale, dense first."""
+    described, axis = run.numbers["methods"], TASKS[task][1]
+    with st.grid(2, min_column_width=380, gap="large"):
+        for at, label in enumerate(run.numbers["labels"]):
+            rows = [row for row in run.numbers["rows"] if row["method"] == label]
+            name = probes_words.label(label, described)
+            with st.container():
+                widgets.chart(
+                    charts.grid(rows, axis),
+                    {key: [row[key] for row in rows] for key in ("length", "depth", "examples", *NUMBERS)},
+                    title=name,
+                    key=f"probe_map_{at}",
+                    alt=f"Share of right answers by place and length with {name}",
+                    help=cached.glossary("needle map"),
+                )
+    each = run.numbers["rows"][0]["n"]
+    where = "Depth 0 %: the beginning of the prompt, 100 %: right before the question. " if axis == "depth" else ""
+    st.caption(
+        f"{where}{each:,} questions in each cell; {charts.SURE} marks a cell that is above chance by itself "
+        "(95 % interval). All maps have one scale."
+    )
+
+
+def lengths(run: Run) -> None:
+    """Scores by length, and the table of methods."""
+    described, table = run.numbers["methods"], cached.columns(run, "lengths")
+    lines = {
+        probes_words.label(label, described): _rows(rows_of(table, method=label)) for label in run.numbers["labels"]
+    }
+    widgets.chart(
+        charts.by_length(lines, table["chance"][0]),
+        table,
+        title="Right answers by length",
+        key="probe_lengths",
+        alt="Share of right answers against the length of the prompt, a line for each method, chance dotted",
+        help=cached.glossary("forced choice"),
+    )
+    _numbers(run, described)
+
+
+def _rows(table: dict) -> list[dict]:
+    return [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
+
+
+def _numbers(run: Run, described: dict) -> None:
+    st.subheader("The numbers", anchor=False, help=cached.glossary("interval (bootstrap)"))
+    rows = _rows(cached.columns(run, "summary"))
+    values = {
+        "method": [probes_words.label(row["method"], described) for row in rows],
+        **{name: [row[name] for row in rows] for name in ("score", "difference", "plain", "margin", "n", "truncated")},
+        "score_words": [spread(row) for row in rows],
+        "difference_words": [against(row) for row in rows],
+    }
+    columns = {
+        "method": tables.Column("method", wrap=True),
+        "score": tables.Column("right answers", "share", words="score_words", help=cached.glossary("forced choice")),
+        "difference": tables.Column(
+            "points against dense", "number", words="difference_words", help=cached.glossary("paired difference")
+        ),
+        "margin": tables.Column("margin, nats", "number", help=cached.glossary("margin of the answer")),
+        "plain": tables.Column("by probability alone", "share", help=cached.glossary("forced choice")),
+        "n": tables.Column("questions", "whole"),
+        "truncated": tables.Column("prompts cut", "whole"),
+    }
+    tables.table(columns, values, key="probe_table", identity=run.id, label="Methods and their scores")
+    widgets.prose("In brackets: 95 % intervals (Wilson; paired differences after Bonett and Price).", "quiet")
+
+
+def prompt(run: Run) -> None:
+    """One question as the model read it, its middle left out."""
+    table = cached.columns(run, "shown")
+    one = {name: html.escape(str(column[0])) for name, column in table.items()}
+    st.subheader("One question as the model reads it", anchor=False, help=cached.glossary("distractor"))
+    evidence = f" <mark>{one['evidence']}</mark> " if one["evidence"] else " … "
+    st.html(
+        f'<p class="fs-more">… {one["before"]}{evidence}{one["after"]} …</p>'
+        f'<p class="fs-more"><b>Asked at the end:</b> {one["question"]} <b>?</b></p>'
+        f'<p class="fs-more"><b>Right:</b> {one["answer"]} &nbsp; <b>Others:</b> {one["others"]}</p>'
+    )
+    place = table["at"][0]
+    said = f"The first question of a cell with prompts of {table['length'][0]:,} tokens"
+    widgets.prose(f"{said}; the answer stands at token {int(place):,}." if place is not None else f"{said}.", "quiet")
+
+
+def every_task(run: Run) -> None:
+    """What dense attention can do at all: every task at one length, beside chance."""
+    rows = _rows(cached.columns(run, "summary"))
+    where = run.numbers["rows"][0]
+    able = [title(row["probe"]) for row in rows if run.numbers["able"][row["probe"]]]
+    said = f"With prompts of {where['length']:,} tokens, dense attention is shown to be above chance in {len(able)} of "
+    said += f"{len(rows)} tasks"
+    more = f": {', '.join(able)}." if able else ". It may still find what is nearer: choose shorter prompts above."
+    widgets.prose(said + more, "more")
+    widgets.chart(
+        charts.tasks([title(row["probe"]) for row in rows], rows),
+        {name: [row[name] for row in rows] for name in ("probe", *NUMBERS)},
+        title="Every task at one length",
+        key="probe_tasks",
+        alt="Share of right answers of dense attention in every task, with intervals and chance",
+        help=cached.glossary("forced choice"),
+    )
+    st.caption(f"{where['n']:,} questions in each task, the answer in the middle. Bars: 95 % intervals.")
+    widgets.source(run)
+
+
+def beyond() -> None:
+    """Reading twice the context, as it was measured and stored: positions as they are, extended, and fine-tuned."""
+    st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
+    found = stored.study("length-extension")
+    if found is None:
+        stored.missing("Reading twice the context", COMMAND)
+        return
+    widgets.prose(found["sentence"], "more")
+    stored.badge(found)
+    names = [one["name"] for one in found["panels"][0]["series"]]
+    with st.grid(2, min_column_width=380, gap="large"):
+        for place, panel in enumerate(found["panels"]):
+            with st.container(), widgets.guarded():
+                widgets.chart(
+                    study_charts.panel(panel, names),
+                    study_charts.values(panel),
+                    title=panel["title"],
+                    key=f"probe_beyond_{place}",
+                    alt=f"{panel['y_label']} against {panel['x_label']}",
+                    help=cached.glossary("dynamic NTK"),
+                )
+    widgets.prose(found.get("notes", []), "quiet")
+    stored.made(found)

@@ -1,0 +1,69 @@
+"""The words of the long-context tests: tasks, ways to reach further, one method's row, the command line."""
+
+from analysis.corpus import sample_texts, text_hash
+from app.quality import words as quality_words
+from app.quality.words import Asked
+
+TASKS = {  # verb's name -> (title, axis of its map beside the length, glossary term)
+    "uuid_needle": ("Needle", "depth", "needle"),
+    "several_needles": ("Several needles", "depth", "several needles"),
+    "json": ("JSON pairs", "depth", "JSON pairs"),
+    "passages": ("Passage among passages", "depth", "passage among passages"),
+    "frequent_words": ("Frequent words", None, "frequent words"),
+    "labels": ("Labels from examples", "examples", "labels from examples"),
+}
+WAYS = {
+    "as_trained": "the model's own",
+    "longer": "twice as far, unchanged",
+    "dynamic_ntk": "twice as far, dynamic NTK",
+}
+AXES = {"depth": "depth of the answer", "examples": "examples", None: ""}
+
+
+def title(task: str) -> str:
+    """The name of a task."""
+    return TASKS[task][0]
+
+
+def spread(row: dict) -> str:
+    """The share of right answers with its interval."""
+    return f"{row['score']:.0%} ({row['low']:.0%} to {row['high']:.0%})"
+
+
+def against(row: dict) -> str:
+    """Points against dense, with their interval."""
+    if row["difference"] is None:
+        return "–"
+    points = [
+        f"{100 * row[name]:+.0f}".replace("-", "−") for name in ("difference", "difference_low", "difference_high")
+    ]
+    return f"{points[0]} ({points[1]} to {points[2]})"
+
+
+def label(name: str, described: dict) -> str:
+    """A method's name on the page, from the label that the verb gave it."""
+    first, *more = name.split(", ")
+    return ", ".join([described.get(first.split(" ")[0], {"title": first})["title"], *more])
+
+
+def command(args: dict, asked: list[Asked]) -> str:
+    """The same from the command line; a text that is no sample is a file there."""
+    samples = {text_hash(text): name for name, (_, text) in sample_texts().items()}
+    words = [f"python -m analysis probe --model {args['model']} --text {samples.get(args['text'], 'FILE')}"]
+    words.append(f"--probes {','.join(args['probes'])}")
+    words += [f"--method {','.join(one.name for one in asked)}"] * bool(asked)
+    words += [f"--set {one.name}.{field}={value}" for one in asked for field, value in one.changed.items()]
+    words += [f"--router {one.router}" for one in asked if one.router][:1]
+    words.append(
+        f"--lengths {','.join(map(str, args['lengths']))} --depths {','.join(f'{x:g}' for x in args['depths'])}"
+    )
+    words.append(
+        f"--examples {','.join(map(str, args['examples']))} --items {args['items']} --choices {args['choices']}"
+    )
+    return " ".join([*words, *([f"--rope {args['rope']}"] if args["rope"] != "as_trained" else [])])
+
+
+def changed(asked: list[Asked]) -> str:
+    """The settings that came from the page on quality, in words; empty without any."""
+    said = [f"{one.about['title']}: {quality_words.changes(one).lower()}" for one in asked if one.changed]
+    return "; ".join(said)

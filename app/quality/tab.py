@@ -1,0 +1,137 @@
+"""The quality tab: what reading less costs on this text, live, and what it can gain; dense is always the reference."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, state, widgets
+from app.quality import charts, controls, speed as quality_speed, table as quality_table, text as quality_text, words
+from app.quality.words import Asked, Shown
+from app.reading import LIVE, SURE
+
+SEED = 0  # of the intervals
+TRAIL = 60  # stored runs that are looked through for settings tried before
+
+
+def tab() -> None:
+    """Conclusion, controls, quality against speed, the numbers, where in the window and where in the text."""
+    chosen = st.session_state
+    answer = st.container()
+    card = cached.card(chosen["model"])
+    if chosen["router"] is None:
+        state.choose(chosen, router=cached.routers(chosen["model"])[0])
+    inspected = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers
+    choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+    with choices:
+        reading = controls.what_is_read(inspected["tokens"], card["max_positions"])
+    dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", inspected["tokens"])
+    described, size = dense.numbers["methods"], dense.numbers["window"]
+    with choices:
+        names = controls.choose_methods(described)
+    facts = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
+    with st.grid(2, min_column_width=420, gap="large"):
+        left, right = st.container(), st.container()
+    with left:
+        asked = controls.cards(described, names, facts, size)
+    shown = []
+    for one in asked:
+        with right, widgets.guarded():
+            run = ask(one.spec, reading, f"Reading with {one.about['title']}", dense.protocol["tokens"])
+            shown.append(Shown(one, run, run.numbers["rows"][0], quality_speed.measured(one, size)))
+    with answer:
+        said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))
+        widgets.prose(said[:1])
+        widgets.prose(said[1:], "more")
+        widgets.source(shown[0].run if shown else dense)
+        widgets.notes(dense)
+        for sentence in {note for one in shown for note in one.run.numbers["notes"]} - set(dense.numbers["notes"]):
+            widgets.prose(sentence, "note")
+    if not asked:
+        st.info("Only dense attention is chosen: choose a method to compare with it.")
+    if shown:
+        with right:
+            _trade(shown, tried(asked, reading))
+            quality_speed.buttons(asked, card, size)
+        quality_table.table(shown, dense)
+        _positions(shown)
+        quality_text.text(shown, cached.columns(dense, "tokens"))
+    with st.expander("The same numbers from the command line", icon=":material/terminal:"):
+        line = words.command(asked, chosen["text"], chosen["model"], reading)
+        st.code(line, language=None, wrap_lines=True)
+
+
+def ask(spec: dict, reading: dict, doing: str, tokens: int) -> Run:
+    """One method on the chosen text, a stored run of its own: live, unless a pass costs more than LIVE seconds."""
+    args = {name: st.session_state[name] for name in ("model", "text")} | reading
+    args |= {"methods": [spec], "seed": SEED}
+    price = cached.price("evaluate", args, tokens)
+    if cached.store().find("evaluate", args) is None and price.n >= SURE and price.seconds > LIVE:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            pressed = st.button(doing, key=f"run_evaluate_{spec['name']}", icon=":material/play_arrow:")
+            widgets.prose(price.sentence, "quiet")
+        if not pressed:
+            raise widgets.Waiting
+    return cached.ask("evaluate", args, doing, tokens)
+
+
+def tried(asked: Sequence[Asked], reading: dict) -> list[Shown]:
+    """Other settings of these methods that were read on this text before, as far as they are stored here."""
+    args = {name: st.session_state[name] for name in ("model", "text")} | reading | {"seed": SEED}
+    found = []
+    for run in cached.store().list("evaluate", TRAIL):
+        (spec, *more), row = run.request["methods"] or [{}], run.numbers["rows"][0]
+        one = next((one for one in asked if not more and spec.get("name") == one.name), None)
+        alike = all(run.request.get(name) == value for name, value in args.items())
+        if one and alike and spec.get("router") == one.router and row["settings"] != one.settings:
+            changed = {name: value for name, value in row["settings"].items() if value != one.defaults.get(name)}
+            found.append(Shown(replace(one, changed=changed), run, row, None))
+    return found
+
+
+def _trade(shown: Sequence[Shown], before: Sequence[Shown]) -> None:
+    widgets.chart(
+        charts.trade(shown, before),
+        _values(shown),
+        title="Quality against speed",
+        key="quality_trade",
+        alt="Change of perplexity against speed of attention for each method, with intervals",
+        help=cached.glossary("quality against speed"),
+    )
+    said = "Hollow: the most that its reads allow, not timed. Solid: timed on this machine. Bars: 95 % intervals."
+    st.caption(f"{said} Small: settings tried before." if before else said)
+
+
+def _positions(shown: Sequence[Shown]) -> None:
+    widgets.chart(
+        charts.by_position(shown),
+        _bins(shown),
+        title="Where in the window it loses",
+        key="quality_bins",
+        alt="Change of perplexity by position in the window for each method, with intervals",
+        help=cached.glossary("worst position bin"),
+    )
+    cells = shown[0].row["bins"]
+    each = words.counted(cells[0]["n"], "predicted token")
+    st.caption(f"{words.counted(len(cells), 'bin')} of {each} each. Bars: 95 % intervals.")
+
+
+def _bins(shown: Sequence[Shown]) -> dict:
+    cells = [(one.title, cell) for one in shown for cell in one.row["bins"]]
+    values = {"method": [title for title, _ in cells]}
+    values |= {"from token": [cell["first"] + 1 for _, cell in cells], "to token": [cell["last"] for _, cell in cells]}
+    names = {"n": "n", "perplexity": "perplexity", "difference": "against dense", "low": "low", "high": "high"}
+    return values | {label: [cell[name] for _, cell in cells] for name, label in names.items()}
+
+
+def _values(shown: Sequence[Shown]) -> dict:
+    """The numbers behind the plot, as they are downloaded."""
+    rows = [one.row for one in shown]
+    values = {"method": [one.title for one in shown], "settings": [words.changes(one.asked) for one in shown]}
+    for name in ("perplexity", "difference", "difference_low", "difference_high", "reads_causal"):
+        values[name] = [row[name] for row in rows]
+    values["speed at most"] = [one.bound for one in shown]
+    for name in ("median", "low", "high", "length"):
+        values[f"measured {name}"] = [one.speed and one.speed[name] for one in shown]
+    return values

@@ -1,0 +1,66 @@
+"""The numbers of the quality tab as a table: each with its interval, its definition one hover away."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, tables, widgets
+from app.quality import words as quality_words
+from app.quality.words import Shown
+
+COLUMNS = {
+    "method": tables.Column("method"),
+    "perplexity": tables.Column("perplexity", "number", words="perplexity_words", help=cached.glossary("perplexity")),
+    "change": tables.Column("against dense", "number", words="change_words", help=cached.glossary("paired difference")),
+    "kl_mean": tables.Column("KL, mean / 99 %", "number", words="kl_words", help=cached.glossary("KL to dense")),
+    "same_top1": tables.Column("same top-1", "share", help=cached.glossary("same top-1")),
+    "kv_read": tables.Column("KV reads", "share", help=cached.glossary("KV reads (% of causal)")),
+    "worst": tables.Column("worst bin", "number", words="worst_words", help=cached.glossary("worst position bin")),
+    "bound": tables.Column("speed", "number", words="speed_words", help=cached.glossary("quality against speed")),
+}
+
+
+def table(shown: Sequence[Shown], dense: Run) -> None:
+    """Dense and every method, and what the intervals stand on."""
+    st.subheader("The numbers", anchor=False, help=cached.glossary("interval (bootstrap)"))
+    values = {"method": ["Dense", *(one.asked.label for one in shown)]}
+    rows = [dense.numbers["rows"][0], *(one.row for one in shown)]
+    for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "kv_read"):
+        values[name] = [row[name] for row in rows]
+    values["change"], values["worst"] = (
+        [row["difference"] for row in rows],
+        [row["worst_bin_difference"] for row in rows],
+    )
+    values["bound"] = [1.0, *(None if one.row["ceiling"] else one.bound for one in shown)]
+    values["speed"] = [1.0, *(one.speed and one.speed["median"] for one in shown)]
+    values["perplexity_words"] = [_perplexity(row) for row in rows]
+    values["change_words"] = ["–", *map(quality_words.change, rows[1:])]
+    values["worst_words"] = ["–", *map(_worst, rows[1:])]
+    values["kl_words"] = [f"{row['kl_mean']:.3f} / {row['kl_p99']:.2f}" for row in rows]
+    values["speed_words"] = ["1 ×", *(_speed(one) for one in shown)]
+    tables.table(
+        COLUMNS, values, key="quality_table", identity="quality", label="Methods and their numbers", height=420
+    )
+    plain = {name: cells for name, cells in values.items() if not name.endswith("_words")}
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(plain, "quality", "quality_rows")
+    widgets.prose(quality_words.unit(shown[0].run if shown else dense), "quiet")
+
+
+def _perplexity(row: dict) -> str:
+    spread = "" if row["low"] is None else f" ({row['low']:.2f}–{row['high']:.2f})"
+    return f"{row['perplexity']:.2f}{spread}"
+
+
+def _worst(row: dict) -> str:
+    cell = row["bins"][row["worst_bin"]]
+    return f"{quality_words.signed(cell['difference'])} at {cell['first'] + 1:,}–{cell['last']:,}"
+
+
+def _speed(one: Shown) -> str:
+    """What was measured, else what it can be at most; a ceiling is no faster itself."""
+    if one.row["ceiling"]:
+        return "ceiling"
+    most = f"≤ {one.bound:.1f} ×"
+    return most if one.speed is None else f"{one.speed['median']:.2f} ×, {most}"

@@ -1,0 +1,168 @@
+"""Figures of bucket routing: recall, selectivity and gap closure against the buckets visited, balance, one query."""
+
+import math
+from collections.abc import Sequence
+
+from app.charts import CHANCE, HERE, RANDOM, figure, line
+from app.routing.words import ROUTERS
+
+TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+ASIDE = {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "paper"}
+WIDE = {"l": 60, "r": 16, "t": 28, "b": 56}
+PRINTED = "printed in the paper"
+
+
+def _axis(buckets: int, paper: Sequence[dict], most: float = 1.0) -> dict:
+    """Shares of the buckets on a log scale, from one bucket, or from the paper's smallest share, to `most`."""
+    low = min([1 / buckets, *(row["share"] for row in paper)])
+    shown = [n for n in TICKS if 0.99 * low <= 1 / n <= most]
+    return {
+        "type": "log",
+        "tickvals": [1 / n for n in shown],
+        "ticktext": [f"1/{n}" if n > 1 else "all" for n in shown],
+        "range": [math.log10(0.85 * low), math.log10(1.07 * most)],
+    }
+
+
+def budgets(
+    lines: dict[str, dict], rows: Sequence[dict], paper: Sequence[dict], measure: str, buckets: int, visited: float
+) -> dict:
+    """Figure 2a: `measure` (recall or selectivity) of every router against l / C. `lines`: router -> `l` and the
+    measure; `rows`: the same at the paper's budgets with intervals; `paper`: what it prints, as hollow marks."""
+    data = []
+    for kind, look in ROUTERS.items():
+        mine = [row for row in rows if row["router"] == kind]
+        if not mine:
+            continue
+        hover = f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>{measure} %{{y:.1%}}<extra></extra>"
+        shared = {"legendgroup": kind, "hovertemplate": hover}
+        if kind in lines:
+            of = lines[kind]
+            data.append(
+                line(
+                    look.title, [l / buckets for l in of["l"]], of[measure], look.colour, look.dash, None,  # noqa: E741
+                    customdata=of["l"], showlegend=False, **shared,
+                )
+            )  # fmt: skip
+        x, y = [row["share"] for row in mine], [row[measure] for row in mine]
+        marks = line(look.title, x, y, look.colour, look.dash, look.symbol, **shared)
+        marks["customdata"] = [row["l"] for row in mine]
+        if all(row[f"{measure}_low"] is not None for row in mine):
+            marks["error_y"] = _bars(mine, measure, look.colour)
+        data.append(marks)
+    data += _paper(paper, measure)
+    return figure(
+        data, "share of the buckets visited, l / C", measure, height=430,
+        xaxis=_axis(buckets, paper, 1.0 if lines else 1 / 8), yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+        shapes=[_upright(visited / buckets)], legend=ASIDE, margin=WIDE, transition={"duration": 0},
+    )  # fmt: skip
+
+
+def _bars(rows: Sequence[dict], key: str, colour: str) -> dict:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [row[f"{key}_high"] - row[key] for row in rows],
+        "arrayminus": [row[key] - row[f"{key}_low"] for row in rows],
+        "color": colour,
+        "thickness": 1.2,
+        "width": 4,
+    }
+
+
+def _paper(rows: Sequence[dict], measure: str) -> list[dict]:
+    """Hollow marks in the colours of their routers, one legend entry for all."""
+    data = []
+    for row in rows:
+        look = ROUTERS[row["router"]]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": PRINTED,
+                "x": [row["share"]],
+                "y": [row["value"]],
+                "legendgroup": PRINTED,
+                "showlegend": not data,
+                "marker": {"symbol": "circle-open", "size": 13, "color": look.colour, "line": {"width": 2}},
+                "hovertemplate": f"{PRINTED} (Qwen2.5-7B)<br>{look.title}, {row['l']} of 1,024 buckets<br>"
+                f"{measure} %{{y:.1%}}<extra></extra>",
+            }
+        )
+    return data
+
+
+def _upright(x: float) -> dict:
+    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+    return place | {"line": {"color": HERE, "width": 1.5}}
+
+
+def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int, visited: float, span: tuple) -> dict:
+    """Figure 2b: gap closure of every router, averaged one `way`, against l / C; outside of `span` (low, high) it is
+    cut off."""
+    data = []
+    for kind, look in ROUTERS.items():
+        mine = [row for row in rows if row["router"] == kind and row[way] is not None]
+        if kind in ("oracle", "random") or not mine:
+            continue
+        marks = line(
+            look.title, [row["l"] / buckets for row in mine], [row[way] for row in mine], look.colour, look.dash,
+            look.symbol, customdata=[row["l"] for row in mine],
+            hovertemplate=f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
+            "<extra></extra>",
+        )  # fmt: skip
+        if all(row[f"{way}_low"] is not None for row in mine):
+            marks["error_y"] = _bars(mine, way, look.colour)
+        data.append(marks)
+    data += _paper(paper, "closes")
+    return figure(
+        data, "share of the buckets visited, l / C", "gap closure", height=440,
+        xaxis=_axis(buckets, paper, 1 / 8), yaxis={"tickformat": ".0%", "range": list(span)},
+        shapes=[_upright(visited / buckets)],
+        margin={"l": 60, "r": 16, "t": 28, "b": 150}, transition={"duration": 0},
+    )  # fmt: skip
+
+
+def balance(layers: Sequence[int], sides: dict[str, Sequence[float]], even: float) -> dict:
+    """The largest bucket of each layer, of the keys that calibrated and of those that test, with the even share."""
+    data = []
+    for (name, values), (colour, shape) in zip(sides.items(), ((RANDOM, "/"), (HERE, "")), strict=False):
+        data.append(
+            {
+                "type": "bar",
+                "name": name,
+                "x": [f"{layer}" for layer in layers],
+                "y": list(values),
+                "marker": {"color": colour, "pattern": {"shape": shape, "size": 6, "solidity": 0.35}},
+                "hovertemplate": f"layer %{{x}}<br>{name}: %{{y:.1%}} of the keys<extra></extra>",
+            }
+        )
+    label = f"even buckets (1/C = {even:.1%})"
+    data.append(line(label, [f"{n}" for n in layers], [even] * len(layers), CHANCE, "dot", None, hoverinfo="skip"))
+    return figure(
+        data, "layer", "share of the keys in the largest bucket", height=340,
+        xaxis={"type": "category"}, yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+    )  # fmt: skip
+
+
+def query(table: dict, visited: float) -> dict:
+    """The far attention in each bucket, in the router's order; those visited are full, the missed ones hatched."""
+    data = []
+    for name, colour, shape, inside in (("visited", HERE, "", True), ("not visited", "#E58A12", "/", False)):
+        rows = [at for at, rank in enumerate(table["rank"]) if (rank < int(visited)) == inside]
+        data.append(
+            {
+                "type": "bar",
+                "name": name,
+                "x": [table["rank"][at] + 1 for at in rows],
+                "y": [table["mass"][at] for at in rows],
+                "customdata": [[table["bucket"][at], table["keys"][at]] for at in rows],
+                "marker": {"color": colour, "pattern": {"shape": shape, "size": 6, "solidity": 0.35}},
+                "hovertemplate": "bucket %{customdata[0]}, place %{x}<br>%{y:.1%} of the far attention<br>"
+                "%{customdata[1]:,} keys<extra></extra>",
+            }
+        )
+    return figure(
+        data, "buckets in the router's order, best first", "share of the far attention", height=340,
+        yaxis={"tickformat": ".0%", "rangemode": "tozero"}, transition={"duration": 0},
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""Calibrating and testing routers on texts of the reader's own: a form with its price, the job, and what it found."""
+
+import re
+
+import streamlit as st
+
+from analysis.runs.corpora import TEXTS, corpora
+from app import cached, panels, state, tables, widgets
+from app.routing import recall
+from app.routing.words import PARTITIONS, head_columns
+
+LEAST = 6  # texts: three calibrate and three test
+HEADS = re.compile(r"all|[0-9]{1,4}:[0-9]{1,4}(,[0-9]{1,4}:[0-9]{1,4}){0,63}")
+PROMPTS = 12
+
+
+def show(card: dict) -> None:
+    """The form and its button, then the stored result of exactly this request."""
+    widgets.prose(
+        "The first half of the texts calibrates buckets and routers, the rest tests them: at least three on either "
+        "side, each long enough for the minimum distance.",
+        "more",
+    )
+    _form(card)
+    args = arguments()
+    if args is None:
+        widgets.prose(f"Choose at least {LEAST} texts above; add your own in the sidebar.", "note")
+    else:
+        stored = cached.store().find("route", args)
+        panels.run_button(
+            "Calibrate and test again" if stored else "Calibrate and test", "route", args, "route_run",
+            tokens=2 * PROMPTS * args["length"], instead_of=stored.id if stored else None,
+            type="secondary" if stored else "primary",
+        )  # fmt: skip
+        if stored is not None:
+            _found(stored)
+    with st.expander("The same from the command line", icon=":material/terminal:"):
+        st.code(command(card), language=None, wrap_lines=True)
+        widgets.prose("With --store the buckets, routers and curves become those that this page shows.", "quiet")
+
+
+def arguments() -> dict | None:
+    """The arguments of `route` for the present form; None while too few texts are chosen."""
+    chosen = st.session_state
+    corpus = chosen["route_corpus"] or ""
+    texts = corpus.split("+") if corpus and TEXTS.fullmatch(corpus) else []
+    if not corpus or (texts and len(texts) < LEAST):
+        return None
+    args = {"model": chosen["model"], "texts": texts or None, "corpus": "" if texts else corpus}
+    args |= {"heads": chosen["route_heads"].replace(" ", "").replace("~", ","), "length": _length(chosen["model"])}
+    args |= {"min_distance": chosen["route_distance"], "sinks": 4 * chosen["route_sinks"], "prompts": PROMPTS}
+    args |= {"buckets": chosen["route_buckets"], "own": chosen["route_own"], "mlp": chosen["route_mlp"]}
+    return args | {"seed": chosen["route_seed"]}
+
+
+def _length(model: str) -> int:
+    return min(cached.card(model)["max_positions"], 2048)
+
+
+def command(card: dict) -> str:
+    """The same without a browser; the corpus is a folder there."""
+    chosen = st.session_state
+    words = f"python -m analysis route --corpus DIR --model {card['name']} --heads {chosen['route_heads']}"
+    words += f" --min-distance {chosen['route_distance']} --sinks {4 * chosen['route_sinks']}"
+    words += f" --buckets {chosen['route_buckets']}" * bool(chosen["route_buckets"])
+    return words + " --own" * chosen["route_own"] + " --no-mlp" * (not chosen["route_mlp"])
+
+
+def _form(card: dict) -> None:
+    _corpus()
+    length = _length(card["name"])
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.number_input(
+            "Buckets (C)", 2, 1 << 16, key="route_buckets", value=None, placeholder=f"{max(2, length // 32)}",
+            width=130, help=cached.glossary("bucket of keys"),
+        )  # fmt: skip
+        st.text_input(
+            "Heads", key="route_heads", width=190, max_chars=200, on_change=_heads,
+            help="all, or layer:head with commas between, as in 2:0,4:3",
+        )  # fmt: skip
+        st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
+        st.toggle("Also buckets of their own", key="route_own", help=cached.glossary("own partition"))
+        st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
+    widgets.prose("Minimum distance and sinks are those chosen above.", "quiet")
+
+
+def _heads() -> None:
+    """What names no heads becomes all of them."""
+    given = st.session_state["route_heads"].replace(" ", "")
+    state.choose(st.session_state, route_heads=given if HEADS.fullmatch(given) else "all")
+
+
+def _corpus() -> None:
+    folders, offered = corpora(), cached.texts()
+    now = st.session_state["route_corpus"] or ""
+    if now and not TEXTS.fullmatch(now) and now not in folders:
+        widgets.settled("route_corpus", [], None)
+        now = ""
+    if folders:
+        st.session_state["route_folder_pick"] = now if now in folders else ""
+        st.selectbox(
+            "Texts from", ["", *folders], key="route_folder_pick", width=230, on_change=_folder,
+            format_func=lambda name: name or "texts stored here",
+        )  # fmt: skip
+    if now not in folders:
+        st.session_state["route_texts_pick"] = [key for key in now.split("+") if key in offered]
+        st.multiselect(
+            "Texts", list(offered), key="route_texts_pick", on_change=_texts,
+            format_func=lambda key: offered.get(key, key),
+            max_selections=20, placeholder=f"Choose at least {LEAST}", help=cached.glossary("corpus"),
+        )  # fmt: skip
+
+
+def _folder() -> None:
+    state.choose(st.session_state, route_corpus=st.session_state["route_folder_pick"] or None)
+
+
+def _texts() -> None:
+    state.choose(st.session_state, route_corpus="+".join(st.session_state["route_texts_pick"]) or None)
+
+
+def _found(run) -> None:
+    widgets.source(run)
+    widgets.prose(run.numbers["sentence"])
+    widgets.prose(run.numbers["notes"], "quiet")
+    identity = f"{run.id}{run.created}"
+    recall.show(run.numbers, "route_own", identity, paper=False)
+    for cell in run.numbers["cells"]:
+        if (name := cell["partition"]) != "raw keys":
+            found = {**cell, "buckets": run.numbers["buckets"]}
+            recall.table(found, [], f"route_{name}", identity, f"Buckets of {PARTITIONS[name]},")
+    heads = run.numbers["heads"]
+    columns = {name: column for name, column in head_columns().items() if name in heads[0]}
+    values = {name: [row[name] for row in heads] for name in columns}
+    st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
+    tables.table(columns, values, key="route_found_heads", identity=identity, label="Heads", height=300)
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(values, "heads", "route_found_heads_numbers")

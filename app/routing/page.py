@@ -1,0 +1,204 @@
+"""The page on bucket routing: one answer and its controls, live, over five looks at the same curves."""
+
+import json
+
+import streamlit as st
+
+from analysis.errors import NotFitted
+from analysis.runs import Run
+from analysis.runs.studies import study_folders
+from app import cached, state, stored, widgets
+from app.routing import closure, cost, fit, heads, recall, token
+from app.routing.words import LEFT_OUT, PARTITIONS
+
+TABS = {
+    "recall": "Recall",
+    "closure": "Gap closure",
+    "heads": "Heads",
+    "token": "One token",
+    "cost": "Cost and balance",
+    "fit": "Your own texts",
+}
+ON = {"stored": "held-out documents", "text": "this text"}
+COMMAND = "python -m analysis study routing --corpus DIR"
+STEPS = 0.25  # buckets
+
+
+def live() -> None:
+    """A fragment, so that the slider redraws this page's own part and nothing else."""
+    st.fragment(_live)()
+
+
+def _live() -> None:
+    with widgets.guarded():
+        card = cached.card(st.session_state["model"])
+        try:
+            opened = cached.ask("route-at", _request(None, None), "Reading the stored curves")
+        except NotFitted:
+            _without(card)
+        else:
+            _shown(opened, card)
+    _address()
+
+
+def _shown(opened: Run, card: dict) -> None:
+    """`opened`: the stored curves as the page finds them when nothing was chosen."""
+    answer = st.container()
+    cell = _controls(opened)
+    with widgets.guarded():
+        run = _ask(opened, cell)
+        with answer:
+            _source(run)
+            widgets.prose(run.numbers["sentence"])
+            widgets.prose(run.numbers["notes"] if run.request["text"] else [], "quiet")
+        distances = {name: cell[name] for name in ("min_distance", "sinks")} | {"made": run.request["made"]}
+        _tabs(opened, run, distances, card)
+
+
+def _address() -> None:
+    address = state.write(st.session_state, st.query_params.to_dict())
+    if address is not None:
+        st.query_params.from_dict(address)
+
+
+def made(model: str) -> str:
+    """When the stored curves of a model were made: part of every request, so that new ones are never answered from
+    the cache of old ones. Empty where there are none."""
+    for folder in study_folders(cached.store(), model, cached.card(model)["revision"]):
+        try:
+            return json.loads((folder.parent / "routing" / "curves.json").read_text(encoding="utf-8"))["about"]["date"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return ""
+
+
+def _request(
+    min_distance: int | None, sinks: int | None, partition: str = "raw keys", visited: float | None = None
+) -> dict:
+    where = {"min_distance": min_distance, "sinks": sinks, "partition": partition}
+    model = st.session_state["model"]
+    return {"model": model, "visited": visited, **where, "text": "", "made": made(model)}
+
+
+def _without(card: dict) -> None:
+    """Nothing is stored for this model: the command, and the form that measures on the reader's texts."""
+    stored.missing("Bucket routing", COMMAND)
+    _distance([{"min_distance": distance, "sinks": 0} for distance in (16, 64, 256, 1024)])
+    with widgets.guarded():
+        fit.show(card)
+
+
+def _controls(opened: Run) -> dict:
+    """Budget, distance, sinks, buckets and what is tested on; returns the cell of the curves that is meant."""
+    chosen, cells, buckets = st.session_state, opened.numbers["cells"], opened.numbers["buckets"]
+    most = max(4.0, buckets / 4)
+    fits = chosen["route_l"] is not None and 1 <= chosen["route_l"] <= most
+    if not fits:
+        widgets.settled("route_l", [None], None)
+    chosen["route_l_pick"] = chosen["route_l"] or min(opened.numbers["l"], most)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.slider(
+            f"Buckets that each query visits, of {buckets:,}", 1.0, most, step=STEPS, key="route_l_pick", width=300,
+            format="%g", help=cached.glossary("recall@l"), on_change=_picked, args=("route_l",),
+        )  # fmt: skip
+        _distance(cells)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.toggle(
+            f"Leave out the first {LEFT_OUT} keys", key="route_sinks", help=cached.glossary("attention sink"),
+            on_change=_moved, args=("route_sinks",),
+        )  # fmt: skip
+        cell = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
+        st.segmented_control(
+            "Tested on", list(ON), format_func=ON.get, key="route_on", required=True, on_change=_moved,
+            args=("route_on",), help=cached.glossary("corpus"),
+        )  # fmt: skip
+        if chosen["route_on"] == "stored":
+            return cell | {"partition": _partition(cells, cell)}
+    return cell | {"partition": "raw keys"}
+
+
+def _distance(cells: list[dict]) -> None:
+    distances = sorted({cell["min_distance"] for cell in cells})
+    if st.session_state["route_distance"] == state.CONTROLS["route_distance"].default not in distances:
+        state.choose(st.session_state, route_distance=distances[0])
+    widgets.settled("route_distance", distances, distances[0])
+    st.segmented_control(
+        "Keys at least so far back, tokens", distances, key="route_distance", required=True, on_change=_moved,
+        args=("route_distance",), format_func=lambda value: f"{value:,}", help=cached.glossary("far attention"),
+    )  # fmt: skip
+
+
+def _partition(cells: list[dict], cell: dict) -> str:
+    """Which keys the buckets are made of; the variants are stored for one distance only."""
+    here = [one["partition"] for one in cells if {name: one[name] for name in cell} == cell]
+    offered = [name for name in PARTITIONS if name in here]
+    if st.session_state["route_partition"] not in offered:
+        state.choose(st.session_state, route_partition="raw keys")
+    if len(offered) > 1:
+        st.selectbox(
+            "Buckets of", offered, format_func=PARTITIONS.get, key="route_partition", width=300, on_change=_moved,
+            args=("route_partition",), help=cached.glossary("own partition"),
+        )  # fmt: skip
+    return st.session_state["route_partition"]
+
+
+def _moved(name: str) -> None:
+    """A fragment runs alone, so the choice is kept here and not at the start of the page."""
+    state.choose(st.session_state, **{name: st.session_state[name]})
+
+
+def _picked(name: str) -> None:
+    state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})
+
+
+def _ask(opened: Run, cell: dict) -> Run:
+    """The curves that are meant, at the budget of the slider: the stored ones, or those of the chosen text."""
+    chosen = st.session_state
+    args = _request(**cell, visited=chosen["route_l"])
+    if chosen["route_on"] == "text":
+        args["text"] = chosen["text"]
+        tokens = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers["tokens"]
+        return cached.ask("route-at", args, "Routing this text with the stored routers", tokens)
+    same = all(opened.numbers[name] == cell[name] for name in cell) and chosen["route_l"] is None
+    return opened if same else cached.ask("route-at", args, "Reading the stored curves")
+
+
+def _source(run: Run) -> None:
+    about = run.protocol
+    if run.request["text"]:
+        widgets.source(run)
+        return
+    documents = about.get("documents") or ["?", "?"]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge(f"stored study, {about.get('measured', '')[:10]}", icon=":material/inventory_2:", color="gray")
+        widgets.prose(
+            f"calibrated on {documents[0]} documents, tested on {documents[1]} others · prompts of "
+            f"{about.get('window', 0):,} tokens · model {about.get('model')}",
+            "quiet",
+        )
+
+
+def _tabs(opened: Run, run: Run, distances: dict, card: dict) -> None:
+    chosen = st.session_state
+    chosen["route_tab_pick"] = TABS[chosen["route_tab"]]
+    identity = f"{run.id}{run.created}"
+    rooms = {
+        "recall": lambda: recall.show(run.numbers, "routing", identity),
+        "closure": lambda: closure.show(run.numbers),
+        "heads": lambda: heads.show(opened, run),
+        "token": lambda: token.show(opened, run, distances),
+        "cost": lambda: cost.show(opened, run),
+        "fit": lambda: fit.show(card),
+    }
+    for tab, (name, _) in zip(
+        st.tabs(list(TABS.values()), key="route_tab_pick", on_change=_switched), TABS.items(), strict=True
+    ):
+        if tab.open:
+            with tab, widgets.guarded():
+                rooms[name]()
+
+
+def _switched() -> None:
+    """Keep the tab that was opened."""
+    wanted = next(name for name, label in TABS.items() if label == st.session_state["route_tab_pick"])
+    state.choose(st.session_state, route_tab=wanted)

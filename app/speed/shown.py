@@ -1,0 +1,176 @@
+"""Results on the speed tab: what was measured, each number with its spread, the machine and the opponent named."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from analysis import papers
+from analysis.runs import Run
+from app import cached, tables, widgets
+from app.speed import charts
+from app.speed.texts import texts
+
+SIDES = {  # key of a row -> (what it is, its unit)
+    "prefill_ms": ("time to first token", "ms"),
+    "ms_per_token": ("time per output token", "ms"),
+    "tokens_per_second": ("tokens per second, prompt included", "rate"),
+    "kv_bytes": ("KV cache held", "bytes"),
+    "kv_bytes_read_per_step": ("KV cache read per token", "bytes"),
+    "peak_bytes": ("peak memory without weights", "bytes"),
+}
+MERGES = {
+    "disjoint": "two disjoint sets (what runs here)",
+    "subtraction": "subtraction, as sorted kernels can",
+    "exact overlap": "subtraction of the true overlap (needs a mask)",
+}
+GAINS = {"prefill_ms": "prefill", "ms_per_token": "per_token"}  # whose ratio was taken round by round
+
+
+def machine(run: Run) -> None:
+    """Where the numbers come from: a speed without its machine means nothing."""
+    about = run.protocol
+    facts = [str(about.get("processor") or about.get("machine", "?"))]
+    facts += [f"{about['threads']} {'thread' if about['threads'] == 1 else 'threads'}"]
+    facts += [str(about.get("dtype", "?")), f"median of {about.get('repeats', '?')} rounds, dense and sparse in turns"]
+    facts += [f"torch {about.get('versions', {}).get('torch', '?')}"]
+    facts += [about["memberships"]] if about.get("memberships") else []
+    widgets.source(run)
+    widgets.prose(" · ".join(facts), "quiet")
+
+
+def launched(run: Run) -> None:
+    """Everything about one launch of the loaded model."""
+    numbers = run.numbers
+    widgets.prose(numbers["sentence"])
+    machine(run)
+    widgets.notes(run)
+    spread = numbers["speedup"]
+    unclear = [name for kind, name in charts.KINDS.items() if _undecided(spread.get(kind))]
+    if unclear:
+        widgets.prose(f"Rounds fell on both sides of 1 for {' and '.join(unclear)}: no winner there yet.", "note")
+    st.subheader("Dense and sparse", anchor=False, help=cached.glossary("time to first token"))
+    _sides(run)
+    with st.grid(2, min_column_width=420, gap="large"):
+        with st.container():
+            widgets.chart(
+                charts.speedups(spread, numbers["bound"]),
+                _spread_columns(spread, numbers["bound"]),
+                title="Speed-up: the kernel and the whole model",
+                key="speed_ups",
+                alt="Speed-up of attention alone, of the first token and of each further one, with spread",
+                help=cached.glossary("speed-up"),
+            )
+        with st.container():
+            bars = {"first token": numbers["parts"], "each further token": numbers["step_parts"]}
+            time_goes(bars, "speed_parts", "Where the time of the sparse model goes")
+    texts(run)
+    st.subheader("Does it compute what it should?", anchor=False, help=cached.glossary("masked reference"))
+    widgets.prose(
+        f"Against the masked reference, on the first {numbers['prefix']:,} tokens: cosine "
+        f"{numbers['cosine']:.7f} (the lowest of any token), largest difference {numbers['max_difference']:.1e} in the "
+        "last hidden states.",
+        "more",
+    )
+    if numbers.get("merges"):
+        merged(numbers["merges"], run)
+    opponent(numbers["dense_kernel"], numbers["missing_kernels"])
+    with st.expander("Which kernel ran in which layer, and why", icon=":material/memory:"):
+        table = cached.columns(run, "kernels")
+        shown = {name: tables.Column(name, wrap=name == "why") for name in table}
+        tables.table(shown, table, key="speed_kernels", identity=run.id, label="Kernels by layer", height=300)
+
+
+def _sides(run: Run) -> None:
+    dense, sparse = ({row["side"]: row for row in run.numbers["rows"]}[side] for side in ("dense", "sparse"))
+    values = {name: [] for name in ("what", "dense", "sparse", "gain")}
+    for key, (label, unit) in SIDES.items():
+        gain = run.numbers["speedup"][GAINS[key]]["median"] if key in GAINS else _ratio(dense[key], sparse[key])
+        cells = [_cell(row[key], unit) for row in (dense, sparse)]
+        said = "–" if gain is None else f"{gain:.2f} × {'the bytes' if unit == 'bytes' else 'as fast'}"
+        for name, value in zip(values, (label, *cells, said), strict=True):
+            values[name].append(value)
+    shown = {"what": tables.Column(""), "dense": tables.Column("dense"), "sparse": tables.Column("sparse")}
+    shown["gain"] = tables.Column("sparse is")
+    tables.table(shown, values, key="speed_sides", identity=run.id + run.created, label="Dense and sparse")
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(cached.columns(run, "rounds"), "rounds", "speed_rounds_table")
+
+
+def _undecided(spread: dict | None) -> bool:
+    return spread is not None and spread["low"] < 1 < spread["high"]
+
+
+def _cell(value: object, unit: str) -> str:
+    if value is None:
+        return "not measurable here"
+    if unit == "ms":
+        return charts.spread(value)
+    return f"{value:,.1f}" if unit == "rate" else size(value)
+
+
+def _ratio(dense: float | None, sparse: float | None) -> float | None:
+    return sparse / dense if dense and sparse is not None else None
+
+
+def size(count: float) -> str:
+    """Bytes as a person reads them."""
+    for step, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= step:
+            return f"{count / step:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def _spread_columns(spread: dict, bound: float | None) -> dict:
+    found = {name: spread[kind] for kind, name in charts.KINDS.items() if spread.get(kind)}
+    made = {"speed-up of": list(found)}
+    for end in ("median", "low", "high"):
+        made[end] = [value[end] for value in found.values()]
+    return made | {"bound": [bound if name == charts.KINDS["attention"] else None for name in found]}
+
+
+def time_goes(bars: dict[str, dict[str, float]], key: str, title: str) -> None:
+    """The bars of where the time goes, name -> {part: milliseconds}, and their numbers."""
+    bars = {name: own for name, own in bars.items() if own}
+    if not bars:
+        return
+    values = {"of": list(bars)}
+    for part, (label, _, _) in charts.PARTS.items():
+        if any(part in own for own in bars.values()):
+            values[f"{label}, ms"] = [own.get(part) for own in bars.values()]
+    widgets.chart(
+        charts.parts(bars),
+        values,
+        title=title,
+        key=key,
+        alt="Share of router, sorting, set A, set B, merge and the rest in the time",
+        help=cached.glossary("set A and set B"),
+    )
+    st.caption("From one more run with a clock around each part, so the total may differ from the median above.")
+
+
+def merged(found: dict[str, dict], run: Run) -> None:
+    """Appendix D: merging sets that share no pair against subtracting what was counted twice; `found` name -> {cosine,
+    lowest, error}."""
+    printed = ", ".join(str(cell.value) for cell in papers.find("focus", "appendix D") if "ubtract" in cell.row)
+    st.subheader("Why the two sets must share no pair", anchor=False, help=cached.glossary("set A and set B"))
+    widgets.prose(
+        "Appendix D of the paper, against attention computed exactly: adding the whole window and taking away what was "
+        "counted twice fails, because a kernel over sorted tokens takes away the last tokens of the group, and those "
+        "are not the group's tokens inside the window. Two sets without a common pair merge exactly. The paper prints "
+        f"a cosine of {printed} for subtraction.",
+        "more",
+    )
+    values = {"merge": [MERGES.get(name, name) for name in found]}
+    for name in ("cosine", "lowest", "error"):
+        values[name] = [own[name] for own in found.values()]
+    shown = {"merge": tables.Column("merge"), "cosine": tables.Column("cosine, mean of tokens", "number", 6)}
+    shown["lowest"] = tables.Column("lowest of a token", "number", 6)
+    shown["error"] = tables.Column("largest difference", "number", 7)
+    identity = run.id + run.created
+    tables.table(shown, values, key=f"speed_merges_{run.verb}", identity=identity, label="Merges", height=200)
+
+
+def opponent(dense: str, missing: Sequence[str]) -> None:
+    """Which dense kernel was the opponent, and which known ones are not here."""
+    absent = f"Known kernels that are not here: {'; '.join(missing)}." if missing else ""
+    widgets.prose(f"The opponent is the fastest dense path found here: {dense}. {absent}", "more")

@@ -1,0 +1,150 @@
+"""The speed tab: sparse inference of the loaded model, or bare attention shapes, timed against dense in turns."""
+
+import streamlit as st
+
+from app import cached, panels, state, widgets
+from app.speed import charts, curve as speed_curve, requests, shown
+
+ON = {"model": "The loaded model on this text", "shapes": "Bare attention shapes"}
+MEMBERS = {"even": "by chance, equally full", "skewed": "by chance, unequal", "router": "this router on this text"}
+SHAPE = ("groups", "top", "window")
+LAUNCH = "Launch sparse inference"
+WHAT = {"attention": "attention over a prompt", "decode": "attention of one token", "inference": "the whole model"}
+NO_MORE = {
+    "attention": "no exact kernel can pass {times:.2f} times dense at {most:,} tokens",
+    "decode": "no exact step can pass {times:.2f} times dense at {most:,} tokens in the KV cache",
+    "inference": "attention can gain at most {times:.2f} times at {most:,} tokens, the whole model less",
+}
+
+
+def tab() -> None:
+    """Controls, the price, the button, and whatever was measured for exactly these settings."""
+    st.segmented_control(
+        "What is timed", list(ON), format_func=ON.get, key="speed_on", required=True, label_visibility="collapsed"
+    )
+    with widgets.guarded():
+        (_shapes if st.session_state["speed_on"] == "shapes" else _model)()
+
+
+def _model() -> None:
+    chosen = st.session_state
+    card = cached.card(chosen["model"])
+    if chosen["router"] is None:
+        state.choose(chosen, router=cached.routers(chosen["model"])[0])
+    inspected = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers
+    router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {})
+    most = card["max_positions"]
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        if "groups" in router:
+            _top(router["groups"], str(router["top"]))
+        _window(most, str(router.get("window", "as made")))
+        _number("Sinks", "speed_sinks", 0, 64, help=cached.glossary("attention sink"), width=100)
+        _number("Prompt, tokens", "speed_prompt", 2, most, "all that fit", width=150)
+        _number("New tokens", "speed_new", 2, 1024, width=120)
+        _rounds()
+    request = requests.launch()
+    stored = cached.store().find("launch", request)
+    tokens = chosen["speed_prompt"] or min(inspected["tokens"], most - chosen["speed_new"])
+    with widgets.guarded():
+        _button(LAUNCH, "launch", request, stored, requests.launch_price(request, card, tokens))
+        if stored is None:
+            widgets.prose(
+                f"It will measure, in {chosen['speed_rounds']} rounds of dense and sparse in turns: time to the first "
+                f"token of a prompt of {tokens:,} tokens, time of each of {chosen['speed_new']:,} tokens after it, KV "
+                "cache and peak memory, where the time goes, and whether both write the same.",
+                "more",
+            )
+        else:
+            shown.launched(stored)
+        command("launch", request)
+    if "groups" in router:
+        with widgets.guarded():
+            st.subheader("At other lengths", anchor=False, help=cached.glossary("crossover"))
+            _curve("Measure these lengths", card, router, stored)
+
+
+def _shapes() -> None:
+    chosen = st.session_state
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        _number("Heads", "speed_heads", 1, 256, width=100, help=cached.glossary("attention head"))
+        _number("Head size", "speed_size", 8, 256, width=110)
+        _number("Groups (K)", "speed_groups", 1, 64, width=110, help=cached.glossary("learned group"))
+        _top(chosen["speed_groups"], "1")
+        _window(1 << 20, "128")
+        if chosen["speed_what"] != "decode":
+            _number("Batch", "speed_batch", 1, 64, width=100)
+        st.selectbox("Precision", list(state.DTYPES), key="speed_dtype", width=130)
+        st.selectbox("Groups are", list(MEMBERS), format_func=MEMBERS.get, key="speed_members", width=210)
+        _rounds()
+    _curve(LAUNCH, None, None, None)
+
+
+def _curve(label: str, card: dict | None, router: dict | None, launch) -> None:
+    """What is measured by length, the button, and speed-up against length."""
+    chosen, offered = st.session_state, [what for what in WHAT if card or what != "inference"]
+    widgets.settled("speed_what", offered, "attention")
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.selectbox("Measure by length", offered, format_func=WHAT.get, key="speed_what", width=240)
+        whole = chosen["speed_what"] == "inference"
+        if not whole:
+            st.text_input("Lengths, tokens", key="speed_lengths", max_chars=80, width=320, help="16K means 16,384.")
+    request = requests.bench(card, router)
+    fits = card["max_positions"] - chosen["speed_new"] if whole else 0
+    lengths = [max(2, fits // part) for part in (4, 2, 1)] if whole else request["lengths"]
+    if whole and chosen["speed_top"] not in (None, router["top"]):
+        st.caption(f"The whole model is timed with the {router['top']} of {router['groups']} groups of its router.")
+    stored = cached.store().find("bench", request)
+    _button(label, "bench", request, stored, requests.bench_price(request, card, lengths))
+    shape = (router["groups"], router["top"], request["window"]) if whole else [request[n] for n in SHAPE]
+    bound = [(length, requests.even_bound(length, *shape, request["what"])) for length in lengths]
+    if stored is None:
+        most, times = bound[-1]
+        at = ", ".join(map(charts.short, lengths))
+        widgets.prose(
+            f"It will time {WHAT[request['what']]} at {at} tokens, dense and sparse in turns. Hollow marks: "
+            f"{NO_MORE[request['what']].format(times=times, most=most)}, were the groups equally full.",
+            "more",
+        )
+    speed_curve.curve(stored, request["what"], bound, launch)
+    command("bench", request)
+
+
+def command(verb: str, request: dict) -> None:
+    """The same measurement without a browser."""
+    with st.expander("The same numbers from the command line", icon=":material/terminal:"):
+        st.code(requests.command(verb, request), language=None, wrap_lines=True)
+
+
+def _button(label: str, verb: str, request: dict, stored, price) -> None:
+    again = stored is not None and not stored.example
+    panels.run_button(
+        f"{label} again" if again else label,
+        verb,
+        request,
+        f"speed_{verb}",
+        price=price,
+        instead_of=stored.id if again else None,
+        type="primary" if label == LAUNCH and stored is None else "secondary",
+    )
+
+
+def _number(label: str, name: str, low: int, high: int, placeholder: str | None = None, **more) -> None:
+    """A whole number kept inside its range; with a placeholder it may be left empty."""
+    value = st.session_state[name]
+    fits = low <= value <= high if value is not None else placeholder is not None
+    default = None if placeholder is not None else min(max(state.CONTROLS[name].default, low), high)
+    widgets.settled(name, [value] if fits else [], default)
+    start = {} if placeholder is None else {"value": None, "placeholder": placeholder}
+    st.number_input(label, low, high, key=name, step=1, **start, **more)
+
+
+def _top(groups: int, made: str) -> None:
+    _number("Groups per token", "speed_top", 1, groups, made, help=cached.glossary("membership (top-k)"), width=150)
+
+
+def _window(most: int, made: str) -> None:
+    _number("Window, tokens", "speed_window", 1, most, made, help=cached.glossary("sliding window"), width=150)
+
+
+def _rounds() -> None:
+    _number("Rounds", "speed_rounds", 1, 50, width=100, help=cached.glossary("round (of a measurement)"))

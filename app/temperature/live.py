@@ -1,0 +1,161 @@
+"""The live part of the page on the softmax temperature: a slider, what it does to every head, and to one query."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, painted, state, widgets
+from app.heads import one as heads_one, text as heads_text
+from app.reading import rows_of
+from app.temperature import charts
+from app.temperature.charts import MEASURES
+
+KEYS = 12  # of the chart of one query
+
+
+def live(opened: Run, tokens: dict) -> None:
+    """`opened`: all temperatures of the slider, measured. Fragments: the slider redraws one query and no curve, the
+    choice of a head both and not the page."""
+    st.fragment(_head_part)(opened, tokens)
+
+
+def _head_part(opened: Run, tokens: dict) -> None:
+    layer, head = _head(cached.card(st.session_state["model"]))
+    part, query = heads_one.place(tokens)
+    st.fragment(_slider_part)(tokens, layer, head, part, query)
+    with widgets.guarded():
+        _sharpness(_curve(opened, layer, part), layer, head)
+
+
+def _slider_part(tokens: dict, layer: int, head: int, part: int, query: int | None) -> None:
+    chosen = st.session_state
+    st.select_slider(
+        "Softmax temperature t",
+        state.SOFTMAX,
+        key="softmax",
+        format_func=lambda value: f"{value:g}",
+        width=420,
+        help=cached.glossary("softmax temperature"),
+        on_change=_moved,
+        args=("softmax",),
+    )
+    with widgets.guarded():
+        run = _ask(chosen["softmax"], layer, head, part, query)
+        widgets.prose(run.numbers["sentence"])
+        widgets.notes(run)
+        _query(run, tokens)
+    address = state.write(chosen, st.query_params.to_dict())
+    if address is not None:
+        st.query_params.from_dict(address)
+
+
+def _moved(name: str) -> None:
+    """A fragment runs alone, so the choice is kept here and not at the start of the page."""
+    state.choose(st.session_state, **{name: st.session_state[name]})
+
+
+def _head(card: dict) -> tuple[int, int]:
+    """The layer and head to look at: the shared selection, else the middle layer's first head."""
+    widgets.settled("head", [None, *range(card["heads"])], None)
+    layer = widgets.layer_pills(card["layers"], card["layers"] // 2)
+    st.session_state["head_pick"] = st.session_state["head"] or 0
+    st.pills(
+        "Head",
+        list(range(card["heads"])),
+        key="head_pick",
+        required=True,
+        help=cached.glossary("attention head"),
+        on_change=lambda: state.choose(st.session_state, head=st.session_state["head_pick"]),
+    )
+    return layer, st.session_state["head_pick"]
+
+
+def _ask(t: float, layer: int, head: int, part: int, query: int | None) -> Run:
+    args = {"t": [t], "layer": layer, "head": head, "query": query, "part": part}
+    return cached.ask("temperature", state.study_args(st.session_state, **args), "Sharpening every head")
+
+
+def _curve(opened: Run, layer: int, part: int) -> Run:
+    """All temperatures of the slider on this window: what the page opened with, or measured now for another window and
+    for a layer that was left out because the text is long."""
+    if part == opened.request.get("part", 0) and layer in cached.columns(opened, "heads")["layer"]:
+        return opened
+    args = state.study_args(st.session_state, t=list(state.SOFTMAX), layer=layer, part=part)
+    return cached.ask("temperature", args, "Measuring every temperature")
+
+
+def _sharpness(curve: Run, layer: int, head: int) -> None:
+    st.subheader("At every temperature", anchor=False, help=cached.glossary("effective support"))
+    st.segmented_control(
+        "Sharpness as",
+        list(MEASURES),
+        format_func=lambda name: MEASURES[name][0],
+        key="sharpness",
+        required=True,
+        on_change=_moved,
+        args=("sharpness",),
+    )
+    name = st.session_state["sharpness"]
+    title, term, _ = MEASURES[name]
+    layers, own = cached.columns(curve, "layers"), rows_of(cached.columns(curve, "heads"), layer=layer)
+    what = title.split(",")[0]
+    titles = (f"{what} by layer", f"{what} of the heads of layer {layer}")
+    with st.grid(2, min_column_width=420, gap="large"):
+        for place, (table, over, at) in enumerate(((layers, "layer", layer), (own, "head", head))):
+            with st.container():
+                widgets.chart(
+                    charts.against(table, over, name, at),
+                    table,
+                    title=titles[place],
+                    key=f"temperature_{over}",
+                    alt=f"{title} against the temperature, a line for each {over}, the chosen one thick",
+                    help=cached.glossary(term),
+                )
+    st.caption("Means over the queries of the window. Thick: the chosen one. Dotted: dense attention, at 1.")
+
+
+def _query(run: Run, tokens: dict) -> None:
+    numbers, table = run.numbers, cached.columns(run, "query")
+    t, query, offset = numbers["shown"], numbers["query"], numbers["offset"]
+    word = tokens["word"][offset + query] or tokens["piece"][offset + query]
+    st.subheader("One token, before and after", anchor=False, help=cached.glossary("effective support"))
+    before, after = numbers["before"], numbers["after"]
+    widgets.prose(
+        f"From {word!r} (token {offset + query:,}), head {numbers['head']} of layer {numbers['layer']} reads as if "
+        f"{before['effective_support']:.1f} keys had equal weight, at t = {t:g} as if "
+        f"{after['effective_support']:.1f}; its largest weight goes from {before['max_prob']:.0%} to "
+        f"{after['max_prob']:.0%}.",
+        "more",
+    )
+    said = {side: [None] * len(tokens["piece"]) for side in ("before", "after")}
+    for side, shares in said.items():
+        for at, weight in zip(table["position"], table[side], strict=True):
+            shares[at] = f"{weight:.2%}"
+    dense, sharp = ("at t = 1", said["before"]), (f"at t = {t:g}", said["after"])
+    looked_at = ".".join(str(run.request[name]) for name in ("text", "part", "layer", "head", "query"))
+    sides = (  # the dense side does not change with t, so it is neither sent nor drawn again
+        ("before", "t = 1, dense attention", looked_at, [dense]),
+        ("after", f"t = {t:g}", run.id + run.created, [dense, sharp]),
+    )
+    with st.grid(2, min_column_width=420, gap="large"):
+        for side, legend, identity, tips in sides:
+            with st.container():
+                key = f"temperature_{side}"
+                heads_text.show(
+                    tokens,
+                    heads_text.spread(table[side], offset, query, len(tokens["piece"])),
+                    offset + query,
+                    key=key,
+                    identity=identity,
+                    legend=legend,
+                    tips=tips,
+                    on_token=lambda key=key: state.choose(st.session_state, query=painted.clicked(key, "token")),
+                )
+    most = sorted(range(query + 1), key=lambda at: -max(table["before"][at], table["after"][at]))[:KEYS]
+    widgets.chart(
+        charts.query(table, most, t),
+        {name: table[name] for name in ("position", "piece", "word", "distance", "before", "after")},
+        title="Its keys with most attention",
+        key="temperature_query",
+        alt="Attention of the keys that get most, in dense attention and at this temperature",
+        help=cached.glossary("attention mass"),
+    )

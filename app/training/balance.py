@@ -1,0 +1,97 @@
+"""The tab on balance by hand: what temperature and Sinkhorn iterations do to the groups of this text, live."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, state, widgets
+from app.training import balance_charts
+
+TRAP = 3  # iterations at which groups look nearly balanced and are not
+
+
+def tab() -> None:
+    """Two sliders and what they do; a fragment, so that a slider redraws nothing else."""
+    st.fragment(_live)()
+
+
+def _live() -> None:
+    chosen = st.session_state
+    widgets.prose(
+        "The scores of this router on the first tokens of your text are balanced anew; nothing is trained again.",
+        "more",
+    )
+    if not 0 <= chosen["balance_iterations"] <= 20:
+        state.choose(chosen, balance_iterations=10)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.select_slider(
+            "Temperature",
+            state.TEMPERATURES,
+            key="balance_temperature",
+            format_func=lambda value: f"{value:g}",
+            width=330,
+            help=cached.glossary("temperature (router)"),
+            on_change=_moved,
+            args=("balance_temperature",),
+        )
+        st.slider(
+            "Sinkhorn iterations",
+            0,
+            20,
+            key="balance_iterations",
+            width=330,
+            help=cached.glossary("Sinkhorn iterations"),
+            on_change=_moved,
+            args=("balance_iterations",),
+        )
+    with widgets.guarded():
+        _shown(_ask(chosen["balance_temperature"], chosen["balance_iterations"]))
+    address = state.write(chosen, st.query_params.to_dict())
+    if address is not None:
+        st.query_params.from_dict(address)
+
+
+def _moved(name: str) -> None:
+    """A fragment runs alone, so the choice is kept here and not at the start of the page."""
+    state.choose(st.session_state, **{name: st.session_state[name]})
+
+
+def _ask(temperature: float, iterations: int) -> Run:
+    args = {name: st.session_state[name] for name in ("model", "text", "router")}
+    args |= {"temperature": temperature, "iterations": iterations}
+    return cached.ask("balance", args, "Balancing the groups")
+
+
+def _shown(run: Run) -> None:
+    numbers, layers, curve = run.numbers, cached.columns(run, "layers"), cached.columns(run, "iterations")
+    widgets.prose(numbers["sentence"])
+    with st.grid(2, min_column_width=420, gap="large"):
+        with st.container():
+            widgets.chart(
+                balance_charts.layers(layers, numbers["even"], numbers["chance"]),
+                layers,
+                title="Largest group by layer",
+                key="balance_layers",
+                alt="Largest group's share in each layer, with the lines of even groups and balanced chance",
+                help=cached.glossary("largest group's share (dominance)"),
+            )
+        with st.container():
+            at = run.request["iterations"]
+            widgets.chart(
+                balance_charts.iterations(curve, numbers["even"], numbers["chance"], at, TRAP),
+                curve,
+                title="By number of iterations",
+                key="balance_curve",
+                alt="Largest group's share after 0 to 20 iterations at this temperature",
+                help=cached.glossary("Sinkhorn iterations"),
+            )
+    widgets.prose([_trap(curve), *numbers["notes"]], "quiet")
+
+
+def _trap(curve: dict) -> str:
+    """What too few iterations leave behind, in numbers."""
+    few, many = curve["iterations"].index(TRAP), len(curve["iterations"]) - 1
+    return (
+        f"The trap of {TRAP} iterations: in the worst layer one group still holds {curve['mass'][few]:.1%} of the "
+        f"assignment, after {curve['iterations'][many]} iterations {curve['mass'][many]:.1%}; only once converged "
+        "are all groups equally full."
+    )

@@ -1,0 +1,176 @@
+"""The training tab: a form with its price, and what a training run or the router in use shows for itself."""
+
+import streamlit as st
+
+from app import cached, panels, state, stored as stored_studies, widgets
+from app.training import requests, shown
+
+PHASES = {1: "Phase 1: the router alone", 2: "Phase 2: the model with it"}
+TEXTS = ""  # the corpus that is no folder
+
+
+def facts_of(name: str) -> dict:
+    """What is known of a router: its card's facts, or of one that was made since, what its training run says."""
+    card = cached.card(st.session_state["model"])
+    found = next((made for made in card["routers"] if made["name"] == name), {"name": name})
+    for run in cached.store().list("train-router", 50):
+        same = run.request.get("model") == st.session_state["model"] and run.request.get("phase") == 1
+        if same and cached.router_name(run.request) == name:
+            more = {key: run.request[key] for key in ("groups", "top", "steps", "window")}
+            return found | more | run.numbers | {"kind": "trained", "name": name}
+    return found
+
+
+def answer() -> list[str]:
+    """What the router in use has learned, and what is known of balance: computed sentences, the first one leads."""
+    facts = facts_of(st.session_state["router"])
+    said = [_learned(facts)]
+    collapse = cached.studies(st.session_state["model"])[0].get("dominance")
+    return said + ([collapse["sentence"]] if collapse and st.session_state["evidence"] == "train" else [])
+
+
+def _learned(facts: dict) -> str:
+    name, shares = facts["name"], facts.get("dominance") or []
+    if facts.get("kind") != "trained":
+        return f"The router {name} was fitted without training: train one here, and see whether its groups say more."
+    gain = facts.get("gain_over_random") or {}
+    said = f"The router {name} learned for {facts.get('steps', 0):,} steps"
+    if gain.get("mean") is not None:
+        verdict = "predict better" if (gain["low"] or 0) > 0 else "do not clearly predict better"
+        verdict = "predict worse" if (gain["high"] or 0) < 0 else verdict
+        span = "" if gain["low"] is None else f", 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
+        said += (
+            f"; on text it never saw, its groups {verdict} than random centroids "
+            f"({gain['mean']:+.4f} nats per token{span})"
+        )
+    if shares and facts.get("groups"):
+        said += f", and the largest group of any layer holds {max(shares):.1%} (even groups {1 / facts['groups']:.1%})"
+    return f"{said}."
+
+
+def tab() -> None:
+    """The form, its price and button, then the run it asked for, or the router in use."""
+    _form()
+    args, card = requests.arguments(), cached.card(st.session_state["model"])
+    stored = cached.store().find("train-router", args)
+    with widgets.guarded():
+        panels.run_button(
+            "Train it again" if stored else "Train",
+            "train-router",
+            args,
+            "train_run",
+            price=requests.price(args, card),
+            instead_of=stored.id if stored else None,
+            type="secondary" if stored else "primary",
+        )
+        made = cached.router_name(args)
+        widgets.prose(
+            f"It goes on where it was stopped, and makes the router {made}; the model stays as it is."
+            if args["phase"] == 1
+            else f"It trains a copy of the model together with the router {made}, under the name "
+            f"finetuned/{args['model'].replace('/', '--')}-{made}; the model and its router stay as they are.",
+            "quiet",
+        )
+    if cost := stored_studies.study("step-cost"):
+        widgets.prose(f"{cost['sentence']} Measured on: {cost['protocol'].get('processor', 'this machine')}.", "quiet")
+    if stored is not None:
+        shown.run(stored)
+    else:
+        shown.router(facts_of(st.session_state["router"]))
+    with st.expander("The same from the command line", icon=":material/terminal:"):
+        st.code(requests.command(args), language=None, wrap_lines=True)
+
+
+def _form() -> None:
+    """Few fields in sight, the rest behind a button; every one keeps its value in the address."""
+    st.segmented_control(
+        "Phase", list(PHASES), format_func=PHASES.get, key="train_phase", required=True,
+        help=cached.glossary("phase 1 and phase 2"),
+    )  # fmt: skip
+    first = st.session_state["train_phase"] == 1
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        _corpus()
+        if first:
+            _whole("Groups (K)", "train_groups", 1, 64, "learned group")
+            _whole("Groups per token", "train_top", 1, 64, "membership (top-k)", width=150)
+        _whole("Steps", "train_steps", 1, 100_000, "optimiser step")
+        if first:
+            st.text_input(
+                "Name", key="train_label", max_chars=16, width=130, on_change=_named,
+                help="Ends the router's name, so that it stands beside those that are there. Letters and digits.",
+            )  # fmt: skip
+    with st.expander("More settings", icon=":material/tune:"), st.grid(4, min_column_width=170, gap="small"):
+        _whole("Tokens in a step", "train_tokens", 2, 262_144, "optimiser step", width="stretch")
+        _real("Rate of the router", "train_rate", "learning rate")
+        if first:
+            _whole("Window, tokens", "train_window", 1, 1024, "sliding window", width="stretch")
+            _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink", width="stretch")
+            st.selectbox("Gate", ["log", "literal", "centred"], key="train_gate", help=cached.glossary("gate"))
+            st.selectbox(
+                "Balance", ["sinkhorn", "softmax"], key="train_balance",
+                help=cached.glossary("Sinkhorn normalisation"),
+            )  # fmt: skip
+            _real("Temperature", "train_temperature", "temperature (router)")
+            _whole("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations", width="stretch")
+            _whole("Size of routing vectors", "train_size", 1, 1024, "router", width="stretch")
+        else:
+            _real("Rate of the model", "train_base_rate", "learning rate")
+        readings = ["soft", "straight_through", *([] if first else ["hard"])]
+        widgets.settled("train_reading", readings, "soft")
+        st.selectbox(
+            "Reads through", readings, key="train_reading", help=cached.glossary("gate"),
+            format_func=lambda name: name.replace("_", " "),
+        )  # fmt: skip
+        _whole("Seed", "train_seed", 0, 9999, "protocol", width="stretch")
+
+
+def _corpus() -> None:
+    """Stored texts, at first the bundled samples, or a folder that somebody put into models_cache/corpora."""
+    chosen, folders = requests.corpus(), requests.folders()
+    if not requests.of_texts(chosen) and chosen not in folders:
+        st.caption(widgets.plain(state.unusable("train_corpus", chosen)))
+        state.choose(st.session_state, train_corpus=None)
+        chosen = requests.corpus()
+    texts = requests.of_texts(chosen)
+    if folders:
+        st.session_state["train_folder_pick"] = TEXTS if texts else chosen
+        st.selectbox(
+            "Learn from", [TEXTS, *folders], key="train_folder_pick", on_change=_folder, width=200,
+            format_func=lambda name: name or "texts stored here",
+        )  # fmt: skip
+    if texts:
+        offered = cached.texts()
+        keys = [key for key in chosen.split("+") if key in offered]
+        st.session_state["train_texts_pick"] = keys
+        st.multiselect(
+            "Texts to learn from", list(offered), key="train_texts_pick", width=330, on_change=_texts,
+            format_func=lambda key: offered.get(key, key), max_selections=20, placeholder="The bundled samples",
+            help=cached.glossary("corpus"),
+        )  # fmt: skip
+
+
+def _folder() -> None:
+    state.choose(st.session_state, train_corpus=st.session_state["train_folder_pick"] or None)
+
+
+def _texts() -> None:
+    keys = st.session_state["train_texts_pick"]
+    mine = "+".join(keys) if set(keys) != {key for key, _ in cached.samples()} else None
+    state.choose(st.session_state, train_corpus=mine or None)
+
+
+def _named() -> None:
+    """A name that no file can have is made one."""
+    kept = "".join(sign for sign in st.session_state["train_label"].lower() if sign.isascii() and sign.isalnum())
+    state.choose(st.session_state, train_label=kept[:16] or state.CONTROLS["train_label"].default)
+
+
+def _whole(label: str, name: str, low: int, high: int, term: str, width: int | str = 120) -> None:
+    value = st.session_state[name]
+    widgets.settled(name, [value] if low <= value <= high else [], state.CONTROLS[name].default)
+    st.number_input(label, low, high, key=name, step=1, width=width, help=cached.glossary(term))
+
+
+def _real(label: str, name: str, term: str) -> None:
+    """A number that the training itself judges, so that it can say what is wrong with it."""
+    st.number_input(label, 0.0, None, key=name, step=None, format="%g", help=cached.glossary(term))

@@ -1,0 +1,128 @@
+"""What a training shows for itself: its curves, the perplexities, and the router it made."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, panels, sidebar, tables, widgets
+from app.training import charts
+
+ARMS = {
+    "before": ("reads everything, before phase 2", "perplexity"),
+    "dense": ("reads everything", "perplexity"),
+    "causal": ("these groups, causal", "literal and causal membership"),
+    "literal": ("these groups, literal (reads the future)", "literal and causal membership"),
+    "random": ("random centroids", "random centroids"),
+}
+COLUMNS = {
+    "reads": tables.Column("what the model reads"),
+    "perplexity": tables.Column("perplexity", "number", help=cached.glossary("perplexity")),
+    "change": tables.Column("against reading everything"),
+}
+
+
+def run(made: Run) -> None:
+    """A finished training: loss, shares by layer over the steps, perplexities."""
+    numbers, log, looks = made.numbers, cached.columns(made, "log"), cached.columns(made, "shares")
+    widgets.source(made)
+    widgets.prose(_said(numbers, log), "more")
+    with st.grid(2, min_column_width=420, gap="large"):
+        with st.container():
+            widgets.chart(
+                charts.losses(log),
+                log,
+                title="Loss",
+                key="train_loss",
+                alt="Training loss by step, and the loss with hard groups where it was measured",
+                help=cached.glossary("soft and hard loss"),
+            )
+        with st.container():
+            widgets.chart(
+                charts.shares(looks, 1 / made.request["groups"]),
+                looks,
+                title="Largest group by layer",
+                key="train_shares",
+                alt="Largest group's share in each layer over the steps, with the line of even groups",
+                help=cached.glossary("largest group's share (dominance)"),
+            )
+    _perplexities(numbers, made.id)
+    if made.request["phase"] == 1:
+        name = cached.router_name(made.request)
+        if name != st.session_state["router"]:
+            st.button(f"Use the router {name}", key="train_use", on_click=panels.use_router, args=(name,))
+    else:
+        copy = f"finetuned/{Path(numbers['path']).name}"
+        st.button(f"Use the model {copy}", key="train_load", on_click=sidebar.use_model, args=(copy,))
+
+
+def router(facts: dict) -> None:
+    """The router in use, when nothing was trained with the present form: what its own training left behind."""
+    if facts.get("kind") != "trained":
+        return
+    st.subheader(f"The router in use: {facts['name']}", anchor=False, help=cached.glossary("trained router"))
+    about = facts.get("training") or {}
+    words = [f"{facts.get('steps', 0):,} steps", f"learned from {facts.get('corpus', 'texts of this machine')}"]
+    words += [f"gate {about['gate']}", f"balance {about['balance']}"] if "gate" in about else []
+    widgets.prose(" · ".join(words), "quiet")
+    with st.grid(2, min_column_width=420, gap="large"):
+        if facts.get("hard_losses"):
+            with st.container():
+                points = facts["hard_losses"]
+                widgets.chart(
+                    charts.hard_losses(points),
+                    {"step": [step for step, _ in points], "hard loss": [loss for _, loss in points]},
+                    title="Loss with hard groups",
+                    key="router_loss",
+                    alt="Loss with hard groups by step of training",
+                    help=cached.glossary("soft and hard loss"),
+                )
+        if facts.get("dominance") and facts.get("groups"):
+            with st.container():
+                shares = facts["dominance"]
+                widgets.chart(
+                    charts.by_layer(shares, 1 / facts["groups"]),
+                    {"layer": list(range(len(shares))), "largest group's share": shares},
+                    title="Largest group by layer",
+                    key="router_shares",
+                    alt="Largest group's share in each layer on held-out text, with the line of even groups",
+                    help=cached.glossary("largest group's share (dominance)"),
+                )
+    if facts.get("perplexity_dense"):
+        _perplexities(facts, facts["name"])
+
+
+def _said(numbers: dict, log: dict) -> str:
+    first, last = log["loss"][0], log["loss"][-1]
+    _, shares = charts.known(log["step"], log.get("largest_share", []))
+    _, stay = charts.known(log["step"], log.get("stability", []))
+    said = f"The soft loss went from {first:.2f} to {last:.2f} nats per token in {len(log['loss']):,} steps"
+    if shares:
+        said += f"; at the end the largest group of the worst layer holds {shares[-1]:.0%} of the tokens"
+    if stay:
+        said += f", and {stay[-1]:.0%} of them kept their group since the look before"
+    return f"{said}."
+
+
+def _perplexities(numbers: dict, identity: str) -> None:
+    st.subheader("On text it never saw", anchor=False, help=cached.glossary("perplexity"))
+    values, dense = {name: [] for name in COLUMNS}, numbers["perplexity_dense"]
+    for arm, (label, _) in ARMS.items():
+        value = numbers.get(f"perplexity_{arm}")
+        if value:
+            change = "–" if arm == "dense" else f"{value / dense - 1:+.1%}"
+            for name, cell in zip(COLUMNS, (label, value, change), strict=True):
+                values[name].append(cell)
+    tables.table(COLUMNS, values, key="train_table", identity=identity, label="Perplexities", height=280)
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(values, "perplexities", "train_perplexities")
+    gain = numbers.get("gain_over_random")
+    if gain:
+        span = "no interval from so little text" if gain["low"] is None else (
+            f"95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
+        )  # fmt: skip
+        widgets.prose(
+            f"Gain of the causal groups over random centroids: {gain['mean']:+.4f} nats per token ({span}; n = "
+            f"{gain['units']} units of 8 windows). Hard groups, the router's window and sinks.",
+            "quiet",
+        )
