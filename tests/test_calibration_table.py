@@ -16,12 +16,12 @@ table = NAMED["calibration"]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with the tiny models and `corpora` with two folders of texts."""
+    """A folder with the tiny models and `corpora` with novels and Python, a document on each side."""
     home = csa_home(tmp_path_factory.mktemp("table"))
-    for at, name in enumerate(("prose", "verse")):
-        (home / "corpora" / name).mkdir(parents=True)
-        for seed in range(2):
-            (home / "corpora" / name / f"{seed}.txt").write_text(text(10 * at + seed))
+    for at, (name, kind) in enumerate((("books", "txt"), ("python", "py"))):
+        for seed, side in enumerate(("train", "valid")):
+            (home / "corpora" / name / side).mkdir(parents=True)
+            (home / "corpora" / name / side / f"{seed}.{kind}").write_text(text(10 * at + seed))
     return home
 
 
@@ -36,7 +36,7 @@ def test_a_row_for_every_corpus_and_context(ask, home, tmp_path):
     result = ask()
     stored = json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)
     places = [(row["corpus"], row["context"]) for row in stored["rows"]]
-    assert places == [("prose", 32), ("prose", 64), ("verse", 32), ("verse", 64)]
+    assert places == [("novels", 32), ("novels", 64), ("python", 32), ("python", 64)]
     for row in stored["rows"]:
         own = [one for one in stored["sweeps"] if (one["corpus"], one["context"]) == (row["corpus"], row["context"])]
         passing = [one for one in own if one["passes"]]
@@ -54,20 +54,20 @@ def test_a_row_for_every_corpus_and_context(ask, home, tmp_path):
 
 def test_it_goes_on_where_it_was_stopped(ask):
     def stop(fraction, stage):
-        if stage.startswith("verse"):
+        if stage.startswith("python"):
             raise Cancelled("stop")
 
     with pytest.raises(Cancelled):
         ask(stop)
     stages = []
     ask(lambda fraction, stage: stages.append(stage))
-    assert not any(stage.startswith("prose") for stage in stages)
-    assert any(stage.startswith("verse, 64 tokens: ") for stage in stages)
+    assert not any(stage.startswith("novels") for stage in stages)
+    assert any(stage.startswith("python, 64 tokens: ") for stage in stages)
 
 
 def test_a_folder_of_texts_is_one_corpus_and_bad_input_is_refused(ask, home):
-    assert {row["corpus"] for row in ask(corpus=str(home / "corpora" / "verse"), length=40).numbers["rows"]} == {
-        "verse"
+    assert {row["corpus"] for row in ask(corpus=str(home / "corpora" / "python"), length=40).numbers["rows"]} == {
+        "python"
     }
     for arguments, said in (
         ({"corpus": ""}, "needs a corpus"),

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.corpus import read_folder, text_hash
-from analysis.errors import BadSetting
+from analysis.corpus import text_hash
 from analysis.metrics.budgets import allocate_budget
 from analysis.models import Model
 from analysis.runs import Result
@@ -16,6 +15,7 @@ from analysis.studies.calibrate_texts import whole_windows
 from analysis.studies.cap_sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.cap_sweep_rows import Progress, window_losses
 from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.domains import domains
 from analysis.studies.kept import check_range, corpus_hash, places, read_part, sample_windows, write
 from analysis.studies.query_router_arms import static
 
@@ -36,7 +36,7 @@ def calibration_table(
     *,
     context: Context,
 ) -> Result:
-    """Calibrate and sweep on every folder of texts in `corpus` (or on it alone), in contexts of `length` and twice it.
+    """Calibrate and sweep on every domain of `corpus` (`domains`), in contexts of `length` and twice it.
 
     `windows` of `length` tokens, or as many tokens, calibrate on the training texts and as many measure on the held-out
     ones. Budgets are beta times the ranks for beta 1, 2 and 4, until a cap of 32 to 512 or of the whole context passes
@@ -52,10 +52,8 @@ def calibration_table(
     lm = context.model(model)
     check_range("A window of text", length, 16, lm.max_positions)
     check_range("The number of windows of text", windows, 1, 4096)
-    if not corpus:
-        raise BadSetting("The study needs a corpus: name a folder that holds one folder of texts per corpus.")
     path, folder = places(context, lm, "calibration", output, work)
-    texts = {name: read_folder(place) for name, place in _folders(Path(corpus)).items()}
+    texts = domains(corpus, None, context)
     contexts = [size for size in (length, 2 * length) if size <= lm.max_positions]
     places_of = [(name, size) for name in texts for size in contexts]
     cells = []
@@ -97,13 +95,6 @@ def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
     """The `check` of a stored study, name -> (what is stored, what comes out now)."""
     again = sample_check(context.model(stored["protocol"]["model"]), stored, context)
     return {name: (values, again[name]) for name, values in stored["check"].items()}
-
-
-def _folders(folder: Path) -> dict[str, Path]:
-    """The folders of texts in a folder by their names; the folder itself where it is one."""
-    own = folder.is_dir() and not (folder / "train").is_dir()
-    inner = {p.name: p for p in sorted(folder.iterdir()) if p.is_dir() and not p.name.startswith(".")} if own else {}
-    return inner or {folder.name: folder}
 
 
 def _cell(
