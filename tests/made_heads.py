@@ -68,15 +68,15 @@ def temperature(args: dict, text: str) -> Result:
     names = ["entropy", "effective_support", "max_prob"]
     listed = table.iloc[offset : offset + query + 1][["position", "piece", "word"]].reset_index(drop=True)
     listed["key"], listed["distance"] = range(query + 1), range(query, -1, -1)
-    listed["before"], listed["after"] = 1 / (query + 1), [1.0] + [0.0] * query
-    facts = {"entropy": 1.0, "effective_support": 2.7, "max_prob": 0.5}
-    t = args["t"][0]
-    numbers = {"t": args["t"], "shown": t, "layer": args.get("layer", 0), "head": args.get("head", 0), "query": query}
-    numbers |= {"length": length, "offset": offset, "before": facts, "after": facts | {"max_prob": 1.0}}
-    numbers |= {"sentence": f"At temperature {t:g} a token reads fewer keys.", "notes": []}
+    weights = np.array([np.full(query + 1, 1 / (query + 1)) if t == 1 else np.eye(query + 1)[0] for t in measured])
+    reads = [{"entropy": 1.0, "effective_support": 2.7, "max_prob": 0.5 if t == 1 else 1.0} for t in measured]
+    sentences = [f"At temperature {t:g} a token reads fewer keys." for t in measured]
+    numbers = {"t": measured, "layer": args.get("layer", 0), "head": args.get("head", 0), "query": query}
+    numbers |= {"length": length, "offset": offset, "reads": reads, "sentences": sentences, "notes": []}
+    numbers["sentence"] = sentences[measured.index(args["t"][0])]
     layers = made.groupby(["t", "layer"], as_index=False)[names].mean()
     tables = {"heads": made, "layers": layers, "query": listed, "tokens": table}
-    return Result(numbers | {"protocol": protocol("temperature", args, length)}, tables)
+    return Result(numbers | {"protocol": protocol("temperature", args, length)}, tables, {"weights": weights})
 
 
 def temperature_curve(args: dict, text: str) -> Result:

@@ -83,12 +83,15 @@ def test_a_temperature_of_every_head(ask, tables, context):
     np.testing.assert_allclose(one["effective_support"], np.exp(entropy).mean(-1).ravel(), rtol=1e-4)
     sharper = rows.pivot_table(index="t", values=["entropy", "max_prob"])
     assert sharper["entropy"].is_monotonic_increasing and sharper["max_prob"].is_monotonic_decreasing
-    query = found.tables["query"]
-    np.testing.assert_allclose(query["before"], tables[1, 2, 40, :41], atol=1e-5)
-    squared = tables[1, 2, 40, :41] ** 2
-    np.testing.assert_allclose(query["after"], squared / squared.sum(), atol=1e-5)
-    assert found.numbers["after"]["entropy"] < found.numbers["before"]["entropy"] and found.numbers["shown"] == 0.5
-    assert len(found.tables["layers"]) == 9 and "At temperature 0.5" in found.numbers["sentence"]
+    assert found.numbers["t"] == [0.5, 1.0, 2.0] and found.tables["query"]["key"].tolist() == list(range(41))
+    squared, dense, _ = found.arrays["weights"]
+    np.testing.assert_allclose(dense, tables[1, 2, 40, :41], atol=1e-5)
+    wanted = tables[1, 2, 40, :41] ** 2
+    np.testing.assert_allclose(squared, wanted / wanted.sum(), atol=1e-5)
+    assert np.diff([read["entropy"] for read in found.numbers["reads"]]).min() > 0
+    assert len(found.tables["layers"]) == 9 and found.numbers["sentence"] == found.numbers["sentences"][0]
+    began = ("At temperature 0.5 a", "At temperature 1, dense", "At temperature 2 a")
+    assert all(said.startswith(start) for said, start in zip(found.numbers["sentences"], began, strict=True))
     kept = context.kept["sharpness"][1]
     again = ask(temperature, t=[0.5, 3.0], layer=0)
     assert context.kept["sharpness"][1] is kept, "only the new value was computed"

@@ -76,7 +76,7 @@ def opened(text: str) -> list[tuple[str, Callable, dict]]:
         ("statistics", statistics, common | {"without_first": False}),
         ("head", head, common | {"without_first": False, **SHARPEST, **last}),
         ("temperature", temperature, common | {"t": SLIDER}),
-        ("temperature", temperature, common | {"t": [0.4], "layer": 3, "head": 0, **last}),
+        ("temperature", temperature, common | {"t": SLIDER, "layer": 3, "head": 0, **last}),
     ]
 
 

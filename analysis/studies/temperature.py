@@ -39,10 +39,11 @@ def temperature(
     `t`: up to 32 values (0.4 unless given); 1, dense attention, is always measured beside. Queries and keys are kept,
     so a new value costs no forward pass. tables: `heads` (`t layer head entropy effective_support max_prob`, means over
     queries in nats, keys and probability; effective support is the mean of e^entropy), `layers` (the same, means over
-    heads), `query`: what token `query` of the window (the last one unless given) reads through `head` of `layer`:
-    `key position piece word distance before after`, at 1 and at the first value of `t`; `tokens` of the text. numbers:
-    `t`, `shown` (the first of them), `before` and `after` (that query's `entropy effective_support max_prob`),
-    `sentence`, `notes`. A text whose queries and keys pass 256 MB is measured in `layer` alone. Errors: BadSetting.
+    heads), `query` (`key position piece word distance`): the keys that token `query` of the window (the last one unless
+    given) can read; `tokens` of the text. arrays: `weights` float32 [t, keys], what it reads of them through `head` of
+    `layer`. numbers: `t` (ascending), and for each of them `reads` (that query's `entropy effective_support max_prob`)
+    and `sentences`; `sentence` (of the first value asked for), `notes`. A text whose queries and keys pass 256 MB is
+    measured in `layer` alone. Errors: BadSetting.
     """
     lm = context.model(model)
     check_head(lm, layer, head)
@@ -56,21 +57,22 @@ def temperature(
         raise BadSetting(f"Tokens of this window run from 0 to {len(ids) - 1:,}, and {query:,} was asked for.")
     states = states_of(context, lm, text, part, ids, layer)
     whole = fits(lm, len(ids))
-    heads = measured(context, states if whole else {layer: states[layer]}, sorted({1.0, *wanted}))
+    at = sorted({1.0, *wanted})
+    heads = measured(context, states if whole else {layer: states[layer]}, at)
     words = token_table(reading)
-    listed, before, after = _query(states[layer], head, query, wanted[0], offset, words)
-    columns = ["entropy", "effective_support", "max_prob"]
+    weights = _weights(states[layer], head, query, at)
+    sentences = [_sentence(heads, t, len(ids)) for t in at]
     numbers = {
-        **{"t": wanted, "shown": wanted[0], "layer": layer, "head": head, "query": query, "length": len(ids)},
-        **{"offset": offset, "before": before, "after": after},
-        "sentence": _sentence(heads, wanted[0], len(ids)),
+        **{"t": at, "layer": layer, "head": head, "query": query, "length": len(ids), "offset": offset},
+        **{"reads": list(map(_facts, weights)), "sentences": sentences, "sentence": sentences[at.index(wanted[0])]},
         "notes": [*reading.notes, FIXED, *([] if whole else [f"Layer {layer} alone: the text is long."])],
         "protocol": protocol(
             "temperature", lm, text, len(ids), layer=layer, head=head, part=part, window=len(ids), kernel=KERNEL
         ),
     }
-    layers = heads.groupby(["t", "layer"], as_index=False)[columns].mean()
-    return Result(numbers, {"heads": heads, "layers": layers, "query": listed, "tokens": words})
+    layers = heads.groupby(["t", "layer"], as_index=False)[["entropy", "effective_support", "max_prob"]].mean()
+    tables = {"heads": heads, "layers": layers, "query": _keys(query, offset, words), "tokens": words}
+    return Result(numbers, tables, {"weights": weights.astype(np.float32)})
 
 
 def measured(context: Context, states: dict[int, States], temperatures: list[float]) -> pd.DataFrame:
@@ -96,27 +98,23 @@ def _row(states: States, t: float, layer: int) -> pd.DataFrame:
 
 
 @torch.no_grad()
-def _query(
-    states: States, head: int, query: int, t: float, offset: int, words: pd.DataFrame
-) -> tuple[pd.DataFrame, dict, dict]:
-    """One query's distribution at 1 and at `t`, and what both are like."""
-    rows = [states.scores(head, query, query + 1, one)[0].double().softmax(-1).cpu().numpy() for one in (1.0, t)]
+def _weights(states: States, head: int, query: int, temperatures: list[float]) -> np.ndarray:
+    """What one query reads at every temperature, float64 [t, query + 1]."""
+    rows = [states.scores(head, query, query + 1, t)[0].double().softmax(-1) for t in temperatures]
+    return torch.stack(rows).cpu().numpy()
+
+
+def _facts(row: np.ndarray) -> dict:
+    entropy = float(-(row[row > 0] * np.log(row[row > 0])).sum())
+    return {"entropy": entropy, "effective_support": float(np.exp(entropy)), "max_prob": float(row.max())}
+
+
+def _keys(query: int, offset: int, words: pd.DataFrame) -> pd.DataFrame:
+    """The keys that a query can read, by their place in the window and in the text."""
     there = words.iloc[offset : offset + query + 1]
-    listed = pd.DataFrame(
-        {
-            "key": np.arange(query + 1),
-            "position": offset + np.arange(query + 1),
-            "piece": there["piece"].to_numpy(),
-            "word": there["word"].to_numpy(),
-            "distance": query - np.arange(query + 1),
-            **dict(zip(("before", "after"), rows, strict=True)),
-        }
-    )
-    facts = []
-    for row in rows:
-        entropy = float(-(row[row > 0] * np.log(row[row > 0])).sum())
-        facts.append({"entropy": entropy, "effective_support": float(np.exp(entropy)), "max_prob": float(row.max())})
-    return listed, *facts
+    key = np.arange(query + 1)
+    named = {name: there[name].to_numpy() for name in ("piece", "word")}
+    return pd.DataFrame({"key": key, "position": offset + key, **named, "distance": query - key})
 
 
 def _sentence(heads: pd.DataFrame, t: float, length: int) -> str:

@@ -12,21 +12,21 @@ from app.temperature.charts import MEASURES
 KEYS = 12  # of the chart of one query
 
 
-def live(opened: Run, tokens: dict) -> None:
-    """`opened`: all temperatures of the slider, measured. Fragments: the slider redraws one query and no curve, the
-    choice of a head both and not the page."""
-    st.fragment(_head_part)(opened, tokens)
+def live(tokens: dict) -> None:
+    """Fragments: the slider redraws one query from what is measured already, the choice of a head asks for its query
+    and redraws the curves too, neither of them the page."""
+    st.fragment(_head_part)(tokens)
 
 
-def _head_part(opened: Run, tokens: dict) -> None:
+def _head_part(tokens: dict) -> None:
     layer, head = _head(cached.card(st.session_state["model"]))
-    part, query = heads_one.place(tokens)
-    st.fragment(_slider_part)(tokens, layer, head, part, query)
     with widgets.guarded():
-        _sharpness(_curve(opened, layer, part), layer, head)
+        run = _ask(layer, head, *heads_one.place(tokens))
+        st.fragment(_slider_part)(run, tokens)
+        _sharpness(run, layer, head)
 
 
-def _slider_part(tokens: dict, layer: int, head: int, part: int, query: int | None) -> None:
+def _slider_part(run: Run, tokens: dict) -> None:
     chosen = st.session_state
     st.select_slider(
         "Softmax temperature t",
@@ -39,10 +39,9 @@ def _slider_part(tokens: dict, layer: int, head: int, part: int, query: int | No
         args=("softmax",),
     )
     with widgets.guarded():
-        run = _ask(chosen["softmax"], layer, head, part, query)
-        widgets.prose(run.numbers["sentence"])
+        widgets.prose(run.numbers["sentences"][run.numbers["t"].index(chosen["softmax"])])
         widgets.notes(run)
-        _query(run, tokens)
+        _query(run, tokens, chosen["softmax"])
     address = state.write(chosen, st.query_params.to_dict())
     if address is not None:
         st.query_params.from_dict(address)
@@ -69,21 +68,13 @@ def _head(card: dict) -> tuple[int, int]:
     return layer, st.session_state["head_pick"]
 
 
-def _ask(t: float, layer: int, head: int, part: int, query: int | None) -> Run:
-    args = {"t": [t], "layer": layer, "head": head, "query": query, "part": part}
-    return cached.ask("temperature", state.study_args(st.session_state, **args), "Sharpening every head")
+def _ask(layer: int, head: int, part: int, query: int | None) -> Run:
+    """All temperatures of the slider for one query, and for the whole layer where a long text left others out."""
+    args = {"t": list(state.SOFTMAX), "layer": layer, "head": head, "query": query, "part": part}
+    return cached.ask("temperature", state.study_args(st.session_state, **args), "Measuring every temperature")
 
 
-def _curve(opened: Run, layer: int, part: int) -> Run:
-    """All temperatures of the slider on this window: what the page opened with, or measured now for another window and
-    for a layer that was left out because the text is long."""
-    if part == opened.request.get("part", 0) and layer in cached.columns(opened, "heads")["layer"]:
-        return opened
-    args = state.study_args(st.session_state, t=list(state.SOFTMAX), layer=layer, part=part)
-    return cached.ask("temperature", args, "Measuring every temperature")
-
-
-def _sharpness(curve: Run, layer: int, head: int) -> None:
+def _sharpness(run: Run, layer: int, head: int) -> None:
     st.subheader("At every temperature", anchor=False, help=cached.glossary("effective support"))
     st.segmented_control(
         "Sharpness as",
@@ -96,7 +87,7 @@ def _sharpness(curve: Run, layer: int, head: int) -> None:
     )
     name = st.session_state["sharpness"]
     title, term, _ = MEASURES[name]
-    layers, own = cached.columns(curve, "layers"), rows_of(cached.columns(curve, "heads"), layer=layer)
+    layers, own = cached.columns(run, "layers"), rows_of(cached.columns(run, "heads"), layer=layer)
     what = title.split(",")[0]
     titles = (f"{what} by layer", f"{what} of the heads of layer {layer}")
     with st.grid(2, min_column_width=420, gap="large"):
@@ -113,12 +104,14 @@ def _sharpness(curve: Run, layer: int, head: int) -> None:
     st.caption("Means over the queries of the window. Thick: the chosen one. Dotted: dense attention, at 1.")
 
 
-def _query(run: Run, tokens: dict) -> None:
-    numbers, table = run.numbers, cached.columns(run, "query")
-    t, query, offset = numbers["shown"], numbers["query"], numbers["offset"]
+def _query(run: Run, tokens: dict, t: float) -> None:
+    numbers, table, weights = run.numbers, dict(cached.columns(run, "query")), cached.array(run, "weights")
+    query, offset = numbers["query"], numbers["offset"]
     word = tokens["word"][offset + query] or tokens["piece"][offset + query]
     st.subheader("One token, before and after", anchor=False, help=cached.glossary("effective support"))
-    before, after = numbers["before"], numbers["after"]
+    places = numbers["t"].index(1.0), numbers["t"].index(t)
+    before, after = (numbers["reads"][at] for at in places)
+    table["before"], table["after"] = (weights[at].tolist() for at in places)
     widgets.prose(
         f"From {word!r} (token {offset + query:,}), head {numbers['head']} of layer {numbers['layer']} reads as if "
         f"{before['effective_support']:.1f} keys had equal weight, at t = {t:g} as if "
@@ -134,7 +127,7 @@ def _query(run: Run, tokens: dict) -> None:
     looked_at = ".".join(str(run.request[name]) for name in ("text", "part", "layer", "head", "query"))
     sides = (  # the dense side does not change with t, so it is neither sent nor drawn again
         ("before", "t = 1, dense attention", looked_at, [dense]),
-        ("after", f"t = {t:g}", run.id + run.created, [dense, sharp]),
+        ("after", f"t = {t:g}", f"{looked_at}.{t:g}", [dense, sharp]),
     )
     with st.grid(2, min_column_width=420, gap="large"):
         for side, legend, identity, tips in sides:

@@ -6,7 +6,7 @@ from app import cached, state, widgets
 from app.reading import reading
 from app.temperature import live as temperature, paper, quality, trained
 
-run, tokens = reading(
+_, tokens = reading(
     "What does sharpening do?",
     "Focal Attention: scores divided by a temperature below 1 before the softmax, so that fewer tokens are read",
     "temperature",
@@ -14,7 +14,7 @@ run, tokens = reading(
     shared=(),
     t=list(state.SOFTMAX),
 )
-temperature.live(run, tokens)
+temperature.live(tokens)
 size, card = len(tokens["piece"]), cached.card(st.session_state["model"])
 with widgets.guarded():
     quality.study()
