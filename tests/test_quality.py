@@ -142,8 +142,9 @@ def test_a_paired_change_by_hand_and_what_its_units_are():
 
 
 def test_many_windows_are_drawn_in_eights_and_one_stretch_gives_no_interval():
-    many = perplexity_change(np.ones((UNIT + 1, 4)), np.zeros((UNIT + 1, 4)))
-    assert (many.units, many.unit) == (2, "8 windows") and many.change == pytest.approx(math.e - 1)
+    few, many = (perplexity_change(np.ones((n, 4)), np.zeros((n, 4))) for n in (7 * UNIT, 7 * UNIT + 1))
+    assert (few.units, few.unit) == (7 * UNIT, "4 tokens in a row")
+    assert (many.units, many.unit) == (8, "8 windows") and many.change == pytest.approx(math.e - 1)
     one = perplexity_change(np.ones((1, 4)), np.zeros((1, 4)))
     assert (one.units, one.low, one.high) == (1, None, None) and one.change == pytest.approx(math.e - 1)
 

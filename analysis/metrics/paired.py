@@ -9,6 +9,7 @@ from analysis.errors import BadSetting
 from analysis.metrics.intervals import UNIT, bootstrap_mean, bootstrap_ratio
 
 STRETCH = 64  # tokens in a row that form a unit where there are too few windows
+ENOUGH = 8  # units of windows below which a bootstrap over them says little
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Change:
 def perplexity_change(losses, baseline, stretch: int = STRETCH, seed: int = 0) -> Change:
     """The change of perplexity from `baseline` to `losses`, both nats per token [windows, positions].
 
-    Tokens are paired, so what makes a text hard cancels. Units are 8 consecutive windows; with fewer than two of them
-    `stretch` consecutive tokens of a window, which says how even the change is inside this text, not what another
+    Tokens are paired, so what makes a text hard cancels. Units are 8 consecutive windows; with fewer than eight of
+    them `stretch` consecutive tokens of a window, which says how even the change is inside this text, not what another
     text would give.
     """
     losses, baseline = np.asarray(losses, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
@@ -36,7 +37,7 @@ def perplexity_change(losses, baseline, stretch: int = STRETCH, seed: int = 0) -
             f"Paired losses are two tables of windows and positions, and got {losses.shape} and {baseline.shape}."
         )
     apart = losses - baseline
-    if len(apart) > UNIT:
+    if len(apart) > UNIT * (ENOUGH - 1):
         found, unit = bootstrap_mean(apart.mean(1), unit=UNIT, seed=seed), f"{UNIT} windows"
     else:
         stretch = min(stretch, apart.shape[1])
