@@ -9,6 +9,7 @@ from pathlib import Path
 from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts
 from analysis.errors import AnalysisError, BadSetting, BadText
 from analysis.options import parser
+from analysis.runs.commands import VERBS as RUN_VERBS, command as run_command
 from analysis.studies import NAMED, STUDIES
 
 
@@ -45,12 +46,29 @@ def _run(verb: str, arguments: dict):
 
         given = arguments["router"], arguments.pop("policy", None)
         arguments["methods"] = specs(arguments["methods"], settings, *given)
-    elif verb == "probe":
+    elif verb in ("probe", "benchmark"):
         from analysis.studies.candidates import specs
 
-        arguments["methods"] = specs(arguments.pop("method"), settings, arguments["router"])
+        named = arguments.pop("method" if verb == "probe" else "methods")
+        arguments["methods"] = specs(named, settings, arguments["router"])
+    elif verb == "time-method":
+        from analysis.studies.candidates import specs
+
+        (arguments["method"],) = specs(arguments["method"].partition(",")[0], settings, arguments["router"])
     elif settings:
         raise BadSetting(f"This verb runs no method, so {settings[0]!r} sets nothing: leave --set out.")
+    if verb in RUN_VERBS:
+        return run_command(verb, arguments)
+    if verb == "spread":
+        from analysis.cluster.command import spread_command
+
+        return spread_command(arguments, _progress)
+    if verb == "stress":
+        from analysis.stress import stress
+
+        parts = [part.strip() for part in arguments["parts"].split(",")] if arguments["parts"] else None
+        left = {name: arguments[name] for name in inspect.signature(stress).parameters if name in arguments}
+        return stress(**left | {"parts": parts}, progress=_progress)
     if verb == "worth":  # arithmetic on a shape: no torch
         from analysis.studies.worth import config_of, worth
 

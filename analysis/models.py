@@ -20,6 +20,8 @@ set_verbosity_error()  # what transformers would print about a repository is ref
 
 SAFELY = {"use_safetensors": True, "output_loading_info": True}
 MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
+SPREAD = "spread"  # over all devices
+WHERE = {SPREAD: "all devices together"}
 WEIGHT_TYPES = ("float32", "bfloat16", "float16", "float64")
 HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed
 
@@ -94,8 +96,10 @@ def load_model(
     """Load a causal language model for analysis.
 
     `name`: `demo` (bundled), a Hub id, a local folder, or a model you already hold (then give `tokenizer`).
-    `device`: `auto` takes a CUDA device when there is one. `dtype`: `auto` is float32 on the CPU and the checkpoint's
-    own type elsewhere. `root`: when given, local folders must lie below it (the browser's restriction).
+    `device`: `auto` takes a CUDA device when there is one; `spread` lays the layers over all CUDA devices and what is
+    left over into main memory (accelerate's `device_map="auto"`), for a model that no single device holds.
+    `dtype`: `auto` is float32 on the CPU and the checkpoint's own type elsewhere. `root`: when given, local folders
+    must lie below it (the browser's restriction).
     Files on disk and in the Hugging Face cache are used before any download; code of a repository is never run.
     Raises BadModel (what cannot be loaded, or whose attention cannot be replaced honestly) and TooLarge.
     """
@@ -109,7 +113,8 @@ def load_model(
         refuse_family(config)
         kind = _weight_type(config, device, dtype)
         check_memory(name, config, kind, device)
-        lm, loading = _from_pretrained(AutoModelForCausalLM, place, dtype=kind, **SAFELY)
+        laid = {"device_map": "auto"} if device == SPREAD else {}
+        lm, loading = _from_pretrained(AutoModelForCausalLM, place, dtype=kind, **laid, **SAFELY)
         if missing := sorted(loading["missing_keys"]):
             raise BadModel(
                 f"The weights of {name} lack {len(missing)} tensors that its config.json asks for ({missing[0]}): "
@@ -118,7 +123,8 @@ def load_model(
         tokenizer = tokenizer or _from_pretrained(AutoTokenizer, place)
     if not tokenizer.is_fast:
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
-    return _describe(lm.to(device), tokenizer, str(name), _revision(place))
+    lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
+    return _describe(lm, tokenizer, str(name), _revision(place))
 
 
 def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
@@ -149,10 +155,12 @@ def check_memory(name: str, config, dtype: torch.dtype, device: str) -> None:
     """Raise TooLarge before anything is loaded: what the weights will take follows from the configuration alone."""
     needed = parameter_count(config) * dtype.itemsize
     free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
+    if device == SPREAD:
+        free += sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
     if needed > 0.9 * free:
         raise TooLarge(
             f"{name} needs {needed / 1e9:,.1f} GB for its weights in {str(dtype)[6:]} and {free / 1e9:,.1f} GB are "
-            f"free on {device}: choose a smaller model, or a machine with more memory."
+            f"free on {WHERE.get(device, device)}: choose a smaller model, or a machine with more memory."
         )
 
 
@@ -171,6 +179,8 @@ def parameter_count(config) -> int:
 
 def _device(wanted: str) -> str:
     """The device to use, tried out: BadSetting for one that this machine lacks."""
+    if wanted == SPREAD:
+        return SPREAD
     device = wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=device).item()

@@ -4,9 +4,13 @@ import argparse
 from pathlib import Path
 
 from analysis.studies import NAMED
+from analysis.studies.benchmark_options import benchmark_options
+from analysis.studies.method_options import method_options
 from analysis.studies.option_words import numbers, policy, whole_numbers
 from analysis.studies.probe_options import probe_options
 from analysis.studies.route_options import routing_options
+from analysis.studies.run_options import run_options
+from analysis.studies.stress_options import stress_options
 
 HELP = {
     "inspect": "tokens, windows and warnings of a text",
@@ -38,24 +42,42 @@ HELP = {
     "route-visit": "the buckets that one query of a text visits, with its real attention",
     "route-time": "one more token with bucket routing against dense: measured time per step",
     "probe": "long-context probes: can it find one thing in a long text, at any depth and length",
+    "benchmark": "tasks of lm-evaluation-harness on local files: scores of methods, item by item against dense",
     "report": "one self-contained page about a text",
+    "finetune": "training baselines on a domain: LoRA, full fine-tuning, Focus' router; resumes when stopped",
     "pretrain": "a small language model of your own from a folder of texts; resumes when stopped",
     "study": f"a named study, stored; continues when stopped: {', '.join(NAMED)}",
     "launch": "a model on a text, dense and sparse in turns: times, memory and both texts",
+    "time-method": "a model with a method's own kernels against dense in turns: a prompt, and tokens after it",
     "bench": "how fast the sparse kernels are here, by length, against the fastest dense one",
     "worth": "what sparse attention could gain at most, from a config.json alone",
+    "runs": "the stored runs of the app, found by words",
+    "bundle-out": "stored runs and their texts as one file, for another machine",
+    "bundle-in": "such a file brought in: names, sizes, schema and checksums are judged before anything is kept",
     "examples": "the stored examples of every page, computed anew in their place",
+    "spread": "one study in many parts, over the values of an argument, on several workers or a Ray cluster",
+    "stress": "load, faults and hostile input on the real app, bounded and on loopback",
 }
 OF_TEXTS = ("calibrate", "cap-sweep", "reads-sweep")
 OF_A_TEXT = ("inspect", "statistics", "head", "temperature", "temperature-curve", "groups", "pairs", "compare")
-OF_A_TEXT += ("group-controls", "evaluate", "equal-budget", "reads-text", "lost-keys", "report", "launch")
+OF_A_TEXT += (
+    "group-controls",
+    "evaluate",
+    "equal-budget",
+    "reads-text",
+    "lost-keys",
+    "report",
+    "launch",
+    "time-method",
+)
 
 
 class _Parser(argparse.ArgumentParser):
     """Refuses nonsense in one sentence; the usage stands in --help."""
 
     def error(self, message: str):
-        self.exit(2, f"{self.prog}: {message}; see --help.\n")
+        short = message if len(message) < 400 else message.split(" (choose from")[0]
+        self.exit(2, f"{self.prog}: {short}; see --help.\n")
 
 
 def parser(about: str) -> argparse.ArgumentParser:
@@ -92,10 +114,8 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         sub.add_argument("--window", type=int, default=128, help="tokens of the window mass, the token itself included")
         sub.add_argument("--without-first", action="store_true", help="leave the first token out and renormalise")
     if verb in ("head", "temperature"):
-        for name in ("layer", "head", "part"):
-            sub.add_argument(
-                f"--{name}", type=int, default=0, help="which window" if name == "part" else f"which {name}"
-            )
+        for name, which in (("layer", "layer"), ("head", "head"), ("part", "window")):
+            sub.add_argument(f"--{name}", type=int, default=0, help=f"which {which}")
         sub.add_argument("--query", type=int, help="which token of the window (default: its last)")
     if verb == "head":
         sub.add_argument("--top", type=int, default=20, help="how many keys")
@@ -110,14 +130,6 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         for name in ("layer", "group", "head"):
             sub.add_argument(f"--{name}", type=int, help=f"only this {name}")
         sub.add_argument("--all-words", dest="content", action="store_false", help="not only content words")
-    if verb == "equal-budget":
-        sub.add_argument("--share", type=float, default=0.25, help="of the causal pairs")
-        sub.add_argument("--attended", type=float, metavar="KEYS", help="of a query on average, instead of --share")
-        sub.add_argument("--windows", type=int, default=1, help="windows of the text in which reads are counted")
-    if verb == "fit-method":
-        sub.add_argument("method", help="magicpig or routing_transformer")
-        sub.add_argument("texts", metavar="TEXT", nargs="*", help="(default: the bundled samples except the story)")
-        sub.add_argument("--clusters", type=int, default=16, help="of routing_transformer")
     if verb in ("evaluate", "equal-budget"):
         sub.add_argument("--methods", metavar="A,B,...", help="dense,focus,streaming_llm,... (default: all there are)")
         sub.add_argument("--window", type=int, help="tokens read at once (default: as many as the model takes)")
@@ -160,8 +172,12 @@ def _own_options(verb: str, sub: argparse.ArgumentParser) -> None:
         for name, default in {"keys": 64, "heads": 8, "head-dim": 64, "repeats": 5}.items():
             sub.add_argument(f"--{name}", type=int, default=default)
         sub.add_argument("--kv-heads", type=int, help="heads of keys and values (default: as many as heads)")
+    run_options(verb, sub)
     routing_options(verb, sub)
+    stress_options(verb, sub)
     probe_options(verb, sub)
+    method_options(verb, sub)
+    benchmark_options(verb, sub)
     if verb in ("fit-router", "train-router"):
         sub.add_argument("--groups", type=int, default=8, help="K")
         sub.add_argument("--top", type=int, default=1, help="groups each token belongs to")

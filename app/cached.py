@@ -8,7 +8,9 @@ import streamlit as st
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
+from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, work
 from analysis.runs.studies import studies as studies_in, study_files, study_folders
+from app import scopes, state
 
 GLOSSARY = Path(__file__).parent / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
@@ -17,6 +19,8 @@ BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the lengt
 MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
+WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
+UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
 
 
 @st.cache_resource(show_spinner=False)
@@ -50,20 +54,72 @@ def texts() -> dict[str, str]:
 
 
 def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
-    """The stored run for this request, else the worker's answer; the spinner says what is done, and its price."""
+    """The stored run for this request, else the worker's answer; the spinner says what is done, and its price. What
+    takes long or much memory waits for its Run button, with smaller scopes beside it."""
     stored = store().find(verb, args)
     if stored is not None:
         return stored
-    with st.spinner(f"{doing}. {price(verb, args, tokens).sentence}.", show_time=True):
+    due = price(verb, args, tokens)
+    if verb not in UNASKED:
+        key = f"{verb}_{store().key(verb, args)}"
+        scopes.ask_first(doing, due, smaller(verb, args, tokens), key, store(), on_cpu(args))
+    store().remember(verb, args, here())
+    with st.spinner(f"{doing}. {due.sentence}.", show_time=True):
         return jobs().request(verb, args, timeout=PATIENCE)
+
+
+def here() -> dict:
+    """The page that is shown and its controls, as a run remembers who asked for it."""
+    controls = {name: raw for name, raw in state.address(st.session_state).items() if name != "job"}
+    return {"page": st.session_state.get("page_shown", ""), "controls": controls}
+
+
+def find_run(run_id: str) -> Run | None:
+    """The stored run of this id, or None when it is not here or damaged."""
+    try:
+        return store().open(run_id)
+    except AnalysisError:
+        return None
 
 
 def price(verb: str, args: dict, tokens: int | None = None) -> Price:
     """Predicted seconds of a request on this machine, and the memory it takes beside the model's weights."""
-    tokens = tokens or FIRST_GUESS
+    tokens = tokens or counted(args)[0]
     card = store().find("model", {"model": args["model"]})
-    needed = card and BLOCKS + 2 * 4 * tokens * card.numbers["layers"] * card.numbers["width"]
-    return store().price(verb, args["model"], tokens, needed)
+    if card is None:
+        return store().price(verb, args["model"], tokens, None, args)
+    size, speed = card.numbers["layers"] * card.numbers["width"], WORK[card.numbers["device"].partition(":")[0]]
+    first = FIRST_SECONDS + work(verb, args, tokens) * (
+        FIRST_SECONDS_PER_TOKEN + 6 * card.numbers["parameters"] / speed
+    )
+    return store().price(verb, args["model"], tokens, BLOCKS + 2 * 4 * tokens * size, args, first)
+
+
+def smaller(verb: str, args: dict, tokens: int | None = None) -> list[scopes.Scope]:
+    """The smaller scopes of a request."""
+    size, most = counted(args)
+    return scopes.smaller(verb, args, tokens or size, most)
+
+
+def counted(args: dict) -> tuple[int, int | None]:
+    """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted; `most` is
+    None where they were not."""
+    keys = [args["text"]] if args.get("text") else args.get("texts") or []
+    found = []
+    for key in keys:
+        asked = {"model": args.get("model"), "text": key, "long_text": args.get("long_text", "windows")}
+        found.append(store().find("inspect", asked))
+    known = [run.numbers for run in found if run is not None]
+    tokens = sum(numbers["tokens"] for numbers in known) or FIRST_GUESS
+    if isinstance(args.get("tokens"), int):
+        tokens = min(tokens, args["tokens"]) if known else args["tokens"]
+    return tokens, known[0]["max_positions"] if known else None
+
+
+def on_cpu(args: dict) -> bool:
+    """Whether the model of a request lies in main memory, as far as that is known."""
+    card = store().find("model", {"model": args.get("model")})
+    return card is None or card.numbers["device"] == "cpu"
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

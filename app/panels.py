@@ -7,7 +7,8 @@ import streamlit as st
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
 from analysis.runs import Price
-from app import cached, state, widgets
+from analysis.runs.price import free_memory
+from app import cached, scopes, state, widgets
 
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
@@ -32,10 +33,14 @@ def run_button(
     busy = job is not None and job.state in ("queued", "running") and (job.verb, job.args) == (verb, args)
     price = price or cached.price(verb, args, tokens)
     said = "It runs: progress and Cancel are in the sidebar." if busy else price.sentence
+    over = price.over(free_memory() if cached.on_cpu(args) else None)
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
         st.button(label, key=key, on_click=_submit, args=(verb, args, instead_of), **look)
         widgets.prose(said, "quiet")
+    if over and not busy:
+        widgets.prose(f"{over}.", "note")
+        scopes.offer(cached.smaller(verb, args, tokens), price, key, cached.store())
 
 
 def current() -> JobStatus | None:
@@ -51,6 +56,7 @@ def _submit(verb: str, args: dict, instead_of: str | None = None) -> None:
     try:
         if instead_of is not None:
             cached.store().delete(instead_of)
+        cached.store().remember(verb, args, cached.here())
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
     except Exception as error:  # outside the page's own guard: a callback must not fail either
         st.session_state["job_trouble"] = error

@@ -6,8 +6,6 @@ from analysis.runs import Run
 from app import cached, state, widgets
 
 LONG = {"windows": "all windows", "first": "first window only"}
-LIVE = 20  # seconds a request may take without being asked for by a button
-SURE = 2  # past runs before a price is believed: the first one may have loaded the model
 
 
 def reading(
@@ -23,7 +21,7 @@ def reading(
 
     `controls`: called with the numbers of `inspect` before the run is asked for; what it returns joins `args`.
     `shared`: the parts of the selection that the verb takes beside model and text.
-    A request that costs more than LIVE seconds waits for its Run button, with the price beside it.
+    A request that costs much waits for its Run button, with the price beside it (`cached.ask`).
     """
     widgets.header(question, subtitle)
     chosen = st.session_state
@@ -35,13 +33,6 @@ def reading(
         st.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
     args |= controls(inspected) if controls else {}
     request = state.study_args(chosen, *shared, **args)
-    price = cached.price(verb, request, inspected["tokens"])
-    if cached.store().find(verb, request) is None and price.n >= SURE and price.seconds > LIVE:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            asked = st.button("Run", key=f"run_{verb}", type="primary", icon=":material/play_arrow:")
-            widgets.prose(price.sentence, "quiet")
-        if not asked:
-            raise widgets.Waiting
     run = cached.ask(verb, request, doing, inspected["tokens"])
     widgets.source(run)
     return run, cached.columns(run, "tokens")

@@ -7,9 +7,9 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from analysis.errors import AnalysisError
-from app import cached, panels, state, widgets
+from analysis.limits import limits
+from app import cached, panels, sharing, state, widgets
 
-PRIVATE = "Your text stays on this machine."
 WORKER = {"cold": "not started", "starting": "loading the model", "ready": "ready", "busy": "working"}
 
 
@@ -30,7 +30,7 @@ def sidebar() -> None:
 
 
 def _text() -> None:
-    offered = cached.texts()
+    offered = sharing.shown(cached.texts(), [sample for sample, _ in cached.samples()])
     key = st.session_state["text"]
     st.session_state["text_pick"] = key
     st.selectbox("Text", list(offered), format_func=lambda k: offered.get(k, k), key="text_pick", on_change=_picked)
@@ -52,10 +52,12 @@ def _text() -> None:
             placeholder="A page or two shows most; 900 words read in a second.",
         )
         st.button("Read this text", on_click=_pasted, args=(f"paste_{nonce}",), type="primary", key="read_paste")
-        st.caption(PRIVATE)
+        st.caption(sharing.private())
     if trouble is not None:
         widgets.show_error(trouble)
-    st.caption(PRIVATE, help="Texts and results are kept in the folder models_cache/state and are sent nowhere.")
+    st.caption(
+        sharing.private(), help="Texts and results are kept in the folder models_cache/state and are sent nowhere."
+    )
 
 
 def _picked() -> None:
@@ -90,14 +92,20 @@ def _pasted(name: str) -> None:
 def _take(data: bytes, name: str) -> None:
     """Store a text and use it; when it is none, the text in use stays and one sentence says why."""
     try:
+        limits().check_text(data, name)
         use_text(cached.store().put_bytes(data, name))
+        sharing.mine(st.session_state["text"])
     except Exception as error:  # outside the page's own guard: a callback must not fail either
         st.session_state["text_trouble"] = error
     st.session_state["upload_nonce"] += 1  # a fresh, empty uploader
 
 
 def _model() -> None:
-    current = st.session_state["model"]
+    current, listed = st.session_state["model"], limits().models
+    if listed is not None:
+        st.session_state["model_pick"] = current if current in listed else listed[0]
+        st.selectbox("Model", listed, key="model_pick", on_change=_chosen, disabled=len(listed) == 1)
+        return
     with st.popover(f"Model: {current}", icon=":material/memory:", width="stretch", key="model_popover"):
         st.text_input(
             "Hugging Face id, or a folder in models_cache",
@@ -114,6 +122,10 @@ def _model() -> None:
         trouble = st.session_state.get("model_trouble")
         if trouble is not None:
             widgets.show_error(trouble)
+
+
+def _chosen() -> None:
+    use_model(st.session_state["model_pick"])
 
 
 def _load(name: str) -> None:

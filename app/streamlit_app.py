@@ -3,7 +3,8 @@
 import streamlit as st
 
 from analysis.errors import BadModel
-from app import cached, sidebar, state, widgets
+from analysis.limits import limits
+from app import cached, sharing, sidebar, state, widgets
 
 VIEWS = {
     "Start": [st.Page("views/start.py", title="Start", default=True, help="What the model reads in this text.")],
@@ -74,12 +75,29 @@ VIEWS = {
             url_path="train-a-router",
             help="Training, routing collapse, the causality check and ablations.",
         ),
+        st.Page(
+            "views/papers_vs_measured.py",
+            title="Papers vs measured",
+            url_path="papers-vs-measured",
+            help="Every row that the papers print, beside what was measured here.",
+        ),
+        st.Page(
+            "views/runs.py",
+            title="Runs",
+            url_path="runs",
+            help="What was computed here: search, open, pin, compare, take it elsewhere.",
+        ),
     ],
 }
 
 st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="expanded")
 st.html(widgets.STYLE)
-page = st.navigation(VIEWS)
+if not sharing.admitted():
+    st.stop()
+if limits().demo:  # stored runs are those of all readers
+    VIEWS["Evidence"] = [page for page in VIEWS["Evidence"] if page.url_path != "runs"]
+page = st.navigation(VIEWS, expanded=True)
+st.session_state["page_shown"] = page.url_path
 
 dropped = state.read(st.session_state, st.query_params)
 wanted = st.session_state.pop("model_wanted", None)

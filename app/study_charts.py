@@ -5,8 +5,8 @@ from app.charts import GROUPS, RANDOM, SYMBOLS, figure, line, safe
 
 def panel(about: dict, names: list[str]) -> dict:
     """The figure of a panel: `x_values`, and `series` with `name y low high paper`; what is printed in a paper is
-    dashed with open marks. Values of x that are words, or far apart, stand at equal steps. `names`: every series of
-    the study, so that one keeps its colour from panel to panel."""
+    dashed with open marks. Values of x that are words, or far apart, stand at equal steps; with `up` "low" low values
+    are drawn high. `names`: every series of the study, so that one keeps its colour from panel to panel."""
     x = about["x_values"]
     words = any(isinstance(value, str) for value in x)
     wide = not words and len(x) > 2 and min(x) > 0 and max(x) / min(x) >= 8
@@ -27,8 +27,9 @@ def panel(about: dict, names: list[str]) -> dict:
     axis = {"type": "category"} if words else {"type": "log"} if wide else {}
     if not words:
         axis |= {"tickvals": x, "ticktext": [f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in x]}
-    percent = {"tickformat": ".1~%"} if about.get("share") else {}
-    return figure(data, about["x_label"], about["y_label"], height=330, xaxis=axis, yaxis=percent)
+    rising = {"tickformat": ".1~%"} if about.get("share") else {}
+    rising |= {"autorange": "reversed"} if about.get("up") == "low" else {}
+    return figure(data, about["x_label"], about["y_label"], height=330, xaxis=axis, yaxis=rising)
 
 
 def _bars(one: dict, colour: str) -> dict:

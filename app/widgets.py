@@ -12,6 +12,7 @@ from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached, state, tables
 from app.painted import part
+from app.scopes import Waiting
 
 log = logging.getLogger("focuscope.app")
 STYLE = """<style>
@@ -55,10 +56,6 @@ def show_error(error: BaseException) -> None:
             f"This part of the page failed with {plain(type(error).__name__)}; the rest still works. "
             "Try again, or choose another text."
         )
-
-
-class Waiting(Exception):
-    """The page has nothing to show until its Run button is pressed."""
 
 
 @contextlib.contextmanager
@@ -111,7 +108,14 @@ def source(run: Run) -> None:
     model = run.protocol.get("model")
     facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {model}" if model else ""]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if run.example:
+        if run.marks.imported:
+            st.badge(
+                f"from a bundle, computed {run.computed}",
+                icon=":material/move_to_inbox:",
+                color="gray",
+                help=cached.glossary("bundle (of runs)"),
+            )
+        elif run.example:
             st.badge(
                 "example",
                 icon=":material/auto_stories:",

@@ -100,7 +100,7 @@ def app_server(tmp_path_factory):
     """The real app in a process of its own, with an empty state folder; yields its address."""
     folder, port = tmp_path_factory.mktemp("app"), free_port()
     address, log = f"http://127.0.0.1:{port}", folder / "server.log"
-    command = [sys.executable, "-m", "streamlit", "run", "app/streamlit_app.py", f"--server.port={port}"]
+    command = [sys.executable, "-m", "streamlit", "run", "app/served.py", f"--server.port={port}"]
     with open(log, "w") as output:
         server = subprocess.Popen(
             [*command, "--server.headless=true", "--server.fileWatcherType=none"],

@@ -205,7 +205,7 @@ def test_no_method_at_all_is_said(client):
 def test_tabs_are_lazy_and_old_links_to_the_speed_tab_work(client):
     app = opened()
     assert app.title[0].value == "What does reading less cost, and what does it gain?"
-    assert [tab.label for tab in app.tabs] == ["Quality", "Speed"]
+    assert [tab.label for tab in app.tabs] == ["Quality", "Speed", "Equal reads"]
     assert app.multiselect(key="quality_pick") and "speed_launch" not in [button.key for button in app.button]
     app = opened(speed_new=4)
     assert app.button(key="speed_launch") and not app.multiselect and app.query_params["tab"] == "speed"
@@ -218,7 +218,7 @@ def test_the_word_of_the_url_comes_back(raw):
 
 
 def found(title: str, reads: float, change: float, half: float = 0.001, **more) -> Shown:
-    about = {"title": title, "fields": [], "ceiling": False}
+    about = {"title": title, "fields": [], "ceiling": False, "kernels": []}
     row = {"ceiling": False, "settings": {}, "reads_causal": reads, "difference": change} | more
     row |= {"difference_low": change - half, "difference_high": change + half, "perplexity": 20.0}
     return Shown(Asked(title, about, more.get("router"), {}, {}, 0), None, row, None)

@@ -12,21 +12,24 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "errors"
-GROUND = f"models places costs corpus runs papers fitted {BOTTOM}"
+GROUND = f"models places costs corpus runs papers benchmarks fitted {BOTTOM}"
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics {SEAMS}"
 METHODS = f"methods {PARTS}"
 TOOLS = f"training timing inference probes {METHODS}"
 STUDIES = f"studies {TOOLS}"
-SHARED = "app jobs runs papers corpus errors"  # what every page may use
+SHARED = "app jobs runs papers benchmarks corpus limits errors"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
+    "benchmarks": "",
     "budgets": "app.quality app.training app.worth",
     "groups": "app.training",
     "heads": "",
     "pairs": "",
+    "papers": "",
     "probes": "app.quality",
     "quality": "app.speed",
     "routing": "app.heads",
+    "runs": "",
     "speed": "",
     "temperature": "app.heads",
     "training": "",
@@ -39,10 +42,13 @@ ARROWS = {
     "app.views": f"{SHARED} " + " ".join(f"app.{page}" for page in PAGES),
     # the analysis: no streamlit
     "analysis": "",
-    "__main__": f"options {STUDIES} jobs.worker",
+    "__main__": f"options stress cluster {STUDIES} jobs.worker",
     "options": "studies",
-    "jobs.worker": f"{STUDIES} jobs",
-    "jobs": f"runs corpus {BOTTOM}",
+    "stress": f"app app.budgets app.quality jobs {STUDIES}",  # drives the app from outside, as a browser does
+    "cluster": "jobs jobs.worker runs corpus studies errors",
+    "jobs.worker": f"{STUDIES} jobs limits",
+    "jobs": f"runs corpus limits {BOTTOM}",
+    "limits": BOTTOM,
     "studies": STUDIES,
     "training": TOOLS,
     "timing": TOOLS,
@@ -64,15 +70,18 @@ ARROWS = {
     "corpus": BOTTOM,
     "runs": f"corpus {BOTTOM}",
     "papers": BOTTOM,
+    "benchmarks": BOTTOM,
     "fitted": BOTTOM,
     "errors": "",
 }
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).
 ONLY_IN = {
-    "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
+    "streamlit": " ".join(name for name in ARROWS if name.startswith("app")) + " stress",
     "plotly": "",
     "transformers": "models attention cache training studies.benchmarks",
     "huggingface_hub": "models places refusals",
+    "lm_eval": "studies.benchmark_tasks",
+    "datasets": "studies.benchmark_tasks",
     "torch": f"{STUDIES} __main__ jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.

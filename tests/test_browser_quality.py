@@ -7,6 +7,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from analysis.methods import METHODS
 from tests.test_browser import PATIENCE, no_script_error, painted, settle  # noqa: F401
 
 pytestmark = pytest.mark.browser
@@ -57,6 +58,29 @@ def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restore
     expect(row(page, "StreamingLLM, window 16")).to_be_visible(timeout=PATIENCE)
     assert row(page, "StreamingLLM").inner_text() == numbers
     expect(slider(page, "streaming_llm", "Window, tokens")).to_have_attribute("aria-valuetext", "16")
+
+
+@pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls.describe()["fields"]])
+def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, page):
+    """The first slider of each method one step, over 256 tokens; `focal_learned` runs on models trained with it."""
+    if method == "focal_learned":
+        pytest.skip("the bundled model has no learned temperatures")
+    title = METHODS[method].__name__
+    quality_tab(page, app_server, quality=method, quality_read="256")
+    expect(row(page, title)).to_be_visible(timeout=PATIENCE)
+    thumb = page.locator(f".st-key-quality_card_{method}").get_by_role("slider").first
+    took = move(page, thumb, "ArrowLeft" if method in ("csa", "focal") else "ArrowRight", f"{title}, ")
+    print(f"{method}: {took:.2f} s to a new number")
+    assert took <= PASS and page.get_by_test_id("stAlert").count() == 0
+
+
+def test_equal_reads_set_every_method_and_stand_in_the_link(app_server, page):
+    quality_tab(page, app_server, quality="streaming_llm~~oracle_topk", quality_read="256", quality_equal=25)
+    expect(page.get_by_text("Every method is set so that a query reads 32.1 keys on average")).to_be_visible()
+    for title in ("StreamingLLM, window", "OracleTopK, keys per query"):
+        expect(row(page, title)).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("Window: set by the budget")).to_be_visible()
+    expect(page.get_by_text(re.compile("^For this text and machine: stay dense"))).to_be_visible()
 
 
 def test_the_worst_token_is_jumped_to_and_a_click_in_the_text_marks_another(app_server, page):

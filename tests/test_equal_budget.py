@@ -8,7 +8,8 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
-from analysis.studies.equal_budget import FIELDS, NEAR, equal_budget, nearest
+from analysis.studies.equal_budget import FIELDS, equal_budget
+from analysis.studies.equal_budget_search import NEAR, nearest
 from analysis.studies.evaluate import evaluate
 from tests.evaluating import TEXT, tiny_models, watched_context
 

@@ -117,7 +117,17 @@ def test_help_and_unknown_words_in_a_process_of_their_own(tmp_path):
 
 def test_requirements_name_what_the_code_imports():
     distributions = {"umap": "umap-learn", "arro3": "arro3-io"}
-    optional = {"spacy", "triton", "flash_attn", "faiss", "analysis", "app", "tests"}  # used when installed, or our own
+    optional = {
+        "spacy",
+        "triton",
+        "flash_attn",
+        "faiss",
+        "lm_eval",
+        "datasets",
+        "ray",
+        "playwright",
+    }  # used when installed
+    optional |= {"analysis", "app", "tests"}  # our own
     named = set(re.findall(r"^([a-zA-Z0-9_-]+)", (ROOT / run.BASE).read_text(), flags=re.M))
     for path in [
         path for room in ("analysis", "app") for path in (ROOT / room).rglob("*.py") if "samples" not in path.parts

@@ -17,6 +17,7 @@ from analysis.errors import AnalysisError, BadSetting, BadText, Busy, Cancelled,
 from analysis.jobs import Jobs, JobStatus, keeper, runner, table
 from analysis.jobs.lease import Lease, is_alive
 from analysis.jobs.wire import describe_error, messages, rebuild_error
+from analysis.limits import Limits
 from analysis.runs import RunStore
 
 ROOT = Path(__file__).parents[1]
@@ -302,8 +303,7 @@ def test_jobs_wait_in_a_queue_and_know_their_place(jobs):
 
 
 def test_one_session_cannot_fill_the_queue(jobs, monkeypatch):
-    monkeypatch.setattr(table, "MAX_PER_SESSION", 2)
-    monkeypatch.setattr(table, "MAX_WAITING", 3)
+    monkeypatch.setattr(table, "limits", lambda: Limits(jobs_each=2, jobs_all=3))
     for name in ("a", "b"):
         jobs.submit("gate", {"name": name}, session="one")
     with pytest.raises(Busy, match="2 jobs of yours are waiting or running and 2 is the limit"):

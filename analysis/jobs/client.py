@@ -10,6 +10,7 @@ from analysis.jobs.lease import Lease, is_alive
 from analysis.jobs.process import Call
 from analysis.jobs.runner import Runner
 from analysis.jobs.table import JobTable
+from analysis.limits import limits
 from analysis.runs.keys import canonical, check_verb
 
 STUDIES = "analysis.studies:STUDIES"
@@ -20,20 +21,21 @@ class Jobs:
 
     Safe from any thread: one object serves all sessions of an app. Several apps may share one store; each runs its own
     jobs and all see all of them. `studies` names the dict verb -> function the worker offers, as module:attribute.
+    `workers`: how many of them there are; each holds models of its own and takes the next job that waits.
     """
 
-    def __init__(self, store, studies=STUDIES):
+    def __init__(self, store, studies=STUDIES, workers=1):
         self._store = store
+        self._studies = studies
         self._owners = store.root / "owners"
         self._table = JobTable(store.database)
         self._lease = Lease(self._owners)
         self._settle()
-        command = ["-m", "analysis.jobs.worker", "--root", str(store.root), "--studies", studies]
-        command += ["--examples", str(store.examples)] if store.examples else []
-        command += ["--lease", str(self._lease.fd)]
-        self._keeper = Keeper(command, store.root / "worker.log", keep_open=(self._lease.fd,))
-        self._runner = Runner(self._table, store, self._keeper, self._lease.owner)
-        self._runner.start()
+        self._keepers = [self._make_keeper() for _ in range(workers)]
+        self._keeper = self._keepers[0]
+        self._runners = [Runner(self._table, store, keeper, self._lease.owner) for keeper in self._keepers]
+        for runner in self._runners:
+            runner.start()
         self._described = None
         self._closed = False
         atexit.register(self.close)
@@ -46,7 +48,10 @@ class Jobs:
         stored = self._store.find(verb, args)
         if stored is not None:
             return stored
-        answer = self._keeper.ask(check_verb(verb), args, timeout)
+        limits().check(verb, args)
+        most = limits().job_seconds
+        idlest = min(self._keepers, key=lambda keeper: keeper.load)
+        answer = idlest.ask(check_verb(verb), args, timeout if most is None else min(timeout, most))
         return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
 
     def describe(self, timeout=60):
@@ -59,12 +64,14 @@ class Jobs:
         """Puts a long job into the queue and returns its id (12 hex). An equal job that waits or runs already is
         answered with its id; a stored result makes it done at once. Busy when too many wait."""
         args = canonical(args)
+        limits().check(check_verb(verb), args)
         self._settle()
         stored = self._store.find(check_verb(verb), args)
         job_id = self._table.add(self._store.key(verb, args), verb, args, str(session)[:64], self._lease.owner)
         if stored is not None:
             self._table.finish(job_id, "done", run=stored.id)
-        self._runner.wake()
+        for runner in self._runners:
+            runner.wake()
         return job_id
 
     def watch(self, job_id):
@@ -103,10 +110,11 @@ class Jobs:
 
     def warm(self, model="demo"):
         """Starts the worker and lets it load the model, in the background."""
+        limits().check_model(model)
         self._keeper.live().send(Call("request", "warm", {"model": model}))
 
     def status(self):
-        """The worker: {"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}."""
+        """The (first) worker: {"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}."""
         return self._keeper.state()
 
     def close(self):
@@ -115,12 +123,22 @@ class Jobs:
             return
         self._closed = True
         atexit.unregister(self.close)
-        self._runner.stop()
-        self._keeper.close()
-        self._runner.join(10)
+        for runner in self._runners:
+            runner.stop()
+        for keeper in self._keepers:
+            keeper.close()
+        for runner in self._runners:
+            runner.join(10)
         with contextlib.suppress(AnalysisError):  # what cannot be written now is seen when the store is opened again
             self._table.interrupt(self._lease.owner, "Focuscope was closed before this job ended: resume it to go on.")
         self._lease.release()
+
+    def _make_keeper(self):
+        store = self._store
+        command = ["-m", "analysis.jobs.worker", "--root", str(store.root), "--studies", self._studies]
+        command += ["--examples", str(store.examples)] if store.examples else []
+        command += ["--lease", str(self._lease.fd)]
+        return Keeper(command, store.root / "worker.log", keep_open=(self._lease.fd,))
 
     def _settle(self):
         """Jobs whose app and worker are both gone are interrupted."""

@@ -40,10 +40,18 @@ class Keeper:
             self._end_hung()
             if self._process is None or not self._process.alive:
                 try:
-                    self._process = WorkerProcess(self._command, self.log_path, self._keep_open, _environment())
+                    self._process = self._start()
                 except OSError as error:
                     raise AnalysisError(f"The worker could not be started ({error.strerror}): try again.") from error
             return self._process
+
+    def _start(self):
+        return WorkerProcess(self._command, self.log_path, self._keep_open, _environment())
+
+    @property
+    def load(self):
+        """How many calls are under way, for choosing the idlest of several keepers."""
+        return self._process.pending if self._process is not None and self._process.alive else 0
 
     def ask(self, verb, args, timeout):
         """The worker's answer to an interactive request. A call that a dying worker had not begun, or that died with

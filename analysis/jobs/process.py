@@ -48,29 +48,17 @@ class Call:
             self._answered.set()
 
 
-class WorkerProcess:
-    """Starts `command` at once and talks JSON lines with it. Safe from any thread; no method waits for the worker."""
+class Connection:
+    """A worker as the app sees it, wherever it runs. Safe from any thread; no method waits for the worker. A child says
+    how a message gets there (`_deliver`), hears what comes back (`_hear`) and tells of its end (`_end`)."""
 
-    def __init__(self, command, log_path, keep_open, environment=None):
-        with log_path.open("a+b") as errors:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                pass_fds=keep_open,
-                start_new_session=True,  # Ctrl-C ends the app, and the worker by the end of its input
-            )
-        self.pid = self._child.pid
+    def __init__(self):
+        self.pid = None
         self.ready = False
         self._lock = threading.Lock()
         self._calls = {}  # id -> Call, in the order they were sent
         self._ended = self._fatal = self._blame = None
         self._dying = False
-        self._outbox = queue.SimpleQueue()
-        threading.Thread(target=self._write, name="worker-in", daemon=True).start()
-        threading.Thread(target=self._read, name="worker-out", daemon=True).start()
 
     @property
     def alive(self):
@@ -83,23 +71,81 @@ class WorkerProcess:
         with self._lock:
             return sorted((call for call in self._calls.values() if call.begun), key=lambda call: call.begun)
 
+    @property
+    def pending(self):
+        """How many calls wait for an answer."""
+        return len(self._calls)
+
     def send(self, call):
         """Put a call into the worker's input; a dead worker answers it at once with WorkerLost."""
         with self._lock:
             if self.alive:
                 self._calls[call.id] = call
-                self._outbox.put({"do": call.id, "kind": call.kind, "verb": call.verb, "args": call.args})
+                self._deliver({"do": call.id, "kind": call.kind, "verb": call.verb, "args": call.args})
                 return
         call.settle(error=WorkerLost(self._ended or "it was just killed", began=False, blamed=False))
 
     def cancel(self, call):
         """Asks the worker to drop the call, or to leave it at its next progress border."""
-        self._outbox.put({"cancel": call.id})
+        self._deliver({"cancel": call.id})
 
     def abandon(self, call):
         """Nobody waits for this call any more: a late answer is ignored."""
         call.abandoned = time.monotonic()
         self.cancel(call)
+
+    def _end(self, reason):
+        """It is gone: whatever was pending is answered."""
+        with self._lock:
+            self._ended = self._fatal or reason
+            lost = list(self._calls.values())
+            self._calls.clear()
+        begun = [call for call in lost if call.begun]
+        culprit = self._blame or max(begun, key=lambda call: call.begun, default=None)
+        for call in lost:
+            call.settle(error=WorkerLost(self._ended, began=call.begun is not None, blamed=call is culprit))
+
+    def _hear(self, message):
+        if "ready" in message:
+            self.ready = True
+        elif "fatal" in message:
+            self._fatal = str(message["fatal"])
+        elif "begun" in message:
+            if call := self._calls.get(message["begun"]):
+                call.begun = time.monotonic()
+        elif "id" in message:
+            with self._lock:
+                call = self._calls.pop(message["id"], None)
+            if call is not None and "error" in message:
+                call.settle(error=rebuild_error(message["error"]))
+            elif call is not None:
+                call.settle(answer=message)
+        else:
+            log.warning("The worker sent a message without meaning: %s", sorted(message)[:5])
+
+
+class WorkerProcess(Connection):
+    """Starts `command` at once and talks JSON lines with it."""
+
+    def __init__(self, command, log_path, keep_open, environment=None):
+        super().__init__()
+        with log_path.open("a+b") as errors:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                pass_fds=keep_open,
+                start_new_session=True,  # Ctrl-C ends the app, and the worker by the end of its input
+            )
+        self.pid = self._child.pid
+        self._outbox = queue.SimpleQueue()
+        threading.Thread(target=self._write, name="worker-in", daemon=True).start()
+        threading.Thread(target=self._read, name="worker-out", daemon=True).start()
+
+    def _deliver(self, message):
+        self._outbox.put(message)
 
     def kill(self, blame=None):
         """Ends the process and its children now. `blame`: the call that made it necessary; others may be retried."""
@@ -147,38 +193,9 @@ class WorkerProcess:
         with self._child.stdout as stream:
             for message in messages(stream):
                 self._hear(message)
-        code = self._child.wait()
-        with self._lock:
-            self._ended = self._fatal or _spell_end(code)
-            lost = list(self._calls.values())
-            self._calls.clear()
+        reason = _spell_end(self._child.wait())
         self._outbox.put(None)
-        begun = [call for call in lost if call.begun]
-        culprit = self._blame or max(begun, key=lambda call: call.begun, default=None)
-        for call in lost:
-            call.settle(
-                error=WorkerLost(
-                    self._ended or "it was just killed", began=call.begun is not None, blamed=call is culprit
-                )
-            )
-
-    def _hear(self, message):
-        if "ready" in message:
-            self.ready = True
-        elif "fatal" in message:
-            self._fatal = str(message["fatal"])
-        elif "begun" in message:
-            if call := self._calls.get(message["begun"]):
-                call.begun = time.monotonic()
-        elif "id" in message:
-            with self._lock:
-                call = self._calls.pop(message["id"], None)
-            if call is not None and "error" in message:
-                call.settle(error=rebuild_error(message["error"]))
-            elif call is not None:
-                call.settle(answer=message)
-        else:
-            log.warning("The worker sent a message without meaning: %s", sorted(message)[:5])
+        self._end(reason)
 
 
 def _spell_end(code):

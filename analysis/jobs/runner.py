@@ -7,6 +7,7 @@ import time
 from analysis.errors import AnalysisError, Cancelled
 from analysis.jobs.keeper import GRACE
 from analysis.jobs.process import Call, WorkerLost
+from analysis.limits import limits
 
 LOOK = 0.25  # seconds between two looks whether a running job shall be cancelled
 log = logging.getLogger("focuscope.jobs")
@@ -20,6 +21,7 @@ class Runner(threading.Thread):
         self._table, self._store, self._keeper, self._owner = table, store, keeper, owner
         self._wake = threading.Event()
         self._stopping = False
+        self._overdue = None  # id of the job that has taken too long
 
     def wake(self):
         """A job was queued."""
@@ -64,6 +66,8 @@ class Runner(threading.Thread):
             answer = self._ask(job)
             return "done", answer["run"], None
         except Cancelled as error:
+            if self._overdue == job.id:
+                return self._too_long()
             return self._closed() if self._stopping else ("cancelled", None, str(error))
         except WorkerLost as lost:
             return self._lost(job, lost)
@@ -87,9 +91,11 @@ class Runner(threading.Thread):
                     raise
 
     def _watch(self, job, call, process):
-        asked = None
+        asked, most = None, limits().job_seconds
         while not call.wait(LOOK):
-            if asked is None and self._table.cancel_asked(job.id):
+            if most is not None and call.begun is not None and time.monotonic() - call.begun > most:
+                self._overdue = job.id
+            if asked is None and (self._overdue == job.id or self._table.cancel_asked(job.id)):
                 process.cancel(call)
                 asked = time.monotonic()
             elif asked is not None and time.monotonic() - asked > GRACE:
@@ -97,6 +103,8 @@ class Runner(threading.Thread):
                 call.wait(GRACE)
 
     def _lost(self, job, lost):
+        if self._overdue == job.id:
+            return self._too_long()
         if self._table.cancel_asked(job.id):
             return "cancelled", None, "The job was cancelled; it did not stop by itself, so its worker was replaced."
         if self._stopping:
@@ -108,6 +116,11 @@ class Runner(threading.Thread):
             f"last checkpoint where it has one; the log is at {self._keeper.log_path}."
         )
         return "interrupted", None, said
+
+    @staticmethod
+    def _too_long():
+        most = limits().job_seconds
+        return "failed", None, f"The job took more than {most:.0f} s, the limit here: choose a smaller scope."
 
     @staticmethod
     def _closed():

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from analysis.errors import BadSetting, Busy
+from analysis.limits import limits
 from analysis.runs.keys import check_id
 
 WAITING, ENDED = ("queued", "running"), ("done", "failed", "cancelled", "interrupted")
-MAX_PER_SESSION, MAX_WAITING = 10, 100
 KEPT = 500  # ended jobs
 _SCHEMA = """CREATE TABLE IF NOT EXISTS jobs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL, verb TEXT NOT NULL,
@@ -60,9 +60,11 @@ class JobTable:
                 "SELECT count(*), count(*) FILTER (WHERE session = ?) FROM jobs WHERE state IN ('queued', 'running')"
             )
             total, own = connection.execute(counts, (session,)).fetchone()
-            if own >= MAX_PER_SESSION or total >= MAX_WAITING:
+            allowed = limits()
+            if own >= allowed.jobs_each or total >= allowed.jobs_all:
+                mine = own >= allowed.jobs_each
                 number, limit, whose = (
-                    (total, MAX_WAITING, "in all") if own < MAX_PER_SESSION else (own, MAX_PER_SESSION, "of yours")
+                    (own, allowed.jobs_each, "of yours") if mine else (total, allowed.jobs_all, "in all")
                 )
                 raise Busy(
                     f"{number} jobs {whose} are waiting or running and {limit} is the limit: cancel one, or wait."

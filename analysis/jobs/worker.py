@@ -24,32 +24,36 @@ from analysis.jobs.client import STUDIES
 from analysis.jobs.inbox import Inbox
 from analysis.jobs.table import JobTable
 from analysis.jobs.wire import describe_error, encode
+from analysis.limits import limits
 from analysis.runs import Result, RunStore
 
 WRITES_PER_SECOND = 5
+NICE = 5  # the app and whatever else a person does here come before long work
 LOG_BYTES = 4_000_000  # the log is cut to its last quarter beyond this
 log = logging.getLogger("focuscope.worker")
 
 
 class Worker:
-    """Executes tasks one after the other on the main thread. `progress` is the border of a job's chunks: there its
-    state is written, a wish to cancel is granted and waiting requests are served."""
+    """Executes tasks one after the other on one thread. `progress` is the border of a job's chunks: there its
+    state is written, a wish to cancel is granted and waiting requests are served. `note(job, fraction, stage, seconds
+    left)` writes a job's state."""
 
-    def __init__(self, store, inbox, send, module, studies):
-        self._store, self._inbox, self._send = store, inbox, send
-        self._table = JobTable(store.database)
+    def __init__(self, store, inbox, send, module, studies, note):
+        self._store, self._inbox, self._send, self._write = store, inbox, send, note
+        self._thread = None
         self._module, self._studies = module, studies
         self._context = _context_class(module)(store=store, progress=self.progress)
         self._stack = []  # the job and, inside it, the request served at its border
 
     def run(self):
-        """Work until the input ends."""
+        """Work until the input ends, in the thread that calls this."""
+        self._thread = threading.current_thread()
         while (task := self._inbox.take()) is not None:
             self._execute(task)
 
     def progress(self, fraction, stage=""):
         """Reports how far the current task is (0 to 1) and what it does. Raises Cancelled when it shall stop."""
-        if threading.current_thread() is not threading.main_thread() or not self._stack:
+        if threading.current_thread() is not self._thread or not self._stack:
             return
         task = self._stack[-1]
         self._check(task)
@@ -77,7 +81,7 @@ class Worker:
         seconds, done = now - task.first[0], fraction - task.first[1]
         left = seconds * (1 - fraction) / done if done > 0.005 and seconds > 0.5 else None
         try:
-            self._table.progress(task.id, fraction, stage, left)
+            self._write(task.id, fraction, stage, left)
         except (AnalysisError, sqlite3.Error):
             log.exception("The progress of %s could not be written; it goes on.", task.id)
 
@@ -103,12 +107,14 @@ class Worker:
             describe = getattr(self._module, "describe", None)
             return {"value": {"verbs": list(self._studies), "methods": describe() if describe else {}}}
         if task.kind == "request" and task.verb == "warm":
-            self._context.model(str((task.args or {}).get("model", "demo")))
+            limits().check_model(name := str((task.args or {}).get("model", "demo")))
+            self._context.model(name)
             return {"value": {}}
         study = self._studies.get(task.verb) if isinstance(task.verb, str) else None
         if study is None:
             raise BadSetting(f"There is no study {str(task.verb)[:40]!r}; there are: {', '.join(self._studies)}.")
         args = check_arguments(task.verb, study, task.args)
+        limits().check(task.verb, args)
         stored = self._store.find(task.verb, task.args)
         if stored is not None:
             return {"run": stored.id, "cached": True}
@@ -117,6 +123,13 @@ class Worker:
             raise TypeError(f"{task.verb} returned {type(result).__name__}, not a Result")
         protocol = result.numbers.get("protocol", {})
         return {"run": self._store.put(task.verb, task.args, result, protocol, task.seconds()).id, "cached": False}
+
+
+def make_worker(store, inbox, send, studies, note):
+    """A Worker that offers `studies`, named as module:attribute."""
+    name, attribute = studies.split(":")
+    module = importlib.import_module(name)
+    return Worker(store, inbox, send, module, getattr(module, attribute), note)
 
 
 def _context_class(module):
@@ -194,14 +207,13 @@ def main():
     source, send = _take_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
+    os.nice(NICE)
     if options.lease is not None:
         os.set_inheritable(options.lease, False)
     inbox = Inbox(source)
     try:
         store = RunStore(options.root, options.examples)
-        name, attribute = options.studies.split(":")
-        module = importlib.import_module(name)
-        worker = Worker(store, inbox, send, module, getattr(module, attribute))
+        worker = make_worker(store, inbox, send, options.studies, JobTable(store.database).progress)
     except Exception as error:
         log.exception("The worker could not start.")
         said = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"

@@ -32,6 +32,8 @@ class Method:
     dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
     causal: ClassVar[bool] = True
     extra_vectors: ClassVar[float] = 0.0  # key and value vectors, halved, that a query reads beside its keys
+    kernels: ClassVar[tuple[str, ...]] = ()  # what `attend` computes itself, of "prompt" and "token"
+    budgeted: ClassVar[str | None] = None  # the setting that counts keys: more of it reads more
     ceiling: ClassVar[bool] = False  # looks at every key to choose: a bound on others, never a faster model itself
 
     def __post_init__(self):
@@ -120,6 +122,8 @@ class Method:
             "causal": cls.causal,
             "title": cls.__name__,
             "ceiling": cls.ceiling,
+            "kernels": list(cls.kernels),
+            "budget": cls.budgeted,
             "routed": hasattr(cls, "of"),  # it is made for a router
             "fields": [
                 {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}

@@ -42,6 +42,8 @@ class BucketRouting(Method):
     """
 
     paper: ClassVar[str] = "GWR Linear (the routers), Saap (the use at inference)"
+    budgeted: ClassVar[str] = "visited"
+    kernels: ClassVar[tuple[str, ...]] = ("token",)
 
     fitted: RoutingState | None = None
     router: str = setting("gwr_linear", "what chooses the buckets", "live", options=ROUTERS)

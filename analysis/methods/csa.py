@@ -32,6 +32,8 @@ class CSA(Method):
     """
 
     paper: ClassVar[str] = "Calibrated Sparse Attention, steps 1 to 4 (eviction: a composition it only proposes)"
+    budgeted: ClassVar[str] = "total"  # of its policy, not a field
+    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
     ceiling: ClassVar[bool] = True
 
     budgets: tuple[int, ...] | None = None

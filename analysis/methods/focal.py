@@ -25,6 +25,7 @@ class Focal(Method):
     """
 
     paper: ClassVar[str] = "Focal Attention, section 2.1, equation 5"
+    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
 
     by_layer: tuple[float, ...] | None = None  # a temperature for each layer, in place of t
     t: float = setting(0.4, "temperature of the softmax; 1 is dense attention", "live", 0.05, 3.0, 0.05)

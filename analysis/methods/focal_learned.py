@@ -78,6 +78,7 @@ class FocalLearned(Method):
     """
 
     paper: ClassVar[str] = "Focal Attention, section 2.2, equations 6 and 7"
+    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
 
     weights: FocalWeights | None = None
     mean: str = setting("prefix", "what the mean is taken over", "live", options=("prefix", "literal", "token"))

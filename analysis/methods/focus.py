@@ -34,6 +34,8 @@ class Focus(Method):
     """
 
     paper: ClassVar[str] = "Focus, sections 2 and 3.6, appendix D"
+    budgeted: ClassVar[str] = "window"
+    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
 
     router: FocusRouter | None = None
     top: int = setting(1, "groups each token belongs to", "live", 1, 64)

@@ -26,6 +26,7 @@ class Longformer(Method):
     """
 
     paper: ClassVar[str] = "Beltagy et al., 2020 (Longformer), sections 3.1 and 4.1"
+    budgeted: ClassVar[str] = "window"
 
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     n_global: int = setting(1, "first tokens of the text, which every token reads", "live", 0, 64)

@@ -34,6 +34,7 @@ class MagicPIG(Method):
     """
 
     paper: ClassVar[str] = "Chen et al., 2024 (MagicPIG), sections 3 and 4"
+    budgeted: ClassVar[str] = "tables"
 
     fitted: Fitted | None = None
     bits: int = setting(10, "bits of a hash: more of them make fewer keys collide", "live", 1, 15)
@@ -42,7 +43,9 @@ class MagicPIG(Method):
     )
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
     window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    dense_every: int = setting(16, "layers 0, and every so manieth after it, read everything", "live", 1, 128)
+    dense_every: int = setting(
+        16, "layer 0, and every so manieth after it, read everything; 0 leaves none dense", "live", 0, 128
+    )
     variant: str = setting(
         "paper", "two shared tables and centred keys, or one and the hub's hash", "live", options=tuple(NEEDED)
     )
@@ -76,7 +79,7 @@ class MagicPIG(Method):
 
     def reads_all(self, layer: int) -> bool:
         """Whether a layer is left dense."""
-        return layer % self.dense_every == 0
+        return self.dense_every > 0 and layer % self.dense_every == 0
 
     def file(self, layer, query, key, past, module, tables) -> Tensor | None:
         """int16 [B, T, H + G, L + 2 D']: hash codes of queries and keys, and the bits of the vectors they are of."""

@@ -21,6 +21,7 @@ class OracleTopK(Method):
     """
 
     paper: ClassVar[str] = "the ceiling of top-k methods (CSA, SparQ, Quest)"
+    budgeted: ClassVar[str] = "k"
     ceiling: ClassVar[bool] = True
 
     k: int = setting(64, "keys that each query keeps, of each head", "live", 1, 1 << 20)

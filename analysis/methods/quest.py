@@ -32,6 +32,8 @@ class Quest(Method):
     """
 
     paper: ClassVar[str] = "Tang et al., 2024 (Quest), section 3"
+    budgeted: ClassVar[str] = "budget"
+    kernels: ClassVar[tuple[str, ...]] = ("token",)
 
     budget: int = setting(128, "keys that each query reads, of each head, in whole pages", "live", 1, 1 << 20)
     page: int = setting(16, "keys of a page", "live", 1, 256)

@@ -34,6 +34,7 @@ class RoutingTransformer(Method):
     """
 
     paper: ClassVar[str] = "Roy et al., 2020 (Routing Transformer), section 4"
+    budgeted: ClassVar[str] = "window"
 
     fitted: Fitted | None = None
     window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)

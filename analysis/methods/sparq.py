@@ -25,6 +25,7 @@ class SparQ(Method):
     """
 
     paper: ClassVar[str] = "Ribar et al., 2023 (SparQ), sections 4 and 5"
+    budgeted: ClassVar[str] = "k"
 
     k: int = setting(128, "keys and values that each query reads besides its own token's", "live", 1, 1 << 20)
     channels: int = setting(0, "channels that scores are estimated from; 0 takes a quarter of them", "live", 0, 512)

@@ -21,6 +21,7 @@ class StreamingLLM(Method):
     """
 
     paper: ClassVar[str] = "Xiao et al., 2023 (StreamingLLM)"
+    budgeted: ClassVar[str] = "window"
 
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)

@@ -9,12 +9,14 @@ Nothing is ever unpickled.
 
 import hashlib
 import json
+import math
 import re
 from datetime import datetime
 from os.path import samestat
 
 from analysis.errors import BadSetting
 from analysis.runs.keys import SCHEMA, canonical, plain_numbers, request_key
+from analysis.runs.marks import read_marks
 from analysis.runs.run import ARRAYS, TABLES, Damaged, Result, Run
 
 MANIFEST = "manifest.json"
@@ -64,7 +66,7 @@ def read_run(folder, example=False, report=None):
     try:
         if path.stat().st_size > MAX_MANIFEST:
             raise Damaged(f"its manifest has over {MAX_MANIFEST / 1e6:.0f} MB")
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
         if manifest["schema"] != SCHEMA:
             raise FileNotFoundError(folder)
         verb, request, files = manifest["verb"], manifest["request"], manifest["files"]
@@ -75,7 +77,8 @@ def read_run(folder, example=False, report=None):
                 raise Damaged(f"it names a file no run has: {name[:60]!r}")
             if (folder / name).stat().st_size != entry["bytes"] or not isinstance(entry["sha256"], str):
                 raise Damaged(f"{name} has another size than was written")
-        datetime.fromisoformat(manifest["created"])
+        if datetime.fromisoformat(manifest["created"]).tzinfo is None or not math.isfinite(float(manifest["seconds"])):
+            raise Damaged("its manifest does not say when it was made and how long that took")
         protocol, numbers = manifest["protocol"], manifest["numbers"]
         if not isinstance(protocol, dict) or not isinstance(numbers, dict):
             raise Damaged("its manifest has no numbers")
@@ -89,6 +92,7 @@ def read_run(folder, example=False, report=None):
             numbers=numbers,
             example=example,
             folder=folder,
+            marks=read_marks(folder),
             _files=files,
             _report=report,
         )
@@ -100,6 +104,10 @@ def read_run(folder, example=False, report=None):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BadSetting) as error:
         raise Damaged(f"its manifest cannot be read: {type(error).__name__}") from error
+
+
+def _no_number(word):
+    raise ValueError(word)
 
 
 def _write_table(path, table):

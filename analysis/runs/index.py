@@ -1,15 +1,20 @@
 """The index of the run folders: what lists, prices and makes room. It can be lost; the folders are the truth."""
 
+import json
 from datetime import datetime
 
+from analysis.runs.marks import Marks, checked_link, write_marks
+
 KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never
+KEPT_LINKS = 1_000  # of requests whose run was not stored yet
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, verb TEXT NOT NULL, model TEXT, text TEXT,
     created TEXT NOT NULL, seconds REAL NOT NULL, tokens INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    pinned INTEGER NOT NULL DEFAULT 0);
+    pinned INTEGER NOT NULL DEFAULT 0, imported TEXT, request TEXT NOT NULL DEFAULT '{}');
 CREATE INDEX IF NOT EXISTS runs_by_verb ON runs (verb, model, seq);
-CREATE TABLE IF NOT EXISTS damaged (seq INTEGER PRIMARY KEY AUTOINCREMENT, said TEXT NOT NULL, at TEXT NOT NULL)
+CREATE TABLE IF NOT EXISTS damaged (seq INTEGER PRIMARY KEY AUTOINCREMENT, said TEXT NOT NULL, at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS links (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, link TEXT NOT NULL)
 """
 
 
@@ -34,6 +39,10 @@ class Index:
         )
         return [row["id"] for row in rows]
 
+    def rows(self):
+        """All rows (sqlite3.Row), the newest first."""
+        return self._database.read("SELECT * FROM runs ORDER BY seq DESC")
+
     def unpinned(self):
         """Ids of all runs that may go."""
         return [row["id"] for row in self._database.read("SELECT id FROM runs WHERE NOT pinned")]
@@ -42,22 +51,40 @@ class Index:
         """Whether there was such a run."""
         return self._database.write("UPDATE runs SET pinned = ? WHERE id = ?", (bool(pinned), run_id)) > 0
 
-    def surplus(self, kept):
-        """Ids to remove: the oldest beyond KEPT_RUNS or KEPT_BYTES of what is not pinned, never the run `kept`."""
-        runs, size, ids = 0, 0, []
+    def surplus(self, kept, runs, size):
+        """Ids to remove: the oldest beyond so many `runs`, or `size` bytes, of what is not pinned; never the ids
+        `kept`."""
+        count, total, ids = 0, 0, []
         for row in self._database.read("SELECT id, bytes FROM runs WHERE NOT pinned ORDER BY seq DESC"):
-            runs, size = runs + 1, size + row["bytes"]
-            if (runs > KEPT_RUNS or size > KEPT_BYTES) and row["id"] != kept:
+            count, total = count + 1, total + row["bytes"]
+            if (count > runs or total > size) and row["id"] not in kept:
                 ids.append(row["id"])
         return ids
 
-    def past(self, verb, model, limit):
-        """(seconds, tokens) of the newest runs of a verb with a model."""
+    def past(self, verb, model, limit, before=None):
+        """(seconds, tokens, request) of the newest runs of a verb with a model that were computed here; those older
+        than the run `before`, where it is given."""
         rows = self._database.read(
-            "SELECT seconds, tokens FROM runs WHERE verb = ? AND model = ? AND tokens > 0 ORDER BY seq DESC LIMIT ?",
-            (verb, str(model), limit),
+            "SELECT seconds, tokens, request FROM runs WHERE verb = ? AND model = ? AND imported IS NULL"
+            " AND seq < coalesce((SELECT seq FROM runs WHERE id = ?), 1 << 62) ORDER BY seq DESC LIMIT ?",
+            (verb, str(model), before, limit),
         )
-        return [(row["seconds"], row["tokens"]) for row in rows]
+        return [(row["seconds"], row["tokens"], json.loads(row["request"])) for row in rows]
+
+    def remember(self, run_id, link):
+        """Keep which page and controls ask for a run that is not stored yet."""
+        self._database.write("INSERT OR REPLACE INTO links (id, link) VALUES (?, ?)", (run_id, json.dumps(link)))
+        self._database.write(
+            "DELETE FROM links WHERE seq <= (SELECT seq FROM links ORDER BY seq DESC LIMIT 1 OFFSET ?)", (KEPT_LINKS,)
+        )
+
+    def remembered(self, run_id):
+        """The link of `remember`, or None; it is forgotten then."""
+        rows = self._database.read("SELECT link FROM links WHERE id = ?", (run_id,))
+        if not rows:
+            return None
+        self._database.write("DELETE FROM links WHERE id = ?", (run_id,))
+        return checked_link(json.loads(rows[0]["link"]))
 
     def note_damage(self, run_id, sentence):
         """Keep a sentence about a damaged run for `damage`."""
@@ -72,6 +99,7 @@ class Index:
         ]
 
     def _create(self, connection):
+        self._renew(connection)
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         known = {row["id"] for row in connection.execute("SELECT id FROM runs")}
@@ -81,11 +109,22 @@ class Index:
         ):
             connection.execute(*_insertion(run))
 
+    def _renew(self, connection):
+        """An index of before there were imports is made anew from the folders; what it had pinned stays pinned."""
+        columns = [row["name"] for row in connection.execute("PRAGMA table_info(runs)")]
+        if not columns or "request" in columns:
+            return
+        for row in connection.execute("SELECT id FROM runs WHERE pinned"):
+            if (folder := self._shelf.folder / row["id"]).is_dir():
+                write_marks(folder, Marks(pinned=True))
+        connection.execute("DROP TABLE runs")
+
 
 def _insertion(run):
     tokens = run.protocol.get("tokens")
     return (
-        "INSERT OR IGNORE INTO runs (id, verb, model, text, created, seconds, tokens, bytes) VALUES (?,?,?,?,?,?,?,?)",
+        "INSERT OR IGNORE INTO runs (id, verb, model, text, created, seconds, tokens, bytes, pinned, imported, request)"
+        " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
         (
             run.id,
             run.verb,
@@ -93,8 +132,11 @@ def _insertion(run):
             _word(run.request.get("text")),
             run.created,
             run.seconds,
-            tokens if isinstance(tokens, int) else 0,
+            tokens if isinstance(tokens, int) and 0 <= tokens < 1 << 53 else 0,
             run.bytes,
+            run.marks.pinned,
+            run.marks.imported,
+            json.dumps(run.request),
         ),
     )
 

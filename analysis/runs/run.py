@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from analysis.errors import AnalysisError, BadSetting
+from analysis.runs.marks import Marks
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
 
@@ -30,8 +31,9 @@ class Run:
     """A stored result, opened lazily: the numbers come with it, a table or an array is read when asked for.
 
     `created` is local time in ISO 8601 with offset, `seconds` what computing took, `example` whether it came with the
-    program, `cached` whether it was found rather than computed for this very request. Reading a table or an array
-    whose file is damaged raises BadSetting and sets the run aside, so the same request computes it anew.
+    program, `cached` whether it was found rather than computed for this very request, `marks` what is noted beside it.
+    Reading a table or an array whose file is damaged raises BadSetting and sets the run aside, so the same request
+    computes it anew.
     """
 
     id: str
@@ -44,6 +46,7 @@ class Run:
     example: bool = False
     cached: bool = field(default=True, compare=False)
     folder: Path = field(default=None, repr=False)
+    marks: Marks = field(default=Marks(), repr=False, compare=False)
     _files: dict = field(default_factory=dict, repr=False)
     _report: object = field(default=None, repr=False, compare=False)  # called with the id and what is damaged
     _sound: set = field(default_factory=set, repr=False, compare=False)
@@ -97,6 +100,16 @@ class Run:
             column: [None if value != value else value for value in table.column(column).to_pylist()]
             for column in table.column_names
         }
+
+    def prove(self):
+        """Compare every file with its checksum; Damaged when one is not what was written."""
+        for name in self._files:
+            self._verified(name)
+
+    @property
+    def files(self):
+        """Names of its files below its folder, without the manifest."""
+        return list(self._files)
 
     def _table_file(self, name):
         self._known(name, self.tables, "table")

@@ -11,6 +11,7 @@ from analysis.errors import AnalysisError
 from analysis.runs.database import disk_full
 from analysis.runs.folder import read_run, write_run
 from analysis.runs.keys import is_id
+from analysis.runs.marks import MARKS
 from analysis.runs.run import Damaged
 
 KEPT_DAMAGED = 10  # damaged folders set aside for a look
@@ -56,12 +57,18 @@ class Shelf:
         with room(self.folder):
             draft = self._draft(run.id, "tmp")
             try:
-                shutil.copytree(run.folder, draft)
+                shutil.copytree(run.folder, draft, ignore=shutil.ignore_patterns(MARKS))
                 self.remove(run.id)
                 self._show(draft, run.id)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
         return self.folder / run.id
+
+    def take(self, path):
+        """Move the whole run folder `path` of this disk here, unless a whole one of its id stands here already."""
+        with room(self.folder):
+            self._show(path, path.name)
+            shutil.rmtree(path, ignore_errors=True)
 
     def remove(self, run_id):
         """Take a run folder away, whole at once; one that is not here is no error."""

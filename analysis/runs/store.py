@@ -6,13 +6,17 @@ from pathlib import Path
 
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
+from analysis.runs import retention, search
+from analysis.runs.bundle import write_bundle
 from analysis.runs.database import Database
 from analysis.runs.folder import read_run
 from analysis.runs.index import Index
 from analysis.runs.keys import canonical, check_id, check_verb, request_key
-from analysis.runs.price import RECENT, predict
+from analysis.runs.marks import checked_link, write_marks
+from analysis.runs.price import RECENT, predict, work
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
+from analysis.runs.unbundle import read_bundle
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -39,6 +43,7 @@ class RunStore:
         self._index = None  # while the index is being filled, damage found in a folder is only logged
         self._index = Index(self.database, self._own)
         self._texts = Texts(self.root / "texts", self.database)
+        self._trash = retention.Trash(self.root / "deleted")
 
     @staticmethod
     def key(verb, request):
@@ -55,11 +60,17 @@ class RunStore:
         returned: delete it first to replace it. AnalysisError on a full disk, with nothing left behind."""
         key = request_key(verb, request)
         self._own.place(key, verb, request, result, protocol, seconds)
+        if (link := self._index.remembered(key)) is not None:
+            self._note(self.open(key), link=link)
         run = replace(self.open(key), cached=False)
         self._index.add(run)
-        for surplus in self._index.surplus(kept=key):
-            self.delete(surplus)
+        self.make_room({key})
         return run
+
+    def make_room(self, kept=frozenset()):
+        """Removes the oldest runs beyond what is kept here; those that are pinned or named in `kept` stay."""
+        for surplus in self._index.surplus(kept, *retention.limits(self.root)):
+            self.delete(surplus)
 
     def open(self, run_id):
         """The Run of this id, own or example; BadSetting when the id is malformed, unknown or its run damaged."""
@@ -78,6 +89,57 @@ class RunStore:
         with room(self._own.folder):
             self._own.remove(check_id(run_id))
         self._index.remove(run_id)
+
+    def search(self, words="", verb=None, pinned=False, examples=True):
+        """Rows (`search.Row`) of the stored runs in which every word stands, of one verb or of all, the newest first;
+        after them the bundled examples, where they are wanted."""
+        names = {key: name for key, name, _, _ in self.texts()}
+        rows = [search.of_index(row, names) for row in self._index.rows()]
+        if examples and self._bundled is not None:
+            own = {row.id for row in rows}
+            found = [self._bundled.read(run_id) for run_id in self._bundled.ids() if run_id not in own]
+            rows += [search.of_run(run, names) for run in found if run is not None]
+        wanted = words.lower().split()
+        return [row for row in rows if verb in (None, row.verb) and row.pinned >= pinned and row.matches(wanted)]
+
+    def discard(self, run_id):
+        """Deletes one own run so that `restore` can bring it back for `retention.KEPT_DAYS` days."""
+        self._trash.take(self._own.folder / check_id(run_id))
+        self._index.remove(run_id)
+
+    def restore(self, run_id):
+        """Brings a deleted run back; BadSetting when it is gone for good."""
+        if not self._trash.give(run_id, self._own):
+            raise BadSetting(f"The run {run_id} can no longer be brought back: run it again.")
+        self._index.add(self.open(run_id))
+
+    def deleted(self):
+        """The runs that `restore` can bring back, the one deleted last first."""
+        return self._trash.runs()
+
+    def empty(self):
+        """Removes the deleted runs for good."""
+        self._trash.empty()
+
+    def usage(self):
+        """What lies on the disk, and how much of it is kept (`retention.Usage`)."""
+        rows, gone, texts = self._index.rows(), self._trash.runs(), self.texts()
+        held = [row["bytes"] for row in rows if row["pinned"]]
+        return retention.Usage(
+            len(rows), sum(row["bytes"] for row in rows), len(held), sum(held), len(gone),
+            sum(run.bytes for run in gone), len(texts), sum(text[2] for text in texts), *retention.limits(self.root),
+        )  # fmt: skip
+
+    def keep(self, runs, size):
+        """Keeps at most so many runs and bytes from now on, beside pinned ones; the oldest beyond them go at once."""
+        retention.choose_limits(self.root, runs, size)
+        self.make_room()
+
+    def remember(self, verb, request, link):
+        """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}. A link
+        that is none is not kept."""
+        if checked_link(link) is not None:
+            self._index.remember(request_key(verb, request), link)
 
     def forget(self, verb=None, **arguments):
         """Removes every unpinned own run (of one verb) whose request has all these arguments, such as model="demo" and
@@ -100,6 +162,7 @@ class RunStore:
         """Keeps a run from being removed to make room, or lets it go again."""
         if not self._index.pin(check_id(run_id), pinned):
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
+        self._note(self.open(run_id), pinned=bool(pinned))
 
     def put_text(self, text, name):
         """Stores a text of at most 20 MB and returns the 12-digit hash of its content."""
@@ -122,14 +185,35 @@ class RunStore:
         """(hash, name, bytes, created) of every stored text, the newest first."""
         return self._texts.list()
 
-    def price(self, verb, model, tokens, bytes=None):
+    def price(self, verb, model, tokens, bytes=None, request=None, first=None, before=None):
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
-        caller's own estimate of memory, passed through."""
-        return predict(self._index.past(check_verb(verb), model, RECENT), tokens, bytes)
+        caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
+        `first`: seconds to guess where nothing was run; `before`: only what was run before the run of this id."""
+        past = self._index.past(check_verb(verb), model, RECENT, before)
+        counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
+        done = [(took, work(verb, asked, size if counted else 1)) for took, size, asked in past if size or not counted]
+        return predict(done, work(verb, request or {}, tokens if counted or not past else 1), bytes, first)
 
     def damaged(self):
         """One sentence for each damaged run that was found and set aside, the newest first."""
         return self._index.damage()
+
+    def bundle(self, run_ids, target):
+        """Writes runs and their texts into one file (`bundle.write_bundle`)."""
+        return write_bundle(self, run_ids, target)
+
+    def unbundle(self, source):
+        """Brings in what `bundle` wrote, here or elsewhere (`unbundle.read_bundle`)."""
+        return read_bundle(self, source)
+
+    def has(self, run_id):
+        """Whether there is an own whole run of this id."""
+        return self._own.read(check_id(run_id)) is not None
+
+    def take(self, folder):
+        """Moves a whole run folder of this disk into the store, unless a run of its id is there."""
+        self._own.take(folder)
+        self._index.add(self.open(folder.name))
 
     def export_example(self, run_id, folder):
         """Copies a run folder to `folder`/<id>, where another store finds it as an example; returns that path."""
@@ -147,6 +231,10 @@ class RunStore:
     def close(self):
         """Closes the database; the runs already opened stay readable."""
         self.database.close()
+
+    def _note(self, run, **marks):
+        with room(self._own.folder):
+            write_marks(run.folder, replace(run.marks, **marks))
 
     def _read(self, run_id):
         run = self._own.read(run_id)

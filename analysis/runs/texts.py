@@ -35,7 +35,8 @@ class Texts:
             )
         key = text_hash(text)
         if self._whole(key) is None:
-            entry = {"name": str(name)[:200], "created": _now(), "text": text}
+            shown = str(name)[:200].encode("utf-8", "replace").decode()
+            entry = {"name": shown, "created": _now(), "text": text}
             self._folder.mkdir(parents=True, exist_ok=True)
             draft = self._folder / f".tmp-{key}-{secrets.token_hex(4)}"
             try:

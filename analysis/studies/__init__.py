@@ -39,12 +39,16 @@ _PLACES = {
     "route-visit": ("route_visit", "route_visit"),
     "route-time": ("route_time", "route_time"),
     "probe": ("probe", "probe"),
+    "benchmark": ("benchmark", "benchmark"),
     "report": ("report", "report"),
     "launch": ("launch", "launch"),
+    "finetune": ("finetune", "finetune"),
+    "time-method": ("launch_method", "time_method"),
     "bench": ("bench", "bench"),
     "worth": ("worth", "worth"),
     "examples": ("examples", "examples"),
     "pretrain": ("pretrain", "pretrain"),
+    "study": ("named", "study"),
 }
 _NAMED = {  # what `study NAME` runs
     "groups": ("arms", "arms"),
@@ -64,6 +68,8 @@ _NAMED = {  # what `study NAME` runs
     "length-extension": ("length_extension", "length_extension"),
     "finetuning": ("finetuning", "finetuning"),
     "ablations": ("ablations", "ablations"),
+    "baselines": ("finetune", "finetune"),
+    "equal-budget": ("equal_budget_table", "equal_budget_table"),
     "pretraining": ("pretraining", "pretraining"),
 }
 

@@ -12,7 +12,7 @@ import torch
 
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
-from analysis.models import CACHE, Model, load_model
+from analysis.models import CACHE, SPREAD, Model, load_model
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
 STREAMED = "softmax over blocks of queries"  # the kernel of whatever looks at the attention itself
@@ -64,7 +64,8 @@ class Context:
 
     def torch_device(self) -> str:
         """The device for a model that is made here: a CUDA device when there is one, unless one was named."""
-        return self.device if self.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+        named = self.device not in ("auto", SPREAD)
+        return self.device if named else ("cuda" if torch.cuda.is_available() else "cpu")
 
     def forget(self, verb: str | None = None, **arguments) -> None:
         """Drop stored runs (of one verb) computed with these arguments, because what they name has changed."""

@@ -1,7 +1,5 @@
 """Methods at one budget: the setting of each at which its queries read as many keys, on average, as all others' do."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import torch
@@ -17,22 +15,12 @@ from analysis.runs import Result
 from analysis.statistics import forward
 from analysis.studies.candidates import candidates
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
+from analysis.studies.equal_budget_search import nearest
 from analysis.studies.scoring import whole_windows
 
 NO_CAP = 1 << 20  # of CSA's policy, unless one is given
-NEAR = 0.005  # of the target: near enough to stop looking
 REACHED = 0.05  # farther from the target than this is said
-KEYS = {  # method -> the setting that counts keys; more of it reads more
-    "focus": "window",
-    "streaming_llm": "window",
-    "longformer": "window",
-    "routing_transformer": "window",
-    "oracle_topk": "k",
-    "sparq": "k",
-    "quest": "budget",
-}
-OTHERS = {"bucket_routing": "visited", "magicpig": "tables", "csa": "total"}  # CSA's is that of its policy
-FIELDS = KEYS | OTHERS
+FIELDS = {name: method.budgeted for name, method in METHODS.items() if method.budgeted}  # more of it reads more
 
 
 def equal_budget(
@@ -94,29 +82,6 @@ def equal_budget(
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
-def nearest(read: Callable[[int], float], low: int, high: int, target: float) -> int:
-    """The whole number in low..high at which the growing function `read` comes nearest to `target`, with few calls.
-
-    Between two numbers on both sides of the target the next one is where a straight line meets it, and every second
-    time the middle; it ends within NEAR of the target, or where nothing is left between.
-    """
-    found = {low: read(low)}
-    if found[low] >= target or high <= low:
-        return low
-    found[high] = read(high)
-    if found[high] <= target:
-        return high
-    steps = 0
-    while high - low > 1 and min(abs(value - target) for value in found.values()) > NEAR * target:
-        slope = (found[high] - found[low]) / (high - low)
-        guess = round(low + (target - found[low]) / slope) if steps % 2 == 0 and slope > 0 else (low + high) // 2
-        guess = min(max(guess, low + 1), high - 1)
-        found[guess] = read(guess)
-        low, high = (guess, high) if found[guess] < target else (low, guess)
-        steps += 1
-    return min(found, key=lambda value: (abs(found[value] - target), value))
-
-
 def reads_of(lm: Model, method: Method, windows: list[np.ndarray]) -> Reads:
     """What a method reads in windows of equal length, counted from its masks."""
     counter = ReadCounter(len(windows[0]))
@@ -149,19 +114,27 @@ def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], tar
         seen[value] = chosen, reads_of(lm, chosen.method, ids)
         return seen[value][1].attended
 
-    value = nearest(read, *_limits(context, lm, name, asked, len(ids[0])), target)
+    low, high = limits(context, lm, name, field, asked, len(ids[0]))
+    value = nearest(read, low, high, target, first_guess(lm, name, field, target))
     chosen, reads = seen[value]
     row = {"method": name, "label": chosen.label, "field": field, "value": value, "attended": reads.attended}
     row |= {"off": reads.attended / target - 1, "reached": abs(reads.attended / target - 1) <= REACHED}
     return row | {"reads_causal": reads.reads_causal, "kv_read": reads.kv_read}, spec(value)
 
 
-def _limits(context: Context, lm: Model, name: str, asked: dict, length: int) -> tuple[int, int]:
-    """Smallest and largest value of the method's field for a text of `length` tokens."""
+def limits(context: Context, lm: Model, name: str, field: str, asked: dict, length: int) -> tuple[int, int]:
+    """Smallest and largest value of a method's field for a text of `length` tokens."""
     if name == "csa":
         heads = lm.num_layers * lm.num_heads
         return FLOOR * heads, max(FLOOR, length) * heads
-    about = next(one for one in METHODS[name].describe()["fields"] if one["name"] == FIELDS[name])
-    if name == "bucket_routing":
+    about = next(one for one in METHODS[name].describe()["fields"] if one["name"] == field)
+    if field == "visited":
         return 1, candidates(context, lm, [asked])[0].method.fitted.centroids(0).shape[1]
-    return about["low"], min(about["high"], length) if name in KEYS else about["high"]
+    return about["low"], about["high"] if field == "tables" else min(about["high"], length)
+
+
+def first_guess(lm: Model, name: str, field: str, target: float) -> int:
+    """Where to begin looking for the value of a field that reads `target` keys of a query."""
+    if name == "csa":
+        return round(target * lm.num_layers * lm.num_heads)
+    return {"tables": 32, "visited": 4}.get(field, round(target))

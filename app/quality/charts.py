@@ -25,13 +25,13 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
                 {"type": "scatter", "mode": "lines", "x": [times, one.bound], "y": [one.row["difference"]] * 2}
                 | {"line": {"color": colour, "width": 1, "dash": "dot"}, "showlegend": False, "hoverinfo": "skip"}
             )
-            words = f"{hover}<br>measured at {one.speed['length']:,} tokens: %{{x:.2f}} times dense"
+            words = f"{hover}<br>measured, {one.speed['of']}, at {one.speed['length']:,} tokens: %{{x:.2f}} times dense"
             made = _mark(f"{one.title}, measured", one, times, colour, symbol, words)
             made["error_x"] = _bars(times, one.speed["low"], one.speed["high"], colour)
             data.append(made)
     return figure(
         data,
-        "speed of attention, times dense (right is better)",
+        "speed, times dense (right is better)",
         "perplexity against dense (up is better)",
         height=440,
         margin={"l": 76, "r": 48, "t": 28, "b": 140},

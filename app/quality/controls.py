@@ -62,17 +62,18 @@ def choose_methods(described: dict) -> list[str]:
     return chosen
 
 
-def cards(described: dict, chosen: list[str], router: dict, tokens: int) -> list[Asked]:
-    """One card of controls for each chosen method; `tokens` are read at once. Returns what is asked for."""
+def cards(described: dict, chosen: list[str], router: dict, tokens: int, equal: bool = False) -> list[Asked]:
+    """One card of controls for each chosen method; `tokens` are read at once; `equal`: a budget sets what counts keys.
+    Returns what is asked for."""
     offered = [name for name in described if name != "dense"]
     asked = []
     for name in chosen:
         with st.container(border=True, key=f"quality_card_{name}"):
-            asked.append(_card(name, described[name], offered, router, tokens))
+            asked.append(_card(name, described[name], offered, router, tokens, equal))
     return asked
 
 
-def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int) -> Asked:
+def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int, equal: bool) -> Asked:
     routed = about.get("routed", False)
     fields = {field["name"]: dict(field) for field in about["fields"]}
     for field, of_router in BOUNDS.items() if routed else ():
@@ -104,6 +105,11 @@ def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int)
         st.caption(widgets.plain(sentence))
     with st.grid(3, min_column_width=120, gap="small"):
         for field in fields.values():
+            if equal and field["name"] == about.get("budget"):
+                st.caption(
+                    f"{words.field(field['name']).split(',')[0]}: set by the budget", help=words.field_help(field)
+                )
+                continue
             _control(name, field, made.settings[field["name"]], defaults[field["name"]], tokens, offered)
     return made
 

@@ -1,10 +1,11 @@
-"""Speed beside quality: what `launch` measured with a method's settings, and the button that measures it."""
+"""Speed beside quality: what was measured with a method's settings, and the button that measures it."""
 
 from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cached, panels
+from app import cached, panels, widgets
+from app.quality.headline import gains
 from app.quality.words import Asked
 from app.speed import requests as speed_requests
 
@@ -12,18 +13,39 @@ LAUNCHED = {"top", "window", "n_sink"}  # the settings that `launch` times
 NEW, ROUNDS = 32, 5  # tokens written after the prompt; rounds of dense and sparse in turns
 
 
+TIMED = {"prefill": "to the first token", "per_token": "for each further token"}
+
+
 def measured(one: Asked, size: int) -> dict | None:
-    """The stored speed-up of attention with these settings: of the prompt nearest in length, the newest of equals."""
+    """The stored speed-up with these settings: `median low high`, the `length`, what it is `of`, and `gains` of the
+    whole model. Of attention where `launch` can time the method (of the prompt nearest in length), else of the phase
+    that its own kernels make fastest."""
     if not can_launch(one):
-        return None
+        return _timed(one)
     wanted, found = launch_request(one, size, size), []
     for run in cached.store().list("launch"):
         same = all(run.request.get(name) == wanted[name] for name in ("model", "text", "router"))
         used = {name: one.defaults[name] if run.request.get(name) is None else run.request[name] for name in LAUNCHED}
         speed = run.numbers["speedup"].get("attention")
         if same and speed and all(used[name] == one.settings[name] for name in LAUNCHED):
-            found.append(speed | {"length": run.numbers["length"]})
+            length = run.numbers["length"]
+            found.append(speed | {"length": length, "of": "attention", "gains": gains(run.numbers, length)})
     return min(found, key=lambda speed: abs(speed["length"] - size), default=None)
+
+
+def _timed(one: Asked) -> dict | None:
+    run = cached.store().find("time-method", time_request(one))
+    found = {} if run is None else {name: speed for name, speed in run.numbers["speedup"].items() if speed}
+    if not found:
+        return None
+    best, length = max(found, key=lambda name: found[name]["median"]), run.numbers["length"]
+    return found[best] | {"length": length, "of": TIMED[best], "gains": gains(run.numbers, length)}
+
+
+def time_request(one: Asked) -> dict:
+    """The arguments of `time-method` for a method as it is asked for."""
+    args = {name: st.session_state[name] for name in ("model", "text")} | {"method": one.spec}
+    return args | {"length": None, "new_tokens": NEW // 2, "repeats": 3}
 
 
 def can_launch(one: Asked) -> bool:
@@ -39,10 +61,18 @@ def launch_request(one: Asked, size: int, most: int) -> dict:
 
 
 def buttons(asked: Sequence[Asked], card: dict, size: int) -> None:
-    """Turns a hollow mark into a solid one: dense and sparse inference timed with these settings, as a job."""
-    for one in filter(can_launch, asked):
-        request = launch_request(one, size, card["max_positions"])
-        if cached.store().find("launch", request) is None:
-            price = speed_requests.launch_price(request, card, request["length"])
-            label = f"Measure the speed of {one.about['title']} here"
-            panels.run_button(label, "launch", request, f"quality_launch_{one.name}", price=price)
+    """Turns a hollow mark into a solid one: dense and sparse inference timed with these settings, as a job; and who
+    has no kernel that could be timed."""
+    for one in asked:
+        label, key = f"Measure the speed of {one.about['title']} here", f"quality_launch_{one.name}"
+        if can_launch(one):
+            request = launch_request(one, size, card["max_positions"])
+            if cached.store().find("launch", request) is None:
+                price = speed_requests.launch_price(request, card, request["length"])
+                panels.run_button(label, "launch", request, key, price=price)
+        elif one.about.get("kernels") and cached.store().find("time-method", time_request(one)) is None:
+            panels.run_button(label, "time-method", time_request(one), key, tokens=size)
+    without = [one.about["title"] for one in asked if one.about.get("kernels") == []]
+    if without:
+        said = "runs as a masked pass, which saves nothing" if len(without) == 1 else "run as masked passes"
+        widgets.prose(f"No kernel here: {', '.join(without)} {said}, so no speed of it is measured.", "quiet")

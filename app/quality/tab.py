@@ -7,9 +7,17 @@ import streamlit as st
 
 from analysis.runs import Run
 from app import cached, state, widgets
-from app.quality import charts, controls, speed as quality_speed, table as quality_table, text as quality_text, words
+from app.quality import (
+    charts,
+    controls,
+    equal,
+    headline,
+    speed as quality_speed,
+    table as quality_table,
+    text as quality_text,
+    words,
+)
 from app.quality.words import Asked, Shown
-from app.reading import LIVE, SURE
 
 SEED = 0  # of the intervals
 TRAIL = 60  # stored runs that are looked through for settings tried before
@@ -30,24 +38,30 @@ def tab() -> None:
     described, size = dense.numbers["methods"], dense.numbers["window"]
     with choices:
         names = controls.choose_methods(described)
+    share = equal.choice()
     facts = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
     with st.grid(2, min_column_width=420, gap="large"):
         left, right = st.container(), st.container()
     with left:
-        asked = controls.cards(described, names, facts, size)
-    shown = []
-    for one in asked:
+        asked = controls.cards(described, names, facts, size, share is not None)
+    shown, budgets = [], []
+    for at, one in enumerate(asked):
         with right, widgets.guarded():
+            if share is not None:
+                one, found = equal.settled(one, share, reading, dense.protocol["tokens"])
+                asked[at] = one
+                budgets.append((one, found))
             run = ask(one.spec, reading, f"Reading with {one.about['title']}", dense.protocol["tokens"])
             shown.append(Shown(one, run, run.numbers["rows"][0], quality_speed.measured(one, size)))
     with answer:
         said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))
-        widgets.prose(said[:1])
+        widgets.prose([headline.headline(shown), *said[:1]] if shown else said[:1])
         widgets.prose(said[1:], "more")
         widgets.source(shown[0].run if shown else dense)
         widgets.notes(dense)
         for sentence in {note for one in shown for note in one.run.numbers["notes"]} - set(dense.numbers["notes"]):
             widgets.prose(sentence, "note")
+        equal.said(budgets)
     if not asked:
         st.info("Only dense attention is chosen: choose a method to compare with it.")
     if shown:
@@ -63,16 +77,9 @@ def tab() -> None:
 
 
 def ask(spec: dict, reading: dict, doing: str, tokens: int) -> Run:
-    """One method on the chosen text, a stored run of its own: live, unless a pass costs more than LIVE seconds."""
+    """One method on the chosen text, a stored run of its own."""
     args = {name: st.session_state[name] for name in ("model", "text")} | reading
     args |= {"methods": [spec], "seed": SEED}
-    price = cached.price("evaluate", args, tokens)
-    if cached.store().find("evaluate", args) is None and price.n >= SURE and price.seconds > LIVE:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            pressed = st.button(doing, key=f"run_evaluate_{spec['name']}", icon=":material/play_arrow:")
-            widgets.prose(price.sentence, "quiet")
-        if not pressed:
-            raise widgets.Waiting
     return cached.ask("evaluate", args, doing, tokens)
 
 

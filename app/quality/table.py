@@ -15,6 +15,7 @@ COLUMNS = {
     "change": tables.Column("against dense", "number", words="change_words", help=cached.glossary("paired difference")),
     "kl_mean": tables.Column("KL, mean / 99 %", "number", words="kl_words", help=cached.glossary("KL to dense")),
     "same_top1": tables.Column("same top-1", "share", help=cached.glossary("same top-1")),
+    "attended": tables.Column("keys of a query", "number", 1, help=cached.glossary("KV reads (% of causal)")),
     "kv_read": tables.Column("KV reads", "share", help=cached.glossary("KV reads (% of causal)")),
     "worst": tables.Column("worst bin", "number", words="worst_words", help=cached.glossary("worst position bin")),
     "bound": tables.Column("speed", "number", words="speed_words", help=cached.glossary("quality against speed")),
@@ -26,7 +27,7 @@ def table(shown: Sequence[Shown], dense: Run) -> None:
     st.subheader("The numbers", anchor=False, help=cached.glossary("interval (bootstrap)"))
     values = {"method": ["Dense", *(one.asked.label for one in shown)]}
     rows = [dense.numbers["rows"][0], *(one.row for one in shown)]
-    for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "kv_read"):
+    for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "attended", "kv_read"):
         values[name] = [row[name] for row in rows]
     values["change"], values["worst"] = (
         [row["difference"] for row in rows],

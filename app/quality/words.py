@@ -1,5 +1,6 @@
 """The words of the quality tab: what was asked and shown, its names, the conclusion, the command line."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ class Asked:
     defaults: dict
     changed: dict
     place: int  # among the methods that are offered: its colour and mark
+    policy: dict | None = None  # of CSA, where a budget was given to it
 
     @property
     def settings(self) -> dict:
@@ -42,12 +44,15 @@ class Asked:
     @property
     def spec(self) -> dict:
         """The method in the words of `evaluate`."""
-        return {"name": self.name, "settings": self.changed} | ({"router": self.router} if self.router else {})
+        made = {"name": self.name, "settings": self.changed}
+        made |= {"router": self.router} if self.router else {}
+        return made | ({"policy": self.policy} if self.policy else {})
 
     @property
     def label(self) -> str:
         """Its title and what was changed."""
-        return ", ".join([self.about["title"], *map(str.lower, filter(None, [changes(self)]))])
+        keys = [f"{self.policy['total']:,} keys of all heads"] if self.policy else []
+        return ", ".join([self.about["title"], *map(str.lower, filter(None, [changes(self)])), *keys])
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Shown:
     asked: Asked
     run: Run
     row: dict
-    speed: dict | None  # median, low, high, length
+    speed: dict | None  # median, low, high, length, of, gains: see `quality.speed`
 
     @property
     def title(self) -> str:
@@ -164,9 +169,12 @@ def _unclear(row: dict) -> str:
 def _speed(one: Shown) -> str:
     said = f"Attention could be at most {one.bound:.1f} times as fast; "
     if one.speed is None:
-        return said + ("it is not timed here yet." if one.asked.router else "no kernel of it is timed here.")
+        return said + (
+            "it is not timed here yet." if one.asked.about.get("kernels") != [] else "it has no kernel here."
+        )
     rounds = f"({one.speed['low']:.2f} to {one.speed['high']:.2f} over the rounds)"
-    return said + f"measured here: {one.speed['median']:.2f} times {rounds}, at {one.speed['length']:,} tokens."
+    of = "" if one.speed["of"] == "attention" else f", {one.speed['of']}"
+    return said + f"measured here: {one.speed['median']:.2f} times {rounds}{of}, at {one.speed['length']:,} tokens."
 
 
 def _beside(one: Shown) -> str:
@@ -216,5 +224,6 @@ def command(asked: Sequence[Asked], text: str, model: str, reading: dict) -> str
     if reading["window"]:
         parts.append(f"--window {reading['window']}")
     parts += ["--first"] if reading["long_text"] == "first" else []
+    parts += [f"--policy '{json.dumps(one.policy)}'" for one in asked if one.policy]
     parts += [f"--set {one.name}.{name}={value}" for one in asked for name, value in one.changed.items()]
     return " ".join(parts)

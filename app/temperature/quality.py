@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from analysis.runs import Run
 from app import cached, panels, state, stored, study_panels, widgets
-from app.reading import LIVE, SURE, rows_of
+from app.reading import rows_of
 from app.temperature import charts
 
 COMMAND = "python -m analysis study temperature"
@@ -82,7 +81,8 @@ def by_layer(layers: int, tokens: int) -> None:
     if all(value == 1 for value in values):
         widgets.prose("All are 1, which is dense attention: change one to see what it costs.", "quiet")
         return
-    run = _measured(_args(tokens) | {"t": [1.0], "by_layer": values}, tokens)
+    wanted = _args(tokens) | {"t": [1.0], "by_layer": values}
+    run = cached.ask("temperature-curve", wanted, "Reading with these temperatures", tokens)
     found = run.numbers["by_layer"]
     low, high = found["low"], found["high"]
     sure = (
@@ -110,18 +110,6 @@ def _args(tokens: int) -> dict:
         "long_text": chosen["long_text"],
         "seed": 0,
     }
-
-
-def _measured(args: dict, tokens: int) -> Run:
-    """Live, unless it costs more than LIVE seconds."""
-    price = cached.price("temperature-curve", args, tokens)
-    if cached.store().find("temperature-curve", args) is None and price.n >= SURE and price.seconds > LIVE:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            pressed = st.button("Measure these", key="by_layer_run", type="primary", icon=":material/play_arrow:")
-            widgets.prose(price.sentence, "quiet")
-        if not pressed:
-            raise widgets.Waiting
-    return cached.ask("temperature-curve", args, "Reading with these temperatures", tokens)
 
 
 def _layers(layers: int) -> list[float]:

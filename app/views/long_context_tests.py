@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app import cached, panels, state, widgets
+from app.benchmarks import page
 from app.probes import asked as probes, shown, words
 
 widgets.header(
@@ -38,5 +39,7 @@ with widgets.guarded():
         shown.every_task(tried)
 with widgets.guarded():
     shown.beyond()
+with widgets.guarded():
+    page.show(args["methods"])
 with st.expander("The same from the command line", icon=":material/terminal:"):
     st.code(words.command(args, asked), language=None, wrap_lines=True)

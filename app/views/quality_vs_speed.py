@@ -3,10 +3,10 @@
 import streamlit as st
 
 from app import state, widgets
-from app.quality import tab as quality
+from app.quality import study as equal, tab as quality
 from app.speed import tab as speed
 
-TABS = {"quality": "Quality", "speed": "Speed"}
+TABS = {"quality": "Quality", "speed": "Speed", "equal": "Equal reads"}
 HELD = [name for name in state.CONTROLS if name.startswith("speed_")]
 
 widgets.header(
@@ -27,7 +27,7 @@ def switched() -> None:
 
 
 shown = st.tabs(list(TABS.values()), key="tab_pick", on_change=switched)
-for tab, room in zip(shown, (quality, speed), strict=True):
+for tab, room in zip(shown, (quality, speed, equal), strict=True):
     if tab.open:
         with tab, widgets.guarded():
             room.tab()

@@ -1,0 +1,89 @@
+"""One question in many parts: a study, a router lab or a benchmark fans out over an argument; its parts are merged."""
+
+import time
+from collections.abc import Callable
+
+from analysis.errors import AnalysisError, BadSetting, Busy
+from analysis.jobs import Jobs
+from analysis.runs import Result, Run
+
+MOST = 1000  # parts
+LOOK = 0.25  # seconds between two looks at the jobs
+
+
+def spread(
+    jobs: Jobs,
+    store,
+    verb: str,
+    args: dict,
+    over: str,
+    values: list,
+    progress: Callable[[float, str], None] = lambda fraction, stage: None,
+) -> Result:
+    """The study `verb` with `args` for every one of `values` of the argument `over`, each as a job of its own.
+
+    What is stored already is not computed again, so what was stopped goes on where it was. numbers: `rows`, those of
+    all parts with the value they belong to, `parts` (value, run, seconds and every plain number of it), `protocol`;
+    tables: those of the parts below each other. Errors: BadSetting; AnalysisError with the first part that failed, when
+    all have ended.
+    """
+    if not 0 < len(values) <= MOST or len(set(map(str, values))) != len(values):
+        raise BadSetting(f"{len(values):,} values of {over} were given, and 1 to {MOST:,} different ones are spread.")
+    ids = {}
+    try:
+        for value in values:
+            ids[str(value)] = _submit(jobs, verb, {**args, over: value}, ids, progress)
+        found = _wait(jobs, ids, progress)
+    except BaseException:
+        for job in ids.values():
+            jobs.cancel(job)
+        raise
+    failed = [(value, status) for value, status in found.items() if status.state != "done"]
+    if failed:
+        value, status = failed[0]
+        raise AnalysisError(f"{len(failed)} of {len(ids)} parts failed; {over} {value}: {status.error}")
+    return merged(over, {value: store.open(found[str(value)].run_id) for value in values})
+
+
+def merged(over: str, runs: dict[object, Run]) -> Result:
+    """The runs of the parts as one result; the argument's value stands in each row."""
+    import pandas
+
+    parts, rows, tables = [], [], {}
+    for value, run in runs.items():
+        plain = {name: number for name, number in run.numbers.items() if isinstance(number, (int, float, str))}
+        parts.append({over: value, "run": run.id, "seconds": run.seconds, **plain})
+        rows += [{over: value, **row} for row in run.numbers.get("rows") or () if isinstance(row, dict)]
+        for name in run.tables:
+            table = run.table(name)
+            if over not in table.columns:
+                table.insert(0, over, str(value) if isinstance(value, (list, dict)) else value)
+            tables.setdefault(name, []).append(table)
+    first = next(iter(runs.values()))
+    about = {**first.protocol, "verb": first.verb, "spread": over, "parts": len(runs)}
+    joined = {name: pandas.concat(found, ignore_index=True) for name, found in tables.items()}
+    return Result({"rows": rows, "parts": parts, "protocol": about}, joined)
+
+
+def _submit(jobs: Jobs, verb: str, args: dict, ids: dict, progress: Callable) -> str:
+    """The job's id; a full queue is waited for."""
+    while True:
+        try:
+            return jobs.submit(verb, args)
+        except Busy:
+            if not any(not jobs.watch(job).ended for job in ids.values()):
+                raise
+            progress(0.0, f"{len(ids)} parts are in the queue, which is full")
+            time.sleep(LOOK)
+
+
+def _wait(jobs: Jobs, ids: dict[str, str], progress: Callable) -> dict:
+    while True:
+        found = {value: jobs.watch(job) for value, job in ids.items()}
+        ended = sum(status.ended is not None for status in found.values())
+        running = [status for status in found.values() if status.state == "running"]
+        done = ended + sum(status.fraction for status in running)
+        progress(done / len(ids), f"{ended} of {len(ids)} parts, {len(running)} running")
+        if ended == len(ids):
+            return found
+        time.sleep(LOOK)

@@ -1,0 +1,68 @@
+"""What this installation allows whoever asks: everything on one's own machine, little in a demo that strangers share.
+
+FOCUSCOPE_DEMO=1 locks the model, keeps what all share from being changed, and bounds texts, jobs and their time.
+FOCUSCOPE_MODELS=demo,owner/name names the models that may be asked for, with or without the demo.
+"""
+
+import os
+from dataclasses import dataclass, replace
+
+from analysis.errors import BadModel, BadSetting, BadText
+
+CHANGING = (  # verbs that leave something which every reader sees, or that take the machine for themselves
+    "fit-router", "train-router", "fit-method", "calibrate", "import-policy", "finetune", "pretrain", "launch", "bench",
+    "examples", "report", "benchmark",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`models` that may be asked for (None: any); `refused` verbs; `text_bytes` of one text; `jobs_each` and `jobs_all`
+    that wait or run, of one session and of all; `job_seconds` that one may take (None: any). `demo`: strangers share
+    this installation, so nobody is shown the texts and runs of others."""
+
+    models: tuple[str, ...] | None = None
+    refused: tuple[str, ...] = ()
+    text_bytes: int | None = None
+    jobs_each: int = 10
+    jobs_all: int = 100
+    job_seconds: float | None = None
+    demo: bool = False
+
+    def check(self, verb: str, args: dict) -> None:
+        """Refuse what is not allowed here. Errors: BadSetting for a verb, BadModel for a model."""
+        if verb in self.refused:
+            raise BadSetting(
+                f"This is a shared demo, and {verb} would change or slow what everybody sees: start Focuscope on your "
+                "own machine for it."
+            )
+        for name in ("model", "other_model"):
+            self.check_model(args.get(name) or "demo")
+
+    def check_model(self, name: object) -> None:
+        """Refuse a model that is not on the list. Errors: BadModel."""
+        if self.models is not None and name not in self.models:
+            raise BadModel(
+                f"{str(name)[:80]!r} is not among the models of this installation: choose {', '.join(self.models)}."
+            )
+
+    def check_text(self, data: bytes, name: str) -> None:
+        """Refuse a text that is too long for everybody's patience. Errors: BadText."""
+        if self.text_bytes is not None and len(data) > self.text_bytes:
+            raise BadText(
+                f"{name} has {len(data) / 1e3:,.0f} kB and this shared demo reads {self.text_bytes / 1e3:,.0f} kB: "
+                "take a part of it, or start Focuscope on your own machine."
+            )
+
+
+OPEN = Limits()
+DEMO = Limits(
+    models=("demo",), refused=CHANGING, text_bytes=100_000, jobs_each=2, jobs_all=20, job_seconds=300, demo=True
+)
+
+
+def limits() -> Limits:
+    """The limits of this process, by its environment."""
+    found = DEMO if os.environ.get("FOCUSCOPE_DEMO") == "1" else OPEN
+    listed = tuple(name.strip() for name in os.environ.get("FOCUSCOPE_MODELS", "").split(",") if name.strip())
+    return replace(found, models=listed) if listed else found

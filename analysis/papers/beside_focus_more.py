@@ -1,0 +1,155 @@
+"""Focus, beside ours, from table 6 on: speed, groups per token, balance, ablations, selected tokens, the merge."""
+
+from analysis.papers.beside_focus import SIZES, TASKS, content, timed
+from analysis.papers.ours import Beside, Job, Number
+from analysis.papers.places import COLLAPSE, MINE, SPEED, TESTS, ablation, at, benchmark, scores, study
+
+LENGTHS = (1024, 4096, 16384, 32768, 65536)
+FOUR, DOMINANCE = "top-k4-top1", "dominance"
+ARMS = {  # rows of table 8 and section 4 -> rows of the stored study
+    "Entropy + balance loss": "entropy and balance loss",
+    "Stop-gradient on inputs": "stop-gradient on inputs",
+    "EMA centroids + proj": "EMA centroids",
+    "Recluster every 100 steps": "recluster every 100 steps",
+    "Balance weight x5": "balance weight x5",
+    "Sinkhorn (ours)": "sinkhorn",
+    "Softmax + balance loss": "entropy and balance loss",
+    "Sinkhorn": "sinkhorn",
+}
+FACTORS = {"K": "groups", "w": "window", "τ": "temperature", "Sinkhorn iters": "iterations"}
+SELECTED = "dense,focus,sparq,magicpig"
+FORMULA = {
+    2: "2.0x is the formula K/k. With the pairs that the row itself keeps, even a perfect kernel reaches 1 over their "
+    "share: at most 1.7x for GPT-2 and 1.4x for Mistral 7B.",
+    3: "With 3 of 4 groups any two tokens share one: the row reads every pair, so 1.3x cannot be had",
+    4: "With all 4 groups the row reads every pair and is dense attention",
+}
+
+
+def speed(row: str) -> Beside:
+    """Table 6."""
+    return timed(LENGTHS, 4 if row.startswith("K=4") else 8)
+
+
+def per_token(row: str) -> Beside:
+    """Table 7: groups per token; four groups."""
+    k = int(row.split("top-k=")[1][0])
+    job, gpt = study("top", router="k4-top1", window=64, n_sink=4), row.startswith("GPT-2")
+    one = at(FOUR, k=k)
+    numbers = (
+        one(f"k = {k}, held out", "perplexity", column="PPL"),
+        Number("reads everything", ("dense", "perplexity"), study=FOUR),
+        one("above reading everything", "against_dense", "nats"),
+        one("pairs read", "pairs_share", "share", "Pairs retained"),
+        one("what these pairs allow at most", "ideal", "x", "Speedup"),
+    )
+    cannot = FORMULA.get(k, "")
+    if k > 2 and gpt:
+        cannot += ", and its perplexity must be that of dense attention, 42.8 and not 47.2"
+    cannot = cannot and f"{cannot.rstrip('.')}."
+    if k == 4 and not gpt:
+        cannot = ""  # dense attention, and printed as such
+    return Beside(job, ablation(FOUR, "Ablations"), numbers, cannot=cannot, finding=4 if cannot else None)
+
+
+def balance(row: str) -> Beside:
+    """Table 8 and section 4: what keeps groups balanced."""
+    one = at(DOMINANCE, row=ARMS[row])
+    columns = ("Centroid-only: Dominance", "Full fine-tuning: Dominance")
+    numbers = [
+        one(f"largest group's share, worst layer, phase {phase}", f"worst_{phase}", "share", columns[phase - 1])
+        for phase in (1, 2)
+    ]
+    numbers += [one(f"stability, phase {phase}", f"stability_{phase}", "") for phase in (1, 2)]
+    numbers.append(one("passed 90 % at step", "collapsed_at", ""))
+    return Beside(study(DOMINANCE, **SIZES), COLLAPSE, tuple(numbers))
+
+
+def cell(row: str) -> Beside:
+    """Table 9: one setting at a time."""
+    name, _, value = row.partition("=")
+    number = float(value)
+    one = at("ablations", factor=FACTORS[name], value=number if number < 1 else int(number))
+    numbers = (
+        one("centroids trained, held out", "perplexity_centroid", column="Centroid PPL"),
+        one("fine-tuned", "perplexity_tuned", column="Fine-tuned PPL"),
+        one("largest group's share, centroids", "share_centroid", "share", "Dominance (centroid)"),
+        one("largest group's share, fine-tuned", "share_tuned", "share", "Dominance (full FT)"),
+        one("above random groups, centroids", "centroid_against_random", "nats"),
+    )
+    cannot = (
+        "The largest of 8 groups holds at least an eighth of the tokens, 12.5 %: a dominance of 5 % is impossible."
+        if row == "Sinkhorn iters=5"
+        else ""
+    )
+    return Beside(study("ablations", **SIZES), ablation("ablations", "Ablations"), numbers, cannot=cannot)
+
+
+def window(row: str) -> Beside:
+    """Appendix B: two groups and the window."""
+    job, panel = study("ablations", rows="groups=2", **SIZES), ablation("ablations", "Ablations")
+    if row != "w=16":
+        return Beside(job, panel, needs="The grid varies the window with 8 groups, not with 2.")
+    two = at("ablations", factor="groups", value=2)
+    return Beside(job, panel, (two("two groups, window of 16", "perplexity_centroid", column="PPL"),))
+
+
+def selected(row: str) -> Beside:
+    """Table 10 and appendix C: keys selected for every query."""
+    method = {"Pretrained": "dense", "Focus (ours)": "focus", "MagicPIG": "magicpig"}.get(row, "sparq")
+    if row in ("Pretrained", "Focus (ours)"):
+        arm = at("groups-k8-top1", arm="dense" if method == "dense" else "trained")
+        own = (arm(f"{'reads everything' if method == 'dense' else 'trained groups, hard'}, held out", "perplexity"),)
+        return Beside(benchmark(*TASKS, methods=SELECTED), TESTS, own + scores(method), "The four benchmarks' files.")
+    settings = {"k": 32, "reallocate": "mean" if "realloc" in row else "none"} if method == "sparq" else {}
+    said = "".join(f" --set {method}.{name}={value}" for name, value in settings.items())
+    listed = [{"name": "dense", "settings": {}}, {"name": method, "settings": settings}]
+    args = {**MINE, "text": "", "methods": listed, "window": 1024, "long_text": "first"}
+    command = f"python -m analysis evaluate story --methods dense,{method} --window 1024 --first{said}"
+    one = {"name": method}
+    numbers = (
+        Number("on the story, 1,024 tokens", ("rows", one, "perplexity"), column="PPL"),
+        Number("reads everything", ("rows", {"name": "dense"}, "perplexity")),
+        Number("keys and values read", ("rows", one, "kv_read"), "share"),
+    )
+    return Beside(Job(command, "evaluate", args), TESTS, numbers)
+
+
+def retained(row: str) -> Beside:
+    """Appendix C: what is kept of the pairs."""
+    job = study("top", router="k4-top1", window=64, n_sink=4)
+    if row.startswith("token selection"):
+        return selected("SparQ")
+    kept = at(FOUR, k=2)("K = 4, k = 2: distant pairs read", "distant_share", "share", "Distant pairs retained")
+    return Beside(job, ablation(FOUR, "Ablations"), (kept,))
+
+
+def overhead(row: str) -> Beside:
+    """Section 7: from which length sparse attention wins."""
+    found = timed(LENGTHS, 8)
+    crossing = Number("sparse wins from", ("crossover",), "tokens", "No speedup below")
+    return Beside(found.job, SPEED, (crossing,), found.needs)
+
+
+def merged(row: str) -> Beside:
+    """Appendix D: how the two parts of attention are put together."""
+    found, way = timed(LENGTHS, 8), "subtraction" if row.startswith("Subtraction") else "disjoint"
+    numbers = [Number("cosine to the definition", ("merges", way, "cosine"), "", "Cosine similarity")]
+    if way == "subtraction":
+        numbers.append(Number("with the true overlap taken away", ("merges", "exact overlap", "cosine"), ""))
+    return Beside(found.job, SPEED, tuple(numbers), "The comparison runs with the timing of attention.")
+
+
+PARTS_TWO = {
+    "table 6": speed,
+    "table 7": per_token,
+    "table 8": balance,
+    "section 4": balance,
+    "section 5": content,
+    "section 7": overhead,
+    "table 9": cell,
+    "appendix B": window,
+    "table 10": selected,
+    "appendix C": retained,
+    "appendix D": merged,
+}

@@ -1,0 +1,234 @@
+"""Focal Attention, CSA and GWR Linear, beside ours: what each row of their tables is held against."""
+
+from analysis.papers.ours import Beside, Job, Number, Panel
+from analysis.papers.places import (
+    BREAKS,
+    BUDGETS,
+    CLOSURE,
+    QUERY,
+    RANKS,
+    RECALL,
+    TESTS,
+    WORTH,
+    at,
+    sharper,
+    study,
+)
+
+FOCAL = {"length": 512, "steps": 500, "tokens_per_step": 2048}
+LARGER = "2.7 billion parameters and 315 billion tokens; small models are trained instead."
+SETTING = "Nothing to measure: the row is a setting of the paper's trainings, not a result."
+WEIGHTS = "Its weights: name them with --model."
+ARMS = {  # rows of tables 1 and 2 -> arms of the stored study
+    "Baseline": "dense",
+    "Focal Attn (Constant)": "t 0.4",
+    "Focal Attn (Learned)": "learned",
+    "t=1": "dense, further",
+    "t=0.4": "t 0.4, adapted",
+    "t=0.4 (from scratch)": "t 0.4",
+}
+PYTHIA = "EleutherAI/pythia-410m"
+COUNTED = "the feed-forward blocks alone, as CSA counts"
+WORTH_ARGS = {
+    "model": PYTHIA,
+    "config": None,
+    "contexts": [1 << power for power in range(8, 21)],
+    "batches": [1 << power for power in range(9)],
+    "keep": 0.1,
+    "projections": True,
+}
+ROUTERS = {
+    "Random": "random",
+    "Whitening-Only": "whitening",
+    "Symmetric K-Means": "kmeans",
+    "GWR Geometric": "gwr_geometric",
+    "GWR Linear (Ours)": "gwr_linear",
+    "Saap-MLP": "mlp",
+}
+QWEN = "python -m analysis route --corpus DIR --model Qwen/Qwen2.5-7B --prompts 12"
+
+
+def tempered(row: str) -> Beside:
+    """Focal, tables 1 and 2: trained with a temperature."""
+    one = at("focal-temperatures", arm=ARMS[row])
+    numbers = (one("small models, held out", "perplexity"), one("above dense training", "against_dense", "nats"))
+    job = study("focal-temperatures", **FOCAL)
+    return Beside(job, sharper("temperatures"), numbers, LARGER)
+
+
+def setting(row: str) -> Beside:
+    """Focal, tables 3 and 4: sizes and schedules."""
+    return Beside(study("focal-scaling", **FOCAL), sharper("scaling"), needs=SETTING)
+
+
+def saved(row: str) -> Beside:
+    """Focal, figures 2 and 3: parameters and tokens that a temperature saves."""
+    arms = ({"arm": "t 0.4", "width": 128}, {"arm": "learned", "width": 128})
+    numbers = [
+        Number(f"{arm['arm']}: {what} saved", (what, arm, "saved"), "share", study="focal-scaling")
+        for arm in arms
+        for what in ("parameters", "tokens")
+    ]
+    shown = at("focal-scaling", arm="t 0.4", width=128, context=512)
+    against = shown("t = 0.4, above dense training", "against_dense", "nats")
+    return Beside(study("focal-scaling", **FOCAL), sharper("scaling"), (against, *numbers), LARGER)
+
+
+def far(row: str) -> Beside:
+    """Focal, figure 5: long-context tasks after fine-tuning at 32K."""
+    job = study("length-extension")
+    beyond = [at("length-extension", way=way)(f"{way}: beyond the context, above its second half alone",
+              "against_alone", "nats") for way in ("own positions", "dynamic NTK")]  # fmt: skip
+    return Beside(job, TESTS, tuple(beyond), "A model fine-tuned at 32,768 tokens, on a GPU.")
+
+
+def best(row: str) -> Beside:
+    """Focal, figures 8a and 8b: the best temperature, and the limits of a learned one."""
+    if "0.3" in row:
+        numbers = [at("focal-temperatures", arm=f"t {t}")(f"t = {t}, above dense training", "against_dense", "nats")
+                   for t in ("0.3", "0.4", "0.5", "0.6")]  # fmt: skip
+        return Beside(study("focal-temperatures", **FOCAL), sharper("temperatures"), tuple(numbers), LARGER)
+    pairs = [(5, 10.0), (5, 11.31)] if "11.31" in row else [(low, 10.0) for low in (1, 3, 5, 7)]
+    numbers = [
+        at("focal-limits", tau_min=low, tau_max=high)(f"τ from {low} to {high:g}, above dense", "against_dense", "nats")
+        for low, high in pairs
+    ]
+    return Beside(study("focal-limits", **FOCAL), sharper("limits"), tuple(numbers), LARGER)
+
+
+def capped(row: str) -> Beside:
+    """CSA, table 1: the share of reads at which no position changes."""
+    ours = {
+        "GPT-2 small (124M), 1024, WikiText": ("wikitext", 1024),
+        "Pythia 410M, 2048, WikiText": ("wikitext", 2048),
+        "Pythia 410M, 1024, Code": ("python", 1024),
+    }
+    if row not in ours:
+        job = Job("python -m analysis study calibration --corpus DIR --model MODEL")
+        return Beside(job, BUDGETS, needs=WEIGHTS)
+    corpus, context = ours[row]
+    one = at("calibration", corpus=corpus, context=context)
+    numbers = (
+        one("reads everything", "perplexity_dense", column="Dense ppl"),
+        one("causal pairs read", "reads_causal", "share", "% of dense reads"),
+        one("of all pairs", "reads_full", "share"),
+        one("worst bin, change of perplexity", "worst_bin_change", "", "Per-position max Δ"),
+        one("largest keys of a head", "cap", "keys"),
+    )
+    return Beside(study("calibration"), BUDGETS, numbers)
+
+
+def amdahl(row: str) -> Beside:
+    """CSA, table 2: attention's share and the largest gain, counted."""
+    command = f"python -m analysis worth {PYTHIA} --contexts 1024,2048 --batches 1 --no-projections"
+    numbers = []
+    ways = {COUNTED: "counted as CSA does", "feed-forward blocks and projections": "with projections"}
+    for counted, says in ways.items():
+        where = {"counted": counted, "context": int(row)}
+        columns = ("Attention fraction (decode)", "Speedup at 10× attention reduction")
+        numbers += [
+            Number(f"{says}: share", ("accounting", where, "share"), "share", columns[0]),
+            Number(f"{says}: gain", ("accounting", where, "gain"), "x", columns[1]),
+        ]
+    return Beside(Job(command, "worth", WORTH_ARGS), WORTH, tuple(numbers))
+
+
+def by_position(row: str) -> Beside:
+    """CSA, per position: where fewer reads break first."""
+    shares = [1, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02]
+    args = {"model": "", "window": None, "policy": "policy", "shares": shares, "seed": 0, "long_text": "windows"}
+    job = Job("python -m analysis reads-text story", "reads-text", args | {"text": ""})
+    near = {"5.7": 0.06, "3.5": 0.04, "2.0": 0.02}
+    share = next((ours for printed, ours in near.items() if f" {printed}%" in row), 0.06)
+    where = {"share": share}
+    numbers = (
+        Number(f"{share:.0%} of the pairs: worst bin, change of perplexity", ("rows", where, "worst_bin_change"), ""),
+        Number("worst bin, change", ("rows", where, "worst_bin_difference"), "share"),
+        Number("mean, change of perplexity", ("rows", where, "difference"), "share"),
+    )
+    return Beside(job, BREAKS, numbers)
+
+
+def ranks(row: str) -> Beside:
+    """CSA, the procedure: size of a policy, ranks of the heads."""
+    args = {"model": "", "window": None, "policy": {"name": "policy"}}
+    job = Job("python -m analysis budgets", "budgets", args)
+    keys = [Number(f"rank of head 0 in layer {layer}, first and last", ("ranks", layer, 0), "keys") for layer in (0, 5)]
+    size = [Number("layers", ("integers", "layers"), ""), Number("heads", ("integers", "heads"), "")]
+    return Beside(job, RANKS, tuple(size if row in ("GPT-2 small", "Pythia 410M") else keys))
+
+
+def asked(row: str) -> Beside:
+    """CSA, routing: does the query matter?"""
+    arm = {"arm": "the query zeroed at test" if row.startswith("query") else "with the query"}
+    numbers = [
+        Number(f"Pearson, {says}", ("correlations", arm, name), "", column, "query-router")
+        for says, name, column in (
+            ("pooled", "pooled", "Pearson"),
+            ("within a head", "within_head", ""),
+            ("within a head and stretch", "within_head_and_position", ""),
+        )
+    ]
+    return Beside(study("query-router"), QUERY, tuple(numbers))
+
+
+def routed(row: str) -> Beside:
+    """GWR, table 1: routers at one budget, 2 of 64 buckets here, 32 of 1,024 in the paper (3.1 % both)."""
+    means, closed = {"router": ROUTERS[row]}, {"router": ROUTERS[row], "l": 2}
+    numbers = (
+        Number("recall at 2 of 64 buckets", ("means", means, "recall"), "share", "Recall@32", "routing"),
+        Number("selectivity", ("means", means, "selectivity"), "share", "Selectivity@32", "routing"),
+        Number("gap closure, mean of heads", ("closure", closed, "mean_of_ratios"), "share", "Gap Closure", "routing"),
+    )
+    return Beside(study("routing"), RECALL, numbers)
+
+
+def closed(row: str) -> Beside:
+    """GWR, table 2 and figures 2 and 3: gap closure by head and by budget."""
+    buckets = {"ℓ=32": 2, "ℓ=128": 8}.get(row)
+    if row != "Mean" and buckets is None:
+        return Beside(Job(QWEN), CLOSURE, needs=f"Qwen2.5-7B: a GPU. {row} is a head or a budget of its own.")
+    number = buckets or 2
+    where = {"router": "gwr_linear", "l": number}
+    says = f"GWR linear, {number} of 64 buckets: gap closure"
+    names = {"Symmetric K-Means": "kmeans", "GWR Linear": "gwr_linear", "Saap-MLP": "mlp"}
+    numbers = [
+        Number(f"{says}, mean of heads", ("closures", where, "mean_of_ratios"), "share", "Gap Closure", "routing"),
+        Number(f"{says}, ratio of means", ("closures", where, "ratio_of_means"), "share", "", "routing"),
+    ]
+    numbers += [Number(f"recall of {column}", ("curve", {"router": name, "l": number}, "recall"), "share", column,
+                       "routing") for column, name in names.items()]  # fmt: skip
+    return Beside(study("routing"), CLOSURE, tuple(numbers))
+
+
+def summarised(row: str) -> Beside:
+    """The summary in Chinese: no number of it stands in its paper."""
+    cannot = (
+        "The summary's table is not its paper's: every number differs from table 1 of Focal Attention, and one average "
+        "is not the mean of its own row. The paper counts."
+    )
+    panel = Panel("softmax-temperature", "Softmax temperature, What the paper printed")
+    return Beside(study("focal-temperatures", **FOCAL), panel, cannot=cannot, finding=10)
+
+
+PARTS = {
+    ("focal_attention", "table 1"): tempered,
+    ("focal_attention", "table 2"): tempered,
+    ("focal_attention", "table 3"): setting,
+    ("focal_attention", "table 4"): setting,
+    ("focal_attention", "figure 2"): saved,
+    ("focal_attention", "figure 3"): saved,
+    ("focal_attention", "figure 5"): far,
+    ("focal_attention", "figure 8a"): best,
+    ("focal_attention", "figure 8b"): best,
+    ("calibrated_sparse_attention", "table 1"): capped,
+    ("calibrated_sparse_attention", "table 2"): amdahl,
+    ("calibrated_sparse_attention", "section per-position"): by_position,
+    ("calibrated_sparse_attention", "section procedure"): ranks,
+    ("calibrated_sparse_attention", "section routing"): asked,
+    ("gwr_linear_routing", "table 1"): routed,
+    ("gwr_linear_routing", "table 2"): closed,
+    ("gwr_linear_routing", "figure 2"): closed,
+    ("gwr_linear_routing", "figure 3"): closed,
+    ("focal_summary_zh", "table 1"): summarised,
+}

@@ -1,0 +1,107 @@
+"""What stands beside a printed row: where a number of ours is stored, the command that makes it, and its state.
+
+Nothing measured is written here: a `Number` says where it stands in a stored study or run, and `reading` looks there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+MEASURED, NOT_MEASURED, CANNOT_HOLD = STATES = ("measured here", "not measured", "cannot hold")
+UNITS = ("ppl", "share", "nats", "x", "tokens", "keys", "points", "")
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of ours: what it `says`, and its `path`, keys and, where a list stands, the values that choose one of
+    its rows. `study` names the stored study; without one the number stands in the run of the row's own job. `column`:
+    the paper's column it stands beside, if there is one. `unit` is one of UNITS, `share` a fraction shown in per cent.
+    """
+
+    says: str
+    path: tuple
+    unit: str = "ppl"
+    column: str = ""
+    study: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number that was found, with its 95 % interval where one is stored."""
+
+    number: Number
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """How a row is measured: the command, and as `verb` and `args` the same for a button; without a verb the command
+    alone. A page fills in `model`, and `text` or `corpus` where the verb takes one."""
+
+    command: str
+    verb: str = ""
+    args: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A place on a page that shows what a row is about: the page's address, what a reader calls it, its controls."""
+
+    page: str
+    label: str
+    controls: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What stands beside one printed row. `cannot`: why the row as printed cannot hold, with the number of the
+    `finding`; `needs`: what is missing where nothing is measured."""
+
+    job: Job
+    panel: Panel
+    numbers: tuple[Number, ...] = ()
+    needs: str = ""
+    cannot: str = ""
+    finding: int | None = None
+
+
+Found = Callable[[Number, Beside], Mapping | None]  # the stored numbers that a number stands in, or None
+
+
+def reading(number: Number, stored: Mapping | None) -> Reading | None:
+    """The number in what is stored, or None where it is not there. The interval is `KEY_low` and `KEY_high`."""
+    at, inside = stored, {}
+    for step in number.path:
+        inside = at
+        at = _row(at, step) if isinstance(step, Mapping) else _entry(at, step)
+        if at is None:
+            return None
+    if isinstance(at, bool) or not isinstance(at, (int, float)):
+        return None
+    low, high = (_entry(inside, f"{number.path[-1]}_{end}") for end in ("low", "high"))
+    return Reading(number, float(at), low, high)
+
+
+def readings(beside: Beside, found: Found) -> list[Reading]:
+    """Every number of ours that is stored for a row."""
+    read = (reading(number, found(number, beside)) for number in beside.numbers)
+    return [one for one in read if one is not None]
+
+
+def state(beside: Beside, known: Sequence[Reading]) -> str:
+    """One of STATES: a row that cannot hold stays so when something beside it is measured."""
+    return CANNOT_HOLD if beside.cannot else MEASURED if known else NOT_MEASURED
+
+
+def _row(rows: object, wanted: Mapping) -> Mapping | None:
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        return None
+    return next((row for row in rows if all(row.get(name) == value for name, value in wanted.items())), None)
+
+
+def _entry(holder: object, name: object) -> object:
+    if isinstance(holder, Mapping):
+        return holder.get(name)
+    places = isinstance(holder, Sequence) and isinstance(name, int) and name < len(holder)
+    return holder[name] if places else None

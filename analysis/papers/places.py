@@ -1,0 +1,73 @@
+"""The panels and jobs that the papers' rows share, and how numbers of one stored study are written down."""
+
+from analysis.papers.ours import Job, Number, Panel
+
+START, WORTH = Panel("", "Start"), Panel("is-it-worth-it", "Is it worth it?")
+COLLAPSE = Panel("train-a-router", "Train a router, Routing collapse", {"evidence": "collapse"})
+CAUSALITY = Panel("train-a-router", "Train a router, Causality check", {"evidence": "causality"})
+GROUPS, PAIRS = Panel("token-groups", "Token groups"), Panel("long-range-pairs", "Long-range pairs")
+QUALITY = Panel("quality-vs-speed", "Quality vs speed, Quality", {"tab": "quality"})
+SPEED = Panel("quality-vs-speed", "Quality vs speed, Speed", {"tab": "speed", "speed_on": "shapes"})
+BUDGETS = Panel("kv-budgets", "KV budgets, Smallest cap", {"budgets": "cap"})
+BREAKS = Panel("kv-budgets", "KV budgets, Where it breaks", {"budgets": "reads"})
+RANKS = Panel("kv-budgets", "KV budgets, Keys per head", {"budgets": "map"})
+QUERY = Panel("kv-budgets", "KV budgets, Does the query matter?", {"budgets": "query"})
+RECALL = Panel("routing", "Routing, Recall", {"route_tab": "recall"})
+CLOSURE = Panel("routing", "Routing, Gap closure", {"route_tab": "closure"})
+TESTS = Panel("long-context-tests", "Long-context tests")
+MINE = {"model": "", "seed": 0}  # a page puts its model in
+
+
+def ablation(name: str, label: str) -> Panel:
+    """The panel of a stored grid on the page Train a router."""
+    return Panel("train-a-router", f"Train a router, {label}", {"evidence": "ablations", "ablation": name})
+
+
+def sharper(study: str) -> Panel:
+    """The panel of models that were trained with a temperature."""
+    return Panel("softmax-temperature", "Softmax temperature, Trained with it", {"trained_with": study})
+
+
+def study(name: str, **args: object) -> Job:
+    """The job of a named study; `args` as its parameters, where they are not the study's own defaults."""
+    options = {"steps": "steps", "length": "length", "tokens_per_step": "tokens-per-step", "rows": "rows"}
+    options |= {"router": "router", "window": "window", "n_sink": "sinks"}
+    said = "".join(f" --{options[key]} {value}" for key, value in args.items())
+    return Job(f"python -m analysis study {name} --corpus DIR{said}", "study", {"name": name, "corpus": "", **args})
+
+
+def benchmark(*tasks: str, methods: str = "dense,focus,streaming_llm", shots: int | None = None) -> Job:
+    """The job of benchmarks on local files."""
+    said = f" --methods {methods}{'' if shots is None else f' --shots {shots}'}"
+    listed = [{"name": name, "settings": {}} for name in methods.split(",")]
+    args = {**MINE, "tasks": list(tasks), "methods": listed, "shots": shots}
+    return Job(f"python -m analysis benchmark {' '.join(tasks)} --data DIR{said}", "benchmark", args)
+
+
+def at(study: str, **where: object):
+    """Numbers of one row of a study: `at(study, k=2)("perplexity", "perplexity")` is a Number of `rows`."""
+
+    def number(says: str, name: str, unit: str = "ppl", column: str = "", rows: str = "rows") -> Number:
+        return Number(says, (rows, where, name), unit, column, study)
+
+    return number
+
+
+SCORES = {  # the papers' columns -> task and metric, as the papers' harness names them
+    "HellaSwag": ("hellaswag", "acc_norm"),
+    "ARC-E": ("arc_easy", "acc_norm"),
+    "PIQA": ("piqa", "acc_norm"),
+    "LAMBADA": ("lambada", "acc"),
+    "TQA MC1": ("truthfulqa", "acc"),
+    "GSM8K": ("gsm8k", "exact_match"),
+}
+
+
+def scores(method: str, *columns: str) -> tuple[Number, ...]:
+    """Benchmark scores of a method beside the papers' columns, from the run of the row's own job."""
+    found = []
+    for column in columns or ("HellaSwag", "ARC-E", "PIQA", "LAMBADA"):
+        task, metric = SCORES[column]
+        where = {"task": task, "name": method, "metric": metric}
+        found.append(Number(f"{column}, {metric}", ("rows", where, "value"), "share", column))
+    return tuple(found)

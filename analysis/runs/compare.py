@@ -1,0 +1,109 @@
+"""Two stored runs held against each other: their configurations, their numbers, and any column of their tables."""
+
+from dataclasses import dataclass
+
+QUIET = ("protocol", "methods", "notes", "versions", "date")  # of the numbers: no result
+MOST_ROWS = 200_000  # of a table that is compared
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One column of two runs, row by row. `keys`: the columns that name a row; `labels`: their values for each row,
+    `first` and `second`: the numbers, None where a run has none; `only`: rows that only one of both has."""
+
+    keys: list
+    labels: list
+    first: list
+    second: list
+    only: int
+
+
+def configuration(first, second):
+    """(name, value, value) of every argument and every fact of the protocol in which two runs differ; None where one
+    of them has none."""
+    told = []
+    for part in ("request", "protocol"):
+        both = [_flat(getattr(run, part)) for run in (first, second)]
+        for name in dict.fromkeys([*both[0], *both[1]]):
+            values = both[0].get(name), both[1].get(name)
+            if values[0] != values[1] and (part == "request" or name not in {row[0] for row in told}):
+                told.append((name, *values))
+    return told
+
+
+def numbers(first, second):
+    """(name, value, value) of every single number of two runs, in the order of the first one."""
+    both = [_flat({key: value for key, value in run.numbers.items() if key not in QUIET}) for run in (first, second)]
+    both = [{name: value for name, value in found.items() if _is_number(value)} for found in both]
+    return [(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
+
+
+def tables(run):
+    """Names of everything in a run that has rows: its tables, and its numbers that are lists of rows."""
+    rows = [key for key, value in run.numbers.items() if key not in QUIET and _is_rows(value)]
+    return list(dict.fromkeys([*run.tables, *rows]))
+
+
+def columns(run, name):
+    """{column: list} of one of `tables`, at most MOST_ROWS rows."""
+    if name in run.tables:
+        return {column: cells[:MOST_ROWS] for column, cells in run.columns(name).items()}
+    rows = [_flat(row) for row in run.numbers[name][:MOST_ROWS]]
+    return {column: [row.get(column) for row in rows] for column in dict.fromkeys(key for row in rows for key in row)}
+
+
+def measured(table):
+    """Names of the columns with numbers to compare: those of fractions first, then whole numbers."""
+    parts = [name for name, cells in table.items() if any(isinstance(cell, float) for cell in cells)]
+    whole = [name for name, cells in table.items() if name not in parts and all(map(_is_number, cells)) and cells]
+    return parts + whole
+
+
+def beside(first, second, column):
+    """The numbers of one column of two tables, matched by the fewest leading columns that name a row in both: whole
+    numbers, words and switches. Without such columns the rows are matched in order."""
+    names = [name for name in first if name in second and name != column and _names_rows(first[name] + second[name])]
+    keys, at = [], None
+    for name in names:
+        keys = [*keys, name]
+        at = [_places(table, keys) for table in (first, second)]
+        if all(len(places) == len(table[column]) for places, table in zip(at, (first, second), strict=True)):
+            break
+    else:
+        keys, at = [], [{(i,): i for i in range(len(table[column]))} for table in (first, second)]
+    shared = [label for label in at[0] if label in at[1]]
+    return Beside(
+        keys,
+        shared,
+        [first[column][at[0][label]] for label in shared],
+        [second[column][at[1][label]] for label in shared],
+        len(at[0]) + len(at[1]) - 2 * len(shared),
+    )
+
+
+def _places(table, keys):
+    return {label: i for i, label in enumerate(zip(*(table[key] for key in keys), strict=True))}
+
+
+def _names_rows(cells):
+    return not any(isinstance(cell, (float, list, dict)) for cell in cells)
+
+
+def _flat(value, name=""):
+    """Nested values as {path: plain value}; lists of plain values stay one value."""
+    if isinstance(value, dict):
+        found = {}
+        for key, inner in value.items():
+            found |= _flat(inner, f"{name}.{key}" if name else key)
+        return found
+    if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        return _flat({str(i): inner for i, inner in enumerate(value)}, name) if len(value) <= 12 else {}
+    return {name: value}
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_rows(value):
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)

@@ -1,0 +1,69 @@
+"""Stored runs as rows, found by words: what the page and the command line list."""
+
+import json
+from dataclasses import dataclass
+
+QUIET = {"seed", "long_text", "made"}  # arguments that say little in a list
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run in a list. `text`: the name of its text, else its hash, None where it reads none; `about`: its other
+    arguments in words; `imported`: when it came in a bundle; `example`: whether it came with the program."""
+
+    id: str
+    verb: str
+    model: str | None
+    text: str | None
+    about: str
+    created: str
+    seconds: float
+    bytes: int
+    pinned: bool
+    imported: str | None
+    example: bool = False
+
+    def matches(self, words):
+        """Whether every one of `words` (lower case) stands somewhere in this row."""
+        said = f"{self.id} {self.verb} {self.model} {self.text} {self.about} {self.created}".lower()
+        return all(word in said for word in words)
+
+
+def of_index(row, names):
+    """The Row of a row of the index; `names`: hash of a text -> its name."""
+    request = json.loads(row["request"])
+    return Row(
+        row["id"], row["verb"], row["model"], names.get(row["text"], row["text"]), about(request), row["created"],
+        row["seconds"], row["bytes"], bool(row["pinned"]), row["imported"],
+    )  # fmt: skip
+
+
+def of_run(run, names):
+    """The Row of an opened run, such as an example."""
+    text, model = run.request.get("text"), run.request.get("model", "demo")
+    return Row(
+        run.id, run.verb, model, names.get(text, text), about(run.request), run.created, run.seconds, run.bytes,
+        run.marks.pinned, run.marks.imported, run.example,
+    )  # fmt: skip
+
+
+def about(request):
+    """The arguments of a request beside its model and text, in one line of at most 160 characters."""
+    told = [
+        f"{name.replace('_', ' ')} {_words(value)}"
+        for name, value in request.items()
+        if name not in {"model", "text", *QUIET} and value not in (None, "", [], False)
+    ]
+    line = ", ".join(told)
+    return line if len(line) <= 160 else f"{line[:159]}…"
+
+
+def _words(value):
+    if isinstance(value, dict):
+        named = value.get("name")
+        more = value.get("settings", {name: inner for name, inner in value.items() if name != "name"})
+        told = ", ".join(f"{name} {_words(inner)}" for name, inner in more.items()) if isinstance(more, dict) else ""
+        return f"{named or ''}{f' ({told})' if told else ''}".strip()
+    if isinstance(value, list):
+        return ", ".join(map(_words, value[:6])) + (" …" if len(value) > 6 else "")
+    return f"{value:g}" if isinstance(value, float) else "yes" if value is True else str(value)

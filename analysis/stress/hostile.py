@@ -1,0 +1,81 @@
+"""Input that somebody could send to break, mislead or take over the app: texts, bytes, JSON, all from one seed."""
+
+import json
+import random
+import struct
+
+MARKUP = (
+    "<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "<svg/onload=window.pwned=1>",
+    "<iframe src=javascript:parent.pwned=1>", "javascript:window.pwned=1", "</textarea><script>pwned=1</script>",
+    "<style>*{display:none}</style>", "[a](javascript:pwned=1)", "![x](http://example.invalid/x.png)",
+    "<a href=//example.invalid>x</a>", "**bold** :red[x] $x^2$ `c`", "{{7*7}}${7*7}%{7*7}#{7*7}", "&lt;b&gt;&#60;",
+    "' onmouseover='pwned=1", '"><base href=//example.invalid>', "\u2028\u2029<!--",
+)  # fmt: skip
+PATHS = (
+    "../../secret.txt", "..%2f..%2fsecret.txt", "/etc/passwd", "....//....//secret.txt", "file:///etc/passwd",
+    "~/.ssh", "C:\\Windows\\win.ini", "\\\\host\\share", "demo/../../secret", "models_cache/../secret",
+    "a/../../b", "./demo", ".", "..", "/", "//", "demo\0.txt", "/dev/zero", "/proc/self/environ", "demo/",
+    "-rf", "--config", "owner/name/../x",
+)  # fmt: skip
+WORDS = (
+    "", " ", "\t\n", "\0", "0", "-1", "1e999", "NaN", "Infinity", "-0", "٣٤", "1_000", "0x10", "1,5", "true", "None",
+    "null", "[]", "{}", "[[[[", "__class__", "__import__('os').system('x')", "$(touch pwned)", "`touch pwned`",
+    "; rm -rf x",
+    "' OR 1=1 --", "'; DROP TABLE runs; --", "%s%s%n", "=1+1", "@SUM(1)", "CON", "ﬁ", "İ", "ß", "\ud800", "\uffff",
+    "‮abc",
+    "e\u0301" * 40, "👩‍👩‍👧" * 9, "a" * 5000, "(" * 2000, "9" * 400, "0" * 12, "f" * 12, "F" * 12, "demo", "k8-top1",
+)  # fmt: skip
+BYTES = (
+    b"", b"\0", b"\xff\xfe\x00", b"\xef\xbb\xbf", b"\x80abc", b"PK\x03\x04" + b"\0" * 40, b"\x1f\x8b\x08" + b"\0" * 20,
+    b"\x89PNG\r\n\x1a\n", b"\x80\x04\x95cos\nsystem\n(S'touch pwned'\ntR.", struct.pack("<Q", 1 << 60) + b"{}",
+    b"%PDF-1.7", b"GIF89a", b"\x7fELF", b"SQLite format 3\0", b"[" * 100_000, b'{"a":' * 50_000, b"\r" * 3000,
+)  # fmt: skip
+
+
+def hostile_text(dice: random.Random) -> str:
+    """A word or a few of them, as they are, repeated, or with a sign changed."""
+    pieces = [dice.choice(dice.choice((MARKUP, PATHS, WORDS))) for _ in range(dice.choice((1, 1, 1, 2, 4)))]
+    text = dice.choice(("", " ", "~", "/", ".", "+", "\n")).join(pieces)
+    if text and dice.random() < 0.4:
+        place = dice.randrange(len(text))
+        text = text[:place] + chr(dice.choice((0, 10, 34, 37, 39, 46, 47, 60, 92, 127, 0x202E, 0x1F600))) + text[place:]
+    return text * dice.choice((1, 1, 1, 1, 3))
+
+
+def hostile_bytes(dice: random.Random) -> bytes:
+    """A file: another format, a damaged one, random bytes, or a hostile text in some encoding."""
+    kind = dice.randrange(4)
+    if kind == 0:
+        return dice.choice(BYTES)
+    if kind == 1:
+        return dice.randbytes(dice.choice((1, 10, 1000)))
+    text = hostile_text(dice) + " and some words to read after it" * dice.randrange(3)
+    data = text.encode(dice.choice(("utf-8", "utf-16", "utf-32")), "surrogatepass")
+    return data if kind == 2 else data + dice.choice(BYTES)[:50]
+
+
+def hostile_value(dice: random.Random, depth: int = 0) -> object:
+    """Something JSON can say, or almost: nested, huge, of the wrong type."""
+    kind = dice.randrange(9 if depth < 4 else 6)
+    plain = (None, dice.random() < 0.5, dice.choice((0, -1, 1 << 70, 3)), dice.choice((1e308, -0.5, float("nan"))))
+    if kind < 4:
+        return plain[kind]
+    if kind < 6:
+        return hostile_text(dice)
+    inner = [hostile_value(dice, depth + 1) for _ in range(dice.randrange(4))]
+    return inner if kind < 8 else {hostile_text(dice): value for value in inner}
+
+
+def hostile_json(dice: random.Random, good: dict) -> str:
+    """The JSON of `good` with something in it replaced, added or left out, or of something else."""
+    if dice.random() < 0.2:
+        return dice.choice((json.dumps(hostile_value(dice)), hostile_text(dice), "[" * 5000, '{"a":1e9999}'))
+    made = dict(good)
+    for _ in range(dice.randrange(1, 4)):
+        name = dice.choice(sorted(made) or ["x"])
+        if dice.random() < 0.2:
+            made.pop(name, None)
+        else:
+            made[name if dice.random() < 0.9 else hostile_text(dice)] = hostile_value(dice)
+    text = json.dumps(made)
+    return text if dice.random() < 0.9 else text[: dice.randrange(len(text))]

@@ -1,0 +1,154 @@
+"""One reader without a browser: speaks Streamlit's own protocol (protobuf over a websocket) as its pages do.
+
+It keeps what a page keeps: which widgets there are, what was chosen in them, the address, and the parts of the page
+that ask again by themselves every few seconds.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+from websockets.asyncio.client import connect
+
+PATIENCE = 300  # seconds for one answer
+MOST = 64_000_000  # bytes of one message
+DONE = ForwardMsg.FINISHED_SUCCESSFULLY
+EARLY = ForwardMsg.FINISHED_EARLY_FOR_RERUN
+
+
+class Session:
+    """`async with Session(address, query) as reader:`; then `await reader.open()` and the rest. Seconds are returned by
+    what waits for the page; `failures` holds every exception box that the page has shown."""
+
+    def __init__(self, address: str, query: str = ""):
+        self.address, self.query = address, query
+        self.pages: dict[str, str] = {}  # the page's place in the URL -> its hash
+        self.widgets: dict[str, object] = {}  # key -> the widget as it was drawn last
+        self.failures: list[str] = []
+        self.received = 0  # bytes
+        self.entered = False
+        self._page, self._states, self._timers = "", {}, {}
+        self._finished: asyncio.Queue = asyncio.Queue()
+
+    async def __aenter__(self):
+        origin = f"http://{self.address}"
+        where = f"ws://{self.address}/_stcore/stream"
+        self._socket = await connect(where, subprotocols=["streamlit"], origin=origin, max_size=MOST)
+        self._listener, self.entered = asyncio.create_task(self._listen()), True
+        return self
+
+    async def __aexit__(self, *error):
+        for timer in (*self._timers.values(), self._listener):
+            timer.cancel()
+        await self._socket.close()
+
+    async def open(self) -> float:
+        """The first run of the page; seconds until it is complete."""
+        return await self._run()
+
+    async def visit(self, place: str) -> float:
+        """Another page, by its place in the URL ("" is the first one)."""
+        self._page = self.pages[place]
+        return await self._run()
+
+    async def follow(self, query: str) -> float:
+        """A link to the same page with other choices."""
+        self.query = query
+        return await self._run()
+
+    async def choose(self, key: str, option: str) -> float:
+        """One option of pills or of a segmented control."""
+        state = WidgetState(id=self.widgets[key].id)
+        state.string_array_value.data.append(option)
+        return await self._run(state)
+
+    async def press(self, key: str) -> float:
+        """A button."""
+        return await self._run(WidgetState(id=self.widgets[key].id, trigger_value=True))
+
+    def options(self) -> dict[str, list[str]]:
+        """key -> options of every control on the page whose options stand side by side, two at least."""
+        found = {}
+        for key, widget in self.widgets.items():
+            if widget.DESCRIPTOR.name == "ButtonGroup" and not widget.disabled and len(widget.options) > 1:
+                found[key] = [option.content for option in widget.options]
+        return found
+
+    async def _run(self, changed: WidgetState | None = None) -> float:
+        """Send what changed and wait until the script has run to its end."""
+        while not self._finished.empty():
+            self._finished.get_nowait()
+        began = time.perf_counter()
+        await self._send(changed)
+        async with asyncio.timeout(PATIENCE):
+            while await self._finished.get() != DONE:
+                pass
+        if self._listener.done():  # the app closed the connection, or said what is not understood here
+            self._listener.result()
+            raise ConnectionError("The app ended the connection.")
+        return time.perf_counter() - began
+
+    async def _send(self, changed: WidgetState | None = None, fragment: str = "") -> None:
+        state = ClientState(query_string=self.query, page_script_hash=self._page, fragment_id=fragment)
+        state.is_auto_rerun = bool(fragment)
+        if changed is not None and not changed.trigger_value:
+            self._states[changed.id] = changed
+        state.widget_states.widgets.extend(self._states.values())
+        if changed is not None and changed.trigger_value:
+            state.widget_states.widgets.append(changed)
+        await self._socket.send(BackMsg(rerun_script=state).SerializeToString())
+
+    async def _listen(self) -> None:
+        try:
+            async for data in self._socket:
+                self.received += len(data)
+                message = ForwardMsg.FromString(data)
+                hear: Callable | None = getattr(self, f"_on_{message.WhichOneof('type')}", None)
+                if hear is not None:
+                    hear(message)
+        finally:
+            self._finished.put_nowait(DONE)
+
+    def _on_new_session(self, message: ForwardMsg) -> None:
+        if not message.metadata.run.fragment_ids:
+            self._page = message.new_session.page_script_hash
+            self.widgets = {}
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers = {}
+
+    def _on_navigation(self, message: ForwardMsg) -> None:
+        found = message.navigation
+        self.pages = {"" if page.is_default else page.url_pathname: page.page_script_hash for page in found.app_pages}
+        self._page = found.page_script_hash or self._page
+
+    def _on_page_info_changed(self, message: ForwardMsg) -> None:
+        self.query = message.page_info_changed.query_string
+
+    def _on_script_finished(self, message: ForwardMsg) -> None:
+        self._finished.put_nowait(message.script_finished)
+
+    def _on_auto_rerun(self, message: ForwardMsg) -> None:
+        asked = message.auto_rerun
+        if old := self._timers.pop(asked.fragment_id, None):
+            old.cancel()
+        self._timers[asked.fragment_id] = asyncio.create_task(self._repeat(asked.interval, asked.fragment_id))
+
+    async def _repeat(self, seconds: float, fragment: str) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await self._send(fragment=fragment)
+
+    def _on_delta(self, message: ForwardMsg) -> None:
+        element = message.delta.new_element
+        kind = element.WhichOneof("type")
+        if kind == "exception":
+            self.failures.append(f"{element.exception.type}: {element.exception.message}"[:200])
+        widget = getattr(element, kind, None) if kind else None
+        name = getattr(widget, "id", "") if hasattr(widget, "DESCRIPTOR") else ""
+        if isinstance(name, str) and name.startswith("$$"):
+            self.widgets[name.split("-", 2)[-1]] = widget

@@ -1,0 +1,164 @@
+"""The tasks of lm-evaluation-harness on local documents: its prompts, filters and metrics, and nothing downloaded."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.benchmarks import TASKS, documents
+from analysis.errors import BadSetting
+
+NEEDED = "Benchmarks need lm-evaluation-harness: pip install -r requirements-benchmarks.txt, then try again."
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question: its document; `prompt`, of which the last `question` characters are the question itself; `answers`,
+    the continuations that are compared; `gold`, the place of the right one; `until`, what ends a generated answer, or
+    None where none is generated."""
+
+    doc: dict
+    prompts: tuple[str, ...]
+    question: int
+    answers: tuple[str, ...]
+    gold: int
+    until: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A task as it is asked: its name, title, items, examples in a prompt, files, and what counts its answers."""
+
+    name: str
+    title: str
+    items: list[Item]
+    shots: int
+    files: list[str]
+    harness: object
+
+    def values(self, results: Sequence[list]) -> dict[str, list[float]]:
+        """Metric -> its value of every item, from what was found of each: (log-probability, greedy) of every answer, or
+        the generated text. Metrics of a second filter carry its name."""
+        found: dict[str, list[float]] = {}
+        for item, result in zip(self.items, results, strict=True):
+            for place, (name, read) in enumerate(_filtered(self.harness, item.doc, result).items()):
+                for metric, value in self.harness.process_results(item.doc, read).items():
+                    found.setdefault(metric if place == 0 else f"{metric}, {name}", []).append(float(value))
+        return found
+
+    def mean(self, metric: str, values: list[float]) -> float:
+        """The harness's own way to put the values of a metric together."""
+        return float(self.harness.aggregation()[metric.split(",")[0]](values))
+
+
+def asked(names: Sequence[str], data: Path, shots: int | None, items: int | None, seed: int) -> list[Asked]:
+    """The tasks `names` on the files in `data`. Names that are not in TASKS are tasks of the harness itself, which
+    loads their data from a network. Errors: BadSetting."""
+    return [_asked(name, data, shots, items, seed) for name in dict.fromkeys(names)]
+
+
+def _asked(name: str, data: Path, shots: int | None, items: int | None, seed: int) -> Asked:
+    task, files = TASKS.get(name), ["its own data set"]
+    if task is None:
+        harness = _from_network(name, shots)
+    else:
+        docs, examples, files = documents(task, name, data)
+        shots = task.shots if shots is None else shots
+        if shots >= len(examples):
+            raise BadSetting(
+                f"{task.title} has {len(examples):,} documents to draw examples from and {shots} were asked for: ask "
+                "for fewer, or give more."
+            )
+        harness = _local(task, docs, examples, shots)
+    count = harness.config.num_fewshot or 0
+    harness.set_fewshot_seed(seed=seed)
+    listed = [_item(harness, doc, count) for _, doc in harness.doc_iterator(rank=0, limit=items, world_size=1)]
+    return Asked(name, task.title if task else name, listed, count, files, harness)
+
+
+def _harness():
+    """The parts of the harness that are used: its tasks' index, its class of tasks, and what reads their files."""
+    try:
+        from lm_eval.api.task import ConfigurableTask
+        from lm_eval.tasks import TaskManager
+        from lm_eval.tasks._yaml_loader import load_yaml
+    except ImportError as error:
+        raise BadSetting(NEEDED) from error
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    return TaskManager, ConfigurableTask, load_yaml
+
+
+def _local(task, docs: list[dict], examples: list[dict], shots: int):
+    """The harness's own task with documents of ours in the place of its data set."""
+    manager, configurable, load_yaml = _harness()
+    import datasets
+    import lm_eval.tasks
+
+    datasets.disable_progress_bars()
+    place = Path(lm_eval.tasks.__file__).parent / task.place
+    parts = {"asked": datasets.Dataset.from_list(docs), "examples": datasets.Dataset.from_list(examples)}
+    about = load_yaml(manager(include_defaults=False, include_path=[str(place)]).task_index[task.harness].yaml_path)
+    about |= {
+        "custom_dataset": lambda **_: datasets.DatasetDict(parts),
+        "test_split": "asked",
+        "validation_split": None,
+        "training_split": None,
+        "fewshot_split": "asked" if examples is docs else "examples",  # from its own, a prompt leaves itself out
+        "num_fewshot": shots,
+        "metadata": {},
+    }
+    return configurable(config={name: value for name, value in about.items() if name not in ("tag", "group")})
+
+
+def _from_network(name: str, shots: int | None):
+    manager = _harness()[0]()
+    if name not in manager.all_subtasks:
+        raise BadSetting(f"There is no task {name[:40]!r}; on local files there are: {', '.join(TASKS)}.")
+    try:
+        harness = manager.load([name])["tasks"][name]
+    except Exception as error:  # whatever a data set's own loader meets
+        raise BadSetting(
+            f"The data of {name} could not be loaded ({type(error).__name__}): it needs a network; the tasks on local "
+            f"files are {', '.join(TASKS)}."
+        ) from error
+    if shots is not None:
+        harness.set_config("num_fewshot", shots)
+    return harness
+
+
+def _item(harness, doc: dict, shots: int) -> Item:
+    context = harness.fewshot_context(doc, num_fewshot=shots)
+    made = harness.construct_requests(doc=doc, ctx=context, metadata=(harness.config.task, 0, 1))
+    made = made if isinstance(made, list) else [made]
+    target = harness.doc_to_target(doc)
+    question = harness.doc_to_text(doc)
+    known = (
+        len(question) if isinstance(question, str) and isinstance(context, str) and context.endswith(question) else 0
+    )
+    if made[0].request_type == "generate_until":
+        until = tuple(made[0].args[1].get("until", ()))
+        return Item(doc, (context,), known or len(context), (f" {target}",), 0, until)
+    if made[0].request_type != "loglikelihood":
+        raise BadSetting(f"{harness.config.task} asks for {made[0].request_type}, which is not measured here.")
+    prompts, answers = (tuple(request.args[part] for request in made) for part in (0, 1))
+    gold = target if len(answers) > 1 else 0
+    if harness.multiple_input:  # each choice is a prompt of its own
+        gold = harness.doc_to_text(doc)
+    gold = gold if isinstance(gold, int) else harness.doc_to_choice(doc).index(gold)
+    return Item(doc, prompts, known or min(map(len, prompts)), answers, gold)
+
+
+def _filtered(harness, doc: dict, result: list) -> dict[str, list]:
+    """What each filter of the harness makes of an item's results: name -> the results it leaves."""
+    filters: list[Callable] = getattr(harness, "_filters", [])
+    if not filters or not isinstance(result[0], str):
+        return {"none": result}
+    return {one.name: _one(one, doc, result) for one in filters}
+
+
+def _one(ensemble, doc: dict, result: list) -> list:
+    from lm_eval.api.instance import Instance
+
+    made = [Instance("generate_until", doc, ("", {}), place, resps=[text]) for place, text in enumerate(result)]
+    ensemble.apply(made)
+    return [one.filtered_resps[ensemble.name] for one in made]

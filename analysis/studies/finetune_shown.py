@@ -1,0 +1,75 @@
+"""How the training baselines are told and drawn: rows paired to the base, columns, panels, one sentence."""
+
+import numpy as np
+
+from analysis.metrics.proportions import share_difference
+from analysis.studies.panels import column, decided, difference, of_rows, panel, printed, series
+
+PAPER = {"GPT-2 124M": "table 3", "Mistral 7B": "table 4"}
+DRAWN = ("new", "old", "tasks")  # differences to the base
+SAID = {"new": "the new domain", "old": "the old one", "tasks": "the tasks"}
+
+
+def row_of(about: dict, found: dict, base: dict, new: str) -> dict:
+    """A row: `about` it, the perplexity of every domain, and the differences to the base. `found` and `base`: `means`
+    domain -> nats per token of each window, `tasks` task -> scores of items."""
+    means = {name: np.array(one) for name, one in found["means"].items()}
+    old = [name for name in means if name != new]
+    row = about | {"perplexities": {name: float(np.exp(one.mean())) for name, one in means.items()}}
+    row |= {"new_domain": row["perplexities"][new]}
+    row |= difference("new", means[new], np.array(base["means"][new]))
+    empty = {f"old{end}": None for end in ("", "_low", "_high")} | {"old_domain": None}
+    if old:
+        mine, theirs = (np.concatenate([np.array(one["means"][name]) for name in old]) for one in (found, base))
+        row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs)
+    else:
+        row |= empty
+    right, before = (sum(one["tasks"].values(), []) for one in (found, base))
+    apart = share_difference(right, before)
+    row |= {"scores": {name: float(np.mean(one)) for name, one in found["tasks"].items()}}
+    row |= {"task_score": float(np.mean(right)) if right else None}
+    return row | {"tasks": apart.mean, "tasks_low": apart.low, "tasks_high": apart.high}
+
+
+def columns() -> list[dict]:
+    """The columns of the rows, for a page."""
+    return [
+        *(column("label", "trained"), column("read", "read as"), column("rate", "learning rate")),
+        *(column("trained_parameters", "parameters trained"), column("new_domain", "perplexity, new domain")),
+        *(column("old_domain", "perplexity, old domain"), column("task_score", "tasks right", "share")),
+        *(column("new", "change on the new domain", "nats"), column("old", "change on the old", "nats")),
+        column("tasks", "change of the tasks", "share"),
+    ]
+
+
+def panels(rows: list[dict], rates: list[float]) -> list[dict]:
+    """Differences to the base against the learning rate, a line for every arm; and what the paper prints."""
+    trained = [row for row in rows if row["rate"] is not None]
+    names = list(dict.fromkeys(row["line"] for row in trained))
+    titles = {"new": "New domain", "old": "Old domain", "tasks": "Tasks"}
+    made = []
+    for key in DRAWN:
+        unit = "share of items" if key == "tasks" else "nats per token"
+        lines = []
+        for name in names:
+            mine = {row["rate"]: row for row in trained if row["line"] == name}
+            lines.append(of_rows(name, [mine.get(rate, {}) for rate in rates], key))
+        words = [f"{rate:g}" for rate in rates]
+        made.append(panel(f"{titles[key]}, minus the base", "rate", "learning rate", words, unit, lines))
+    ranks = ["LoRA (r=4)", "LoRA (r=16)", "Centroids (d_s=16)"]
+    tasks = ["HellaSwag", "ARC-E", "PIQA", "LAMBADA"]
+    lines = [series(name, [printed("table 3", name, task) for task in tasks], paper=True) for name in ranks]
+    return [*made, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
+
+
+def sentence(rows: list[dict]) -> str:
+    """For every arm the rate that is best on the new domain, and what it does to the rest."""
+    word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
+    for line in dict.fromkeys(row["line"] for row in rows if row["rate"] is not None):
+        best = min((row for row in rows if row["line"] == line), key=lambda row: row["new"])
+        parts = [f"{best['new']:+.4f} nats on the new domain"]
+        if best["old"] is not None:
+            parts.append(f"{best['old']:+.4f} on the old one ({word[decided(best, 'old')]})")
+        parts += [] if best["tasks"] is None else [f"{best['tasks']:+.1%} of the tasks"]
+        said.append(f"{line}, best at {best['rate']:g}: {', '.join(parts)}.")
+    return " ".join(said)

@@ -1,0 +1,81 @@
+"""LoRA through peft: low-rank additions to the projections of the attention, trained in the place of all weights."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from transformers import AutoModelForCausalLM
+
+from analysis.errors import BadSetting
+from analysis.groups.router import FocusRouter
+from analysis.training.run import Run
+from analysis.training.settings import RouterTraining
+
+PROJECTIONS = (("c_attn",), ("q_proj", "v_proj"), ("query_key_value",))  # the first that a model has
+MOST_RANK = 512
+
+
+def finetune_lora(
+    model,
+    start: FocusRouter,
+    train_ids: np.ndarray,
+    plan: RouterTraining,
+    rank: int,
+    checkpoint: Path,
+    progress: Callable[[float, str], None] = lambda fraction, stage: None,
+):
+    """As `training.focus.finetune`, but only additions of this rank are trained, at the plan's `base_rate`; `plan` is
+    of phase 2 and reads as a control. Returns (the copy as a `Model`, then as `train_router`)."""
+    own = lora_copy(model, rank, plan.seed)
+    run = Run(own, start.variant(), train_ids, plan, checkpoint, None)
+    return own, *run.train(progress)
+
+
+def lora_copy(model, rank: int, seed: int = 0):
+    """The model with weights of its own in float32, frozen, and additions of this rank, which begin as nothing.
+
+    Errors: BadSetting for a rank out of range, or a model whose attention has none of PROJECTIONS.
+    """
+    own = replace(model, lm=copy.deepcopy(model.lm).float())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject(own.lm, rank)
+    return own
+
+
+def inject(lm, rank: int, **more) -> None:
+    """Add LoRA to a transformers model, in place (Focus, tables 3 and 4): alpha is twice the rank, no dropout; queries,
+    keys and values together where they are one projection, else queries and values."""
+    if not 1 <= rank <= MOST_RANK:
+        raise BadSetting(f"The rank is {rank:,} and must lie between 1 and {MOST_RANK}.")
+    names = {name.rpartition(".")[2] for name, _ in lm.named_modules()}
+    found = next((wanted for wanted in PROJECTIONS if set(wanted) <= names), None)
+    if found is None:
+        listed = ", ".join(name for wanted in PROJECTIONS for name in wanted)
+        raise BadSetting(f"This model's attention has none of the projections {listed}: LoRA cannot be added to it.")
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=list(found), fan_in_fan_out=found == ("c_attn",)
+    )
+    inject_adapter_in_model(config, lm, **more)
+
+
+def trainable(lm) -> int:
+    """How many parameters of a model have a gradient."""
+    return sum(p.numel() for p in lm.parameters() if p.requires_grad)
+
+
+def lora_parameters(config, rank: int) -> int:
+    """How many parameters LoRA of this rank trains in a model of this configuration; no weights are made."""
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config)
+    inject(lm, rank, low_cpu_mem_usage=True)
+    return trainable(lm)
+
+
+def router_parameters(layers: int, width: int, groups: int, d_s: int = 16) -> int:
+    """How many parameters Focus' router trains: a projection and centroids in every layer."""
+    return layers * d_s * (width + groups)

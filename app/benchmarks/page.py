@@ -1,0 +1,188 @@
+"""Benchmarks on the page Long-context tests: what is asked, and every score beside dense with what it rests on."""
+
+import streamlit as st
+
+from analysis.benchmarks import TASKS, here
+from analysis.runs import Run
+from app import cached, panels, state, tables, widgets
+from app.charts import GROUPS, SYMBOLS, figure, safe
+
+USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
+SHOTS = (None, 0, 1, 2, 4, 8, 16)
+ITEMS = (20, 50, 100, 500, 0)  # 0: all of them
+SET_UPS = {"sparse": "read with the method (A)", "dense": "reads everything (B)"}
+COLUMNS = {
+    "title": tables.Column("task"),
+    "method": tables.Column("method", wrap=True),
+    "score": tables.Column("score", "share", words="score_words", help=cached.glossary("benchmark score")),
+    "stderr": tables.Column("standard error", "share"),
+    "difference": tables.Column(
+        "points against dense", "number", words="difference_words", help=cached.glossary("paired difference")
+    ),
+    "longer": tables.Column("longer than read whole", "share", help=cached.glossary("items longer than the window")),
+    "gold": tables.Column("right answer, nats", "number", help=cached.glossary("log-probability of the right answer")),
+    "gold_difference": tables.Column("against dense, nats", words="gold_words"),
+    "items": tables.Column("questions", "whole"),
+    "left": tables.Column("do not fit", "whole"),
+}
+
+
+def show(methods: list[dict]) -> None:
+    """The controls, the run in use with its chart and table, or the button that starts it. `methods` beside dense."""
+    st.header("Benchmarks", anchor=False, help=cached.glossary("benchmark score"))
+    found = here()
+    if not found:
+        widgets.prose(
+            "Put the files of a benchmark, as they were published, into models_cache/benchmarks: one folder for each "
+            f"task, named {', '.join(TASKS)}. Nothing is downloaded. From the command line any folder can be named:",
+            "more",
+        )
+        st.code(command(arguments(list(USUAL), methods)), language=None, wrap_lines=True)
+        return
+    args = arguments(_controls(found), methods)
+    if not args["tasks"]:
+        widgets.prose("Choose at least one task.", "quiet")
+        return
+    run = cached.store().find("benchmark", args)
+    if run is None:
+        panels.run_button("Run these benchmarks", "benchmark", args, "benchmark_run")
+    else:
+        scores(run)
+    st.code(command(args), language=None, wrap_lines=True)
+
+
+def _controls(found: list[str]) -> list[str]:
+    chosen = st.session_state
+    raw = chosen["benchmark_tasks"]
+    named = [name for name in USUAL if name in found] if raw is None else [] if raw == "none" else raw.split("~")
+    chosen["benchmark_pick"] = [name for name in found if name in named]
+    st.multiselect(
+        "Tasks", found, key="benchmark_pick", format_func=lambda name: TASKS[name].title, on_change=_picked, width=620
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        widgets.settled("benchmark_shots", list(SHOTS), None)
+        st.selectbox(
+            "Examples in a prompt", SHOTS, key="benchmark_shots", width=190,
+            format_func=lambda n: "the task's own" if n is None else f"{n}",
+            help="More examples make prompts long, so that reading less makes a difference.",
+        )  # fmt: skip
+        widgets.settled("benchmark_items", list(ITEMS), 100)
+        st.selectbox("Questions", ITEMS, key="benchmark_items", width=150,
+                     format_func=lambda n: f"the first {n}" if n else "all")  # fmt: skip
+        st.segmented_control("The question", list(SET_UPS), format_func=SET_UPS.get, key="benchmark_question",
+                             required=True, help=cached.glossary("question dense or sparse"))  # fmt: skip
+    return chosen["benchmark_pick"]
+
+
+def _picked() -> None:
+    state.choose(st.session_state, benchmark_tasks="~".join(st.session_state["benchmark_pick"]) or "none")
+
+
+def arguments(tasks: list[str], methods: list[dict]) -> dict:
+    """The arguments of `benchmark` for the present choice."""
+    chosen = st.session_state
+    return {
+        "model": chosen["model"],
+        "tasks": tasks,
+        "methods": methods,
+        "shots": chosen["benchmark_shots"],
+        "items": chosen["benchmark_items"] or None,
+        "question": chosen["benchmark_question"],
+        "seed": 0,
+    }
+
+
+def command(args: dict) -> str:
+    """The same from the command line."""
+    words = ["python -m analysis benchmark", *args["tasks"], f"--data DIR --model {args['model']}"]
+    named = [one["name"] for one in args["methods"]]
+    words += [f"--methods {','.join(['dense', *named])}"] if named else []
+    words += [f"--set {one['name']}.{field}={value}" for one in args["methods"] for field, value in
+              (one.get("settings") or {}).items()]  # fmt: skip
+    words += [f"--{name} {args[name]}" for name in ("shots", "items") if args[name] is not None]
+    return " ".join([*words, *([] if args["question"] == "sparse" else ["--question dense"])])
+
+
+def scores(run: Run) -> None:
+    """Of every task and method: the score that papers print, with its interval and what it rests on."""
+    rows = [row for row in run.numbers["rows"] if row["metric"] == _metric(row["task"])]
+    widgets.source(run)
+    widgets.prose(run.numbers["sentences"], "more")
+    widgets.notes(run)
+    values = {
+        "title": [f"{row['title']}, {row['metric']}" for row in rows],
+        "method": [row["method"] for row in rows],
+        "score": [row["value"] for row in rows],
+        "score_words": [f"{row['value']:.1%} ({row['value_low']:.1%} to {row['value_high']:.1%})" for row in rows],
+        "stderr": [row["stderr"] for row in rows],
+        "difference": [row["difference"] for row in rows],
+        "difference_words": [_against(row, "difference", 100, 1) for row in rows],
+        "longer": [row["longer_than_window"] for row in rows],
+        "gold": [row["gold"] for row in rows],
+        "gold_difference": [row["gold_difference"] for row in rows],
+        "gold_words": [_against(row, "gold_difference", 1, 3) for row in rows],
+        "items": [row["items"] for row in rows],
+        "left": [row["does_not_fit"] for row in rows],
+    }
+    widgets.chart(
+        chart(rows),
+        {name: values[name] for name in ("title", "method", "score")},
+        title="Scores",
+        key="benchmark_scores",
+        alt="Score of every method on every task with its 95 % interval, chance dotted where it is one number",
+        help=cached.glossary("benchmark score"),
+    )
+    tables.table(COLUMNS, values, key="benchmark_table", identity=run.id, label="Scores of methods, task by task")
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(values, "benchmarks", "benchmark_numbers")
+
+
+def _metric(task: str) -> str:
+    return TASKS[task].metric if task in TASKS else "acc"
+
+
+def _against(row: dict, name: str, times: float, digits: int) -> str:
+    """A paired difference to dense with its interval."""
+    found = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
+    if found[0] is None:
+        return "–"
+    said = [f"{times * value:+.{digits}f}" if value is not None else "?" for value in found]
+    return f"{said[0]} ({said[1]} to {said[2]})".replace("-", "−")
+
+
+def chart(rows: list[dict]) -> dict:
+    """Scores by task, a mark for each method with its interval; chance where it is one number."""
+    titles, methods = (list(dict.fromkeys(row[name] for row in rows)) for name in ("title", "method"))
+    data = []
+    for place, method in enumerate(methods):
+        mine = [row for row in rows if row["method"] == method]
+        ends = {side: [abs(row[f"value_{end}"] - row["value"]) for row in mine]
+                for side, end in (("array", "high"), ("arrayminus", "low"))}  # fmt: skip
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": safe(method),
+                "x": [titles.index(row["title"]) + 0.12 * (place - (len(methods) - 1) / 2) for row in mine],
+                "y": [row["value"] for row in mine],
+                "marker": {"size": 10, "color": GROUPS[place % len(GROUPS)], "symbol": SYMBOLS[place % len(SYMBOLS)]},
+                "error_y": {"type": "data", "symmetric": False, **ends, "thickness": 1.2, "width": 4},
+                "hovertemplate": f"{safe(method)}: %{{y:.1%}}<extra></extra>",
+            }
+        )
+    chance = {row["title"]: TASKS[row["task"]].chance for row in rows if row["task"] in TASKS}
+    known = [(titles.index(title), level) for title, level in chance.items() if level is not None]
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "chance",
+            "x": [at for at, _ in known],
+            "y": [level for _, level in known],
+            "marker": {"symbol": "line-ew-open", "size": 44, "color": "#777777", "line": {"width": 1.5}},
+            "hovertemplate": "chance %{y:.0%}<extra></extra>",
+        }
+    )
+    axis = {"tickvals": list(range(len(titles))), "ticktext": [safe(title) for title in titles]}
+    axis |= {"range": [-0.6, len(titles) - 0.4], "showgrid": False}
+    return figure(data, "task", "score", xaxis=axis, yaxis={"tickformat": ".0%", "rangemode": "tozero"})

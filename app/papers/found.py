@@ -1,0 +1,71 @@
+"""Where the numbers beside a printed row are found: the studies stored for the model in use, and stored runs."""
+
+import json
+from collections.abc import Mapping
+
+import streamlit as st
+
+from analysis.benchmarks import here
+from analysis.papers.ours import Beside, Job, Number
+from analysis.runs.corpora import corpora
+from app import cached
+
+BEST_FIRST = {"groups": ("groups", "purity")}  # verb -> table whose rows are read in the order of a column
+TABLES = {"groups": ("groups", "layers"), "pairs": ("pairs",)}  # verb -> tables that numbers are read from
+
+
+class Stored:
+    """What is stored, looked up once for a drawing of the page."""
+
+    def __init__(self):
+        self.studies = cached.studies(st.session_state["model"])[0]
+        self._runs: dict[str, dict | None] = {}
+
+    def __call__(self, number: Number, beside: Beside) -> Mapping | None:
+        """The stored numbers that a number stands in: a study's, else those of the run of the row's job."""
+        return self.studies.get(number.study) if number.study else self.run(beside.job)
+
+    def run(self, job: Job) -> dict | None:
+        """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""
+        args = arguments(job)
+        if args is None or job.verb == "study":
+            return None
+        key = json.dumps([job.verb, args], sort_keys=True)
+        if key not in self._runs:
+            run = cached.store().find(job.verb, args)
+            self._runs[key] = run and run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
+        return self._runs[key]
+
+    def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict]:
+        """How these numbers were made, each source once."""
+        sources = list(dict.fromkeys(number.study for number in numbers))
+        found = [self.studies[name] if name else self.run(beside.job) for name in sources]
+        return [one["protocol"] for one in found]
+
+
+def arguments(job: Job) -> dict | None:
+    """The arguments of a job for the model in use; None where it cannot be asked for here: without a verb, a folder of
+    texts for one that reads a corpus, or the files of its benchmarks."""
+    if not job.verb:
+        return None
+    args = dict(job.args)
+    if not args.get("model", st.session_state["model"]):
+        args["model"] = st.session_state["model"]
+    if args.get("text") == "":
+        args["text"] = cached.samples()[0][0]
+    if job.verb == "benchmark" and not set(args["tasks"]) <= set(here()):
+        return None
+    if job.verb == "study":
+        folders = corpora()
+        if not folders:
+            return None
+        chosen = st.session_state["train_corpus"]
+        args |= {"model": st.session_state["model"], "corpus": chosen if chosen in folders else folders[0]}
+    return args
+
+
+def _rows(run, name: str) -> list[dict]:
+    table = cached.columns(run, name)
+    rows = [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
+    table, column = BEST_FIRST.get(run.verb, ("", ""))
+    return sorted(rows, key=lambda row: -(row[column] or 0)) if name == table else rows

@@ -1,0 +1,90 @@
+"""One printed row in full: what the paper prints, what is measured here, why it cannot hold, and how to measure it."""
+
+import streamlit as st
+
+from analysis.papers.beside import beside, printed
+from analysis.papers.cells import Cell
+from analysis.papers.ours import CANNOT_HOLD, Beside, Job, Panel, Reading
+from app import cached, panels, tables, widgets
+from app.papers import words
+from app.papers.found import Stored, arguments
+
+FILES = {  # verb -> what a button needs
+    "study": "a folder of texts in models_cache/corpora",
+    "benchmark": "the benchmarks' files in models_cache/benchmarks",
+}
+PRINTED = {
+    "column": tables.Column("printed", wrap=True),
+    "value": tables.Column("value"),
+    "doubt": tables.Column("doubt", wrap=True),
+}
+HERE = {
+    "says": tables.Column("here", wrap=True),
+    "value": tables.Column("value (95 % interval)", help=cached.glossary("interval (bootstrap)"), wrap=True),
+    "column": tables.Column("beside", wrap=True),
+}
+
+
+def show(key: tuple[str, str, str], row_state: str, ours: list[Reading], stored: Stored) -> None:
+    """The row, its state, both tables, the reason, the command and the button."""
+    paper, table, row = key
+    one, cells = beside()[key], printed()[key]
+    st.header(f"{words.SHORT[paper]}, {table}: {widgets.plain(row)}", anchor=False)
+    icon, colour = words.LOOK[row_state]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge(row_state, icon=icon, color=colour, help=cached.glossary("state of a printed row"))
+        for about in stored.protocols(one, [reading.number for reading in ours]):
+            widgets.prose(words.made(about), "quiet")
+    if row_state == CANNOT_HOLD:
+        found = f" (Finding {one.finding} below.)" if one.finding else ""
+        widgets.prose(f"{one.cannot}{found}", "note")
+    with st.grid(2, min_column_width=420, gap="large"):
+        with st.container():
+            _printed(cells)
+        with st.container():
+            _here(key, ours, one)
+    measure(one.job, one, "papers_run")
+
+
+def _printed(cells: list[Cell]) -> None:
+    values = {
+        "column": [cell.column for cell in cells],
+        "value": [words.printed(cell) for cell in cells],
+        "doubt": [cell.note if words.doubtful(cell) else "" for cell in cells],
+    }
+    shown = PRINTED if any(values["doubt"]) else {name: PRINTED[name] for name in ("column", "value")}
+    tables.table(shown, values, key="papers_printed", identity=str(cells[0]), label="What the paper prints")
+    widgets.prose("; ".join(dict.fromkeys(cell.protocol for cell in cells)), "quiet")
+
+
+def _here(key: tuple[str, str, str], ours: list[Reading], one: Beside) -> None:
+    if not ours:
+        widgets.prose(
+            "Nothing of this row is measured here yet." + (f" It needs: {one.needs}" * bool(one.needs)), "more"
+        )
+        return
+    values = {
+        "says": [reading.number.says for reading in ours],
+        "value": [words.measured(reading) for reading in ours],
+        "column": [reading.number.column for reading in ours],
+    }
+    tables.table(HERE, values, key="papers_here", identity=str(key), label="What is measured here")
+
+
+def measure(job: Job, one: Beside, key: str) -> None:
+    """The panel's link, the command, and where this machine allows it a button."""
+    link(one.panel)
+    model = "" if "--model" in job.command or not job.args else f" --model {st.session_state['model']}"
+    model = "" if job.verb in ("bench", "worth") else model
+    st.code(f"{job.command}{model}", language=None, wrap_lines=True)
+    args = arguments(job)
+    if args is not None:
+        panels.run_button("Measure it here", job.verb, args, key)
+    elif job.verb in FILES:
+        widgets.prose(f"With {FILES[job.verb]} a button measures it here.", "quiet")
+
+
+def link(panel: Panel) -> None:
+    """The way to the place that shows what a row or a finding is about."""
+    view = f"views/{panel.page.replace('-', '_') or 'start'}.py"
+    st.page_link(view, label=panel.label, icon=":material/arrow_forward:", query_params=panel.controls or None)

@@ -1,0 +1,57 @@
+"""Equal reads: every chosen method set to the same number of keys of a query, as the verb `equal-budget` finds it."""
+
+from dataclasses import replace
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached, widgets
+from app.quality.words import Asked
+
+SHARES = (5, 10, 25, 50)  # per cent of the causal pairs
+
+
+def choice() -> float | None:
+    """The control; the share of the causal pairs that every method is to read, or None."""
+    st.segmented_control(
+        "Same budget for all",
+        SHARES,
+        format_func="{} % of the pairs".format,
+        key="quality_equal",
+        help=cached.glossary("equal reads"),
+    )
+    percent = st.session_state["quality_equal"]
+    return None if percent is None else percent / 100
+
+
+def settled(one: Asked, share: float, reading: dict, tokens: int) -> tuple[Asked, Run | None]:
+    """A method at the setting at which it reads so much, and the run that found it; as it was, and None, where it has
+    no setting that counts keys."""
+    field = one.about.get("budget")
+    if field is None:
+        return one, None
+    given = replace(one, changed={name: value for name, value in one.changed.items() if name != field})
+    args = {name: st.session_state[name] for name in ("model", "text")} | reading
+    args |= {"methods": [given.spec], "share": share, "windows": 1, "seed": 0}
+    run = cached.ask("equal-budget", args, f"Setting {one.about['title']} to {share:.0%} of the reads", tokens)
+    (spec,) = run.numbers["methods"]
+    changed = {name: value for name, value in spec["settings"].items() if value != one.defaults.get(name)}
+    return replace(given, changed=changed, policy=spec.get("policy")), run
+
+
+def said(found: list[tuple[Asked, Run | None]]) -> None:
+    """What the budget is, whom it cannot be given to, and who does not reach it."""
+    runs = [run for _, run in found if run is not None]
+    if runs:
+        numbers = runs[0].numbers
+        widgets.prose(
+            f"Every method is set so that a query reads {numbers['target']:,.1f} keys on average, counted over all "
+            f"layers and heads in the first {numbers['window']:,} tokens; what was reached stands in the table, and "
+            "what is fetched from memory to choose them under KV reads.",
+            "more",
+        )
+    for one, run in found:
+        if run is None:
+            widgets.prose(f"{one.about['title']} reads every key, so no budget can be given to it.", "note")
+        elif not run.numbers["rows"][0]["reached"]:
+            widgets.prose(run.numbers["notes"][-1], "note")

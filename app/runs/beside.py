@@ -1,0 +1,153 @@
+"""Two runs of one verb beside each other: what was asked differently, and what came out, on one scale."""
+
+import streamlit as st
+
+from analysis.runs import Run, compare
+from analysis.runs.compare import Beside
+from analysis.runs.keys import is_id
+from app import cached, tables, widgets
+from app.runs import charts
+
+ASKED = {
+    "name": tables.Column("setting or fact", wrap=True),
+    "first": tables.Column("first run", wrap=True),
+    "second": tables.Column("second run", wrap=True),
+}
+NUMBERS = {
+    "name": tables.Column("number", wrap=True),
+    "first": tables.Column("first run", "number", words="first_words"),
+    "second": tables.Column("second run", "number", words="second_words"),
+    "difference": tables.Column("difference", "number", words="difference_words", help="second run minus first run"),
+    "ratio": tables.Column("ratio", "number", words="ratio_words", help="second run by first run"),
+}
+
+
+def show(run: Run) -> None:
+    """Choose the second run, then configuration, numbers, and any column of any table that both have."""
+    rows = [row for row in cached.store().search(verb=run.verb) if row.id != run.id]
+    if not rows:
+        widgets.prose(f"There is no other run of {run.verb} to compare it with yet.", "quiet")
+        return
+    named = {row.id: f"{row.text or row.model}: {row.about} ({row.created[:10]}, {row.id})" for row in rows}
+    widgets.settled("run_other", [None, *named], None)
+    st.selectbox(
+        f"Compare with another run of {run.verb}", list(named), index=None, key="run_other", format_func=named.get,
+        placeholder="no other",
+    )  # fmt: skip
+    if st.session_state["run_other"] is None:
+        return
+    other = cached.store().open(st.session_state["run_other"])
+    with widgets.guarded():
+        _configuration(run, other)
+    with widgets.guarded():
+        _numbers(run, other)
+    with widgets.guarded():
+        _tables(run, other)
+
+
+def _configuration(run: Run, other: Run) -> None:
+    st.subheader("What differs in how they were made", anchor=False, help=cached.glossary("protocol"))
+    told = compare.configuration(run, other)
+    if not told:
+        widgets.prose("Nothing: the same request, made with the same versions on the same day.", "quiet")
+        return
+    values = {
+        "name": [name for name, _, _ in told],
+        "first": [_words(first) for _, first, _ in told],
+        "second": [_words(second) for _, _, second in told],
+    }
+    tables.table(
+        ASKED, values, key="runs_asked", identity=f"{run.id}.{other.id}", label="Differences in how they were made",
+        height=240,
+    )  # fmt: skip
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(values, "configuration", "runs_asked_rows")
+
+
+def _words(value: object) -> str:
+    if isinstance(value, str) and is_id(value):
+        return next((f"{name} ({key})" for key, name, _, _ in cached.store().texts() if key == value), value)
+    return "–" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _numbers(run: Run, other: Run) -> None:
+    found = compare.numbers(run, other)
+    if not found:
+        return
+    found.sort(key=lambda row: row[1] == row[2])  # what differs comes first
+    st.subheader("Numbers", anchor=False)
+    pairs = [(first, second) for _, first, second in found]
+    values = {
+        "name": [name for name, _, _ in found],
+        "first": [first for first, _ in pairs],
+        "second": [second for _, second in pairs],
+        "difference": [None if None in pair else pair[1] - pair[0] for pair in pairs],
+        "ratio": [None if None in pair or not pair[0] else pair[1] / pair[0] for pair in pairs],
+    }
+    shown = {f"{name}_words": [_words(cell) for cell in cells] for name, cells in values.items() if name != "name"}
+    tables.table(
+        NUMBERS, values | shown, key="runs_numbers", identity=f"{run.id}.{other.id}", label="Numbers", height=260
+    )
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(values, "numbers-of-two-runs", "runs_numbers_rows")
+
+
+def _tables(run: Run, other: Run) -> None:
+    shared = {}
+    for name in compare.tables(run):
+        if name in compare.tables(other):
+            pair = compare.columns(run, name), compare.columns(other, name)
+            both = [column for column in compare.measured(pair[0]) if column in compare.measured(pair[1])]
+            if both:
+                shared[name] = (*pair, both)
+    if not shared:
+        return
+    st.subheader("Tables, on one scale", anchor=False)
+    widgets.settled("runs_table", list(shared), next(iter(shared)))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.selectbox("Table", list(shared), key="runs_table", width=260)
+        first, second, offered = shared[st.session_state["runs_table"]]
+        widgets.settled("runs_column", offered, offered[0])
+        st.selectbox("Column", offered, key="runs_column", width=260)
+    column = st.session_state["runs_column"]
+    rows = compare.beside(first, second, column)
+    widgets.prose(_sentence(rows, column), "more")
+    if not rows.labels:
+        return
+    values = {key: [label[at] for label in rows.labels] for at, key in enumerate(rows.keys or ["row"])}
+    values |= {charts.FIRST: rows.first, charts.SECOND: rows.second}
+    name = column.replace("_", " ")
+    drawn = charts.both(rows, column)
+    with st.grid(2, min_column_width=380, gap="large"):
+        if drawn is not None:
+            with st.container():
+                widgets.chart(
+                    drawn, values, title=f"Both runs: {name}", key="runs_both",
+                    alt=f"{name} of both runs, row by row",
+                )  # fmt: skip
+        with st.container():
+            widgets.chart(
+                charts.against(rows, column), values, title=f"Row against row: {name}", key="runs_against",
+                alt=f"{name} of the second run against the first, for every row that both have",
+            )  # fmt: skip
+    if (step := charts.thinned(rows)) > 1:
+        st.caption(f"Every {step}th row is drawn; the CSV has all.")
+
+
+def _sentence(rows: Beside, column: str) -> str:
+    """How many rows both have, and how often and by how much they differ."""
+    known = [
+        (first, second)
+        for first, second in zip(rows.first, rows.second, strict=True)
+        if first is not None and second is not None
+    ]
+    by = f"matched by {' and '.join(key.replace('_', ' ') for key in rows.keys)}" if rows.keys else "matched in order"
+    alone = f"; {rows.only:,} rows stand in one run only" if rows.only else ""
+    if not known:
+        return f"No row has {column.replace('_', ' ')} in both runs, {by}{alone}."
+    higher, lower = (sum(test) for test in ([b > a for a, b in known], [b < a for a, b in known]))
+    mean = sum(b - a for a, b in known) / len(known)
+    return (
+        f"Of {len(known):,} rows that both have, {by}, the second run is higher in {higher:,} and lower in {lower:,}; "
+        f"{column.replace('_', ' ')} differs by {mean:+.4g} in the mean{alone}."
+    )

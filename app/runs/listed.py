@@ -1,0 +1,216 @@
+"""The list of stored runs: searched, filtered, one of them opened by a click; bundles come in and go out here."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from io import BytesIO
+
+import streamlit as st
+
+from analysis.runs.bundle import MOST_RUNS
+from analysis.runs.price import spell, spell_bytes
+from analysis.runs.search import Row
+from app import cached, painted, sidebar, state, tables, widgets
+from app.runs import pages
+
+COLUMNS = {
+    "kept": tables.Column("", help="pinned, from a bundle, or an example that came with the program"),
+    "verb": tables.Column("run of"),
+    "text": tables.Column("text", wrap=True),
+    "about": tables.Column("settings", wrap=True),
+    "when": tables.Column("computed"),
+    "took": tables.Column("took", words="took_words"),
+    "size": tables.Column("size", words="size_words"),
+    "model": tables.Column("model"),
+    "page": tables.Column("page"),
+}
+
+
+def found() -> list[Row]:
+    """The runs that the search and the filters leave."""
+    chosen = st.session_state
+    return cached.store().search(chosen["runs_find"] or "", chosen["runs_made"], chosen["runs_pinned"])
+
+
+def controls() -> None:
+    """Search, filter, and the way in for a bundle."""
+    verbs = sorted({row.verb for row in cached.store().search()})
+    widgets.settled("runs_made", [None, *verbs], None)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.text_input(
+            "Search", key="runs_find", max_chars=80, width=320, placeholder="words, a text, a setting, an id",
+            help="All of the words stand in a run's verb, text, model, settings, date or id.",
+        )  # fmt: skip
+        st.selectbox(
+            "Runs of", verbs, index=None, key="runs_made", width=220, placeholder="everything",
+        )  # fmt: skip
+        st.toggle("Pinned only", key="runs_pinned")
+        _bundle_in()
+
+
+def table(rows: Sequence[Row]) -> None:
+    """The rows; a click opens one, a second click closes it."""
+    ids = [row.id for row in rows]
+    now = st.session_state["run"]
+    values = {
+        "kept": [_kept(row) for row in rows],
+        "verb": [row.verb for row in rows],
+        "page": [pages.title_of(row.verb) for row in rows],
+        "text": [row.text or "" for row in rows],
+        "model": [row.model or "" for row in rows],
+        "about": [row.about for row in rows],
+        "when": [f"{datetime.fromisoformat(row.created):%Y-%m-%d %H:%M}" for row in rows],
+        "took": [row.seconds for row in rows],
+        "took_words": [spell(row.seconds) for row in rows],
+        "size": [row.bytes for row in rows],
+        "size_words": [f"{row.bytes / 1e6:,.2f} MB" for row in rows],
+        "id": ids,
+    }
+    tables.table(
+        COLUMNS,
+        values,
+        key="runs_table_rows",
+        identity=f"{hash(tuple((row.id, row.created, row.pinned) for row in rows))}",
+        label="Stored runs, the newest first; choose one to open it",
+        selected=ids.index(now) if now in ids else None,
+        on_row=lambda: _row(ids, painted.clicked("runs_table_rows", "row")),
+        release=True,
+        height=330,
+    )
+    with st.container(horizontal=True, gap="small"):
+        widgets.numbers(
+            {name: cells for name, cells in values.items() if not name.endswith("_words")}, "runs", "runs_rows"
+        )
+        bundle(ids[:MOST_RUNS], f"Bundle of these {len(ids[:MOST_RUNS]):,}", "runs_bundle_all")
+
+
+def _kept(row: Row) -> str:
+    return "pinned" if row.pinned else "bundle" if row.imported else "example" if row.example else ""
+
+
+def _row(ids: list[str], row: int | None) -> None:
+    state.choose(st.session_state, run=None if row is None or row >= len(ids) else ids[row])
+
+
+def bundle(ids: list[str], label: str, key: str) -> None:
+    """A button that downloads these runs and their texts as one file."""
+
+    def made() -> bytes:
+        out = BytesIO()
+        cached.store().bundle(ids, out)
+        return out.getvalue()
+
+    st.download_button(
+        label, made, file_name=f"focuscope-{ids[0] if len(ids) == 1 else 'runs'}.zip", mime="application/zip", key=key,
+        icon=":material/outbox:", type="tertiary", on_click="ignore", help=cached.glossary("bundle (of runs)"),
+    )  # fmt: skip
+
+
+def _bundle_in() -> None:
+    nonce = st.session_state.setdefault("runs_nonce", 0)
+    with st.popover("Bring in a bundle", icon=":material/move_to_inbox:"):
+        st.file_uploader(
+            "A bundle made here or on another machine", key=f"runs_upload_{nonce}", on_change=_uploaded,
+            args=(f"runs_upload_{nonce}",),
+            help="Up to 64 MB; larger ones with python -m analysis bundle-in FILE.zip.",
+        )  # fmt: skip
+        st.caption("Names, sizes, schema and every checksum are judged before anything of it is kept.")
+
+
+def _uploaded(name: str) -> None:
+    file = st.session_state.get(name)
+    if not isinstance(file, BytesIO):
+        return
+    try:
+        arrived = cached.store().unbundle(file)
+        words = f"{_runs(len(arrived.new))} came in"
+        words += f", {_runs(len(arrived.known))} stood here already" if arrived.known else ""
+        st.session_state["runs_said"] = f"{words}, with {len(arrived.texts):,} texts."
+        state.choose(st.session_state, run=(arrived.new or arrived.known)[0])
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
+        st.session_state["runs_trouble"] = error
+    sidebar.release(file)
+    st.session_state["runs_nonce"] += 1
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} run" if count == 1 else f"{count:,} runs"
+
+
+def news() -> None:
+    """What the last click did, with Undo after a deletion, and what went wrong."""
+    said, trouble = st.session_state.pop("runs_said", None), st.session_state.pop("runs_trouble", None)
+    if trouble is not None:
+        widgets.show_error(trouble)
+    if said is not None:
+        st.success(widgets.plain(said))
+    gone = st.session_state.get("runs_gone", [])
+    if gone:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            widgets.prose(f"{_runs(len(gone))} deleted.", "quiet")
+            st.button("Undo", key="runs_undo", icon=":material/undo:", on_click=bring_back, args=(gone,))
+
+
+def delete(ids: list[str]) -> None:
+    """A callback: delete runs, so that Undo brings them back."""
+    try:
+        for run_id in ids:
+            cached.store().discard(run_id)
+        st.session_state["runs_gone"] = ids
+        state.choose(st.session_state, run=None)
+    except Exception as error:
+        st.session_state["runs_trouble"] = error
+
+
+def bring_back(ids: list[str]) -> None:
+    """A callback: bring deleted runs back."""
+    try:
+        for run_id in ids:
+            cached.store().restore(run_id)
+        st.session_state["runs_said"] = f"{_runs(len(ids))} brought back."
+    except Exception as error:
+        st.session_state["runs_trouble"] = error
+    st.session_state["runs_gone"] = []
+
+
+def disk(rows: Sequence[Row]) -> None:
+    """What lies on the disk, what is kept, and what can be cleaned up."""
+    used = cached.store().usage()
+    label = f"Disk: {spell_bytes(used.bytes)} of {spell_bytes(used.kept_bytes)}"
+    with st.popover(label, icon=":material/hard_drive:", key="runs_disk"):
+        widgets.prose(
+            [
+                f"{_runs(used.runs)} take {spell_bytes(used.bytes)}, of which {used.pinned:,} pinned "
+                f"{spell_bytes(used.pinned_bytes)}; {used.texts:,} texts {spell_bytes(used.text_bytes)}.",
+                f"Beyond {used.kept_runs:,} runs or {spell_bytes(used.kept_bytes)} the oldest go by themselves; pinned "
+                "ones stay.",
+            ],
+            "quiet",
+        )
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+            runs = st.number_input("Runs to keep", 1, 100_000, used.kept_runs, key="runs_keep", width=140)
+            size = st.number_input("GB to keep", 0.01, 10_000.0, used.kept_bytes / 1e9, key="runs_keep_gb", width=140)
+            st.button("Keep so many", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
+        own = [row.id for row in rows if not row.pinned and not row.example]
+        if own:
+            st.button(
+                f"Delete the {_runs(len(own))} of this list", key="runs_delete_all", on_click=delete, args=(own,),
+                icon=":material/delete:", help="Those of the search and the filters that are not pinned; Undo follows.",
+            )  # fmt: skip
+        if used.deleted:
+            gone = [run.id for run in cached.store().deleted()]
+            widgets.prose(f"{_runs(len(gone))} deleted in the last 7 days, {spell_bytes(used.deleted_bytes)}.", "quiet")
+            with st.container(horizontal=True, gap="small"):
+                st.button("Bring them back", key="runs_back", on_click=bring_back, args=(gone,))
+                st.button("Remove for good", key="runs_empty", on_click=_empty, type="tertiary")
+
+
+def _keep(runs: int, size: int) -> None:
+    try:
+        cached.store().keep(runs, size)
+    except Exception as error:
+        st.session_state["runs_trouble"] = error
+
+
+def _empty() -> None:
+    cached.store().empty()
+    st.session_state["runs_gone"] = []

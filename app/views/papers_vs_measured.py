@@ -1,0 +1,19 @@
+"""Papers vs measured: every row that the papers print, beside what this installation measured."""
+
+from app import widgets
+from app.papers import findings, page, row
+from app.papers.found import Stored
+
+widgets.header(
+    "Do the papers' numbers hold here?",
+    "Every row of every table, and every figure that names its numbers, of Focus, Focal Attention, CSA and GWR Linear, "
+    "beside what this installation measured",
+)
+stored = Stored()
+known = page.known(stored)
+page.answer(known)
+page.overview(known)
+looked_at = page.rows(known)
+with widgets.guarded():
+    row.show(looked_at, *known[looked_at], stored)
+findings.show(stored)

@@ -1,0 +1,40 @@
+"""Runs: what was computed here, and how do two runs differ?"""
+
+import streamlit as st
+
+from analysis.runs.price import spell_bytes
+from app import cached, widgets
+from app.runs import beside, listed, one, pages
+
+pages.leave()
+widgets.header(
+    "What was computed here, and how do two runs differ?",
+    "Every stored result with its protocol: search, open, pin, compare, or take it to another machine",
+)
+rows = listed.found()
+used = cached.store().usage()
+own = f"{used.runs:,} run{'s' * (used.runs != 1)} of your own {'is' if used.runs == 1 else 'are'} stored here"
+widgets.prose(
+    f"{own}, in {spell_bytes(used.bytes)}; {len(rows):,} stand in this list, the examples that came with the program "
+    "among them."
+    if used.runs
+    else f"No run of your own is stored here yet; the {len(rows):,} in this list came with the program."
+)
+listed.news()
+listed.controls()
+if rows:
+    listed.table(rows)
+else:
+    st.info("No stored run has all of these words: take some away, or open a page to compute one.")
+listed.disk(rows)
+for sentence in cached.store().damaged()[:3]:
+    widgets.prose(sentence, "note")
+run = one.opened()
+if run is None:
+    st.caption("A click on a row, or the arrow keys, open a run; a second click closes it.")
+else:
+    with widgets.guarded():
+        one.show(run)
+    with widgets.guarded():
+        st.header("Beside another run", anchor=False)
+        beside.show(run)

@@ -1,0 +1,139 @@
+"""Every page in a real browser: each control is moved, and the address restores all of them for a stranger.
+
+A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
+"""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.conftest import ROOT
+from tests.test_browser import PATIENCE, no_script_error, settle  # noqa: F401
+
+pytestmark = pytest.mark.browser
+
+PATHS = ["", *re.findall(r'url_path="([a-z-]+)"', (ROOT / "app" / "streamlit_app.py").read_text())]
+EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
+TWO = [one["id"] for one in EXAMPLES if one["verb"] == "groups"][:2]
+MORE = {"runs": "?run={}&run_other={}".format(*TWO)}  # what a page shows only when it is asked for
+MOST = 40  # moves on one part of a page
+STATES = """() => {
+  const said = {}, kinds = "stSlider stSelectbox stMultiSelect stButtonGroup stCheckbox stNumberInput stTextInput";
+  const own = kinds.split(" ").map(kind => `[data-testid=${kind}]`).join(",");
+  for (const place of document.querySelectorAll("[data-testid=stMain], [data-testid=stSidebar]"))
+    for (const one of place.querySelectorAll(own)) {
+      if (!one.offsetParent || one.closest("[data-testid=stPopoverBody]")) continue;
+      const keyed = one.closest("[class*=st-key-]"), label = one.querySelector("label")?.innerText || "";
+      const key = (keyed ? /st-key-(\\S+)/.exec(keyed.className)[1] : "") + " | " + label.split("\\n")[0];
+      const marks = [...one.querySelectorAll("[role=slider]")].map(each => each.getAttribute("aria-valuenow"));
+      const on = [...one.querySelectorAll("[aria-checked=true], [aria-pressed=true]")].map(each => each.innerText);
+      const tags = [...one.querySelectorAll("[data-baseweb=tag]")].map(each => each.innerText);
+      const box = each => each.type === "checkbox" ? each.checked : each.value;
+      const typed = [...one.querySelectorAll("input")].map(box);
+      said[key] = JSON.stringify([one.dataset.testid, marks, on, tags, typed]);
+    }
+  for (const tab of document.querySelectorAll("[data-testid=stMain] [role=tab][aria-selected=true]"))
+    said["tab " + tab.innerText] = "open";
+  return said;
+}"""
+
+
+def opened(page, address: str):
+    """A page once it has nothing more to draw."""
+    page.goto(address, timeout=PATIENCE)
+    expect(page.get_by_test_id("stSidebarNavLink").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_test_id("stMain").locator("h1").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Text")).to_be_visible(timeout=PATIENCE)
+    still(page)
+
+
+def still(page):
+    """Until the script has ended and nothing is spinning."""
+    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_have_count(1, timeout=PATIENCE)
+    expect(page.get_by_test_id("stSpinner")).to_have_count(0, timeout=PATIENCE)
+    settle(page)
+
+
+def controls(page) -> list[str]:
+    """The keys of the controls in the page's main part, in their order."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll("[data-testid=stMain] [class*=st-key-]")].filter(one =>
+        one.offsetParent && !one.closest("[data-testid=stPopoverBody]") && one.querySelectorAll(
+        "[class*=st-key-]").length === 0 && one.querySelector("[role=slider], input, [data-testid=stButtonGroup]"))
+        .map(one => /st-key-(\\S+)/.exec(one.className)[1])"""
+    )
+
+
+def move(page, key: str) -> bool:
+    """Give one control another value, as a reader would; whether there was something to move."""
+    one = page.get_by_test_id("stMain").locator(f".st-key-{key}").first
+    slider, box = one.locator("[role=slider]"), one.locator("input[type=checkbox]")
+    number, combo = one.get_by_test_id("stNumberInput"), one.get_by_role("combobox")
+    others = one.locator("button[aria-checked=false], button[aria-pressed=false], [role=radio][aria-checked=false]")
+    if slider.count():
+        last = slider.first.get_attribute("aria-valuenow") == slider.first.get_attribute("aria-valuemax")
+        slider.first.press("ArrowLeft" if last else "ArrowRight")
+    elif number.count():
+        field = number.locator("input")
+        if field.is_disabled():
+            return False
+        before = field.input_value()
+        field.press("ArrowUp")
+        if field.input_value() == before:
+            field.press("ArrowDown")
+        field.press("Enter")
+    elif combo.count() and not one.get_by_test_id("stMultiSelect").count():
+        if combo.first.is_disabled():
+            return False
+        combo.first.click()
+        options = page.get_by_role("option")
+        count = options.count()
+        if count < 2:
+            page.keyboard.press("Escape")
+            return False
+        options.nth(count - 1).click()
+    elif box.count():
+        one.locator("label").first.click()
+    elif others.count():
+        others.last.click()
+    elif one.get_by_test_id("stTextInput").count() and not one.locator("input").input_value():
+        one.locator("input").fill("k8")
+        one.locator("input").press("Enter")
+    else:
+        return False
+    still(page)
+    return True
+
+
+def compared(page, browser):
+    """What a stranger sees at this address, against what stands here."""
+    page.wait_for_timeout(300)  # the address follows the last redraw
+    still(page)
+    mine, address = page.evaluate(STATES), page.url
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    fresh = context.new_page()
+    fresh.set_default_timeout(PATIENCE)
+    opened(fresh, address)
+    theirs, again = fresh.evaluate(STATES), fresh.url
+    context.close()
+    assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
+    assert again == address
+    return len(mine)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path or "start")
+def test_the_address_restores_every_control_for_a_stranger(app_server, page, browser, path):
+    opened(page, f"{app_server}/{path}{MORE.get(path, '')}")
+    tabs = page.get_by_test_id("stMain").get_by_role("tab").all_inner_texts()
+    said = []
+    for tab in tabs or [None]:
+        if tab is not None:
+            page.get_by_test_id("stMain").get_by_role("tab", name=tab, exact=True).click()
+            still(page)
+        tried = [key for key in controls(page)[:MOST] if key in controls(page) and move(page, key)]
+        said.append(f"{tab or path or 'start'}: {len(tried)} moved, {compared(page, browser)} compared")
+    print("; ".join(said))
+    assert all(int(number) > 0 for number in re.findall(r"(\d+) compared", said[-1]))
+    assert page.get_by_text("This part of the page failed").count() == 0
