@@ -135,7 +135,7 @@ def _show(result, shaped: dict) -> None:
     print(file=sys.stderr)
     for name in SHOWN:
         if name in result.tables:
-            print(f"\n{name}\n{result.tables[name].to_string(index=False, float_format='%.3f')}")
+            print(f"\n{name}\n{result.tables[name].to_string(index=False, float_format='{:.3f}'.format)}")
     for key, value in _numbers(result).items():
         if not isinstance(value, (dict, list)) or key == "notes":
             print(f"{key}: {value}")
