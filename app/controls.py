@@ -129,6 +129,10 @@ CONTROLS = {
     "budget_edits": Control(_matching(r"[a-z0-9.~]{1,1500}")),  # see budgets_edits
     "budget_cells": Control(_matching(r"[0-9]{1,6}(\.[0-9]{1,6}){0,299}")),  # layer * heads + head of each chosen one
     "budget_keep": Control(_one_of(True, False), True),
+    "budget_where": Control(_one_of("cells", "layer", "head", "all"), "cells"),  # the change that is being made
+    "budget_how": Control(_one_of("scale", "set", "pin"), "scale"),
+    "budget_factor": Control(_number, 0.5),
+    "budget_keys": Control(lambda raw: _whole(raw, 7), 64),
     "budget_cap": Control(lambda raw: _whole(raw, 7)),
     "budget_way": Control(_one_of("stored", "beta", "keys_per_head", "reads"), "stored"),
     "budget_size": Control(_number, 1.0),  # of budget_way, the share of the reads in per cent

@@ -87,6 +87,7 @@ def settle(session: MutableMapping, name: str, options: list, default: object) -
     """Keep a control inside what this model and text offer; returns a sentence when a value had to go."""
     value = session[CHOSEN][name]
     if value in options:
+        session.setdefault(name, value)  # a fragment runs alone: what it did not draw last time has lost its entry
         return None
     choose(session, **{name: default})
     return None if value is None else unusable(name, to_url(value))

@@ -49,7 +49,8 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     began = time.monotonic()
     visit(page, app_server, "How far back it reads")
-    assert painted(page).locator(".t").count() > 2000 and painted(page).locator(".t.p").count() > 50
+    expect(painted(page).locator(".t").nth(2000)).to_be_attached(timeout=PATIENCE)
+    assert painted(page).locator(".t.p").count() > 50
     picture("start")
 
     said = page.get_by_text(NAMES).first

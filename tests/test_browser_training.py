@@ -115,6 +115,7 @@ def test_the_causality_check_and_what_is_not_there_yet(app_server, page):
     rows = page.get_by_role("region", name="Arms of the causality check").locator("tbody tr")
     expect(rows.filter(has_text="reads the future")).not_to_have_count(0)
     expect(rows.first).to_contain_text("dense")
+    settle(page)
     page.get_by_role("combobox", name="Router").click()
     page.get_by_role("option", name="k8-top2").click()
     expect(page.get_by_text(re.compile("The causality of the router k8-top2"))).to_be_visible(timeout=PATIENCE)

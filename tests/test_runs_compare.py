@@ -12,7 +12,7 @@ def pair(tmp_path):
     store = RunStore(tmp_path)
     for router, shift, count in (("a", 0.0, 4), ("b", 0.5, 5)):
         heads = pd.DataFrame({"layer": [i // 2 for i in range(count)], "head": [i % 2 for i in range(count)]})
-        heads["entropy"], heads["rank"] = [i + shift for i in range(count)], range(count)
+        heads["entropy"], heads["rank"] = [i + shift for i in range(count)], [i % 3 for i in range(count)]
         numbers = {
             "share": 0.25 + shift, "deep": {"n": 3, "word": "x"}, "rows": [{"at": 1, "loss": 1.5 + shift}],
             "notes": ["a"], "protocol": {"seed": 1},
@@ -43,6 +43,21 @@ def test_tables_are_matched_by_the_fewest_columns_that_name_a_row(pair):
     assert rows.keys == ["layer", "head"] and rows.labels == [(0, 0), (0, 1), (1, 0), (1, 1)] and rows.only == 1
     assert [b - a for a, b in zip(rows.first, rows.second, strict=True)] == [0.5] * 4
     assert compare.columns(pair[0], "rows") == {"at": [1], "loss": [1.5]}
+
+
+def test_the_columns_that_most_rows_share_name_them_wherever_they_stand():
+    tables = [
+        {
+            "group": [0, 1, 0, 1], "tokens": [start, start + 1, start + 2, start + 3], "purity": [0.1, 0.2, 0.3, 0.4],
+            "layer": [0, 0, 1, 1],
+        }
+        for start in (5, 6)
+    ]  # fmt: skip
+    rows = compare.beside(*tables, "purity")
+    assert set(rows.keys) in ({"tokens"}, {"group", "layer"}) and rows.only in (0, 2)
+    tables[1]["tokens"] = [90, 91, 92, 93]
+    rows = compare.beside(*tables, "purity")
+    assert rows.keys == ["group", "layer"] and rows.only == 0 and rows.first == rows.second
 
 
 def test_rows_without_a_name_are_matched_in_order():

@@ -109,6 +109,13 @@ def test_settle_keeps_what_is_offered_and_tells_what_is_not():
     assert state.settle(session, "layer", [None, 0, 1], None) is None
 
 
+def test_settle_gives_back_what_a_fragment_did_not_draw():
+    session = {}
+    state.read(session, {"layer": "1"})
+    del session["layer"]  # what Streamlit does when a fragment runs without the widget
+    assert state.settle(session, "layer", [None, 0, 1], None) is None and session["layer"] == 1
+
+
 def test_study_args_name_the_text_and_what_was_asked_for():
     session = {}
     state.read(session, {"text": "0123456789ab", "router": "k8-top1"})

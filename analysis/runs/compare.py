@@ -1,9 +1,11 @@
 """Two stored runs held against each other: their configurations, their numbers, and any column of their tables."""
 
 from dataclasses import dataclass
+from itertools import combinations
 
 QUIET = ("protocol", "methods", "notes", "versions", "date")  # of the numbers: no result
-MOST_ROWS = 200_000  # of a table that is compared
+MOST_ROWS = 50_000  # of a table that is compared
+MOST_KEYS, MOST_NAMES = 3, 8  # columns that name a row together, and columns that are tried for it
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,20 @@ def measured(table):
 
 
 def beside(first, second, column):
-    """The numbers of one column of two tables, matched by the fewest leading columns that name a row in both: whole
-    numbers, words and switches. Without such columns the rows are matched in order."""
+    """The numbers of one column of two tables, row by row. A row is named by the fewest columns of whole numbers,
+    words and switches (at most MOST_KEYS) whose values are unique in both; of several, by those that most rows share.
+    Without such columns the rows are matched in order."""
     names = [name for name in first if name in second and name != column and _names_rows(first[name] + second[name])]
-    keys, at = [], None
-    for name in names:
-        keys = [*keys, name]
-        at = [_places(table, keys) for table in (first, second)]
-        if all(len(places) == len(table[column]) for places, table in zip(at, (first, second), strict=True)):
+    keys, at = [], [{(i,): i for i in range(len(table[column]))} for table in (first, second)]
+    best = 0
+    for size in range(1, MOST_KEYS + 1):
+        for tried in combinations(names[:MOST_NAMES], size):
+            places = [_places(table, tried) for table in (first, second)]
+            whole = all(len(found) == len(table[column]) for found, table in zip(places, (first, second), strict=True))
+            if whole and len(places[0].keys() & places[1].keys()) > best:
+                keys, at, best = list(tried), places, len(places[0].keys() & places[1].keys())
+        if 2 * best > min(map(len, at)):
             break
-    else:
-        keys, at = [], [{(i,): i for i in range(len(table[column]))} for table in (first, second)]
     shared = [label for label in at[0] if label in at[1]]
     return Beside(
         keys,

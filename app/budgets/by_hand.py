@@ -120,14 +120,14 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
             st.selectbox(
                 name.capitalize(), range(count), key=f"budget_{name}_pick", width=80, on_change=_picked, args=(heads,)
             )
+        widgets.settled("budget_factor", [min(st.session_state["budget_factor"], 100.0)], 0.5)
+        widgets.settled("budget_keys", [min(max(st.session_state["budget_keys"], 1), 1 << 20)], 64)
         where = st.selectbox("Change", list(WHERE), format_func=WHERE.get, key="budget_where", width=230)
-        how = st.segmented_control(
-            "How", list(HOW), format_func=HOW.get, key="budget_how", default="scale", required=True
-        )
+        how = st.segmented_control("How", list(HOW), format_func=HOW.get, key="budget_how", required=True)
         if how == "scale":
-            value = st.number_input("Times", 0.0, 100.0, 0.5, step=0.25, key="budget_factor", width=110)
+            value = st.number_input("Times", 0.0, 100.0, step=0.25, key="budget_factor", width=110)
         elif how == "set":
-            value = st.number_input("Keys", 1, 1 << 20, 64, step=1, key="budget_keys", width=110)
+            value = st.number_input("Keys", 1, 1 << 20, step=1, key="budget_keys", width=110)
         else:
             value = True
         made = _edit(where, cells, heads) | {how: round(value, 4) if how == "scale" else value}

@@ -132,8 +132,7 @@ def _partition(cells: list[dict], cell: dict) -> str:
     """Which keys the buckets are made of; the variants are stored for one distance only."""
     here = [one["partition"] for one in cells if {name: one[name] for name in cell} == cell]
     offered = [name for name in PARTITIONS if name in here]
-    if st.session_state["route_partition"] not in offered:
-        state.choose(st.session_state, route_partition="raw keys")
+    state.settle(st.session_state, "route_partition", offered, "raw keys")
     if len(offered) > 1:
         st.selectbox(
             "Buckets of", offered, format_func=PARTITIONS.get, key="route_partition", width=300, on_change=_moved,
