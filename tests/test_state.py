@@ -109,6 +109,15 @@ def test_settle_keeps_what_is_offered_and_tells_what_is_not():
     assert state.settle(session, "layer", [None, 0, 1], None) is None
 
 
+def test_what_a_fragment_lets_somebody_choose_stands_in_the_address():
+    session, params = {}, {}
+    visit(session, params)
+    session["layer"] = 3  # a widget inside a fragment: the page itself is not read again
+    assert state.write(session, params) == {"layer": "3"}
+    del session["layer"]
+    assert state.address(session) == {"layer": "3"}
+
+
 def test_settle_gives_back_what_a_fragment_did_not_draw():
     session = {}
     state.read(session, {"layer": "1"})
