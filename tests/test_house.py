@@ -141,6 +141,13 @@ def test_requirements_name_what_the_code_imports():
                 )
 
 
+def test_extras_have_a_requirements_file():
+    named = {
+        name for path in ROOT.glob("requirements-*.txt") for name in re.findall(r"^([a-z_-]+)", path.read_text(), re.M)
+    }
+    assert {"lm_eval", "ray", "playwright", "flash-attn"} <= named
+
+
 def test_run_and_requirements_ask_for_the_same_torch():
     assert run.TORCH_RANGE in (ROOT / run.BASE).read_text().splitlines()
 
