@@ -33,6 +33,13 @@ def settle(page):
     expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE)
 
 
+def unfold(page, box):
+    """Open a select box where it stands: a list closes when the page scrolls, and a click scrolls to its target."""
+    box.scroll_into_view_if_needed()
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    box.click()
+
+
 def visit(page, address: str, words: str):
     page.goto(address)
     expect(page.get_by_text(words).first).to_be_visible(timeout=PATIENCE)

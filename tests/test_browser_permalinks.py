@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import TimeoutError, expect
 
 from tests.conftest import ROOT
-from tests.test_browser import PATIENCE, no_script_error, settle  # noqa: F401
+from tests.test_browser import PATIENCE, no_script_error, settle, unfold  # noqa: F401
 
 pytestmark = pytest.mark.browser
 
@@ -105,7 +105,7 @@ def move(page, key: str) -> bool:
     elif combo.count() and not one.get_by_test_id("stMultiSelect").count():
         if combo.first.is_disabled():
             return False
-        combo.first.click()
+        unfold(page, combo.first)
         options = page.get_by_role("option")
         count = options.count()
         if count < 2:

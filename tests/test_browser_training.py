@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from tests.test_browser import PATIENCE, no_script_error, settle  # noqa: F401
+from tests.test_browser import PATIENCE, no_script_error, settle, unfold  # noqa: F401
 
 pytestmark = pytest.mark.browser
 LIVE = 1.5  # seconds from a slider to its charts: 0.35 alone on two cores, here beside whatever else runs
@@ -116,7 +116,7 @@ def test_the_causality_check_and_what_is_not_there_yet(app_server, page):
     expect(rows.filter(has_text="reads the future")).not_to_have_count(0)
     expect(rows.first).to_contain_text("dense")
     settle(page)
-    page.get_by_role("combobox", name="Router").click()
+    unfold(page, page.get_by_role("combobox", name="Router"))
     page.get_by_role("option", name="k8-top2").click()
     expect(page.get_by_text(re.compile("The causality of the router k8-top2"))).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text("python -m analysis study causality --corpus DIR --router k8-top2")).to_be_visible()
