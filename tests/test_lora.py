@@ -17,6 +17,7 @@ from analysis.papers import find
 from analysis.studies import NAMED, STUDIES
 from analysis.studies.context import Context
 from analysis.studies.finetune import READ, recheck
+from analysis.studies.finetune_shown import row_of, sentence
 from analysis.training import run
 from analysis.training.lora import finetune_lora, lora_copy, lora_parameters, router_parameters, trainable
 from tests.studied import asker, studied_home
@@ -142,6 +143,24 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     assert {c["name"] for c in stored["columns"]} <= set(base)
     again = recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["Focus K=4, 0.01", "Focus K=2, 0.01"] and all(now == kept for kept, now in again.values())
+
+
+def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
+    base = {"means": {"python": [2.0, 2.0, 2.0, 2.0], "novels": [3.0, 3.0]}, "tasks": {}}
+    told = {1e-4: [1.0, 1.0, 1.9, 1.9], 1e-3: [1.5, 1.5, 1.2, 1.2]}
+    rows = [
+        row_of(
+            {"line": "LoRA r=4", "rate": rate},
+            base | {"means": {"python": means, "novels": [3.1, 3.1]}},
+            base,
+            "python",
+        )
+        for rate, means in told.items()
+    ]
+    assert [row["choosing"] for row in rows] == [1.0, 1.5]
+    assert [row["new"] for row in rows] == pytest.approx([-0.1, -0.8])
+    assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
+    assert sentence(rows).startswith("LoRA r=4, rate 0.0001: -0.1000 nats on the new domain")
 
 
 def test_the_verb_and_bad_input(home, capsys):

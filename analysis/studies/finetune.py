@@ -35,6 +35,7 @@ NOTES = (
     "Every arm starts from the same base and reads the same sequences in the same order; the state after the last step "
     "counts. Focus trains its router alone, its centroids at ten times the rate; LoRA adds to the attention's "
     "projections (alpha twice the rank). Differences are paired with the base, window by window and item by item.",
+    "Of the new domain's windows the first half chooses each arm's rate and the second half is told.",
     "Tasks are the generated long-context tasks: forced choice among four, chance is 25 %.",
 )
 
@@ -78,8 +79,8 @@ def finetune(
     LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions. `rows`: domains, the first is the new one
     (default: Python, if the corpus has it). What was trained is kept in `work`; the result goes to `output` (default
     `<state>/studies/baselines.json`).
-    numbers: `rows` (per training and reading: `label line read rate trained_parameters new_domain old_domain` (as
-    perplexity) `perplexities scores task_score`, and `new`, `old` (nats), `tasks` (share) minus the base, with `_low`
+    numbers: `rows` (per training and reading: `label line read rate trained_parameters choosing new_domain old_domain`
+    (as perplexity; `choosing` in nats, on windows that choose the rate) `perplexities scores task_score`, and `new`, `old` (nats), `tasks` (share) minus the base, with `_low`
     and `_high`; the first row is the base), `columns`, `panels`, `sentence`, `notes`, `plans`, `path`. table: `rows`.
     Errors: BadSetting, BadText.
     """
@@ -117,7 +118,7 @@ def finetune(
         "rows": found,
         "columns": columns(),
         "panels": panels(found, rates),
-        "notes": [*NOTES, f"The new domain is {new}.", how_sure(windows), *_seen(lm)],
+        "notes": [*NOTES, f"The new domain is {new}.", how_sure(windows - windows // 2), *_seen(lm)],
         "protocol": protocol(
             "study baselines", lm, ids_hash(np.concatenate([one.ravel() for one in held.values()])),
             sum(one.size for one in held.values()), window=length, seed=seed, kernel=KERNELS, steps=steps, rates=rates,

@@ -12,15 +12,19 @@ SAID = {"new": "the new domain", "old": "the old one", "tasks": "the tasks"}
 
 def row_of(about: dict, found: dict, base: dict, new: str) -> dict:
     """A row: `about` it, the perplexity of every domain, and the differences to the base. `found` and `base`: `means`
-    domain -> nats per token of each window, `tasks` task -> scores of items."""
-    means = {name: np.array(one) for name, one in found["means"].items()}
+    domain -> nats per token of each window, `tasks` task -> scores of items. The first half of the new domain's windows
+    is kept for `choosing` among rates (nats per token): nothing else is told of it."""
+    means, before = ({name: np.array(one) for name, one in given["means"].items()} for given in (found, base))
+    row = about | {"choosing": float(means[new][: len(means[new]) // 2].mean())}
+    for given in (means, before):
+        given[new] = given[new][len(given[new]) // 2 :]
     old = [name for name in means if name != new]
-    row = about | {"perplexities": {name: float(np.exp(one.mean())) for name, one in means.items()}}
+    row |= {"perplexities": {name: float(np.exp(one.mean())) for name, one in means.items()}}
     row |= {"new_domain": row["perplexities"][new]}
-    row |= difference("new", means[new], np.array(base["means"][new]))
+    row |= difference("new", means[new], before[new])
     empty = {f"old{end}": None for end in ("", "_low", "_high")} | {"old_domain": None}
     if old:
-        mine, theirs = (np.concatenate([np.array(one["means"][name]) for name in old]) for one in (found, base))
+        mine, theirs = (np.concatenate([given[name] for name in old]) for given in (means, before))
         row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs)
     else:
         row |= empty
@@ -63,13 +67,13 @@ def panels(rows: list[dict], rates: list[float]) -> list[dict]:
 
 
 def sentence(rows: list[dict]) -> str:
-    """For every arm the rate that is best on the new domain, and what it does to the rest."""
+    """For every arm the rate that the `choosing` windows of the new domain prefer, and what it does elsewhere."""
     word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
     for line in dict.fromkeys(row["line"] for row in rows if row["rate"] is not None):
-        best = min((row for row in rows if row["line"] == line), key=lambda row: row["new"])
-        parts = [f"{best['new']:+.4f} nats on the new domain"]
+        best = min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"])
+        parts = [f"{best['new']:+.4f} nats on the new domain ({word[decided(best, 'new')]})"]
         if best["old"] is not None:
             parts.append(f"{best['old']:+.4f} on the old one ({word[decided(best, 'old')]})")
         parts += [] if best["tasks"] is None else [f"{best['tasks']:+.1%} of the tasks"]
-        said.append(f"{line}, best at {best['rate']:g}: {', '.join(parts)}.")
+        said.append(f"{line}, rate {best['rate']:g}: {', '.join(parts)}.")
     return " ".join(said)
