@@ -79,9 +79,10 @@ def finetune(
     LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions. `rows`: domains, the first is the new one
     (default: Python, if the corpus has it). What was trained is kept in `work`; the result goes to `output` (default
     `<state>/studies/baselines.json`).
-    numbers: `rows` (per training and reading: `label line read rate trained_parameters choosing new_domain old_domain`
-    (as perplexity; `choosing` in nats, on windows that choose the rate) `perplexities scores task_score`, and `new`, `old` (nats), `tasks` (share) minus the base, with `_low`
-    and `_high`; the first row is the base), `columns`, `panels`, `sentence`, `notes`, `plans`, `path`. table: `rows`.
+    numbers: `rows` (per training and reading: `label line read rate trained_parameters new_domain old_domain` (as
+    perplexity) `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old`
+    (nats) and `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base), `columns`, `panels`,
+    `sentence`, `notes`, `plans`, `path`. table: `rows`.
     Errors: BadSetting, BadText.
     """
     check_seed(seed)
