@@ -125,6 +125,17 @@ def line(name: str, x: Sequence, y: Sequence, colour: str, dash: str, symbol: st
     return trace | more
 
 
+def error_bars(middle: Sequence, low: Sequence, high: Sequence, colour: str) -> dict:
+    """plotly's `error_x` or `error_y` from `low` to `high` around `middle`; no bar where one of them is None."""
+    known = [None not in one for one in zip(middle, low, high, strict=True)]
+    ends = {
+        "array": [max(b - a, 0) if sure else 0 for a, b, sure in zip(middle, high, known, strict=True)],
+        "arrayminus": [max(a - b, 0) if sure else 0 for a, b, sure in zip(middle, low, known, strict=True)],
+    }
+    look = {"color": colour, "thickness": 1.2, "width": 4, "visible": any(known)}
+    return {"type": "data", "symmetric": False, **ends, **look}
+
+
 def by_layer(table: dict, measure: str, groups: int, layer: int) -> dict:
     """The largest group's share, or the confidence, of every layer, beside its controls."""
     column = "confidence" if measure == "confidence" else "dominance"

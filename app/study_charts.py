@@ -1,6 +1,6 @@
 """One panel of a stored study, as the study itself describes it."""
 
-from app.charts import GROUPS, RANDOM, SYMBOLS, figure, line, safe
+from app.charts import GROUPS, RANDOM, SYMBOLS, error_bars, figure, line, safe
 
 
 def panel(about: dict, names: list[str]) -> dict:
@@ -22,7 +22,7 @@ def panel(about: dict, names: list[str]) -> dict:
         dash, mark = ("dash", f"{symbol}-open") if one["paper"] else ("solid", symbol)
         made = line(safe(name), shown, one["y"], colour, dash, mark, hovertemplate=hover)
         if one.get("low") and one.get("high"):
-            made["error_y"] = _bars(one, colour)
+            made["error_y"] = error_bars(one["y"], one["low"], one["high"], colour)
         data.append(made)
     axis = {"type": "category"} if words else {"type": "log"} if wide else {}
     if not words:
@@ -30,15 +30,6 @@ def panel(about: dict, names: list[str]) -> dict:
     rising = {"tickformat": ".1~%"} if about.get("share") else {}
     rising |= {"autorange": "reversed"} if about.get("up") == "low" else {}
     return figure(data, about["x_label"], about["y_label"], height=330, xaxis=axis, yaxis=rising)
-
-
-def _bars(one: dict, colour: str) -> dict:
-    ends = {"array": [], "arrayminus": []}
-    for y, low, high in zip(one["y"], one["low"], one["high"], strict=True):
-        known = None not in (y, low, high)
-        ends["array"].append(max(high - y, 0) if known else 0)
-        ends["arrayminus"].append(max(y - low, 0) if known else 0)
-    return {"type": "data", "symmetric": False, **ends, "color": colour, "thickness": 1.2, "width": 4}
 
 
 def values(about: dict) -> dict:

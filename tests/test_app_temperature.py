@@ -150,4 +150,4 @@ def test_intervals_are_drawn_only_where_they_are_known():
         0.1
     )
     (unknown,) = temperature_charts.change({"a": table | {"low": [None, None]}}, "t", "t")["data"]
-    assert "error_y" not in unknown and json.dumps(unknown)
+    assert unknown["error_y"]["visible"] is False and json.dumps(unknown)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.budgets.words import share, signed
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line
+from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line
 
 NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)  # shares that stand on the axis
 CHOSEN, BAD = "#E0592A", "#D55E00"
@@ -56,7 +56,7 @@ def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
             "color": [BAD if at == worst else HERE for at in range(len(cells))],
             "pattern": {"shape": ["/" if at == worst else "" for at in range(len(cells))], "solidity": 0.3, "size": 6},
         },
-        "error_y": _error(cells) | {"color": RANDOM},
+        "error_y": _error(cells, RANDOM),
         "text": [
             f"positions {cell['first']:,} to {cell['last'] - 1:,}, n = {cell['n']:,}<br>perplexity "
             f"{cell['perplexity']:.2f}, dense {cell['perplexity_dense']:.2f}<br>{signed(cell['difference'])}"
@@ -85,16 +85,11 @@ def perplexity(row: dict) -> dict:
     hover = "<br>%{text}<br>perplexity %{y:.2f}<extra></extra>"
     found = [cell["perplexity"] for cell in cells]
     own = line("now", x, found, BAD, "solid", "square", text=said, hovertemplate=f"now{hover}")
-    ends = {
-        "difference": found,
-        "low": [c["perplexity_low"] for c in cells],
-        "high": [c["perplexity_high"] for c in cells],
-    }
-    rows = [dict(zip(ends, cell, strict=True)) for cell in zip(*ends.values(), strict=True)]
+    low, high = ([cell[f"perplexity_{end}"] for cell in cells] for end in ("low", "high"))
     dense = [cell["perplexity_dense"] for cell in cells]
     return figure(
         [
-            own | {"error_y": _error(rows) | {"color": BAD}},
+            own | {"error_y": error_bars(found, low, high, BAD)},
             line("dense", x, dense, HERE, "dash", "circle", text=said, hovertemplate=f"dense{hover}"),
         ],
         "position in the window",
@@ -185,17 +180,15 @@ def router(rows: Sequence[dict]) -> dict:
             ("solid", "dash", "dot", "dashdot")[at % 4], SYMBOLS[at % len(SYMBOLS)],
             hovertemplate=f"{arm}<br>cap %{{x}}: %{{y:+.1%}}<extra></extra>",
         )  # fmt: skip
-        data.append(made | {"error_y": _error(own) | {"color": GROUPS[at % len(GROUPS)]}})
+        data.append(made | {"error_y": _error(own, GROUPS[at % len(GROUPS)])})
     caps = sorted({row["cap"] for row in rows if row["cap"]})
     axis = {"type": "log", "tickvals": caps, "ticktext": [f"{cap:,}" for cap in caps]}
     return figure(data, "cap, keys (log)", "change of perplexity", height=380, xaxis=axis, yaxis={"tickformat": "+.0%"})
 
 
-def _error(rows: Sequence[dict]) -> dict:
+def _error(rows: Sequence[dict], colour: str) -> dict:
     """95 % intervals of paired changes."""
-    above = [0 if row["high"] is None else max(row["high"] - row["difference"], 0) for row in rows]
-    below = [0 if row["low"] is None else max(row["difference"] - row["low"], 0) for row in rows]
-    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1.2, "width": 4}
+    return error_bars(*([row[key] for row in rows] for key in ("difference", "low", "high")), colour)
 
 
 def _level(y: float, colour: str) -> dict:

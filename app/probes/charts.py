@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, HERE, SYMBOLS, even, figure, line
+from app.charts import CHANCE, GROUPS, HERE, SYMBOLS, error_bars, even, figure, line
 from app.probes.words import AXES
 
 SCALE = "Viridis"
@@ -106,8 +106,4 @@ def _chance(x: Sequence, level: float) -> dict:
 
 
 def _bars(rows: Sequence[dict], colour: str) -> dict:
-    return {
-        **{"type": "data", "symmetric": False, "color": colour, "thickness": 1.5, "width": 5},
-        "array": [row["high"] - row["score"] for row in rows],
-        "arrayminus": [row["score"] - row["low"] for row in rows],
-    }
+    return error_bars(*([row[key] for row in rows] for key in ("score", "low", "high")), colour)

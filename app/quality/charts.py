@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, RANDOM, SYMBOLS, figure, safe
+from app.charts import CHANCE, GROUPS, RANDOM, SYMBOLS, error_bars, figure, safe
 from app.quality.words import NEAR, Shown, signed
 from app.speed.charts import TICKS
 
@@ -27,7 +27,7 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
             )
             words = f"{hover}<br>measured, {one.speed['of']}, at {one.speed['length']:,} tokens: %{{x:.2f}} times dense"
             made = _mark(f"{one.title}, measured", one, times, colour, symbol, words)
-            made["error_x"] = _bars(times, one.speed["low"], one.speed["high"], colour)
+            made["error_x"] = error_bars([times], [one.speed["low"]], [one.speed["high"]], colour)
             data.append(made)
     return figure(
         data,
@@ -88,17 +88,10 @@ def _mark(name: str, one: Shown, x: float, colour: str, symbol: str, hover: str)
         "name": name,
         "x": [x],
         "y": [row["difference"]],
-        "error_y": _bars(row["difference"], row["difference_low"], row["difference_high"], colour),
+        "error_y": error_bars([row["difference"]], [row["difference_low"]], [row["difference_high"]], colour),
         "marker": {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 2.5, "color": colour}},
         "hovertemplate": f"{hover}<extra></extra>",
     }
-
-
-def _bars(middle: float, low: float | None, high: float | None, colour: str) -> dict:
-    if low is None or high is None:
-        return {"visible": False}
-    ends = {"array": [max(high - middle, 0)], "arrayminus": [max(middle - low, 0)]}
-    return {"type": "data", "symmetric": False, **ends, "color": colour, "thickness": 1.5, "width": 5}
 
 
 def _rule(place: dict, colour: str) -> dict:
@@ -113,10 +106,6 @@ def by_position(shown: Sequence[Shown]) -> dict:
         width = bins[0]["last"] - bins[0]["first"]
         shift = (at - (len(shown) - 1) / 2) * DODGE * width
         change = [cell["difference"] for cell in bins]
-        ends = {
-            "array": [_beyond(cell["high"], cell["difference"]) for cell in bins],
-            "arrayminus": [_beyond(cell["difference"], cell["low"]) for cell in bins],
-        }
         colour = GROUPS[one.asked.place % len(GROUPS)]
         said = [
             f"tokens {cell['first'] + 1:,}–{cell['last']:,}, n = {cell['n']:,}<br>{signed(cell['difference'])}"
@@ -130,7 +119,7 @@ def by_position(shown: Sequence[Shown]) -> dict:
                 "name": one.title,
                 "x": [(cell["first"] + cell["last"] + 1) / 2 + shift for cell in bins],
                 "y": change,
-                "error_y": {"type": "data", "symmetric": False, **ends, "color": colour, "thickness": 1, "width": 3},
+                "error_y": error_bars(change, [cell["low"] for cell in bins], [cell["high"] for cell in bins], colour),
                 "line": {"color": colour, "width": 1.5},
                 "marker": {"color": colour, "symbol": SYMBOLS[one.asked.place % len(SYMBOLS)], "size": 7},
                 "text": said,
@@ -147,7 +136,3 @@ def by_position(shown: Sequence[Shown]) -> dict:
         yaxis={"tickformat": "+.0%", "autorange": "reversed"},
         shapes=[_rule({"x0": 0, "x1": 1, "xref": "x domain", "y0": 0, "y1": 0}, RANDOM)],
     )
-
-
-def _beyond(high: float | None, low: float | None) -> float:
-    return 0 if high is None or low is None else max(high - low, 0)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from app.charts import CHANCE, HERE, RANDOM, figure, line
+from app.charts import CHANCE, HERE, RANDOM, error_bars, figure, line
 from app.routing.words import ROUTERS
 
 TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -47,8 +47,7 @@ def budgets(
         x, y = [row["share"] for row in mine], [row[measure] for row in mine]
         marks = line(look.title, x, y, look.colour, look.dash, look.symbol, **shared)
         marks["customdata"] = [row["l"] for row in mine]
-        if all(row[f"{measure}_low"] is not None for row in mine):
-            marks["error_y"] = _bars(mine, measure, look.colour)
+        marks["error_y"] = _bars(mine, measure, look.colour)
         data.append(marks)
     data += _paper(paper, measure)
     return figure(
@@ -59,15 +58,7 @@ def budgets(
 
 
 def _bars(rows: Sequence[dict], key: str, colour: str) -> dict:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [row[f"{key}_high"] - row[key] for row in rows],
-        "arrayminus": [row[key] - row[f"{key}_low"] for row in rows],
-        "color": colour,
-        "thickness": 1.2,
-        "width": 4,
-    }
+    return error_bars(*([row[f"{key}{end}"] for row in rows] for end in ("", "_low", "_high")), colour)
 
 
 def _paper(rows: Sequence[dict], measure: str) -> list[dict]:
@@ -111,8 +102,7 @@ def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int,
             hovertemplate=f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
             "<extra></extra>",
         )  # fmt: skip
-        if all(row[f"{way}_low"] is not None for row in mine):
-            marks["error_y"] = _bars(mine, way, look.colour)
+        marks["error_y"] = _bars(mine, way, look.colour)
         data.append(marks)
     data += _paper(paper, "closes")
     return figure(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SHUFFLED, TOKENS, figure, line, safe
+from app.charts import CHANCE, GROUPS, HERE, RANDOM, SHUFFLED, TOKENS, error_bars, figure, line, safe
 
 PARTS = {  # part -> (its name, colour, pattern)
     "router": ("router", GROUPS[3], "/"),
@@ -98,14 +98,7 @@ def speedups(spread: dict[str, dict | None], bound: float | None) -> dict:
             "name": "measured (bar: slowest to fastest round)",
             "x": [found["median"] for _, found in rows],
             "y": names,
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": [found["high"] - found["median"] for _, found in rows],
-                "arrayminus": [found["median"] - found["low"] for _, found in rows],
-                "thickness": 2,
-                "width": 6,
-            },
+            "error_x": error_bars(*([found[key] for _, found in rows] for key in ("median", "low", "high")), HERE),
             "marker": {"color": HERE, "size": 12},
             "hovertemplate": "%{y}<br>%{x:.2f} times dense<extra></extra>",
         }
@@ -189,15 +182,10 @@ def spread(value: dict) -> str:
 
 def _measured(kind: str, rows: Sequence[dict]) -> dict:
     name, (colour, symbol) = f"{kind} (measured)", LOOKS[kind]
-    spread = {
-        "type": "data",
-        "symmetric": False,
-        "array": [row.get("speedup_high", row["speedup"]) - row["speedup"] for row in rows],
-        "arrayminus": [row["speedup"] - row.get("speedup_low", row["speedup"]) for row in rows],
-    }
-    hover = f"{name}<br>%{{x:,}} tokens: %{{y:.2f}} times dense<extra></extra>"
     x, y = [row["length"] for row in rows], [row["speedup"] for row in rows]
-    made = line(name, x, y, colour, "solid", symbol, hovertemplate=hover, error_y=spread | {"width": 4})
+    ends = ([row.get(f"speedup_{end}") for row in rows] for end in ("low", "high"))
+    hover = f"{name}<br>%{{x:,}} tokens: %{{y:.2f}} times dense<extra></extra>"
+    made = line(name, x, y, colour, "solid", symbol, hovertemplate=hover, error_y=error_bars(y, *ends, colour))
     made["marker"]["size"] = 9
     return made
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app import painted
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line, safe
+from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line, safe
 
 MEASURES = {  # column -> (title, glossary term, log axis)
     "effective_support": ("Effective support, keys", "effective support", True),
@@ -89,16 +89,8 @@ def change(lines: dict[str, dict], x: str, x_label: str) -> dict:
         hover = f"{safe(name)}<br>{x_label} %{{x}}: %{{y:+.2%}}<extra></extra>"
         symbol, dash = SYMBOLS[at % len(SYMBOLS)], DASHES[at % len(DASHES)]
         made = line(safe(name), table[x], table["difference"], colour, dash, symbol, hovertemplate=hover)
-        if "low" in table and None not in table["low"]:
-            made["error_y"] = {
-                "type": "data",
-                "symmetric": False,
-                "array": [high - y for high, y in zip(table["high"], table["difference"], strict=True)],
-                "arrayminus": [y - low for low, y in zip(table["low"], table["difference"], strict=True)],
-                "color": colour,
-                "thickness": 1.2,
-                "width": 4,
-            }
+        if "low" in table:
+            made["error_y"] = error_bars(table["difference"], table["low"], table["high"], colour)
         data.append(made)
     level = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 0, "y1": 0, "layer": "below"}
     return figure(

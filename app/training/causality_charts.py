@@ -2,18 +2,13 @@
 
 from collections.abc import Sequence
 
-from app.charts import HERE, RANDOM, figure, line
+from app.charts import HERE, RANDOM, error_bars, figure, line
 
 
 def differences(rows: Sequence[dict]) -> dict:
     """Loss with literal minus loss with causal membership, nats per token, a mark with its 95 % interval for each way
     of reading."""
     names = [row["reading"] if not row["gate"] else f"{row['reading']}, {row['gate']} gate" for row in rows]
-    sides = {
-        "array": [_apart(row["high"], row["mean"]) for row in rows],
-        "arrayminus": [_apart(row["mean"], row["low"]) for row in rows],
-    }
-    bars = {"type": "data", "symmetric": False, **sides, "color": HERE, "thickness": 1.5, "width": 5}
     data = [
         {
             "type": "scatter",
@@ -21,7 +16,7 @@ def differences(rows: Sequence[dict]) -> dict:
             "name": "literal minus causal",
             "x": [row["mean"] for row in rows],
             "y": names,
-            "error_x": bars,
+            "error_x": error_bars(*([row[key] for row in rows] for key in ("mean", "low", "high")), HERE),
             "marker": {"color": HERE, "size": 11},
             "hovertemplate": "%{y}<br>%{x:+.4f} nats per token<extra></extra>",
             "showlegend": False,
@@ -37,10 +32,6 @@ def differences(rows: Sequence[dict]) -> dict:
         xaxis={"tickformat": "+.3~f"},
         shapes=[zero | {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}}],
     )
-
-
-def _apart(high: float | None, low: float | None) -> float:
-    return 0 if high is None or low is None else max(high - low, 0)
 
 
 def agreement(groups: Sequence[float], predictions: float) -> dict:
