@@ -53,6 +53,22 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with the tiny models of `tests.evaluating`; a module may have a home of its own."""
+    from tests.evaluating import tiny_models
+
+    return tiny_models(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def context(home):
+    """One study context for the module, on its home."""
+    from tests.evaluating import watched_context
+
+    return watched_context(home)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The development folder: texts and models that are no part of the project (FOCUSCOPE_SHARED, or beside it)."""

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import LlamaForCausalLM
 
+from analysis.models import load_model
 from analysis.studies.context import Context
 from analysis.studies.evaluate import evaluate
 from tests.tiny_tokenizer import llama_like, save_model
@@ -42,6 +44,25 @@ def evaluator(context: Context, home: Path):
         return evaluate(str(home / model), context.add_text("a text", text), methods, **arguments, context=context)
 
     return ask
+
+
+def reader(context: Context, home: Path):
+    """`read(study, text=TEXT, **arguments)` -> Result of a study of one text on the tiny model."""
+
+    def read(study, text=TEXT, **arguments):
+        return study(str(home / "tiny"), context.add_text("a text", text), **arguments, context=context)
+
+    return read
+
+
+def stock_tables(home: Path) -> np.ndarray:
+    """The probabilities [L, H, T, T] of the tiny model as transformers computes them, on the first 64 tokens of TEXT."""
+    model = load_model(str(home / "tiny"))
+    ids = torch.tensor(model.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:64])[None]
+    model.lm.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = model.lm(ids, output_attentions=True, use_cache=False).attentions
+    return torch.stack(found)[:, 0].double().numpy()
 
 
 def one(result) -> dict:

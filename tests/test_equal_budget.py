@@ -11,23 +11,11 @@ from analysis.methods import METHODS
 from analysis.studies.equal_budget import FIELDS, equal_budget
 from analysis.studies.equal_budget_search import NEAR, nearest
 from analysis.studies.evaluate import evaluate
-from tests.evaluating import TEXT, tiny_models, watched_context
+from tests.evaluating import TEXT
 
 LENGTH, MEAN = 48, 49 / 2
 LOOSE = {"quest": {"dense_layers": 0, "page": 2}, "magicpig": {"dense_every": 128, "window": 2, "n_sink": 0, "bits": 4}}
 LOOSE |= {"bucket_routing": {"window": 1, "n_sink": 0}, "sparq": {"local": 1}, "routing_transformer": {"n_sink": 0}}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with a tiny model of 64 tokens."""
-    return tiny_models(tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
-def context(home):
-    """One context for the module."""
-    return watched_context(home)
 
 
 @pytest.fixture(scope="module")

@@ -15,24 +15,12 @@ from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity, position_bins
 from analysis.runs import RunStore
 from analysis.studies import routers
-from tests.evaluating import TEXT, evaluator, one, tiny_models, watched_context
+from tests.evaluating import TEXT, evaluator, one
 
 ROW = "method perplexity low high bits_per_byte kl_mean kl_p99 same_top1 reads_causal reads_full kv_read".split()
 ROW += "worst_bin_difference bins difference".split()
 
 READY = [name for name in METHODS if name != "focal_learned"]  # that one needs trained weights
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with the tiny models."""
-    return tiny_models(tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
-def context(home):
-    """One context for the module."""
-    return watched_context(home)
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,10 @@ from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.studies.launch_method import PHASES, time_method
-from tests.evaluating import TEXT, tiny_models, watched_context
+from tests.evaluating import TEXT, watched_context
 
 KERNELS = {"focus": (True, True), "csa": (True, True), "quest": (False, True), "bucket_routing": (False, True)}
 KERNELS |= {"focal": (True, True)}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with a tiny model of 64 tokens."""
-    return tiny_models(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module")

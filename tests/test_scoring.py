@@ -4,19 +4,7 @@ import pytest
 
 from analysis.studies import scoring
 from analysis.studies.evaluate import predicted_bytes
-from tests.evaluating import TEXT, evaluator, one, tiny_models, watched_context
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with the tiny models."""
-    return tiny_models(tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
-def context(home):
-    """One context for the module."""
-    return watched_context(home)
+from tests.evaluating import TEXT, evaluator, one
 
 
 @pytest.fixture(scope="module")

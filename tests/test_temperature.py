@@ -15,37 +15,18 @@ from analysis.studies.heads import head
 from analysis.studies.temperature import temperature
 from analysis.studies.temperature_curve import temperature_curve
 from analysis.studies.temperatures import recheck, temperatures
-from tests.evaluating import TEXT, tiny_models, watched_context
+from tests.evaluating import TEXT, reader, stock_tables
 from tests.tiny import FAMILIES, tiny, token_ids
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tiny_models(tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
-def context(home):
-    return watched_context(home)
-
-
-@pytest.fixture(scope="module")
 def ask(home, context):
-    def run(study, text=TEXT, **arguments):
-        return study(str(home / "tiny"), context.add_text("a text", text), **arguments, context=context)
-
-    return run
+    return reader(context, home)
 
 
 @pytest.fixture(scope="module")
-def tables(home, context):
-    """The first window's probabilities [L, H, T, T] of the stock model, and its model."""
-    model = load_model(str(home / "tiny"))
-    ids = torch.tensor(model.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:64])[None]
-    model.lm.set_attn_implementation("eager")
-    with torch.no_grad():
-        found = model.lm(ids, output_attentions=True, use_cache=False).attentions
-    return torch.stack(found)[:, 0].double().numpy()
+def tables(home):
+    return stock_tables(home)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
