@@ -56,7 +56,7 @@ def reader(context: Context, home: Path):
 
 
 def stock_tables(home: Path) -> np.ndarray:
-    """The probabilities [L, H, T, T] of the tiny model as transformers computes them, on the first 64 tokens of TEXT."""
+    """Probabilities [L, H, T, T] of the tiny model as transformers computes them, on the first 64 tokens of TEXT."""
     model = load_model(str(home / "tiny"))
     ids = torch.tensor(model.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:64])[None]
     model.lm.set_attn_implementation("eager")
