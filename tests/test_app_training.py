@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import cached
-from app.training import requests as training_requests
+from app.training import ablations, requests as training_requests
 from tests import made_training
 from tests.made_results import STUDIES, status
 from tests.made_training import ANSWERS, put_studies
@@ -205,3 +205,9 @@ def test_sliders_balance_anew_and_stand_in_the_url(client):
     assert "0.2 and 3 iterations" in markup(app) and client.asked.count("balance") == before + 1
     assert app.query_params["balance_iterations"] == "3"
     assert opened(evidence="balance", balance_iterations=999).slider(key="balance_iterations").value == 10
+
+
+def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own(root):
+    for path in (root / "models_cache" / "demo" / "studies").glob("*.json"):
+        if "panels" in json.loads(path.read_text()):
+            assert path.stem.startswith((*ablations.TITLES, *ablations.OWN_PAGE)), path.stem

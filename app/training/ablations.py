@@ -10,11 +10,12 @@ TITLES = {  # study -> its question, and where the paper asks it
     "top": "Groups per token (table 7)",
     "lengths": "Longer texts (section 3.5)",
     "finetuning": "Against fine-tuning with full attention (table 5)",
+    "baselines": "LoRA and full fine-tuning beside the router (tables 1, 3, 4)",
     "pretraining": "Learning with groups from the start",
     "pruned": "Why less can be more (appendix A)",
 }
 
-OWN_PAGE = ("temperature", "focal-")  # beginnings of studies that another page shows
+OWN_PAGE = ("temperature", "focal-", "length-extension", "equal-budget", "benchmarks")  # beginnings of studies that another page shows
 
 
 def tab() -> None:
