@@ -15,7 +15,8 @@ TITLES = {  # study -> its question, and where the paper asks it
     "pruned": "Why less can be more (appendix A)",
 }
 
-OWN_PAGE = ("temperature", "focal-", "length-extension", "equal-budget", "benchmarks")  # beginnings of studies that another page shows
+# Beginnings of studies that another page shows.
+OWN_PAGE = ("temperature", "focal-", "length-extension", "equal-budget", "benchmarks")
 
 
 def tab() -> None:
