@@ -17,9 +17,10 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
 def locate(name: str, root: Path | None = None) -> str | Path:
-    """A local folder or a Hub id. With `root`, anything else than a folder below it or a Hub id is refused."""
-    if name == "demo":
-        return CACHE / "demo"
+    """A folder in `models_cache`, another local folder, or a Hub id. With `root`, anything else than a folder below it
+    or a Hub id is refused."""
+    if name == "demo" or root is None and HUB_ID.fullmatch(name) and (CACHE / name / "config.json").is_file():
+        return CACHE / name
     folder = Path(os.path.expanduser(name)) if root is None else root / name
     if os.path.isdir(folder) and (root is None or root.resolve() in folder.resolve().parents):
         return folder
