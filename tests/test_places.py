@@ -26,7 +26,7 @@ def test_a_model_in_models_cache_is_found_by_its_name_everywhere(cache):
 def test_other_names_are_folders_or_of_the_hub(cache):
     assert locate("state") == "state", "a folder without a model hides no name of the Hub"
     assert locate(str(cache / "mine")) == cache / "mine" and locate("owner/name") == "owner/name"
-    with pytest.raises(BadModel, match="Folders must lie below models_cache/"):
+    with pytest.raises(BadModel, match="Folders must lie below inner/"):
         locate(str(cache / "mine"), cache / "inner")
     with pytest.raises(BadModel):
         locate("../mine")
