@@ -9,10 +9,11 @@ import pytest
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 
-STORED = sorted((Path(__file__).parents[1] / "models_cache" / "demo" / "studies").glob("*.json"))
+CACHE = Path(__file__).parents[1] / "models_cache"
+STORED = sorted((*CACHE.glob("demo/studies/*.json"), *CACHE.glob("demo-gpt2/*/studies/*.json")))
 
 
-@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STORED, ids=lambda path: str(path.relative_to(CACHE)))
 def test_a_part_of_each_stored_study_comes_again(path):
     stored = json.loads(path.read_text(), parse_constant=pytest.fail)
     told = stored["protocol"]
