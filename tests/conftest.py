@@ -86,6 +86,16 @@ def state(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
+def store(tmp_path):
+    """An empty store with an empty folder of examples."""
+    from analysis.runs import RunStore
+
+    store = RunStore(tmp_path / "state", tmp_path / "examples")
+    yield store
+    store.close()
+
+
+@pytest.fixture
 def client(tmp_path, monkeypatch):
     """The app's store and client replaced: a real store in an empty folder, a worker that answers by hand."""
     import streamlit as st

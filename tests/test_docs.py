@@ -14,12 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 LONGEST = 250
 LONGER = {  # file -> why it may be longer than LONGEST lines
-    "tests/test_jobs.py": "one room: what can happen to a worker, case by case",
-    "tests/test_runs.py": "one room: what can happen to a store, case by case",
     "tests/test_browser.py": "what a reader does in the first five minutes, step by step",
     "tests/test_app.py": "one case per view and per error path",
-    "tests/test_pretrain.py": "one room, case by case",
-    "tests/test_contract.py": "one matrix: every method on every family",
 }
 # Written so that this line is no machine path itself.
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:root|home|Users|work|mnt)/\w+|[A-Z]:\\Users")

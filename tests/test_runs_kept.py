@@ -7,9 +7,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.runs import RunStore, index
 from analysis.runs.price import predict
-from tests.test_runs import ASK, PROTOCOL, folder_of, put, result, store
-
-__all__ = ["store"]
+from tests.stored_runs import ASK, PROTOCOL, folder_of, put, result
 
 
 def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):
@@ -121,3 +119,55 @@ def test_the_page_that_asked_is_noted_beside_the_run(store):
     assert run.marks.link == link and store.find("groups", ASK).marks.link == link
     (folder_of(store, run) / "marks.json").write_text("[" * 9)
     assert store.find("groups", ASK).marks.link is None and store.damaged() == []
+
+
+def test_retention_keeps_the_newest_and_the_pinned(store, monkeypatch):
+    monkeypatch.setattr(index, "KEPT_RUNS", 3)
+    oldest = put(store, seed=10)
+    store.pin(oldest.id)
+    runs = [put(store, seed=seed) for seed in range(4)]
+    assert {run.id for run in store.list()} == {oldest.id, runs[1].id, runs[2].id, runs[3].id}
+    assert not folder_of(store, runs[0]).exists()
+    monkeypatch.setattr(index, "KEPT_BYTES", 1)
+    last = put(store, seed=20)
+    assert {run.id for run in store.list()} == {oldest.id, last.id}
+    store.pin(oldest.id, False)
+    assert [run.id for run in store.list(limit=1)] == [last.id]
+    with pytest.raises(BadSetting):
+        store.pin("0" * 12)
+
+
+def test_forget_removes_what_a_new_router_makes_stale(store):
+    stale, other = put(store, router="mine"), put(store, router="k8-top1")
+    assert store.forget(model="demo", router="mine") == 1
+    assert [run.id for run in store.list()] == [other.id] and not folder_of(store, stale).exists()
+    with pytest.raises(BadSetting):
+        store.forget()
+
+
+def test_drafts_of_a_killed_process_are_swept(store):
+    runs = store.root / "runs"
+    for name, age in ((".tmp-old", 10_000), (".old-x", 10_000), (".tmp-new", 0)):
+        (runs / name).mkdir()
+        os.utime(runs / name, (1_000_000_000, 1_000_000_000) if age else None)
+    RunStore(store.root).close()
+    assert [path.name for path in runs.iterdir()] == [".tmp-new"]
+
+
+def test_the_price_is_linear_in_tokens_and_says_its_spread(store):
+    for seed, seconds in enumerate((9.0, 18.0, 27.0)):
+        put(store, seed=seed, seconds=seconds)
+    price = store.price("groups", "demo", 1800, bytes=2_000_000)
+    assert (price.seconds, price.low, price.high, price.n) == (36.0, 18.0, 54.0, 3)
+    assert price.sentence == "About 36 s (18 s to 54 s, from 3 runs on this machine, so far off by 50%), 2 MB of memory"
+    assert store.price("groups", "other", 1800).n == 0 and store.price("pairs", "demo", 1800).n == 0
+    first = store.price("pairs", "demo", 1000)
+    assert (
+        first.sentence.startswith("First time on this machine: perhaps 7.0 s")
+        and first.low < first.seconds < first.high
+    )
+
+
+def test_the_price_ignores_one_run_that_also_loaded_the_model():
+    price = predict([(1.0, 1000)] * 9 + [(60.0, 1000)], 2000)
+    assert price.seconds == 2.0 and price.low == pytest.approx(2.0) and price.high < 60.0 and price.n == 10
