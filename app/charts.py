@@ -14,9 +14,14 @@ ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
     "random tokens": (TOKENS, ".", "dashdot", "diamond"),
     "shuffled text": (SHUFFLED, "x", "dot", "x"),
 }
-GROUPS = ("#4477AA", "#E0592A", "#228833", "#B8930B", "#2AA5C9", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
+GROUPS = ("#4477AA", "#E0592A", "#228833", "#AB880A", "#239ABD", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "pentagon", "star", "cross", "hexagon", "bowtie")
 MARGIN = {"l": 60, "r": 16, "t": 28, "b": 96}
+# For a legend that is too long to stand below: the two go together into `figure`.
+ASIDE = {
+    "legend": {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "paper"},
+    "margin": MARGIN | {"b": 56},
+}
 
 
 def safe(text: object) -> str:

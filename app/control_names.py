@@ -7,6 +7,7 @@ NAMES = {
     "content": "content words",
     "quality": "choice of methods",
     "quality_equal": "budget of all methods",
+    "equal_panel": "text and context",
     "quality_read": "choice of what is read",
     "quality_paint": "painted method",
     "quality_token": "marked token",

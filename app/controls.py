@@ -71,6 +71,7 @@ CONTROLS = {
     "tab": Control(_one_of("quality", "speed", "equal")),
     "quality": Control(_matching(r"[a-z0-9_.~-]{1,400}")),  # methods and their settings, see quality_controls
     "quality_equal": Control(_one_of(5, 10, 25, 50)),  # per cent of the pairs that every method reads
+    "equal_panel": Control(_matching(r"[A-Za-z0-9][A-Za-z0-9 ,._-]{0,79}")),
     "quality_read": Control(_matching(r"all|[0-9]{2,7}w?")),
     "quality_paint": Control(_matching(r"[a-z_]{1,40}")),
     "quality_token": Control(lambda raw: _whole(raw, 7)),

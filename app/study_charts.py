@@ -1,12 +1,13 @@
 """One panel of a stored study, as the study itself describes it."""
 
-from app.charts import GROUPS, RANDOM, SYMBOLS, error_bars, figure, line, safe
+from app.charts import ASIDE, GROUPS, RANDOM, SYMBOLS, error_bars, figure, line, safe
 
 
-def panel(about: dict, names: list[str]) -> dict:
+def panel(about: dict, names: list[str], large: bool = False) -> dict:
     """The figure of a panel: `x_values`, and `series` with `name y low high paper`; what is printed in a paper is
     dashed with open marks. Values of x that are words, or far apart, stand at equal steps; with `up` "low" low values
-    are drawn high. `names`: every series of the study, so that one keeps its colour from panel to panel."""
+    are drawn high. `names`: every series of the study, so that one keeps its colour from panel to panel. `large`: by
+    itself, with its legend aside."""
     x = about["x_values"]
     words = any(isinstance(value, str) for value in x)
     wide = not words and len(x) > 2 and min(x) > 0 and max(x) / min(x) >= 8
@@ -14,12 +15,13 @@ def panel(about: dict, names: list[str]) -> dict:
     data = []
     for one in about["series"]:
         place = names.index(one["name"])
+        again = place // len(GROUPS)  # once the colours are used up, another mark and line
         colour = RANDOM if one["paper"] else GROUPS[place % len(GROUPS)]
-        symbol = SYMBOLS[place % len(SYMBOLS)]
+        symbol = SYMBOLS[(place + again) % len(SYMBOLS)]
         name = f"{one['name']}, paper" if one["paper"] and "paper" not in one["name"] else one["name"]
         number = "%{y:.2%}" if about.get("share") else "%{y:.4g}"
         hover = f"{safe(name)}<br>{safe(about['x_label'])} %{{x}}: {number}<extra></extra>"
-        dash, mark = ("dash", f"{symbol}-open") if one["paper"] else ("solid", symbol)
+        dash, mark = ("dash", f"{symbol}-open") if one["paper"] else ("dot" if again else "solid", symbol)
         made = line(safe(name), shown, one["y"], colour, dash, mark, hovertemplate=hover)
         if one.get("low") and one.get("high"):
             made["error_y"] = error_bars(one["y"], one["low"], one["high"], colour)
@@ -29,7 +31,8 @@ def panel(about: dict, names: list[str]) -> dict:
         axis |= {"tickvals": x, "ticktext": [f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in x]}
     rising = {"tickformat": ".1~%"} if about.get("share") else {}
     rising |= {"autorange": "reversed"} if about.get("up") == "low" else {}
-    return figure(data, about["x_label"], about["y_label"], height=330, xaxis=axis, yaxis=rising)
+    shape = {"height": 520, **ASIDE} if large else {"height": 330}
+    return figure(data, about["x_label"], about["y_label"], xaxis=axis, yaxis=rising, **shape)
 
 
 def values(about: dict) -> dict:

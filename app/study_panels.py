@@ -7,18 +7,31 @@ from app import cached, study_charts, tables, widgets
 
 def panels(study: dict, key: str, help: str | None = None) -> None:
     """Every panel of a study; a series keeps its colour from panel to panel. `key` begins the charts' keys."""
-    names = list(dict.fromkeys(one["name"] for panel in study["panels"] for one in panel["series"]))
     with st.grid(2, min_column_width=380, gap="large"):
         for place, panel in enumerate(study["panels"]):
             with st.container(), widgets.guarded():
-                widgets.chart(
-                    study_charts.panel(panel, names),
-                    study_charts.values(panel),
-                    title=panel["title"],
-                    key=f"{key}_{place}",
-                    alt=f"{panel['y_label']} against {panel['x_label']}",
-                    help=help,
-                )
+                _draw(panel, _names(study), f"{key}_{place}", help)
+
+
+def _names(study: dict) -> list[str]:
+    return list(dict.fromkeys(one["name"] for panel in study["panels"] for one in panel["series"]))
+
+
+def _draw(panel: dict, names: list[str], key: str, help: str | None, large: bool = False) -> None:
+    widgets.chart(
+        study_charts.panel(panel, names, large),
+        study_charts.values(panel),
+        title=panel["title"],
+        key=key,
+        alt=f"{panel['y_label']} against {panel['x_label']}",
+        help=help,
+    )
+
+
+def one(study: dict, title: str, key: str, help: str | None = None) -> None:
+    """The panel of this title, large, in the colours that `panels` gives its series."""
+    panel = next(panel for panel in study["panels"] if panel["title"] == title)
+    _draw(panel, _names(study), key, help, large=True)
 
 
 def rows(name: str, study: dict, key: str) -> None:

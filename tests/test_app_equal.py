@@ -5,7 +5,7 @@ import json
 import pytest
 
 from analysis.studies.equal_budget_arms import ENTRIES
-from analysis.studies.equal_budget_shown import columns as told_columns, panels
+from analysis.studies.equal_budget_shown import columns as told_columns, means, panels
 from app import cached, state
 from app.quality import headline
 from app.quality.equal import SHARES
@@ -108,7 +108,14 @@ def stored_table() -> dict:
         for at, entry in enumerate(ENTRIES)
         for share in (0.5, 0.25, 0.1, 0.05)
     ]
-    return {"rows": rows, "columns": told_columns(), "panels": panels(rows), "sentence": "At 5%.", "notes": ["A note."]}
+    return {
+        "rows": rows,
+        "columns": told_columns(),
+        "panels": panels(rows),
+        "means": means(rows),
+        "sentence": "At 5%.",
+        "notes": ["A note."],
+    }
 
 
 def test_figure_1_is_redrawn_from_the_stored_table(client, monkeypatch):
@@ -117,8 +124,13 @@ def test_figure_1_is_redrawn_from_the_stored_table(client, monkeypatch):
     study = stored_table() | {"protocol": made_results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
     monkeypatch.setattr(cached, "studies", lambda model: ({"equal-budget": study}, []))
     app = opened(tab="equal")
-    quality, fetched = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    (quality,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    app.selectbox(key="equal_panel_pick").set_value("Fetched, novels, 1,024 tokens").run()
+    assert app.query_params["equal_panel"] == "Fetched, novels, 1,024 tokens"
+    (fetched,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
     assert quality["layout"]["yaxis"]["autorange"] == "reversed" and "autorange" not in fetched["layout"]["yaxis"]
     assert [trace["name"] for trace in quality["data"]] == [entry.label for entry in ENTRIES]
+    looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in quality["data"]}
+    assert len(looks) == len(ENTRIES), "no two methods look alike"
     assert quality["data"][0]["x"] == [2, 4, 10, 20] and quality["data"][0]["y"] == [0.0, 0.0, None, None]
     assert "At 5%." in markup(app)

@@ -45,22 +45,28 @@ def _of(label: str, rows: list[dict], shares: list[float]) -> list[dict]:
     return [found.get(share, {}) for share in shares]
 
 
-def sentence(rows: list[dict]) -> str:
-    """The best method that does not look at every key, at each budget, over all domains and contexts; and which method
-    is left out where."""
-    said = []
+def means(rows: list[dict]) -> list[dict]:
+    """Per budget and method the mean change of perplexity over all domains and contexts, best first: `share label
+    difference`; only methods that meet the budget in every one of them."""
+    places, found = {(row["domain"], row["context"]) for row in rows}, []
     for share in sorted({row["share"] for row in rows}):
         mine = [row for row in rows if row["share"] == share and row["reached"]]
-        places = {(row["domain"], row["context"]) for row in rows}
-        means = {}
         for label in dict.fromkeys(row["label"] for row in mine):
-            found = [row["difference"] for row in mine if row["label"] == label]
-            if len(found) == len(places):
-                means[label] = sum(found) / len(found)
-        if not means:
+            values = [row["difference"] for row in mine if row["label"] == label]
+            if len(values) == len(places):
+                found.append({"share": share, "label": label, "difference": sum(values) / len(values)})
+    return sorted(found, key=lambda row: (row["share"], row["difference"]))
+
+
+def sentence(rows: list[dict]) -> str:
+    """Which methods lose least and most at each budget, on the mean over all domains and contexts."""
+    places, said = {(row["domain"], row["context"]) for row in rows}, []
+    for share in sorted({row["share"] for row in rows}):
+        mine = [row for row in means(rows) if row["share"] == share]
+        told = [f"{row['label']} ({row['difference']:+.1%})" for row in mine]
+        if not told:
             said.append(f"At {share:.0%} of the reads no method meets the budget everywhere.")
             continue
-        best = sorted(means, key=means.get)
-        told = ", ".join(f"{label} {means[label]:+.1%}" for label in best)
-        said.append(f"At {share:.0%} of the reads, mean change of perplexity over {len(places)} texts: {told}.")
-    return " ".join(said)
+        least, most = " and ".join(told[:2]), f"; most, {told[-1]}" if len(told) > 2 else ""
+        said.append(f"At {share:.0%} of the reads, {least} lose least{most}.")
+    return f"Mean change of perplexity over {len(places)} places. " + " ".join(said)

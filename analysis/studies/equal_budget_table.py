@@ -20,7 +20,7 @@ from analysis.studies.domains import domains
 from analysis.studies.equal_budget import REACHED
 from analysis.studies.equal_budget_arms import ENTRIES, Budget, Entry
 from analysis.studies.equal_budget_search import nearest
-from analysis.studies.equal_budget_shown import columns, panels, sentence
+from analysis.studies.equal_budget_shown import columns, means, panels, sentence
 from analysis.studies.kept import check_range, held_out_windows, ids_hash, places, read_part, sample_windows, write
 from analysis.studies.route_states import state_for
 from analysis.studies.sizes import command
@@ -78,6 +78,7 @@ def equal_budget_table(
             found += cell.rows(entry, folder, seed, began, (part, 1 / len(cells) / len(ENTRIES)))
     numbers = {
         "sentence": sentence(found),
+        "means": means(found),
         "rows": found,
         "columns": columns(),
         "panels": panels(found),

@@ -20,7 +20,7 @@ def pairs(table: dict, tokens: int, open_row: int | None) -> dict:
             "text": [f"{safe(table['query'][i])} ← {safe(table['key'][i])}" for i in rows],
             "marker": {
                 "color": table["attention"],
-                "colorscale": [[0, "#8FB9CC"], [0.5, HERE], [1, "#E58A12"]],
+                "colorscale": [[0, RANDOM], [0.5, HERE], [1, "#C97A14"]],
                 "size": [13 if i == open_row else 8 for i in rows],
                 "line": {"width": [2.5 if i == open_row else 0 for i in rows], "color": CHANCE},
                 "showscale": True,

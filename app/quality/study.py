@@ -1,20 +1,44 @@
 """The tab Equal reads: the stored table of all methods at the same budgets, and figure 1 of Focus drawn from it."""
 
-from app import cached, stored, study_panels, widgets
+import streamlit as st
+
+from app import cached, state, stored, study_panels, tables, widgets
 
 NAME = "equal-budget"
 COMMAND = "python -m analysis study equal-budget --corpus DIR --windows-count 4"
 
 
 def tab() -> None:
-    """What was found, a panel for every text and context, all rows, and how it was made."""
+    """What was found, the means of all methods, one text and context drawn large, all rows, and how it was made."""
     found = stored.study(NAME)
     if found is None:
         stored.missing("Every method at the same budgets", COMMAND)
         return
-    stored.badge(found)
     widgets.prose(found["sentence"])
-    widgets.prose(found["notes"], "more")
-    study_panels.panels(found, "equal", cached.glossary("equal reads"))
+    stored.badge(found)
+    _means(found["means"])
+    titles = [panel["title"] for panel in found["panels"]]
+    widgets.settled("equal_panel", [None, *titles], None)
+    chosen = st.session_state["equal_panel"] or titles[0]
+    st.session_state["equal_panel_pick"] = chosen
+    st.selectbox("Text and context", titles, key="equal_panel_pick", on_change=_picked, width=480)
+    study_panels.one(found, chosen, "equal", cached.glossary("equal reads"))
+    widgets.prose(found["notes"], "quiet")
     study_panels.rows(NAME, found, "equal")
     stored.made(found)
+
+
+def _picked() -> None:
+    state.choose(st.session_state, equal_panel=st.session_state["equal_panel_pick"])
+
+
+def _means(means: list[dict]) -> None:
+    """A row for every method, a column for every budget: mean change of perplexity over all texts and contexts."""
+    shares = list(dict.fromkeys(row["share"] for row in means))
+    labels = list(dict.fromkeys(row["label"] for row in means))
+    found = {(row["label"], row["share"]): row["difference"] for row in means}
+    columns = {"method": tables.Column("method")}
+    columns |= {f"{share:g}": tables.Column(f"at {share:.0%} of the reads", "share") for share in shares}
+    values = {"method": labels} | {f"{share:g}": [found.get((label, share)) for label in labels] for share in shares}
+    st.subheader("Change of perplexity, mean over all texts and contexts", anchor=False)
+    tables.table(columns, values, key="equal_means", identity=NAME, label="Mean change of perplexity at each budget")

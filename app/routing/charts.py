@@ -3,12 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from app.charts import CHANCE, HERE, RANDOM, error_bars, figure, line
+from app.charts import ASIDE, CHANCE, HERE, RANDOM, error_bars, figure, line
 from app.routing.words import ROUTERS
 
 TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-ASIDE = {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "paper"}
-WIDE = {"l": 60, "r": 16, "t": 28, "b": 56}
 PRINTED = "printed in the paper"
 
 
@@ -53,7 +51,7 @@ def budgets(
     return figure(
         data, "share of the buckets visited, l / C", measure, height=430,
         xaxis=_axis(buckets, paper, 1.0 if lines else 1 / 8), yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-        shapes=[_upright(visited / buckets)], legend=ASIDE, margin=WIDE, transition={"duration": 0},
+        shapes=[_upright(visited / buckets)], **ASIDE, transition={"duration": 0},
     )  # fmt: skip
 
 
@@ -138,7 +136,7 @@ def balance(layers: Sequence[int], sides: dict[str, Sequence[float]], even: floa
 def query(table: dict, visited: float) -> dict:
     """The far attention in each bucket, in the router's order; those visited are full, the missed ones hatched."""
     data = []
-    for name, colour, shape, inside in (("visited", HERE, "", True), ("not visited", "#E58A12", "/", False)):
+    for name, colour, shape, inside in (("visited", HERE, "", True), ("not visited", "#C97A14", "/", False)):
         rows = [at for at, rank in enumerate(table["rank"]) if (rank < int(visited)) == inside]
         data.append(
             {

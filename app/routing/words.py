@@ -22,9 +22,9 @@ ROUTERS = {
     "mlp": Look("Saap-style MLP", "two layers per head, trained", "#AA3377", "solid", "diamond"),
     "gwr_linear": Look("GWR linear", "mass from the query by least squares", "#1483B0", "solid", "circle"),
     "gwr_linear_intercept": Look(
-        "GWR linear with intercept", "the same, with a constant", "#2AA5C9", "dashdot", "circle-open"
+        "GWR linear with intercept", "the same, with a constant", "#239ABD", "dashdot", "circle-open"
     ),
-    "static_prior": Look("static prior", "the same buckets for every query", "#B8930B", "dash", "square"),
+    "static_prior": Look("static prior", "the same buckets for every query", "#AB880A", "dash", "square"),
     "recency": Look("recency", "the buckets of the newest keys", "#5E9A6B", "dash", "triangle-up"),
     "kmeans": Look("symmetric k-means", "the centroids nearest to the query", "#E0592A", "solid", "x"),
     "gwr_geometric": Look("GWR geometric", "nearest after matching moments", "#C2506B", "dot", "pentagon"),
