@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.utils import logging
 
 from analysis.errors import BadModel
@@ -47,3 +47,14 @@ def config_file(name: str, root: Path | None = None) -> Path:
         if not (place / "config.json").is_file():
             raise FileNotFoundError("config.json")
     return place / "config.json"
+
+
+def weight_bytes(name: str, root: Path | None = None) -> int | None:
+    """Bytes of a model's weights on this disk; None where they would have to be downloaded first. Errors: BadModel."""
+    place = locate(name, root)
+    if not isinstance(place, Path):
+        found = try_to_load_from_cache(place, "config.json")
+        if not isinstance(found, str):
+            return None
+        place = Path(found).parent
+    return sum(path.stat().st_size for path in place.glob("*.safetensors")) or None

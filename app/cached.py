@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
-from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, work
+from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, predict, spell_bytes, work
 from analysis.runs.studies import studies as studies_in, study_files, study_folders
 from app import scopes, state
 
@@ -20,6 +20,7 @@ MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
+LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
 UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
 
 
@@ -93,6 +94,27 @@ def price(verb: str, args: dict, tokens: int | None = None) -> Price:
         FIRST_SECONDS_PER_TOKEN + 6 * card.numbers["parameters"] / speed
     )
     return store().price(verb, args["model"], tokens, BLOCKS + 2 * 4 * tokens * size, args, first)
+
+
+def load_price(name: str) -> str:
+    """What it costs to load the model `name`, in words: from all loaded here before, by the size of their weights."""
+    if store().find("model", {"model": name}) is not None:
+        return "It was loaded here before: it is used at once."
+    from analysis import places  # with the Hub's client: only who names a model pays for it
+
+    size = places.weight_bytes(name, places.CACHE)
+    if size is None:
+        return "It is not on this disk: it is downloaded first, and how large it is its page on the Hub says."
+    loads = [(took, asked) for took, _, asked in store().past("model") if asked["model"] != "demo"]  # that one waits
+    cards = [(took, store().find("model", asked)) for took, asked in loads]
+    done = [(took, _load_work(run.numbers["weight_bytes"])) for took, run in cards if run is not None]
+    due = predict(done, _load_work(size), first=_load_work(size) / 1000)
+    return f"{due.sentence}; {spell_bytes(size)} of weights on this disk."
+
+
+def _load_work(size: int) -> int:
+    """What reading so many bytes would take on a machine of which nothing is known, in milliseconds."""
+    return int(1000 * (FIRST_SECONDS + size / LOADED))
 
 
 def smaller(verb: str, args: dict, tokens: int | None = None) -> list[scopes.Scope]:

@@ -113,12 +113,14 @@ def _model() -> None:
             placeholder="HuggingFaceTB/SmolLM2-135M",
             help="Only safetensors weights are read and no code of a repository is run.",
         )
+        name = (st.session_state["model_name"] or "").strip()
+        widgets.prose(_price(name), "quiet")
         asked = st.button("Load this model", key="load_model", type="primary")
         if current != "demo":
             st.button("Back to the bundled model", on_click=use_model, args=("demo",), key="demo_model")
         if asked:
             st.session_state["model_trouble"] = None
-            _load((st.session_state["model_name"] or "").strip())
+            _load(name)
         trouble = st.session_state.get("model_trouble")
         if trouble is not None:
             widgets.show_error(trouble)
@@ -126,6 +128,14 @@ def _model() -> None:
 
 def _chosen() -> None:
     use_model(st.session_state["model_pick"])
+
+
+def _price(name: str) -> str:
+    """What loading costs, before it is begun; what is wrong with a name is said when it is asked for."""
+    try:
+        return cached.load_price(state.CONTROLS["model"].parse(name))
+    except (ValueError, AnalysisError):
+        return "A model on this disk takes seconds, another one is downloaded first: a name and Enter tell more."
 
 
 def _load(name: str) -> None:

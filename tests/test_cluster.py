@@ -1,8 +1,11 @@
 """One suite for both engines of jobs, worker processes and Ray; and one question asked in many parts."""
 
 import os
+import re
+import shlex
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ from analysis.cluster import RayJobs, spread
 from analysis.cluster.command import spread_command
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, runner
+from analysis.options import parser
 from analysis.runs import RunStore
 
 STUDIES = "tests.fake_studies:STUDIES"
@@ -158,11 +162,25 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
         assert jobs.texts_of({"text": text}) == [store.text(text)] and jobs.texts_of({"text": "0" * 12}) == []
         run = jobs.request("echo", {"value": 4, "name": text})
         assert run.array("group")[0, 0] == 4 and run.folder.is_relative_to(tmp_path)
-        job = jobs.submit("count", {"steps": 5})
-        assert ended(jobs, job).state == "done" and jobs.watch(job).stage == "step 4"
+        job = jobs.submit("count", {"steps": 30, "wait_at": 20})
+        until(lambda: jobs.watch(job).stage == "holding")
+        assert jobs.watch(job).fraction == pytest.approx(20 / 30)
+        jobs.cancel(job)
+        assert ended(jobs, job).state == "cancelled"
+        again = ended(jobs, jobs.resume(job))
+        assert again.state == "done" and store.open(again.run_id).numbers["began_at"] == 20
     finally:
         jobs.close()
         store.close()
+
+
+def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
+    store = RunStore(tmp_path)
+    for asked, words in (({"gpus": 999}, "2 workers with 999 GPU each"), ({"cpus": 999}, "need 1998 and Ray has")):
+        with pytest.raises(BadSetting, match=words):
+            RayJobs(store, STUDIES, 2, **asked)
+    store.close()
 
 
 @pytest.mark.parametrize(
@@ -179,3 +197,12 @@ def test_what_cannot_be_spread_is_refused_in_a_sentence(wrong, words, state):
     given = {"study": "worth", "over": "keep=0.1,0.2", "with": "{}", "engine": "local", "workers": 1, "gpus": 0}
     with pytest.raises(BadSetting, match=words):
         spread_command(given | wrong, lambda fraction, stage: None)
+
+
+def test_the_commands_of_the_document_are_understood():
+    said = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    found = re.findall(r"^(?:\w+\$ +)?python -m analysis (.*)$", said, flags=re.M)
+    assert len(found) >= 5
+    for line in found:
+        given = vars(parser("").parse_args(shlex.split(line)))
+        assert given["verb"] != "spread" or given["engine"].partition("://")[0] in ("local", "ray")

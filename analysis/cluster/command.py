@@ -1,6 +1,8 @@
 """`spread` from the command line: which study, over what, on which engine."""
 
+import contextlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +31,8 @@ def spread_command(arguments: dict, progress: Callable[[float, str], None]) -> R
         values = [_place(store, value) for value in values] if over in TEXTS else values
         jobs = _engine(arguments["engine"], store, studies, arguments["workers"], arguments["gpus"])
         try:
-            return spread(jobs, store, verb, args, over, values, progress)
+            with contextlib.redirect_stdout(sys.stderr):  # Ray prints what it lost; the answer stands there alone
+                return spread(jobs, store, verb, args, over, values, progress)
         finally:
             jobs.close()
     finally:

@@ -8,8 +8,8 @@ is judged like any other before it is stored.
 import contextlib
 import os
 import queue
-import tempfile
 import threading
+import time
 from io import BytesIO
 from pathlib import Path
 
@@ -22,22 +22,29 @@ from analysis.jobs.wire import encode
 from analysis.runs import RunStore
 from analysis.runs.bundle import named_texts
 
-SENT = (".git", ".venv", "docs", "models_cache/state", "models_cache/corpora", "models_cache/finetuned")  # not sent
-HEARING = 0.5  # seconds an actor waits for something to say before it answers that there is nothing
+# What is not sent to a cluster: everything but the code and the bundled model.
+STAYS = ["/*", "!/.", "!/analysis", "!/models_cache", "/models_cache/*", "!/models_cache/demo", "__pycache__"]
+LOG = "worker.log"
+FAR_LOG = f"models_cache/state/{LOG} of its own machine, where Ray unpacked the code"
+PATIENCE = 0.2  # seconds an actor waits for something to say; as long may a message to it wait
 SETTINGS = {  # Ray's own: nothing is reported, and a busy machine may take minutes to start what takes seconds
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_agent_register_timeout_ms": "300000",
     "RAY_raylet_start_wait_time_s": "300",
+    "RAY_RUNTIME_ENV_IGNORE_GITIGNORE": "1",  # ours leaves out all models, and Ray misses that it takes one in again
 }
 
 
 class Host:
     """The actor: a worker in a thread, with its ear and its mouth. `root`: the store's folder, where it can be seen
-    from here; else None, and it keeps a folder of its own."""
+    from here; else None, and the store of the machine it runs on is taken, which keeps its checkpoints."""
 
     def __init__(self, studies: str, root: str | None, examples: str | None):
         self._said, self._shared = queue.SimpleQueue(), root is not None
-        self._store = RunStore(root or tempfile.mkdtemp(prefix="focuscope-"), examples)
+        self._store = RunStore(root, examples)
+        with open(self._store.root / LOG, "a+b") as log:  # else Ray's own logs, far from where a sentence sends people
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
         source, sink = os.pipe()
         self._input = os.fdopen(sink, "wb", buffering=0)
         threading.Thread(target=self._work, args=(studies, os.fdopen(source, "rb")), daemon=True).start()
@@ -64,17 +71,16 @@ class Host:
     def _note(self, job, fraction, stage, left):
         self._said.put({"progress": job, "fraction": fraction, "stage": stage, "left": left})
 
-    def say(self, message: dict, texts: list) -> None:
-        """A message to the worker, and the texts (name, text) that it names."""
-        for name, text in texts if not self._shared else ():
-            self._store.put_text(text, name)
-        self._input.write(encode(message))
-
-    def hear(self) -> list:
-        """What the worker has said since the last call, waiting a little for the first of it."""
+    def talk(self, messages: list) -> list:
+        """Hands the worker `messages`, each with the texts (name, text) it names; returns what the worker has said
+        since the last call, waiting a little for the first of it. One method: Ray keeps the order of its calls."""
+        for message, texts in messages:
+            for name, text in texts:
+                self._store.put_text(text, name)
+            self._input.write(encode(message))
         found = []
         with contextlib.suppress(queue.Empty):
-            found.append(self._said.get(timeout=HEARING))
+            found.append(self._said.get(timeout=PATIENCE))
             while True:
                 found.append(self._said.get_nowait())
         return found
@@ -86,22 +92,36 @@ class RayWorker(Connection):
     def __init__(self, ray, host, jobs):
         super().__init__()
         self._ray, self._host, self._jobs = ray, host, jobs
-        self._killed = False
-        threading.Thread(target=self._listen, name="ray-out", daemon=True).start()
+        self._unsent, self._handed, self._killed = queue.SimpleQueue(), set(), False
+        threading.Thread(target=self._talk, name="ray-talk", daemon=True).start()
 
     def _deliver(self, message):
-        self._host.say.options(concurrency_group="ear").remote(message, self._jobs.texts_of(message.get("args")))
+        self._unsent.put(message)
 
-    def _listen(self):
+    def _talk(self):
         try:
             while not self._killed:
-                for message in self._ray.get(self._host.hear.options(concurrency_group="mouth").remote()):
+                messages = [self._unsent.get() for _ in range(self._unsent.qsize())]
+                self._handed |= {message["do"] for message in messages if "do" in message}
+                sent = [(message, self._jobs.texts_of(message.get("args"))) for message in messages]
+                for message in self._ray.get(self._host.talk.remote(sent)):
                     self._hear(message)
             self._end("it was killed")
         except self._ray.exceptions.RayError as error:
+            self._guess()
             self._end("it was killed" if self._killed else f"its process or its machine was lost ({_first(error)})")
         except Exception as error:  # such as an interpreter that ends
-            self._end(f"the cluster was lost ({type(error).__name__})")
+            self._end(f"the cluster was lost ({_first(error)})")
+        finally:
+            self.kill()  # one that was only out of reach must not stay behind
+
+    def _guess(self):
+        """Its last words were lost with it: the oldest call that it was handed had begun, else it would be sent again
+        and end the next worker too."""
+        with self._lock:
+            handed = [call for call in self._calls.values() if call.id in self._handed]
+        if self.ready and handed and not any(call.begun for call in handed):
+            handed[0].begun = time.monotonic()
 
     def _hear(self, message):
         if "progress" in message:
@@ -145,20 +165,31 @@ class RayKeeper(Keeper):
 
 class RayJobs(Jobs):
     """`Jobs` on Ray. `address`: None for this machine, else `ray://host:10001`. `gpus` and `cpus`: what each of the
-    `workers` reserves of the cluster; Ray shows it only those GPUs. Errors: BadSetting where Ray is missing or no
-    cluster answers."""
+    `workers` reserves of the cluster; Ray shows it only those GPUs. Errors: BadSetting where Ray is missing, no cluster
+    answers, or it is too small for so many."""
 
     def __init__(self, store, studies=STUDIES, workers=1, address=None, gpus=0.0, cpus=1.0):
         self._ray, self._remote = _connected(address), address is not None
         self._resources = {"num_gpus": gpus, "num_cpus": cpus}
+        self._fit(workers, {"CPU": cpus, "GPU": gpus})
         super().__init__(store, studies, workers)
 
+    def _fit(self, workers, each):
+        """A worker that never finds its place would hold a job for ever."""
+        has = self.resources()
+        for kind, count in each.items():
+            if workers * count > has.get(kind, 0):
+                raise BadSetting(
+                    f"{workers} workers with {count:g} {kind} each need {workers * count:g} and Ray has "
+                    f"{has.get(kind, 0):g}: ask for fewer."
+                )
+
     def _make_keeper(self):
-        return RayKeeper(self, self._store.root / "worker.log")
+        return RayKeeper(self, FAR_LOG if self._remote else self._store.root / LOG)
 
     def host(self):
         """A fresh worker on the cluster."""
-        actor = self._ray.remote(concurrency_groups={"ear": 1, "mouth": 1}, **self._resources)(Host)
+        actor = self._ray.remote(**self._resources)(Host)
         seen = (None, None) if self._remote else (str(self._store.root), _path(self._store.examples))
         return RayWorker(self._ray, actor.remote(self._studies, *seen), self)
 
@@ -185,6 +216,8 @@ class RayJobs(Jobs):
 
 
 def _connected(address):
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError:
@@ -194,17 +227,18 @@ def _connected(address):
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
     variables = {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")}
     here = {"env_vars": {**variables, "PYTHONPATH": path}}
-    there = {"env_vars": variables, "working_dir": str(PROJECT), "excludes": list(SENT)}
+    there = {"env_vars": variables, "working_dir": str(PROJECT), "excludes": STAYS}
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
     try:
         if address is None:
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", runtime_env=here, **quiet)
+            ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", runtime_env=here, **quiet)
         else:
             ray.init(address, runtime_env=there, **quiet)
     except Exception as error:
-        raise BadSetting(f"No Ray cluster answers at {address or 'this machine'} ({_first(error)}).") from error
+        raise BadSetting(
+            f"No Ray cluster answers at {address or 'this machine'} ({_first(error)}): start it, and where it asks for "
+            "a token set RAY_AUTH_MODE=token here too."
+        ) from error
     return ray
 
 

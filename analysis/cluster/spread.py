@@ -78,12 +78,14 @@ def _submit(jobs: Jobs, verb: str, args: dict, ids: dict, progress: Callable) ->
 
 
 def _wait(jobs: Jobs, ids: dict[str, str], progress: Callable) -> dict:
+    said = None
     while True:
         found = {value: jobs.watch(job) for value, job in ids.items()}
         ended = sum(status.ended is not None for status in found.values())
         running = [status for status in found.values() if status.state == "running"]
-        done = ended + sum(status.fraction for status in running)
-        progress(done / len(ids), f"{ended} of {len(ids)} parts, {len(running)} running")
+        done = (ended + sum(status.fraction for status in running)) / len(ids)
+        if said != (said := (done, f"{ended} of {len(ids)} parts, {len(running)} running")):
+            progress(*said)
         if ended == len(ids):
             return found
         time.sleep(LOOK)

@@ -78,4 +78,6 @@ def _spell(kind):
         return "one of " + ", ".join(repr(option) for option in inner)
     if kind is types.NoneType:
         return "nothing"
+    if origin is list and inner and inner[0] in _KINDS:
+        return f"a list, each of it {_KINDS[inner[0]]}"
     return _KINDS.get(origin or kind, getattr(kind, "__name__", str(kind)))

@@ -62,12 +62,13 @@ class Index:
         return ids
 
     def past(self, verb, model, limit, before=None):
-        """(seconds, tokens, request) of the newest runs of a verb with a model that were computed here; those older
-        than the run `before`, where it is given."""
+        """(seconds, tokens, request) of the newest runs of a verb with a model, or with any for None, that were
+        computed here; those older than the run `before`, where it is given."""
         rows = self._database.read(
-            "SELECT seconds, tokens, request FROM runs WHERE verb = ? AND model = ? AND imported IS NULL"
-            " AND seq < coalesce((SELECT seq FROM runs WHERE id = ?), 1 << 62) ORDER BY seq DESC LIMIT ?",
-            (verb, str(model), before, limit),
+            "SELECT seconds, tokens, request FROM runs WHERE verb = ? AND model = coalesce(?, model)"
+            " AND seq < coalesce((SELECT seq FROM runs WHERE id = ?), 1 << 62) AND imported IS NULL"
+            " ORDER BY seq DESC LIMIT ?",
+            (verb, None if model is None else str(model), before, limit),
         )
         return [(row["seconds"], row["tokens"], json.loads(row["request"])) for row in rows]
 

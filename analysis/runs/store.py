@@ -136,8 +136,7 @@ class RunStore:
         self.make_room()
 
     def remember(self, verb, request, link):
-        """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}. A link
-        that is none is not kept."""
+        """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}."""
         if checked_link(link) is not None:
             self._index.remember(request_key(verb, request), link)
 
@@ -193,6 +192,10 @@ class RunStore:
         counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
         done = [(took, work(verb, asked, size if counted else 1)) for took, size, asked in past if size or not counted]
         return predict(done, work(verb, request or {}, tokens if counted or not past else 1), bytes, first)
+
+    def past(self, verb):
+        """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with whatever model."""
+        return self._index.past(check_verb(verb), None, RECENT)
 
     def damaged(self):
         """One sentence for each damaged run that was found and set aside, the newest first."""
