@@ -43,6 +43,7 @@ HELP = {
     "route-time": "one more token with bucket routing against dense: measured time per step",
     "probe": "long-context probes: can it find one thing in a long text, at any depth and length",
     "benchmark": "tasks of lm-evaluation-harness on local files: scores of methods, item by item against dense",
+    "pitfalls": "two findings on a model's own heads: sums of exponentials put together, and keys found by hashing",
     "report": "one self-contained page about a text",
     "finetune": "training baselines on a domain: LoRA, full fine-tuning, Focus' router; resumes when stopped",
     "pretrain": "a small language model of your own from a folder of texts; resumes when stopped",
@@ -60,16 +61,8 @@ HELP = {
 }
 OF_TEXTS = ("calibrate", "cap-sweep", "reads-sweep")
 OF_A_TEXT = ("inspect", "statistics", "head", "temperature", "temperature-curve", "groups", "pairs", "compare")
-OF_A_TEXT += (
-    "group-controls",
-    "evaluate",
-    "equal-budget",
-    "reads-text",
-    "lost-keys",
-    "report",
-    "launch",
-    "time-method",
-)
+OF_A_TEXT += ("group-controls", "evaluate", "equal-budget", "reads-text", "lost-keys", "report", "launch")
+OF_A_TEXT += ("time-method", "pitfalls")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -178,6 +178,9 @@ def chart(
     its corners `x` and `y`.
     """
     st.subheader(title, anchor=False, help=help)
+    if not figure["data"]:  # plotly refuses a figure without a line
+        st.caption("There is nothing to draw here: this text has no numbers for this chart.")
+        return [] if select else None
     name = re.sub(r"\W+", "-", title.lower()).strip("-")
     remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] + {
         "lasso": [],

@@ -161,7 +161,14 @@ def bench(args: dict, text: str | None) -> Result:
     return Result({"rows": rows, "crossover": 2000, "missing": ["x"], "sentence": said, "protocol": about} | merges)
 
 
-STUDIES = {"inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
+def pitfalls(args: dict, text: str) -> Result:
+    merges = {name: {"cosine": x, "lowest": x, "error": 1 - x} for name, x in (("disjoint", 1.0), ("subtraction", 0.7))}
+    empty = {"lse": 0.0, "wrong": True, "error": 0.5, "error_right": 0.0, "gradient": False, "upper_left": True}
+    rule = {"rule": "two tables, weighed for two", "found": 0.04, "ratio": 1.0, "error": 0.5}
+    return Result({"merges": merges, "empty": empty, "rows": [rule], "protocol": protocol("pitfalls", args, 64)})
+
+
+STUDIES = {"pitfalls": pitfalls, "inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
 STUDIES |= {"launch": launch, "bench": bench}
 
 

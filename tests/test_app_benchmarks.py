@@ -6,7 +6,8 @@ from analysis.jobs.arguments import check_arguments
 from analysis.runs import Result
 from app.benchmarks import page
 from tests.made_results import STUDIES, protocol
-from tests.test_app import markup
+from tests.made_training import put_studies
+from tests.test_app import markup, part
 from tests.test_app_probes import client as with_probes, figures, opened  # noqa: F401
 
 
@@ -22,6 +23,13 @@ def benchmark(args: dict, text) -> Result:
             rows.append(row if name == "dense" else row | {"window": 132, "longer_than_window": 0.4})
     about = protocol("benchmark", args, 100)
     return Result({"rows": rows, "sentences": ["PIQA, dense: 50.0%."], "notes": ["2 do not fit."], "protocol": about})
+
+
+def tables(app) -> list[dict]:
+    """The columns of every table of the page, as they are shown."""
+    count = sum(one.proto.component_name == "focuscope_table" for one in app.get("bidi_component"))
+    shown = [part(app, "table", at)["columns"] for at in range(count)]
+    return [{column["label"]: column["shown"] for column in columns} for columns in shown]
 
 
 @pytest.fixture
@@ -66,3 +74,23 @@ def test_the_chart_marks_chance_where_it_is_one_number():
     rows = benchmark({"tasks": ["piqa", "gsm8k"], "methods": [], "model": "demo"}, None).numbers["rows"]
     marks, chance = page.chart(rows)["data"]
     assert marks["y"] == [0.5, 0.5] and chance["y"] == [0.5] and chance["x"] == [0]
+
+
+def test_stored_scores_stand_there_at_first_paint_with_their_items_and_standard_errors(made):
+    args = {"tasks": ["piqa", "gsm8k"], "methods": [{"name": "focus"}], "model": "demo"}
+    rows = benchmark(args, None).numbers["rows"]
+    kept = [row | {"prompts": prompts, "shots": shots} for prompts, shots in (("own", 0), ("long", 8)) for row in rows]
+    about = protocol("study benchmarks", args, 9) | {"date": "2026-01-02T00:00:00", "command": "python -m analysis x"}
+    put_studies(made.store, benchmarks={"sentence": "Stored.", "rows": kept, "notes": ["Small."], "protocol": about})
+    app = opened()
+    assert "Stored." in markup(app) and "Small." in markup(app) and not app.error
+    table = next(one for one in tables(app) if "standard error" in one)
+    assert table["questions"] == ["10"] * 8 and table["standard error"] == ["10.0%"] * 8
+    assert table["examples in a prompt"] == ["0"] * 4 + ["8"] * 4
+    assert "benchmark" not in made.asked and app.button(key="benchmark_run")
+
+
+def test_both_set_ups_are_said_where_they_are_chosen(made):
+    for name, one in page.SET_UPS.items():
+        app = opened(benchmark_question=name)
+        assert f"Set-up {one.letter}: {one.means}" in markup(app)

@@ -1,6 +1,7 @@
 """Papers vs measured in-process: states, one row in full, findings, and links that bring a row back."""
 
 import json
+from html import unescape as plain
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,30 @@ def test_a_row_that_is_not_there_is_dropped_with_a_sentence(made):
         caption.value for caption in app.caption
     )
     assert not app.error
+
+
+def test_what_takes_seconds_is_measured_when_the_page_is_opened(made):
+    app = opened(VIEW)
+    assert made.asked.count("pitfalls") == 1 and not app.error
+    assert "torch's sum for a row that reads nothing: 0" in plain(markup(app))
+    at = [key for key in printed() if key[0] == "focus"].index(
+        ("focus", "appendix D", "Subtraction in logsumexp space")
+    )
+    app = opened(VIEW, paper_row=at)
+    assert made.asked.count("pitfalls") == 1, "its run is stored"
+    here = {column["label"]: column["shown"] for column in part(app, "table", 2)["columns"]}
+    assert here["value (95 % interval)"][0] == "0.7"
+
+
+def test_a_study_that_is_not_stored_is_named_with_its_command(made):
+    at = [key for key in printed() if key[0] == "focus"].index(("focus", "table 3", "LoRA (r=4)"))
+    app = opened(VIEW, paper_row=at)
+    assert "the study baselines: python -m analysis study baselines --corpus DIR" in markup(app)
+
+
+def test_a_row_links_the_panels_of_all_its_studies(made):
+    put_studies(made.store, **{"equal-budget": json.loads((STUDIES / "equal-budget.json").read_text())})
+    at = [key for key in printed() if key[0] == "focus"].index(("focus", "table 1", "Longformer"))
+    app = opened(VIEW, paper_row=at)
+    links = [link.label for link in app.get("page_link")]
+    assert "Quality vs speed, Equal reads" in links and "Long-context tests" in links

@@ -6,18 +6,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
 from analysis.__main__ import main
 from analysis.attention import apply
-from analysis.benchmarks import TASKS, documents, here
+from analysis.benchmarks import SET_UPS, TASKS, documents, here
 from analysis.errors import BadSetting, TooLarge
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.studies import benchmark_tasks
-from analysis.studies.context import Context
 from tests.made_benchmarks import PIQA, every, lines, piqa
-from tests.tiny_tokenizer import save_model
+from tests.made_models import save_models, watched
 
 pytest.importorskip("lm_eval", reason="lm-evaluation-harness is an optional extra (requirements-benchmarks.txt)")
 NEAR = {"name": "streaming_llm", "settings": {"window": 8}}
@@ -26,25 +24,12 @@ NEAR = {"name": "streaming_llm", "settings": {"window": 8}}
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A random model that reads 256 tokens, `wide`, which reads more, and `even`, which finds every token alike."""
-    folder = tmp_path_factory.mktemp("models")
-    for name, most in (("random", 256), ("even", 256), ("wide", 2048)):
-        save_model(folder / name, max_position_embeddings=most)
-    even = LlamaForCausalLM.from_pretrained(folder / "even")
-    with torch.no_grad():
-        even.lm_head.weight.zero_()
-    even.save_pretrained(folder / "even")
-    return folder
+    return save_models(tmp_path_factory.mktemp("models"), random=256, even=256, wide=2048)
 
 
 @pytest.fixture(scope="module")
 def context(home):
-    def progress(fraction, stage):
-        held = made._model and made._model[1].lm
-        assert not held or not any(hasattr(m, "_focuscope") for m in held.modules()), stage
-        assert 0 <= fraction <= 1 and stage
-
-    made = Context(progress=progress, state=home / "state", browser=False)
-    return made
+    return watched(home / "state")
 
 
 @pytest.fixture
@@ -65,7 +50,7 @@ def test_two_questions_give_scores_worked_out_by_hand(run, context, home, tmp_pa
     """All tokens alike: an answer of n tokens has log-probability -n log V. " 7" has 2 and " 777777" has 7, so plain
     probability takes the short answer and per character (1 and 6) the long one. Right: the short, then the long."""
     result = run(piqa(tmp_path), "piqa")
-    lm = load_model(home / "even")
+    lm = load_model(str(home / "even"))
     size = lm.lm.config.vocab_size
     assert [len(lm.tokenizer(f"Answer:{text}").input_ids) - len(lm.tokenizer("Answer:").input_ids)
             for text in (" 7", " 777777")] == [2, 7]  # fmt: skip
@@ -96,7 +81,7 @@ def test_a_method_is_held_against_dense_item_by_item(run, tmp_path):
 
 def test_answers_are_those_of_the_stock_model(run, home, tmp_path):
     gold = run(piqa(tmp_path), "piqa", model="random").tables["items"]["gold"]
-    lm = load_model(home / "random")
+    lm = load_model(str(home / "random"))
     ids = torch.tensor([lm.tokenizer("Question: Count.\nAnswer: 7").input_ids])
     logs = torch.log_softmax(lm.lm(ids).logits[0, :-1].float(), -1)
     assert gold[0] == pytest.approx(float(logs[torch.arange(len(logs))[-2:], ids[0, -2:]].sum().detach()), abs=1e-4)
@@ -110,7 +95,8 @@ def test_the_question_reads_all_in_set_up_b(run, tmp_path):
     assert np.abs(golds["sparse"][0] - golds["sparse"][1]).max() > 1e-3
     assert np.allclose(golds["sparse"][0], golds["dense"][0], atol=1e-5)
     assert not np.allclose(golds["dense"][1], golds["sparse"][1], atol=1e-3)
-    assert found["dense"].numbers["protocol"]["set_up"] == "B" and "Set-up B" in found["dense"].numbers["notes"][0]
+    assert found["dense"].numbers["protocol"]["set_up"] == "B"
+    assert found["dense"].numbers["notes"][0] == f"Set-up B: {SET_UPS['dense'].means}"
 
 
 NAMED = "streaming_llm, window 8"
@@ -122,7 +108,7 @@ NAMED = "streaming_llm, window 8"
 def test_a_dense_question_is_the_stock_model_up_to_its_end(home, inner):
     from analysis.studies.benchmark_scores import DenseQuestion
 
-    lm = load_model(home / "random")
+    lm = load_model(str(home / "random"))
     ids = torch.arange(3, 63)[None]
     with torch.no_grad():
         stock = lm.lm(ids).logits[0]
@@ -199,3 +185,16 @@ def test_one_command_runs_it_offline(home, tmp_path, capsys):
     assert keys <= set(told["rows"][0]) and told["protocol"]["harness"]
     assert "--set streaming_llm.window=8 --shots 1" in told["protocol"]["command"]
     assert main(["benchmark", "piqa", "--data", str(tmp_path / "none"), "--model", str(home / "even")]) == 2
+
+
+def test_all_nine_tasks_run_on_the_bundled_model_from_one_command(tmp_path, capsys, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    words = ["benchmark", *TASKS, "--data", str(every(tmp_path)), "--shots", "1", "--items", "1", "--json"]
+    assert main([*words, "--methods", "focus"]) == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    wanted = {(task, name) for task in TASKS for name in ("dense", "focus")}
+    assert {(row["task"], row["name"]) for row in rows} == wanted
+    assert all(row["items"] == 1 and row["gold"] < 0 for row in rows)

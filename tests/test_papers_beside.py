@@ -10,7 +10,7 @@ import pytest
 
 from analysis.jobs.arguments import check_arguments
 from analysis.options import parser
-from analysis.papers import PAPERS, find, findings as findings_room, ours
+from analysis.papers import PAPERS, find, findings as findings_room, ours, places
 from analysis.papers.beside import beside, printed
 from analysis.papers.findings import collisions, differing, findings
 from analysis.papers.ours import (
@@ -27,6 +27,9 @@ from analysis.papers.ours import (
 )
 from analysis.studies import STUDIES
 from app.controls import CONTROLS
+from app.papers import words
+from app.papers.found import LIVE
+from tests.made_studies import there
 
 ROOT = Path(__file__).resolve().parent.parent
 STORED = {path.stem: json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/studies").glob("*.json")}
@@ -61,19 +64,13 @@ def test_every_number_of_a_stored_study_is_there():
     """A path that leads nowhere would leave a row unmeasured for ever, with its study beside it."""
     for key, one in [*ROWS.items(), *((f"finding {f.number}", f.beside) for f in findings())]:
         for number in one.numbers:
-            if number.study in STORED and not left_out(number) and (key, number.path[-1]) not in EMPTY:
-                assert reading(number, STORED[number.study]), (key, number)
-
-
-EMPTY = {  # what a study may leave out: a share that never passed 90 %, a head without a gap
-    *((f"focus/{table}/{row}", "collapsed_at") for table, row in (
-        ("table 8", "Balance weight x5"), ("table 8", "Sinkhorn (ours)"), ("section 4", "Sinkhorn"))),
-}  # fmt: skip
+            if number.study in STORED and not left_out(number):
+                assert there(number, STORED[number.study]), (key, number)
 
 
 def test_measured_means_read_and_never_written_down():
     """No module of the mapping holds a measured number: floats stand there as settings of a row, never as a result."""
-    for module in ("beside", "beside_focus", "beside_focus_more", "beside_others", "places"):
+    for module in ("beside", "beside_focus", "beside_focus_more", "beside_csa", "beside_others", "places"):
         tree = ast.parse((ROOT / f"analysis/papers/{module}.py").read_text())
         found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is float}
         assert found <= SETTINGS, (module, found - SETTINGS)
@@ -81,6 +78,7 @@ def test_measured_means_read_and_never_written_down():
 
 
 SETTINGS = {1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 10.0, 11.31}
+SETTINGS |= {1e-4, 1e-3}  # learning rates
 
 
 def test_a_number_is_found_by_its_path_with_its_interval():
@@ -98,6 +96,46 @@ def test_a_number_is_found_by_its_path_with_its_interval():
     ):
         assert reading(Number("x", path), stored) is None, path
     assert reading(Number("x", ("rows",)), None) is None
+
+
+def test_a_list_is_folded_and_ends_may_have_names_of_their_own():
+    stored = {"ranks": [[7.0, 1.0], [3.0]], "rows": [{"change": 0.5, "low": 0.4, "high": 0.6}]}
+    for fold, value in (("median", 3.0), ("largest", 7.0), ("count", 3)):
+        assert reading(Number("x", ("ranks",), fold=fold), stored).value == value
+    assert reading(Number("x", ("ranks",)), stored) is None
+    found = reading(Number("x", ("rows", 0, "change"), ends=""), stored)
+    assert (found.low, found.high, found.items) == (0.4, 0.6, None)
+
+
+def test_a_score_comes_with_its_standard_error_and_its_items():
+    stored = {
+        "rows": [{"task": "piqa", "value": 0.6, "value_low": 0.5, "value_high": 0.7, "stderr": 0.05, "items": 40}]
+    }
+    found = reading(Number("x", ("rows", {"task": "piqa"}, "value"), "share"), stored)
+    assert words.measured(found) == "60.0% (50.0% to 70.0%), standard error 5.0%, 40 items"
+
+
+@pytest.mark.parametrize("study", sorted({number.study for one in PLACES for number in one.numbers if number.study}))
+def test_every_study_has_the_command_that_stores_it(study):
+    told = vars(parser("x").parse_args(places.makes(study).removeprefix("python -m analysis ").split()))
+    assert study in (told["name"], f"{told['name']}-{told['router']}")
+
+
+def test_stored_equal_budgets_calibrations_and_scores_stand_beside_their_rows():
+    studies = {number.study for one in PLACES for number in one.numbers}
+    assert {"equal-budget", "calibration", "query-router", "routing", "pretraining", "ablations"} <= studies
+    assert {"baselines", "benchmarks", "focal-temperatures", "focal-limits", "focal-scaling"} <= studies
+    sparq = ROWS["focus/table 10/SparQ (mean realloc.)"]
+    known = {one.number.says: one for one in readings(sparq, from_studies)}
+    (row,) = (
+        row
+        for row in STORED["equal-budget"]["rows"]
+        if (row["domain"], row["context"], row["share"]) == ("novels", 1024, 0.05)
+        and row["label"] == "SparQ, mean reallocated"
+    )
+    assert known["SparQ, mean reallocated, 5% of the reads"].value == row["perplexity"]
+    against = known["SparQ, mean reallocated, 5% of the reads, against dense"]
+    assert (against.value, against.low) == (row["difference"], row["difference_low"])
 
 
 @pytest.mark.parametrize("one", PLACES, ids=lambda one: one.job.command[:60])
@@ -129,7 +167,9 @@ def test_all_ten_findings_have_a_panel():
     numbered = {one.finding for one in ROWS.values() if one.finding}
     assert numbered <= set(range(1, 11)) and all(finding.beside.panel.label for finding in findings())
     measured = [finding.number for finding in findings() if readings(finding.beside, from_studies)]
-    assert {2, 3, 4, 8} <= set(measured)
+    assert {2, 3, 4, 5, 8, 9} <= set(measured)
+    live = {finding.number for finding in findings() if finding.beside.job.verb in LIVE}
+    assert live == {6, 7}, "these are measured on this machine's torch when the page is opened"
 
 
 def test_the_numbers_that_findings_compute():

@@ -5,15 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError, BadSetting, TooLarge
 from analysis.metrics.proportions import share, share_difference
 from analysis.probes.tasks import TASKS
-from analysis.studies.context import Context
 from analysis.studies.probe import probe
-from tests.tiny_tokenizer import save_model
+from tests.made_models import save_models, watched
 
 COPIED = ("uuid_needle", "several_needles", "json", "passages")
 DENSE, WINDOW = {"name": "dense"}, {"name": "streaming_llm", "settings": {"window": 16}}
@@ -22,25 +20,12 @@ DENSE, WINDOW = {"name": "dense"}, {"name": "streaming_llm", "settings": {"windo
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A random model that reads 1,024 tokens, and `even`, which finds every token alike."""
-    folder = tmp_path_factory.mktemp("models")
-    for name in ("random", "even"):
-        save_model(folder / name, max_position_embeddings=1024)
-    even = LlamaForCausalLM.from_pretrained(folder / "even")
-    with torch.no_grad():
-        even.lm_head.weight.zero_()
-    even.save_pretrained(folder / "even")
-    return folder
+    return save_models(tmp_path_factory.mktemp("models"), random=1024, even=1024)
 
 
 @pytest.fixture(scope="module")
 def context(home):
-    def progress(fraction, stage):
-        held = made._model and made._model[1].lm
-        assert not held or not any(hasattr(m, "_focuscope") for m in held.modules()), stage
-        assert 0 <= fraction <= 1 and stage
-
-    made = Context(progress=progress, state=home / "state", browser=False)
-    return made
+    return watched(home / "state")
 
 
 @pytest.fixture

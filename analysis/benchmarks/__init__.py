@@ -7,9 +7,10 @@ Nothing heavy is loaded here. The prompts, filters and metrics are those of lm-e
 from pathlib import Path
 
 from analysis.benchmarks.files import documents
+from analysis.benchmarks.set_ups import SET_UPS, SetUp
 from analysis.benchmarks.tasks import TASKS, Task
 
-__all__ = ["FOLDER", "TASKS", "Task", "documents", "here"]
+__all__ = ["FOLDER", "SET_UPS", "TASKS", "SetUp", "Task", "documents", "here"]
 
 FOLDER = Path(__file__).resolve().parents[2] / "models_cache" / "benchmarks"  # one folder of files per task
 

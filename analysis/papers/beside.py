@@ -3,6 +3,7 @@
 from functools import cache
 
 from analysis.papers import PAPERS, find
+from analysis.papers.beside_csa import PARTS_CSA
 from analysis.papers.beside_focus import PARTS_ONE
 from analysis.papers.beside_focus_more import PARTS_TWO
 from analysis.papers.beside_others import PARTS
@@ -25,5 +26,6 @@ def printed() -> dict[Key, list[Cell]]:
 @cache
 def beside() -> dict[Key, Beside]:
     """What stands beside every printed row. A row without a place here is an error of the program: KeyError."""
-    parts = {("focus", table): made for table, made in (PARTS_ONE | PARTS_TWO).items()} | PARTS
+    by_paper = {"focus": PARTS_ONE | PARTS_TWO, "calibrated_sparse_attention": PARTS_CSA}
+    parts = {(paper, table): made for paper, tables in by_paper.items() for table, made in tables.items()} | PARTS
     return {(paper, table, row): parts[paper, table](row) for paper, table, row in printed()}

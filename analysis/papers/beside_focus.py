@@ -1,7 +1,10 @@
 """Focus, beside ours: what each row of its tables is held against, up to table 5."""
 
-from analysis.papers.ours import Beside, Job, Number, Panel
+import re
+
+from analysis.papers.ours import Beside, Job, Number
 from analysis.papers.places import (
+    FOCUS,
     GROUPS,
     MINE,
     PAIRS,
@@ -10,8 +13,11 @@ from analysis.papers.places import (
     ablation,
     at,
     benchmark,
+    equal,
     scores,
+    stored_scores,
     study,
+    tuned as baseline,
 )
 
 ARMS, TOP2, FINE = "groups-k8-top1", "top-k8-top1", "finetuning"
@@ -19,7 +25,7 @@ SIZES = {"length": 512, "tokens_per_step": 512}
 TASKS = ("hellaswag", "arc_easy", "piqa", "lambada")
 BASELINES = "dense,focus,longformer,performer,routing_transformer"
 LORA = "python -m analysis finetune --method lora,focus,full --corpus DIR"
-TRAINED = Panel("quality-vs-speed", "Quality vs speed", {"tab": "quality"})
+TRAINED = ablation("baselines", "Ablations")
 LARGE = "Its weights: name them with --model; 7 billion parameters and more need a GPU."
 
 
@@ -27,12 +33,15 @@ def first(row: str) -> Beside:
     """Table 1: methods on GPT-2."""
     job = benchmark(*TASKS, methods=BASELINES)
     beside = {
-        "Pretrained (full attn)": (_arm("dense", "reads everything"), "dense"),
-        "Longformer": ((), "longformer"),
+        "Pretrained (full attn)": ((*_arm("dense", "reads everything"), *stored_scores("dense")), "dense"),
+        "Longformer": (equal("Longformer, growing windows"), "longformer"),
         "Performer": ((), "performer"),
-        "Routing Trans.": ((), "routing_transformer"),
-        "Full attention FT": ((_tuned("novels", "full attention"),), ""),
-        "Focus (ours)": (_arm("trained", "trained groups, hard"), "focus"),
+        "Routing Trans.": (equal("Routing Transformer"), "routing_transformer"),
+        "Full attention FT": ((_tuned("novels", "full attention"), *baseline("full fine-tuning", 1e-4)), ""),
+        "Focus (ours)": (
+            (*_arm("trained", "trained groups, hard"), *equal("Focus, hard groups"), *stored_scores(FOCUS)),
+            "focus",
+        ),
     }
     numbers, method = beside[row]
     if not method:
@@ -68,32 +77,43 @@ def models(row: str) -> Beside:
         both("above reading everything", "against_dense", "nats"),
         both("pairs read", "pairs_share", "share"),
     )
-    return Beside(benchmark(*TASKS), ablation(TOP2, "Ablations"), numbers + scores("focus"))
+    return Beside(benchmark(*TASKS), ablation(TOP2, "Ablations"), numbers + stored_scores(FOCUS) + scores("focus"))
 
 
 def drops(row: str) -> Beside:
     """Section 3.2: scores that do not fall, and those that do."""
     if row.startswith("Mistral"):
         job, method = benchmark("gsm8k", shots=8), "focus" if row.endswith("Focus") else "dense"
-        return Beside(job, TESTS, scores(method, "GSM8K"), "A model that can do arithmetic; a small one scores 0.")
+        kept = stored_scores(FOCUS if method == "focus" else method, "GSM8K", shots=8)
+        needs = "A model that can do arithmetic; a small one scores 0."
+        return Beside(job, TESTS, kept + scores(method, "GSM8K"), needs)
     if row == "all models and benchmarks":
-        where = [{"task": task, "name": "focus"} for task in TASKS]
-        numbers = [Number(f"{one['task']}, against dense", ("rows", one, "difference"), "points") for one in where]
-        numbers += [Number(f"{one['task']}, longer than the window", ("rows", one, "longer_than_window"), "share")
-                    for one in where]  # fmt: skip
+        numbers = [*stored_scores(FOCUS, change=True)]
+        for says, shots in (("own prompts", 0), ("8 examples", 8)):
+            where = [{"task": task, "method": FOCUS, "shots": shots} for task in TASKS]
+            numbers += [Number(f"{one['task']}, {says}: longer than the window", ("rows", one, "longer_than_window"),
+                               "share", study="benchmarks") for one in where]  # fmt: skip
+        numbers += stored_scores(FOCUS, shots=8, change=True)
         return Beside(benchmark(*TASKS, methods="dense,focus"), TESTS, tuple(numbers), "The four benchmarks' files.")
     return Beside(Job("python -m analysis model --model MODEL"), GROUPS, needs=LARGE)
 
 
 def lora(row: str) -> Beside:
     """Tables 3 and 4: LoRA beside trained centroids."""
+    groups = "Focus K=2, hard groups" if "K=2" in row else "Focus K=8, hard groups"
     if row.startswith(("Centroids", "+ Centroids", "Instruct")):
         arm, says = ("dense", "reads everything") if row.startswith("Instruct") else ("trained", "trained groups, hard")
         method = "dense" if arm == "dense" else "focus"
         tasks = ("hellaswag", "arc_easy", "lambada", "truthfulqa" if "K=2" in row or arm == "dense" else "piqa")
         columns = ("HellaSwag", "ARC-E", "LAMBADA", "TQA MC1" if tasks[-1] == "truthfulqa" else "PIQA")
-        return Beside(benchmark(*tasks, methods="dense,focus"), GROUPS, _arm(arm, says) + scores(method, *columns))
-    return Beside(Job(LORA), TRAINED, needs="Training LoRA: the command does it.")
+        kept = stored_scores(FOCUS if method == "focus" else method, *columns, change=row.startswith("Centroids"))
+        own = baseline("base", None) if arm == "dense" else baseline(groups, 1e-4, 1e-3)
+        job = benchmark(*tasks, methods="dense,focus")
+        return Beside(job, GROUPS, _arm(arm, says) + kept + own + scores(method, *columns))
+    found = re.fullmatch(r"(?:\+ )?LoRA \(r=(\d+)(?:, lr=(.+))?\)", row)
+    rates = (1e-4, 1e-3) if found[2] is None else (float(found[2]),)
+    numbers = baseline(f"LoRA r={found[1]}", *rates)
+    return Beside(Job(LORA), TRAINED, numbers, needs="Training LoRA: the command does it.")
 
 
 def tuned(row: str) -> Beside:

@@ -1,24 +1,11 @@
-"""Focal Attention, CSA and GWR Linear, beside ours: what each row of their tables is held against."""
+"""Focal Attention and GWR Linear, beside ours: what each row of their tables is held against."""
 
 from analysis.papers.ours import Beside, Job, Number, Panel
-from analysis.papers.places import (
-    BREAKS,
-    BUDGETS,
-    CLOSURE,
-    QUERY,
-    RANKS,
-    RECALL,
-    TESTS,
-    WORTH,
-    at,
-    sharper,
-    study,
-)
+from analysis.papers.places import CLOSURE, RECALL, TESTS, at, sharper, study
 
 FOCAL = {"length": 512, "steps": 500, "tokens_per_step": 2048}
 LARGER = "2.7 billion parameters and 315 billion tokens; small models are trained instead."
 SETTING = "Nothing to measure: the row is a setting of the paper's trainings, not a result."
-WEIGHTS = "Its weights: name them with --model."
 ARMS = {  # rows of tables 1 and 2 -> arms of the stored study
     "Baseline": "dense",
     "Focal Attn (Constant)": "t 0.4",
@@ -26,16 +13,6 @@ ARMS = {  # rows of tables 1 and 2 -> arms of the stored study
     "t=1": "dense, further",
     "t=0.4": "t 0.4, adapted",
     "t=0.4 (from scratch)": "t 0.4",
-}
-PYTHIA = "EleutherAI/pythia-410m"
-COUNTED = "the feed-forward blocks alone, as CSA counts"
-WORTH_ARGS = {
-    "model": PYTHIA,
-    "config": None,
-    "contexts": [1 << power for power in range(8, 21)],
-    "batches": [1 << power for power in range(9)],
-    "keep": 0.1,
-    "projections": True,
 }
 ROUTERS = {
     "Random": "random",
@@ -96,82 +73,6 @@ def best(row: str) -> Beside:
     return Beside(study("focal-limits", **FOCAL), sharper("limits"), tuple(numbers), LARGER)
 
 
-def capped(row: str) -> Beside:
-    """CSA, table 1: the share of reads at which no position changes."""
-    ours = {
-        "GPT-2 small (124M), 1024, WikiText": ("wikitext", 1024),
-        "Pythia 410M, 2048, WikiText": ("wikitext", 2048),
-        "Pythia 410M, 1024, Code": ("python", 1024),
-    }
-    if row not in ours:
-        job = Job("python -m analysis study calibration --corpus DIR --model MODEL")
-        return Beside(job, BUDGETS, needs=WEIGHTS)
-    corpus, context = ours[row]
-    one = at("calibration", corpus=corpus, context=context)
-    numbers = (
-        one("reads everything", "perplexity_dense", column="Dense ppl"),
-        one("causal pairs read", "reads_causal", "share", "% of dense reads"),
-        one("of all pairs", "reads_full", "share"),
-        one("worst bin, change of perplexity", "worst_bin_change", "", "Per-position max Δ"),
-        one("largest keys of a head", "cap", "keys"),
-    )
-    return Beside(study("calibration"), BUDGETS, numbers)
-
-
-def amdahl(row: str) -> Beside:
-    """CSA, table 2: attention's share and the largest gain, counted."""
-    command = f"python -m analysis worth {PYTHIA} --contexts 1024,2048 --batches 1 --no-projections"
-    numbers = []
-    ways = {COUNTED: "counted as CSA does", "feed-forward blocks and projections": "with projections"}
-    for counted, says in ways.items():
-        where = {"counted": counted, "context": int(row)}
-        columns = ("Attention fraction (decode)", "Speedup at 10× attention reduction")
-        numbers += [
-            Number(f"{says}: share", ("accounting", where, "share"), "share", columns[0]),
-            Number(f"{says}: gain", ("accounting", where, "gain"), "x", columns[1]),
-        ]
-    return Beside(Job(command, "worth", WORTH_ARGS), WORTH, tuple(numbers))
-
-
-def by_position(row: str) -> Beside:
-    """CSA, per position: where fewer reads break first."""
-    shares = [1, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02]
-    args = {"model": "", "window": None, "policy": "policy", "shares": shares, "seed": 0, "long_text": "windows"}
-    job = Job("python -m analysis reads-text story", "reads-text", args | {"text": ""})
-    near = {"5.7": 0.06, "3.5": 0.04, "2.0": 0.02}
-    share = next((ours for printed, ours in near.items() if f" {printed}%" in row), 0.06)
-    where = {"share": share}
-    numbers = (
-        Number(f"{share:.0%} of the pairs: worst bin, change of perplexity", ("rows", where, "worst_bin_change"), ""),
-        Number("worst bin, change", ("rows", where, "worst_bin_difference"), "share"),
-        Number("mean, change of perplexity", ("rows", where, "difference"), "share"),
-    )
-    return Beside(job, BREAKS, numbers)
-
-
-def ranks(row: str) -> Beside:
-    """CSA, the procedure: size of a policy, ranks of the heads."""
-    args = {"model": "", "window": None, "policy": {"name": "policy"}}
-    job = Job("python -m analysis budgets", "budgets", args)
-    keys = [Number(f"rank of head 0 in layer {layer}, first and last", ("ranks", layer, 0), "keys") for layer in (0, 5)]
-    size = [Number("layers", ("integers", "layers"), ""), Number("heads", ("integers", "heads"), "")]
-    return Beside(job, RANKS, tuple(size if row in ("GPT-2 small", "Pythia 410M") else keys))
-
-
-def asked(row: str) -> Beside:
-    """CSA, routing: does the query matter?"""
-    arm = {"arm": "the query zeroed at test" if row.startswith("query") else "with the query"}
-    numbers = [
-        Number(f"Pearson, {says}", ("correlations", arm, name), "", column, "query-router")
-        for says, name, column in (
-            ("pooled", "pooled", "Pearson"),
-            ("within a head", "within_head", ""),
-            ("within a head and stretch", "within_head_and_position", ""),
-        )
-    ]
-    return Beside(study("query-router"), QUERY, tuple(numbers))
-
-
 def routed(row: str) -> Beside:
     """GWR, table 1: routers at one budget, 2 of 64 buckets here, 32 of 1,024 in the paper (3.1 % both)."""
     means, closed = {"router": ROUTERS[row]}, {"router": ROUTERS[row], "l": 2}
@@ -221,11 +122,6 @@ PARTS = {
     ("focal_attention", "figure 5"): far,
     ("focal_attention", "figure 8a"): best,
     ("focal_attention", "figure 8b"): best,
-    ("calibrated_sparse_attention", "table 1"): capped,
-    ("calibrated_sparse_attention", "table 2"): amdahl,
-    ("calibrated_sparse_attention", "section per-position"): by_position,
-    ("calibrated_sparse_attention", "section procedure"): ranks,
-    ("calibrated_sparse_attention", "section routing"): asked,
     ("gwr_linear_routing", "table 1"): routed,
     ("gwr_linear_routing", "table 2"): closed,
     ("gwr_linear_routing", "figure 2"): closed,

@@ -7,7 +7,7 @@ from analysis.papers import PAPERS, find
 from analysis.papers.ours import Beside, Job, Number, Panel
 from analysis.papers.places import (
     CAUSALITY,
-    MINE,
+    FOCUS,
     QUALITY,
     QUERY,
     RECALL,
@@ -17,6 +17,7 @@ from analysis.papers.places import (
     ablation,
     at,
     benchmark,
+    pitfalls,
     study,
 )
 
@@ -50,8 +51,6 @@ def differing() -> int:
 def findings() -> list[Finding]:
     """All ten, in their order."""
     model = Job("python -m analysis model", "model", {"model": ""})
-    bench = Job("python -m analysis bench attention --lengths 1024,4096", "bench",
-                {**MINE, "what": "attention", "lengths": [1024, 4096]})  # fmt: skip
     hard, soft = at(LEAK, reading="hard", membership="literal"), at(LEAK, reading="soft", gate="literal")
     groups, routing = at(TOP, k=2), {"router": "static_prior", "l": 2}
     arms = {"arm": "with the query"}
@@ -102,31 +101,42 @@ def findings() -> list[Finding]:
             "A prompt that is shorter than the window is read as by dense attention, whatever the groups. So the share "
             "of longer items stands beside every score, and few-shot prompts make the others long.",
             Beside(benchmark(*tasks, methods="dense,focus"), TESTS, tuple(
-                Number(f"{task}: longer than the window", ("rows", {"task": task, "name": "focus"},
-                                                           "longer_than_window"), "share") for task in tasks
+                Number(f"{says}: {what}", ("pooled", {"method": FOCUS, "prompts": prompts}, name), unit,
+                       study="benchmarks")
+                for says, prompts in (("the tasks' own prompts", "own"), ("with examples", "long"))
+                for what, name, unit in (
+                    ("longer than the window of 128", "longer", "share"),
+                    ("score against dense", "difference", "points"),
+                    ("largest change of an answer's log-probability among the shorter, nats", "within_moved", ""),
+                    ("mean change among the longer, nats", "beyond_moved", ""),
+                )
             ), "The benchmarks' files."),
         ),
         Finding(
             6, "The logarithms of the sums have pitfalls",
             "A processor's flash kernel says 0 for a row that reads nothing, where minus infinity is right, and what "
             "is taken away as overlap is not what was counted twice. Disjoint parts need neither.",
-            Beside(bench, SPEED, (
+            Beside(pitfalls(), SPEED, (
+                Number("torch's sum for a row that reads nothing", ("empty", "lse"), ""),
+                Number("error of a merge that believes it", ("empty", "error"), ""),
+                Number("error with minus infinity", ("empty", "error_right"), ""),
                 Number("cosine of disjoint parts to the definition", ("merges", "disjoint", "cosine"), ""),
                 Number("cosine of subtraction", ("merges", "subtraction", "cosine"), ""),
-            ), "It runs with the timing of attention."),
+                Number("its lowest row", ("merges", "subtraction", "lowest"), ""),
+            )),
         ),
         Finding(
             7, "MagicPIG needs two collisions, not one",
             f"At cosine 0 a key is found in one of 150 tables by {ten} and in two by {sixty}; at 0.6 by {one} and "
-            f"{two}. Some code takes one, and centres queries as well: both variants can be chosen.",
-            Beside(
-                Job("python -m analysis evaluate story --methods dense,magicpig --window 1024 --first", "evaluate",
-                    {**MINE, "text": "", "window": 1024, "long_text": "first",
-                     "methods": [{"name": name, "settings": {}} for name in ("dense", "magicpig")]}),
-                QUALITY,
-                (Number("keys in the softmax, by causal pairs", ("rows", {"name": "magicpig"}, "reads_causal"),
-                        "share"),),
-            ),
+            f"{two}. One table reads several times as many keys, and estimates better for it; but a key that was found "
+            "in one and is weighed as if two had been needed counts far too much. Some code takes one, and centres "
+            "queries as well: both variants can be chosen.",
+            Beside(pitfalls(), QUALITY, tuple(
+                Number(f"{rule}: {what}", ("rows", {"rule": rule}, name), unit)
+                for rule in ("two tables, weighed for two", "one table, weighed for one", "one table, weighed for two")
+                for what, name, unit in (("far pairs read", "found", "share"),
+                                         ("estimated sum by the true one", "ratio", "x"))
+            )),
         ),
         Finding(
             8, "GWR lacks the control that decides",

@@ -3,18 +3,22 @@
 Nothing measured is written here: a `Number` says where it stands in a stored study or run, and `reading` looks there.
 """
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 MEASURED, NOT_MEASURED, CANNOT_HOLD = STATES = ("measured here", "not measured", "cannot hold")
-UNITS = ("ppl", "share", "nats", "x", "tokens", "keys", "points", "")
+UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
+FOLDS = {"": None, "median": statistics.median, "largest": max, "count": len}
 
 
 @dataclass(frozen=True)
 class Number:
     """One number of ours: what it `says`, and its `path`, keys and, where a list stands, the values that choose one of
     its rows. `study` names the stored study; without one the number stands in the run of the row's own job. `column`:
-    the paper's column it stands beside, if there is one. `unit` is one of UNITS, `share` a fraction shown in per cent.
+    the paper's column it stands beside, if there is one. `unit` is one of UNITS: `share` is a fraction shown in per
+    cent, `change` one with its sign. `fold`: one of FOLDS, where a list stands of numbers, or of lists of them. `ends`
+    begins the names of the interval's ends, `low` and `high`, where the number's own name does not.
     """
 
     says: str
@@ -22,16 +26,21 @@ class Number:
     unit: str = "ppl"
     column: str = ""
     study: str = ""
+    fold: str = ""
+    ends: str | None = None
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A number that was found, with its 95 % interval where one is stored."""
+    """A number that was found, with its 95 % interval, its standard error and the items it is of, where they are
+    stored."""
 
     number: Number
     value: float
     low: float | None = None
     high: float | None = None
+    stderr: float | None = None
+    items: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,17 +79,22 @@ Found = Callable[[Number, Beside], Mapping | None]  # the stored numbers that a 
 
 
 def reading(number: Number, stored: Mapping | None) -> Reading | None:
-    """The number in what is stored, or None where it is not there. The interval is `KEY_low` and `KEY_high`."""
+    """The number in what is stored, or None where it is not there. The interval is `KEY_low` and `KEY_high`; a score, a
+    `value`, has its `stderr` and `items`."""
     at, inside = stored, {}
     for step in number.path:
         inside = at
         at = _row(at, step) if isinstance(step, Mapping) else _entry(at, step)
         if at is None:
             return None
+    if number.fold and isinstance(at, Sequence) and (listed := _flat(at)):
+        at = FOLDS[number.fold](listed)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         return None
-    low, high = (_entry(inside, f"{number.path[-1]}_{end}") for end in ("low", "high"))
-    return Reading(number, float(at), low, high)
+    begin = f"{number.path[-1]}_" if number.ends is None else number.ends
+    low, high = (_entry(inside, f"{begin}{end}") for end in ("low", "high"))
+    score = (_entry(inside, "stderr"), _entry(inside, "items")) if number.path[-1] == "value" else ()
+    return Reading(number, float(at), low, high, *score)
 
 
 def readings(beside: Beside, found: Found) -> list[Reading]:
@@ -92,6 +106,11 @@ def readings(beside: Beside, found: Found) -> list[Reading]:
 def state(beside: Beside, known: Sequence[Reading]) -> str:
     """One of STATES: a row that cannot hold stays so when something beside it is measured."""
     return CANNOT_HOLD if beside.cannot else MEASURED if known else NOT_MEASURED
+
+
+def _flat(listed: Sequence) -> list:
+    """The numbers of a list, or of lists in it."""
+    return [value for one in listed for value in (_flat(one) if isinstance(one, list) else [one])]
 
 
 def _row(rows: object, wanted: Mapping) -> Mapping | None:

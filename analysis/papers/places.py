@@ -1,5 +1,7 @@
 """The panels and jobs that the papers' rows share, and how numbers of one stored study are written down."""
 
+import re
+
 from analysis.papers.ours import Job, Number, Panel
 
 START, WORTH = Panel("", "Start"), Panel("is-it-worth-it", "Is it worth it?")
@@ -15,12 +17,28 @@ QUERY = Panel("kv-budgets", "KV budgets, Does the query matter?", {"budgets": "q
 RECALL = Panel("routing", "Routing, Recall", {"route_tab": "recall"})
 CLOSURE = Panel("routing", "Routing, Gap closure", {"route_tab": "closure"})
 TESTS = Panel("long-context-tests", "Long-context tests")
+EQUAL = Panel("quality-vs-speed", "Quality vs speed, Equal reads", {"tab": "equal"})
 MINE = {"model": "", "seed": 0}  # a page puts its model in
 
 
 def ablation(name: str, label: str) -> Panel:
     """The panel of a stored grid on the page Train a router."""
     return Panel("train-a-router", f"Train a router, {label}", {"evidence": "ablations", "ablation": name})
+
+
+ELSEWHERE = {  # stored studies that stand beside rows about something else -> the panel of each
+    "equal-budget": EQUAL,
+    "benchmarks": TESTS,
+    "baselines": ablation("baselines", "Ablations"),
+    "calibration": BUDGETS,
+    "finetuning": ablation("finetuning", "Ablations"),
+}
+
+
+def makes(study: str) -> str:
+    """The command that stores a study: `top-k4-top1` is `study top` with that router."""
+    kind, router = re.fullmatch(r"(.+?)(?:-(k\d+-top\d+))?", study).groups()
+    return f"python -m analysis study {kind} --corpus DIR{f' --router {router}' if router else ''}"
 
 
 def sharper(study: str) -> Panel:
@@ -44,13 +62,43 @@ def benchmark(*tasks: str, methods: str = "dense,focus,streaming_llm", shots: in
     return Job(f"python -m analysis benchmark {' '.join(tasks)} --data DIR{said}", "benchmark", args)
 
 
+def pitfalls() -> Job:
+    """The job of what is measured live on the model's own heads."""
+    args = {**MINE, "text": "", "router": "k8-top1"}
+    return Job("python -m analysis pitfalls story --router k8-top1", "pitfalls", args)
+
+
 def at(study: str, **where: object):
     """Numbers of one row of a study: `at(study, k=2)("perplexity", "perplexity")` is a Number of `rows`."""
 
-    def number(says: str, name: str, unit: str = "ppl", column: str = "", rows: str = "rows") -> Number:
-        return Number(says, (rows, where, name), unit, column, study)
+    def number(says: str, name: str, unit: str = "ppl", column: str = "", ends: str | None = None) -> Number:
+        return Number(says, ("rows", where, name), unit, column, study, ends=ends)
 
     return number
+
+
+def equal(label: str, *shares: float) -> tuple[Number, ...]:
+    """A method of the stored table at shares of the causal pairs, on novels in 1,024 tokens."""
+    found = []
+    for share in shares or (0.25,):
+        one = at("equal-budget", domain="novels", context=1024, share=share, label=label)
+        says = f"{label}, {share:.0%} of the reads"
+        found += [one(says, "perplexity", column="PPL"), one(f"{says}, against dense", "difference", "change")]
+    return tuple(found)
+
+
+def tuned(line: str, *rates: float | None) -> tuple[Number, ...]:
+    """A training of the stored baselines at learning rates: the new domain, the old one and the generated tasks."""
+    found = []
+    for rate in rates:
+        one, says = at("baselines", line=line, rate=rate), line if rate is None else f"{line}, rate {rate:g}"
+        found += [
+            one(f"{says}: new domain", "new_domain", column="PPL"),
+            one(f"{says}: new domain, against the base", "new", "nats"),
+            one(f"{says}: old domains, against the base", "old", "nats"),
+            one(f"{says}: generated tasks, against the base", "tasks", "points"),
+        ]
+    return tuple(found)
 
 
 SCORES = {  # the papers' columns -> task and metric, as the papers' harness names them
@@ -63,11 +111,26 @@ SCORES = {  # the papers' columns -> task and metric, as the papers' harness nam
 }
 
 
+FOCUS = "focus, window 128"  # the window of the paper, as the stored benchmarks name it
+
+
+def stored_scores(method: str, *columns: str, shots: int = 0, change: bool = False) -> tuple[Number, ...]:
+    """Stored benchmark scores of a method beside the papers' columns, or with `change` their differences to dense."""
+    found = []
+    for column in columns or ("HellaSwag", "ARC-E", "PIQA", "LAMBADA"):
+        task, metric = SCORES[column]
+        where = {"task": task, "method": method, "metric": metric, "shots": shots}
+        name, unit = ("difference", "points") if change else ("value", "share")
+        says = f"{column}, {metric}, {f'{shots} examples' if shots else 'no examples'}{', against dense' * change}"
+        found.append(Number(says, ("rows", where, name), unit, column, "benchmarks"))
+    return tuple(found)
+
+
 def scores(method: str, *columns: str) -> tuple[Number, ...]:
     """Benchmark scores of a method beside the papers' columns, from the run of the row's own job."""
     found = []
     for column in columns or ("HellaSwag", "ARC-E", "PIQA", "LAMBADA"):
         task, metric = SCORES[column]
         where = {"task": task, "name": method, "metric": metric}
-        found.append(Number(f"{column}, {metric}", ("rows", where, "value"), "share", column))
+        found.append(Number(f"{column}, {metric}, own run", ("rows", where, "value"), "share", column))
     return tuple(found)

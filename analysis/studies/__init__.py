@@ -40,6 +40,7 @@ _PLACES = {
     "route-time": ("route_time", "route_time"),
     "probe": ("probe", "probe"),
     "benchmark": ("benchmark", "benchmark"),
+    "pitfalls": ("pitfalls", "pitfalls"),
     "report": ("report", "report"),
     "launch": ("launch", "launch"),
     "finetune": ("finetune", "finetune"),
@@ -70,6 +71,7 @@ _NAMED = {  # what `study NAME` runs
     "ablations": ("ablations", "ablations"),
     "baselines": ("finetune", "finetune"),
     "equal-budget": ("equal_budget_table", "equal_budget_table"),
+    "benchmarks": ("benchmark_table", "benchmarks"),
     "pretraining": ("pretraining", "pretraining"),
 }
 

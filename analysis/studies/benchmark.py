@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.benchmarks import FOLDER, TASKS
+from analysis.benchmarks import FOLDER, SET_UPS, TASKS
 from analysis.errors import BadSetting, TooLarge
 from analysis.methods import describe
 from analysis.metrics.intervals import Interval, bootstrap_mean
@@ -18,7 +18,6 @@ from analysis.studies.benchmark_tasks import Asked, asked
 from analysis.studies.candidates import Candidate, candidates
 from analysis.studies.context import Context, check_seed, protocol
 
-SET_UPS = {"sparse": "A", "dense": "B"}  # how the question is read -> what the set-up is called
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
 NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers
 EMPTY = ("value_low", "value_high")
@@ -41,9 +40,8 @@ def benchmark(
 
     `data`: the folder with one folder of files per task (default, and always in a browser: models_cache/benchmarks).
     `shots`: examples in a prompt (default: the task's own, 8 of GSM8K, else none); `items`: only the first so many.
-    `question`: `sparse` (set-up A) reads all with the method; `dense` (set-up B) lets the question's tokens read
-    everything, and the examples before and the answer behind with the method. A prompt that does not fit the model with
-    its answer is left out and counted; a task of which none fits is refused.
+    `question`: `sparse` or `dense`, the set-ups A and B of `analysis.benchmarks.SET_UPS`. A prompt that does not fit
+    the model with its answer is left out and counted; a task of which none fits is refused.
     numbers: `rows` (`task title method name metric value stderr value_low value_high items of does_not_fit window
     longer_than_window shots difference gold gold_difference`, both differences with `_low` and `_high`: a share
     of right answers has its standard error and Wilson interval, its paired difference to dense that of Bonett and
@@ -92,7 +90,7 @@ def benchmark(
         "notes": _notes(lm, fitting, question),
         "protocol": protocol(
             "benchmark", lm, None, sum(text.longest for _, coded, _ in fitting for text in coded) * len(listed),
-            seed=seed, shots=shots, set_up=SET_UPS[question], items=items,
+            seed=seed, shots=shots, set_up=SET_UPS[question].letter, items=items,
             kernel="masked blocks" if question == "dense" else "each method's own kernel where it has one",
             harness=importlib.metadata.version("lm_eval"),
             command=_command(wanted, listed, lm, shots, items, question, seed),
@@ -184,7 +182,7 @@ def _notes(lm: Model, fitting: list[tuple], question: str) -> list[str]:
         if left
     ]
     if question == "dense":
-        said.append("Set-up B: the question reads everything; its examples and its answer are read with the method.")
+        said.append(f"Set-up {SET_UPS[question].letter}: {SET_UPS[question].means}")
     return said
 
 

@@ -2,17 +2,19 @@
 
 import streamlit as st
 
-from analysis.benchmarks import TASKS, here
+from analysis.benchmarks import SET_UPS, TASKS, here
 from analysis.runs import Run
-from app import cached, panels, state, tables, widgets
+from app import cached, panels, state, stored, tables, widgets
 from app.charts import GROUPS, SYMBOLS, figure, safe
 
+NAME = "benchmarks"  # the stored study
+PROMPTS = {"own": "The tasks' own prompts", "long": "With examples in the prompt, which make it long"}
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
 SHOTS = (None, 0, 1, 2, 4, 8, 16)
 ITEMS = (20, 50, 100, 500, 0)  # 0: all of them
-SET_UPS = {"sparse": "read with the method (A)", "dense": "reads everything (B)"}
 COLUMNS = {
     "title": tables.Column("task"),
+    "shots": tables.Column("examples in a prompt", "whole"),
     "method": tables.Column("method", wrap=True),
     "score": tables.Column("score", "share", words="score_words", help=cached.glossary("benchmark score")),
     "stderr": tables.Column("standard error", "share"),
@@ -28,8 +30,12 @@ COLUMNS = {
 
 
 def show(methods: list[dict]) -> None:
-    """The controls, the run in use with its chart and table, or the button that starts it. `methods` beside dense."""
+    """The stored scores; then the controls, the run in use with its chart and table, or the button that starts it.
+    `methods` beside dense."""
     st.header("Benchmarks", anchor=False, help=cached.glossary("benchmark score"))
+    with widgets.guarded():
+        kept()
+    st.subheader("On files of your own", anchor=False)
     found = here()
     if not found:
         widgets.prose(
@@ -69,8 +75,13 @@ def _controls(found: list[str]) -> list[str]:
         widgets.settled("benchmark_items", list(ITEMS), 100)
         st.selectbox("Questions", ITEMS, key="benchmark_items", width=150,
                      format_func=lambda n: f"the first {n}" if n else "all")  # fmt: skip
-        st.segmented_control("The question", list(SET_UPS), format_func=SET_UPS.get, key="benchmark_question",
-                             required=True, help=cached.glossary("question dense or sparse"))  # fmt: skip
+        st.segmented_control(
+            "The question", list(SET_UPS), key="benchmark_question", required=True,
+            format_func=lambda name: f"{SET_UPS[name].short} ({SET_UPS[name].letter})",
+            help=cached.glossary("question dense or sparse"),
+        )  # fmt: skip
+    asked = SET_UPS[chosen["benchmark_question"]]
+    widgets.prose(f"Set-up {asked.letter}: {asked.means}", "quiet")
     return chosen["benchmark_pick"]
 
 
@@ -103,14 +114,54 @@ def command(args: dict) -> str:
     return " ".join([*words, *([] if args["question"] == "sparse" else ["--question dense"])])
 
 
+def kept() -> None:
+    """The scores that are stored for the model in use, with the tasks' own prompts and with long ones, or the command
+    that stores them."""
+    found = stored.study(NAME)
+    if found is None:
+        stored.missing("The tasks of the papers", f"python -m analysis study {NAME} --corpus DIR")
+        return
+    widgets.prose(found["sentence"], "more")
+    stored.badge(found)
+    by = {title: [row for row in found["rows"] if row["prompts"] == kind] for kind, title in PROMPTS.items()}
+    with st.grid(2, min_column_width=460, gap="large"):
+        for place, (title, rows) in enumerate(by.items()):
+            with st.container():
+                drawn(rows, title, f"benchmark_kept_{place}")
+    listed(sum(by.values(), []), "benchmark_kept", str(found["protocol"].get("date")))
+    widgets.prose(found["notes"], "quiet")
+    stored.made(found)
+
+
 def scores(run: Run) -> None:
     """Of every task and method: the score that papers print, with its interval and what it rests on."""
     rows = [row for row in run.numbers["rows"] if row["metric"] == _metric(row["task"])]
     widgets.source(run)
     widgets.prose(run.numbers["sentences"], "more")
     widgets.notes(run)
+    drawn(rows, "Scores", "benchmark_scores")
+    listed(rows, "benchmark", run.id)
+
+
+def drawn(rows: list[dict], title: str, key: str) -> None:
+    """The chart of scores, with its numbers."""
+    values = {"title": [row["title"] for row in rows], "method": [row["method"] for row in rows]}
+    values |= {name: [row[name] for row in rows] for name in ("shots", "value", "stderr", "items")}
+    widgets.chart(
+        chart(rows),
+        values,
+        title=title,
+        key=key,
+        alt="Score of every method on every task with its 95 % interval, chance dotted where it is one number",
+        help=cached.glossary("benchmark score"),
+    )
+
+
+def listed(rows: list[dict], key: str, identity: str) -> None:
+    """The table of scores, with what each rests on. `key` begins the keys of table and download."""
     values = {
         "title": [f"{row['title']}, {row['metric']}" for row in rows],
+        "shots": [row["shots"] for row in rows],
         "method": [row["method"] for row in rows],
         "score": [row["value"] for row in rows],
         "score_words": [f"{row['value']:.1%} ({row['value_low']:.1%} to {row['value_high']:.1%})" for row in rows],
@@ -124,17 +175,9 @@ def scores(run: Run) -> None:
         "items": [row["items"] for row in rows],
         "left": [row["does_not_fit"] for row in rows],
     }
-    widgets.chart(
-        chart(rows),
-        {name: values[name] for name in ("title", "method", "score")},
-        title="Scores",
-        key="benchmark_scores",
-        alt="Score of every method on every task with its 95 % interval, chance dotted where it is one number",
-        help=cached.glossary("benchmark score"),
-    )
-    tables.table(COLUMNS, values, key="benchmark_table", identity=run.id, label="Scores of methods, task by task")
+    tables.table(COLUMNS, values, key=f"{key}_table", identity=identity, label="Scores of methods, task by task")
     with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "benchmarks", "benchmark_numbers")
+        widgets.numbers(values, "benchmarks", f"{key}_numbers")
 
 
 def _metric(task: str) -> str:

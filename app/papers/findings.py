@@ -6,21 +6,26 @@ from analysis.papers.findings import Finding, findings
 from analysis.papers.ours import readings
 from app import widgets
 from app.papers import row, words
-from app.papers.found import Stored
+from app.papers.found import LIVE, Stored
 
 
 def show(stored: Stored) -> None:
-    """All ten, two beside each other."""
+    """All ten, two beside each other; those that are measured live come last, into their places."""
     st.header("Ten findings about the papers", anchor=False)
+    places = []
     with st.grid(2, min_column_width=420, gap="large"):
         for finding in findings():
-            with st.container(border=True, key=f"finding_{finding.number}"), widgets.guarded():
-                _panel(finding, stored)
+            with st.container(border=True, key=f"finding_{finding.number}"):
+                st.subheader(f"{finding.number}. {finding.title}", anchor=False)
+                widgets.prose(finding.says, "more")
+                places.append((st.container(), finding))
+    for place, finding in sorted(places, key=lambda one: one[1].beside.job.verb in LIVE):
+        with place, widgets.guarded():
+            stored.measure(finding.beside.job)
+            _numbers(finding, stored)
 
 
-def _panel(finding: Finding, stored: Stored) -> None:
-    st.subheader(f"{finding.number}. {finding.title}", anchor=False)
-    widgets.prose(finding.says, "more")
+def _numbers(finding: Finding, stored: Stored) -> None:
     ours = readings(finding.beside, stored)
     for one in ours:
         widgets.prose(f"{one.number.says}: {words.measured(one)}", "quiet")
@@ -29,4 +34,5 @@ def _panel(finding: Finding, stored: Stored) -> None:
             widgets.prose(f"Measured: {words.made(about)}", "quiet")
     elif finding.beside.numbers:
         widgets.prose(f"Not measured here yet: {finding.beside.job.command}", "quiet")
+    row.unstored(finding.beside, stored)
     row.link(finding.beside.panel)

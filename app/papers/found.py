@@ -11,6 +11,8 @@ from analysis.runs.corpora import corpora
 from app import cached
 
 BEST_FIRST = {"groups": ("groups", "purity")}  # verb -> table whose rows are read in the order of a column
+LIVE = ("pitfalls",)  # verbs that a page asks for itself: they take seconds
+PATIENCE = 120  # seconds
 TABLES = {"groups": ("groups", "layers"), "pairs": ("pairs",)}  # verb -> tables that numbers are read from
 
 
@@ -35,6 +37,20 @@ class Stored:
             run = cached.store().find(job.verb, args)
             self._runs[key] = run and run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
         return self._runs[key]
+
+    def missing(self, beside: Beside) -> list[str]:
+        """The studies that a row has numbers from and that are not stored for this model."""
+        named = dict.fromkeys(number.study for number in beside.numbers if number.study)
+        return [name for name in named if name not in self.studies]
+
+    def measure(self, job: Job) -> None:
+        """Run a job of LIVE that has no stored run yet, if that takes seconds for the model in use."""
+        args = arguments(job)
+        if job.verb not in LIVE or args is None or self.run(job) or cached.price(job.verb, args).slow:
+            return
+        with st.spinner("Measuring it on the heads of this model, in seconds", show_time=True):
+            cached.jobs().request(job.verb, args, timeout=PATIENCE)
+        self._runs.clear()
 
     def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict]:
         """How these numbers were made, each source once."""

@@ -5,6 +5,7 @@ import streamlit as st
 from analysis.papers.beside import beside, printed
 from analysis.papers.cells import Cell
 from analysis.papers.ours import CANNOT_HOLD, Beside, Job, Panel, Reading
+from analysis.papers.places import ELSEWHERE, makes
 from app import cached, panels, tables, widgets
 from app.papers import words
 from app.papers.found import Stored, arguments
@@ -38,12 +39,22 @@ def show(key: tuple[str, str, str], row_state: str, ours: list[Reading], stored:
     if row_state == CANNOT_HOLD:
         found = f" (Finding {one.finding} below.)" if one.finding else ""
         widgets.prose(f"{one.cannot}{found}", "note")
-    with st.grid(2, min_column_width=420, gap="large"):
+    with st.grid(2, min_column_width=560, gap="large"):
         with st.container():
             _printed(cells)
         with st.container():
             _here(key, ours, one)
+    unstored(one, stored)
+    for name in dict.fromkeys(reading.number.study for reading in ours):
+        if name in ELSEWHERE and ELSEWHERE[name] != one.panel:
+            link(ELSEWHERE[name])
     measure(one.job, one, "papers_run")
+
+
+def unstored(one: Beside, stored: Stored) -> None:
+    """The studies whose numbers would stand here too, each with the command that stores it."""
+    said = [f"Not stored yet for this model, the study {name}: {makes(name)}" for name in stored.missing(one)]
+    widgets.prose(said, "quiet")
 
 
 def _printed(cells: list[Cell]) -> None:

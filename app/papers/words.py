@@ -38,6 +38,8 @@ def value(number: float, unit: str) -> str:
     """A number of ours as it is read."""
     if unit == "share":
         return f"{number:.1%}"
+    if unit == "change":
+        return f"{number:+.1%}".replace("-", "−")
     if unit in ("nats", "points"):
         return (f"{number:+.4f} nats" if unit == "nats" else f"{100 * number:+.1f} points").replace("-", "−")
     if unit == "x":
@@ -48,11 +50,12 @@ def value(number: float, unit: str) -> str:
 
 
 def measured(one: Reading) -> str:
-    """A number of ours with its 95 % interval, where one is stored."""
+    """A number of ours with its 95 % interval, its standard error and its items, where they are stored."""
     said = value(one.value, one.number.unit)
-    if one.low is None or one.high is None:
-        return said
-    return f"{said} ({value(one.low, one.number.unit)} to {value(one.high, one.number.unit)})"
+    if one.low is not None and one.high is not None:
+        said = f"{said} ({value(one.low, one.number.unit)} to {value(one.high, one.number.unit)})"
+    said += "" if one.stderr is None else f", standard error {value(one.stderr, one.number.unit)}"
+    return said + ("" if one.items is None else f", {one.items:,} items")
 
 
 def row_measured(known: list[Reading], most: int = 2) -> str:
@@ -67,5 +70,8 @@ def made(about: dict) -> str:
     facts = [f"model {about['model']}" if about.get("model") else "", about.get("corpus")]
     facts += [f"windows of {about['window']:,} tokens" if about.get("window") else ""]
     facts += [f"device {about['device']}" if about.get("device") else "", about.get("dtype")]
+    facts += [
+        f"torch {about['versions']['torch']}" if about.get("verb") == "pitfalls" and about.get("versions") else ""
+    ]
     facts += [str(about.get("date", ""))[:10]]
     return " · ".join(fact for fact in facts if fact)
