@@ -18,7 +18,7 @@ PARTS = f"groups routers metrics {SEAMS}"
 METHODS = f"methods {PARTS}"
 TOOLS = f"training timing inference probes {METHODS}"
 STUDIES = f"studies {TOOLS}"
-SHARED = "app jobs runs papers benchmarks corpus limits errors"  # what every page may use
+SHARED = "app jobs runs papers benchmarks corpus limits places errors"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "",
     "budgets": "app.quality app.training app.worth",
@@ -39,12 +39,13 @@ ARROWS = {
     # the app: no torch, no transformers
     "app": SHARED,
     **{f"app.{page}": f"{SHARED} {others}" for page, others in PAGES.items()},
+    "app.stress": f"{SHARED} app.budgets app.quality stress",  # drives the app, with what `stress` tries
     "app.views": f"{SHARED} " + " ".join(f"app.{page}" for page in PAGES),
     # the analysis: no streamlit
     "analysis": "",
     "__main__": f"options stress cluster {STUDIES} jobs.worker",
     "options": "studies",
-    "stress": f"app app.budgets app.quality jobs {STUDIES}",  # drives the app from outside, as a browser does
+    "stress": f"jobs {STUDIES}",
     "cluster": "jobs jobs.worker runs corpus studies errors",
     "jobs.worker": f"{STUDIES} jobs limits",
     "jobs": f"runs corpus limits {BOTTOM}",
@@ -76,7 +77,7 @@ ARROWS = {
 }
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).
 ONLY_IN = {
-    "streamlit": " ".join(name for name in ARROWS if name.startswith("app")) + " stress",
+    "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "",
     "transformers": "models attention cache training studies.benchmarks",
     "huggingface_hub": "models places refusals",

@@ -1,7 +1,7 @@
 """Load, faults and hostile input on this machine, bounded and on loopback: the verb `stress`.
 
 It drives the app from outside as a browser does, breaks what it can, and says of each case how often it was tried and
-how often it held.
+how often it held. What drives the app stands in app/stress, and runs in a process of its own.
 """
 
 import datetime
@@ -17,11 +17,13 @@ from pathlib import Path
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import Result
+from analysis.stress.outside import prepared, untouched
 from analysis.stress.rows import Row, markdown
+from analysis.stress.scene import PROJECT
 
 PARTS = ("load", "faults", "validators", "pages", "chromium")
 MOST = {"sessions": 200, "seconds": 3600, "validators": 1_000_000, "pages": 100_000, "chromium": 10_000}
-PROJECT = Path(__file__).resolve().parents[2]
+APP = 6  # of so many inputs to validators, one goes to what the app itself judges
 
 
 def stress(
@@ -51,7 +53,7 @@ def stress(
         for number, part in enumerate(chosen):
             progress(number / len(chosen), part)
             try:
-                for row in _part(part, Path(folder), counts, every, seed, load):
+                for row in _part(part, Path(folder, part), counts, every, seed, load):
                     rows.append(row.plain())
                     progress(number / len(chosen), f"{part}: {row.case}")
             except (AnalysisError, OSError) as error:
@@ -78,43 +80,39 @@ def _check(parts: list[str], counts: dict, every: float) -> None:
 
 
 def _part(part: str, folder: Path, counts: dict, every: float, seed: int, load: dict) -> Iterator[Row]:
-    if part == "validators":
-        from analysis.stress.validators import tried
-
-        yield from tried(counts["validators"], folder / part, seed)
-    elif part == "faults":
+    if part == "faults":
         from analysis.stress.faults import broken
         from analysis.stress.real import scene
 
-        yield from broken(lambda name: scene(folder / part / name.replace(" ", "-")))
-    elif part == "pages":
-        yield from _pages(folder / part, counts["pages"], seed)
+        yield from broken(lambda name: scene(folder / name.replace(" ", "-")))
+    elif part == "load":
+        yield from _app(part, folder, seed, counts["sessions"], counts["seconds"], every, load=load)
     else:
-        from analysis.stress.server import served
+        before, count = prepared(folder), counts[part]
+        if part == "validators":
+            from analysis.stress.validators import tried
 
-        with served(folder / part) as server:
-            if part == "load":
-                from analysis.stress.load import measure
-
-                rows, numbers = measure(server, counts["sessions"], counts["seconds"], every, seed)
-                load.update(numbers)
-            else:
-                from analysis.stress.chromium import tried
-
-                rows = tried(server, counts["chromium"], seed)
-            yield from rows
-            errors = server.log.count("Traceback")
-            yield Row(f"the app's own log after {part}", 1, int(not errors), f"{errors} tracebacks" if errors else "")
+            yield from tried(count - count // APP, folder, seed)
+            yield from _app("judges", folder, seed, count // APP) if count >= APP else ()
+        else:
+            yield from _app(part, folder, seed, count)
+        yield untouched(folder, before, part, count)
 
 
-def _pages(folder: Path, count: int, seed: int) -> list[Row]:
-    """In a process of its own: its store and its worker are found by its environment."""
-    environment = {**os.environ, "FOCUSCOPE_STATE": str(folder), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "analysis.stress.pages", str(count), str(seed)]
-    done = subprocess.run(command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def _app(part: str, folder: Path, seed: int, *counts: float, load: dict | None = None) -> list[Row]:
+    """A part that drives the app or what it judges (app/stress), in a process of its own; `load` gets its numbers."""
+    command = [sys.executable, "-m", "app.stress", part, str(folder), str(seed), *map(str, counts)]
+    done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if done.returncode:
-        raise AnalysisError(f"The pages could not be tried (status {done.returncode}): run {' '.join(command[1:])}.")
-    return [Row(**row) for row in json.loads(done.stdout.decode().strip().rsplit("\n", 1)[-1])]
+        raise AnalysisError(
+            f"It ended with status {done.returncode}: see what {' '.join(command[1:4])} FOLDER ... says."
+        )
+    said = json.loads(done.stdout.decode().strip().rsplit("\n", 1)[-1])
+    if "error" in said:
+        raise AnalysisError(said["error"])
+    if load is not None:
+        load.update(said["load"])
+    return [Row(**row) for row in said["rows"]]
 
 
 def _machine() -> dict:

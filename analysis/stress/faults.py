@@ -17,10 +17,9 @@ from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Run
 from analysis.stress.rows import Row
-from analysis.stress.scene import Broken, Scene, hold, readable, until
-from analysis.stress.server import PROJECT
+from analysis.stress.scene import PROJECT, Broken, Scene, hold, readable, until
 
-ROOM = 64 << 20  # bytes a worker may still take when its memory is limited
+ROOM = 8 << 20  # bytes a worker may still take when its memory is limited: every study takes more
 DISK = "8m"  # size of the disk that gets full
 
 

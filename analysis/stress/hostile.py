@@ -31,6 +31,10 @@ BYTES = (
     b"%PDF-1.7", b"GIF89a", b"\x7fELF", b"SQLite format 3\0", b"[" * 100_000, b'{"a":' * 50_000, b"\r" * 3000,
 )  # fmt: skip
 
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2}
+CONFIG |= {"num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 64}
+POLICY = {"layers": 2, "heads": 2, "policy": [4, 4, 4, 4, 64], "ranks": [[1, 1], [1, 1]]}
+
 
 def hostile_text(dice: random.Random) -> str:
     """A word or a few of them, as they are, repeated, or with a sign changed."""

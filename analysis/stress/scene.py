@@ -11,6 +11,7 @@ from analysis.jobs import Jobs, JobStatus
 from analysis.jobs.client import STUDIES
 from analysis.runs import RunStore
 
+PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE = 300  # seconds for what takes a few on a quiet machine
 
 

@@ -8,8 +8,8 @@ import psutil
 
 from analysis.errors import AnalysisError
 from analysis.stress.rows import Row
-from analysis.stress.server import Server
-from analysis.stress.session import Session
+from app.stress.server import Server
+from app.stress.session import Session
 
 LIMIT = 2.0  # seconds: 95 of 100 interactions must be answered within this
 JOB = "train_label=stress&train_steps=100000&train_tokens=512"  # a training that outlasts the measurement

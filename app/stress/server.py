@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 import psutil
 
 from analysis.errors import AnalysisError
+from analysis.stress.rows import Row
+from analysis.stress.scene import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE = 120  # seconds until the app must answer
 
 
@@ -37,6 +39,11 @@ class Server:
         """Everything the app has printed."""
         return (self.folder / "server.log").read_text(errors="replace")
 
+    def quiet(self, part: str) -> Row:
+        """Whether the app has printed no traceback."""
+        errors = self.log.count("Traceback")
+        return Row(f"the app's own log after {part}", 1, int(not errors), f"{errors} tracebacks" if errors else "")
+
     def memory(self) -> int:
         """Resident bytes of the app's own process, its worker left out."""
         return self.process.memory_info().rss
@@ -51,15 +58,17 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(folder: Path, **environment: str) -> Iterator[Server]:
-    """The app, once it answers, until the block ends. AnalysisError when it does not start."""
-    folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app/served.py", f"--server.port={port}"]
+def served(folder: Path) -> Iterator[Server]:
+    """The app, once it answers, until the block ends: its store is `folder/state`, and it works in `folder/home`, so
+    that a file without a folder lands there. AnalysisError when it does not start."""
+    home, port = folder / "home", free_port()
+    shutil.copytree(PROJECT / ".streamlit", home / ".streamlit", dirs_exist_ok=True)
+    command = [sys.executable, "-m", "streamlit", "run", str(PROJECT / "app/served.py"), f"--server.port={port}"]
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
-    variables = {**os.environ, "FOCUSCOPE_STATE": str(folder / "state"), "HF_HUB_OFFLINE": "1", **environment}
+    path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
+    variables = {**os.environ, "FOCUSCOPE_STATE": str(folder / "state"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
     with (folder / "server.log").open("w") as log:
-        child = subprocess.Popen([*command, *options], cwd=PROJECT, env=variables, stdout=log, stderr=subprocess.STDOUT)
+        child = subprocess.Popen([*command, *options], cwd=home, env=variables, stdout=log, stderr=subprocess.STDOUT)
     try:
         _wait(child, f"http://127.0.0.1:{port}", folder / "server.log")
         yield Server(f"127.0.0.1:{port}", psutil.Process(child.pid), folder)

@@ -1,41 +1,58 @@
 """Hostile input through the pages, in this process and without a browser (AppTest): links, uploads, what is typed.
 
-`python -m analysis.stress.pages COUNT SEED` tries them on the real worker; FOCUSCOPE_STATE names the state folder.
+They run on the real worker; FOCUSCOPE_STATE names the state folder.
 """
 
-import json
 import random
 import re
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from html.parser import HTMLParser
 
 from streamlit.testing.v1 import AppTest
 
-from analysis.stress.hostile import hostile_bytes, hostile_json, hostile_text
+from analysis.stress.bundles import hostile_bundle
+from analysis.stress.deal import deal
+from analysis.stress.hostile import CONFIG, POLICY, hostile_bytes, hostile_json, hostile_text
 from analysis.stress.rows import Row
-from analysis.stress.scene import hold
-from analysis.stress.validators import CONFIG, POLICY
+from analysis.stress.scene import PROJECT, hold
 from app import state
 
-ENTRY = str(Path(__file__).resolve().parents[2] / "app" / "streamlit_app.py")
+ENTRY = PROJECT / "app" / "streamlit_app.py"
 PATIENCE = 300  # seconds for one run of a page
-LIVE = re.compile(r"<\s*(?:script|img|iframe|object|embed|link|meta|base|svg)\b|\son\w+\s*=|javascript:", re.IGNORECASE)
+LIVE = {"script", "img", "iframe", "object", "embed", "link", "meta", "base", "svg"}  # tags that load or run something
 TEXTS = ("", "views/token_groups.py", "views/long_range_pairs.py", "views/attention_heads.py")
+FAILED = "This part of the page failed"  # how a page speaks of an error that is none of ours
 BOX = 4000  # characters that a text box takes at once
+
+
+class Live(HTMLParser):
+    """`found`: what of some HTML would load or run something. Words that only speak of markup are none."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """A tag, judged by its name, the names of its attributes and where they lead."""
+        for name, value in attrs:
+            if name.startswith("on") or re.sub(r"[\s\0]", "", value or "").lower().startswith("javascript:"):
+                self.found.append(f"<{tag} {name}={value}>")
+        if tag in LIVE:
+            self.found.append(f"<{tag}>")
 
 
 def tried(count: int, seed: int = 0) -> list[Row]:
     """`count` inputs, each to a page of its own; one row per way in."""
-    dice, times, held, said = random.Random(seed), {}, {}, {}
-    for number in range(count):
-        name = list(WAYS)[number % len(WAYS)]
-        times[name] = times.get(name, 0) + 1
-        try:
-            sound(WAYS[name](dice))
-            held[name] = held.get(name, 0) + 1
-        except Exception as error:  # a timeout or an error of a page is what is looked for
-            said.setdefault(name, f"{type(error).__name__}: {error}"[:160])
-    return [Row(f"page: {name}", times[name], held.get(name, 0), said.get(name, "")) for name in times]
+    dice = random.Random(seed)
+
+    def attempt(way: Callable) -> None:
+        app = way(dice)
+        sound(app)
+        whole(app)
+
+    return deal("page", WAYS, count, attempt)
 
 
 def sound(app: AppTest) -> None:
@@ -44,13 +61,19 @@ def sound(app: AppTest) -> None:
     shown = [element.value for kind in ("error", "warning", "info", "markdown", "caption") for element in app.get(kind)]
     hold("Traceback" not in " ".join(map(str, shown)), "a traceback")
     for element in app.html:
-        live = LIVE.search(re.sub(r"<style>.*?</style>", "", element.value, count=1, flags=re.DOTALL))
-        hold(not live, f"live markup: {live and live[0]}")
+        live = Live(element.value).found
+        hold(not live, f"live markup: {live[:1]}")
     hold(app.title, "the page has no title any more")
 
 
+def whole(app: AppTest) -> None:
+    """Hold that no part of a page failed with an error that is none of ours."""
+    failed = [element.value for element in app.error if FAILED in element.value]
+    hold(not failed, failed[:1])
+
+
 def _opened(view: str = "", **link: str) -> AppTest:
-    app = AppTest.from_file(ENTRY, default_timeout=PATIENCE)
+    app = AppTest.from_file(str(ENTRY), default_timeout=PATIENCE)
     for name, value in link.items():
         app.query_params[name] = value
     app.run()
@@ -59,7 +82,7 @@ def _opened(view: str = "", **link: str) -> AppTest:
 
 def _linked(dice: random.Random) -> AppTest:
     names = dice.sample(sorted(state.CONTROLS), dice.randrange(1, 5))
-    views = sorted(path.name for path in (Path(ENTRY).parent / "views").glob("*.py") if path.name != "start.py")
+    views = sorted(path.name for path in (ENTRY.parent / "views").glob("*.py") if path.name != "start.py")
     return _opened(f"views/{dice.choice(views)}", **{name: _typed(dice) for name in names})
 
 
@@ -111,7 +134,7 @@ def _named(dice: random.Random) -> AppTest:
 
 def _bundle(dice: random.Random) -> AppTest:
     app = _opened("views/runs.py")
-    app.file_uploader(key="runs_upload_0").upload(_typed(dice)[:60] or "x.zip", hostile_bytes(dice))
+    app.file_uploader(key="runs_upload_0").upload(_typed(dice)[:60] or "x.zip", hostile_bundle(dice))
     return app.run()
 
 
@@ -125,8 +148,3 @@ WAYS = {
     "names of routers": _named,
     "run bundles": _bundle,
 }
-
-
-if __name__ == "__main__":
-    found = tried(int(sys.argv[1]), int(sys.argv[2]))
-    print(json.dumps([vars(row) for row in found]))
