@@ -181,15 +181,17 @@ def browser():
 
 @pytest.fixture
 def page(browser):
-    """A fresh page with its own cookies; a request to anything but this machine fails the test that caused it."""
+    """A fresh page with its own cookies; a request to another machine, or a script that throws, fails its test."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, accept_downloads=True)
-    outside = []
+    outside, thrown = [], []
     context.on("request", lambda request: is_outside(request.url) and outside.append(request.url))
     tab = context.new_page()
+    tab.on("pageerror", lambda error: thrown.append(str(error)))
     tab.set_default_timeout(WAIT)
     yield tab
     context.close()
     assert not outside, f"the page asked the network: {outside[:3]}"
+    assert not thrown, thrown
 
 
 def is_outside(url: str) -> bool:

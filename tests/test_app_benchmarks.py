@@ -5,9 +5,9 @@ import pytest
 from analysis.jobs.arguments import check_arguments
 from analysis.runs import Result
 from app.benchmarks import page
+from tests.in_process import markup, part
 from tests.made_results import STUDIES, protocol
 from tests.made_training import put_studies
-from tests.test_app import markup, part
 from tests.test_app_probes import client as with_probes, figures, opened  # noqa: F401
 
 

@@ -7,9 +7,9 @@ from analysis.errors import BadSetting
 from app import cached
 from app.training import form as training
 from tests import made_training
+from tests.in_process import ENTRY, markup, part
 from tests.made_results import STUDIES
 from tests.made_training import ANSWERS, put_studies
-from tests.test_app import ENTRY, markup, part
 from tests.test_app_training import figures, opened
 
 GROUPS = "views/token_groups.py"

@@ -10,6 +10,7 @@ from analysis.places import CACHE
 from analysis.runs import RunStore
 from analysis.studies.examples import FOLDER, budgeted
 from app.budgets import edits as budgets_edits, policy as budgets
+from tests.in_process import markup, part
 from tests.made_budgets import (
     calibration_study,
     key,
@@ -22,7 +23,6 @@ from tests.made_budgets import (
     sweep,
     topk_cost,
 )
-from tests.test_app import markup, part
 from tests.test_app_heads import figures
 
 

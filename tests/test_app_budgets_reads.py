@@ -4,9 +4,9 @@ import pytest
 
 from analysis.errors import BadSetting
 from app.budgets import cap as budgets_cap, words as budgets_words
+from tests.in_process import markup, part
 from tests.made_budgets import key, measure, measure_reads, metrics, page, prepared, row, store_policy, sweep
 from tests.made_results import status
-from tests.test_app import markup, part
 from tests.test_app_heads import figures
 
 

@@ -11,9 +11,9 @@ from app.quality import headline
 from app.quality.equal import SHARES
 from app.quality.words import Asked, Shown
 from tests import made_results
+from tests.in_process import markup
 from tests.made_quality import equal_budget, evaluate, time_method
 from tests.made_results import STUDIES
-from tests.test_app import markup
 from tests.test_app_quality import columns, opened, trade
 
 

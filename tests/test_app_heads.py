@@ -9,9 +9,9 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.errors import TooLarge
 from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
+from tests.in_process import ENTRY, HOSTILE, markup, part
 from tests.made_heads import ANSWERS, SENTENCE
 from tests.made_results import CONTEXT, HEADS, LAYERS, STUDIES
-from tests.test_app import ENTRY, HOSTILE, markup, part
 
 VIEW = "views/attention_heads.py"
 

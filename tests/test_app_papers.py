@@ -10,8 +10,8 @@ from analysis.papers import PAPERS
 from analysis.papers.beside import printed
 from analysis.papers.findings import findings
 from app.papers import found
+from tests.in_process import markup, part
 from tests.made_training import put_studies
-from tests.test_app import markup, part
 from tests.test_app_heads import figures, opened
 
 VIEW = "views/papers_vs_measured.py"

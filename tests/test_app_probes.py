@@ -14,10 +14,10 @@ from app import cached
 from app.controls import PROBES
 from app.probes import charts as probes_charts, words as probes_words
 from tests import made_results
+from tests.in_process import ENTRY, markup, part
 from tests.made_probes import probe
 from tests.made_results import STUDIES, status
 from tests.made_training import put_studies
-from tests.test_app import ENTRY, markup, part
 
 VIEW = "views/long_context_tests.py"
 STORY = text_hash(sample_texts()["story"][1])

@@ -13,9 +13,9 @@ from app import cached
 from app.quality import controls as quality_controls, text as quality_text, words as quality_words
 from app.quality.words import Asked, Shown
 from tests import made_results
+from tests.in_process import ENTRY, HOSTILE, markup, part
 from tests.made_quality import DESCRIBED, evaluate
 from tests.made_results import STUDIES, FakeJobs
-from tests.test_app import ENTRY, HOSTILE, markup, part
 
 VIEW = "views/quality_vs_speed.py"
 FOCUS, STREAMING = "quality.focus.window", "quality.streaming_llm.window"

@@ -6,9 +6,9 @@ from analysis.errors import BadText, NotFitted
 from analysis.studies.route_rows import NAMES
 from app import cached, state
 from app.routing import token as routing_token, words as routing_words
+from tests.in_process import markup, part
 from tests.made_results import STUDIES
 from tests.made_routing import ANSWERS, BUCKETS, MADE, RECALL, put_curves
-from tests.test_app import markup, part
 from tests.test_app_heads import figures, opened
 
 VIEW = "views/routing.py"

@@ -10,8 +10,8 @@ from analysis.runs import RunStore
 from analysis.runs.price import LIVE
 from app import cached, state
 from app.runs import pages
+from tests.in_process import ENTRY, markup, opened as opened_page, part
 from tests.made_results import STUDIES, status
-from tests.test_app import ENTRY, markup, opened as opened_page, part
 
 RUNS = "views/runs.py"
 

@@ -8,8 +8,8 @@ from streamlit.testing.v1 import AppTest
 from analysis.errors import BadSetting
 from app import cached
 from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
+from tests.in_process import HOSTILE, markup, part
 from tests.made_results import STUDIES, FakeJobs, status
-from tests.test_app import HOSTILE, markup, part
 
 SHAPES = {"what": "attention", "heads": 8, "head_dim": 64, "groups": 8, "batch": 1, "dtype": "bfloat16", "top": 1}
 SHAPES |= {"window": 128, "skew": False, "model": "demo", "lengths": [1024, 4096, 16384], "repeats": 5}

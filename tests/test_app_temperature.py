@@ -8,11 +8,11 @@ from analysis.errors import BadSetting
 from analysis.studies import focal_temperatures
 from app import state
 from app.temperature import charts as temperature_charts
+from tests.in_process import markup, part
 from tests.made_focal import WINDOWS, several
 from tests.made_heads import TRIED, study
 from tests.made_results import CONTEXT, LAYERS
 from tests.made_training import put_studies
-from tests.test_app import markup, part
 from tests.test_app_heads import client, figures, opened  # noqa: F401
 
 VIEW = "views/softmax_temperature.py"

@@ -8,9 +8,9 @@ from streamlit.testing.v1 import AppTest
 from app import cached
 from app.training import ablations, requests as training_requests
 from tests import made_training
+from tests.in_process import ENTRY, markup, part
 from tests.made_results import STUDIES, status
 from tests.made_training import ANSWERS, put_studies
-from tests.test_app import ENTRY, markup, part
 
 VIEW = "views/train_a_router.py"
 

@@ -8,8 +8,8 @@ from analysis.costs import KNOWN
 from analysis.errors import BadModel
 from app import cached, state
 from app.worth import charts as worth_charts, tables as worth
+from tests.in_process import HOSTILE, markup, opened, part
 from tests.made_results import FakeJobs
-from tests.test_app import HOSTILE, markup, opened, part
 
 VIEW = "views/is_it_worth_it.py"
 LLAMA = "meta-llama/Llama-3.1-8B"

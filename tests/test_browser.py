@@ -1,6 +1,6 @@
 """The real app in a real browser, with the real model: what a reader does in the first five minutes.
 
-Waiting is for text or an address, never for time. One server for all tests; what one test stored another may find.
+One server for all tests; what one test stored another may find.
 """
 
 import json
@@ -13,6 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import expect
 
+from tests.browsing import PATIENCE, painted, settle, upload, visit
 from tests.tiny_tokenizer import save_model
 
 pytestmark = pytest.mark.browser
@@ -25,49 +26,6 @@ STORY = (
     "the boys threw stones and the geese complained. "
 ) * 8
 STORY += "At last Marguerite Vassal put out the lantern and left Thornwick for ever."
-PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
-
-
-def settle(page):
-    """Until the script has run: Streamlit's running sign is gone."""
-    expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE)
-
-
-def unfold(page, box):
-    """Open a select box where it stands: a list closes when the page scrolls, and a click scrolls to its target."""
-    box.scroll_into_view_if_needed()
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    box.click()
-
-
-def visit(page, address: str, words: str):
-    page.goto(address)
-    expect(page.get_by_text(words).first).to_be_visible(timeout=PATIENCE)
-    settle(page)
-    expect(page.locator(".painted .text .t, .contexts mark").first).to_be_visible(timeout=PATIENCE)
-
-
-def upload(page, name: str, data: bytes, folder=None):
-    """Through the sidebar; a large file goes from disk (`folder`), which is faster than through the driver."""
-    page.get_by_role("button", name="Use your own text").click()
-    file = {"name": name, "mimeType": "text/plain", "buffer": data}
-    if folder is not None:
-        (folder / name).write_bytes(data)
-        file = folder / name
-    page.locator("input[type=file]").set_input_files(file)
-
-
-def painted(page):
-    return page.locator(".painted .text")
-
-
-@pytest.fixture(autouse=True)
-def no_script_error(page):
-    """Nothing in the browser may throw, whatever a test does."""
-    thrown = []
-    page.on("pageerror", lambda error: thrown.append(str(error)))
-    yield
-    assert not thrown, thrown
 
 
 def test_the_first_page_shows_the_painted_sample_and_an_open_pair(app_server, page):

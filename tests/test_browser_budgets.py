@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from analysis.corpus import text_hash
-from tests.test_browser import PATIENCE, no_script_error, settle, upload  # noqa: F401
+from tests.browsing import PATIENCE, settle, upload
 from tests.test_browser_heads import choose, plot
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.test_browser import PATIENCE, no_script_error, painted, settle, visit  # noqa: F401
+from tests.browsing import PATIENCE, painted, settle, visit
 
 pytestmark = pytest.mark.browser
 JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs

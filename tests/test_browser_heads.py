@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from tests.test_browser import PATIENCE, no_script_error, painted, settle, visit  # noqa: F401
+from tests.browsing import PATIENCE, painted, settle, visit
 
 pytestmark = pytest.mark.browser
 STORED = 3.0  # seconds from the key on the slider to the redrawn chart: 0.35 alone, here beside whatever else runs

@@ -10,8 +10,8 @@ import re
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
+from tests.browsing import PATIENCE, settle, unfold
 from tests.conftest import ROOT
-from tests.test_browser import PATIENCE, no_script_error, settle, unfold  # noqa: F401
 
 pytestmark = pytest.mark.browser
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.test_browser import PATIENCE, no_script_error, settle  # noqa: F401
+from tests.browsing import PATIENCE, settle
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from analysis.methods import METHODS
-from tests.test_browser import PATIENCE, no_script_error, painted, settle  # noqa: F401
+from tests.browsing import PATIENCE, painted, settle
 
 pytestmark = pytest.mark.browser
 STORED, PASS = 1.5, 5.0  # seconds to a new number: 0.35 and 1 alone on two cores, here beside whatever else runs

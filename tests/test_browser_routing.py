@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from analysis.corpus import text_hash
-from tests.test_browser import PATIENCE, no_script_error, painted, settle, upload  # noqa: F401
+from tests.browsing import PATIENCE, painted, settle, upload
 
 pytestmark = pytest.mark.browser
 STORED = 3.0  # seconds from the key on the slider to the redrawn answer: 0.35 alone, here beside whatever else runs

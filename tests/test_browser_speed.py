@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.test_browser import PATIENCE, settle
+from tests.browsing import PATIENCE, settle
 
 pytestmark = pytest.mark.browser
 LAUNCH = "Launch sparse inference"

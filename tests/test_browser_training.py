@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from tests.test_browser import PATIENCE, no_script_error, settle, unfold  # noqa: F401
+from tests.browsing import PATIENCE, settle, unfold
 
 pytestmark = pytest.mark.browser
 LIVE = 1.5  # seconds from a slider to its charts: 0.35 alone on two cores, here beside whatever else runs

@@ -13,10 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 LONGEST = 250
-LONGER = {  # file -> why it may be longer than LONGEST lines
-    "tests/test_browser.py": "what a reader does in the first five minutes, step by step",
-    "tests/test_app.py": "one case per view and per error path",
-}
 # Written so that this line is no machine path itself.
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:root|home|Users|work|mnt)/\w+|[A-Z]:\\Users")
 UNNAMED = {"__pycache__", "__init__.py"}  # entries of a folder that no tree has to show
@@ -164,7 +160,7 @@ def test_files_say_what_they_are_and_stay_short(path):
     text, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
     assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{name} has no docstring at its top"
     lines = text.count("\n")
-    assert lines <= LONGEST or name in LONGER, f"{name} has {lines} lines, more than {LONGEST}: it holds two ideas"
+    assert lines <= LONGEST, f"{name} has {lines} lines, more than {LONGEST}: it holds two ideas"
 
 
 @cache

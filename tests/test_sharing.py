@@ -14,7 +14,7 @@ from analysis.runs import RunStore
 from analysis.studies import STUDIES
 from app import sharing
 from app.headers import headers
-from tests.test_app import opened
+from tests.in_process import opened
 
 ENTRY = str(Path(__file__).resolve().parent.parent / "app" / "streamlit_app.py")
 
