@@ -210,7 +210,7 @@ def serve(arguments):
 def test(arguments):
     """Run the tests."""
     install(BASE, DEV)
-    return become("-m", "pytest", *arguments)
+    return become("-m", "tests", *arguments)
 
 
 def lint(_):

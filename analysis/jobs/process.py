@@ -1,5 +1,6 @@
 """One worker process as the app sees it: calls go in, answers come out, and its death answers whatever was pending."""
 
+import contextlib
 import logging
 import os
 import queue
@@ -181,13 +182,10 @@ class WorkerProcess(Connection):
             return 0
 
     def _write(self):
-        with self._child.stdin as stream:
+        with contextlib.suppress(OSError), self._child.stdin as stream:  # a dead child: writing and closing fail
             while (message := self._outbox.get()) is not None:
-                try:
-                    stream.write(encode(message))
-                    stream.flush()
-                except OSError:
-                    break
+                stream.write(encode(message))
+                stream.flush()
 
     def _read(self):
         with self._child.stdout as stream:

@@ -54,7 +54,7 @@ def stress(
             progress(number / len(chosen), part)
             try:
                 for row in _part(part, Path(folder, part), counts, every, seed, load):
-                    rows.append(row.plain())
+                    rows.append(row.plain(hidden=folder))
                     progress(number / len(chosen), f"{part}: {row.case}")
             except (AnalysisError, OSError) as error:
                 rows.append(Row(f"{part} could not be tried", 1, 0, str(error)).plain())

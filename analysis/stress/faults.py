@@ -160,7 +160,7 @@ def cut_model(scene: Scene) -> str:
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
     command = [sys.executable, "-m", "analysis", "model", "--model", str(folder)]
     done = subprocess.run(command, cwd=PROJECT, env=_environment(), capture_output=True, text=True, timeout=600)
-    said = done.stderr.strip()
+    said = done.stderr.strip().rsplit("\n", 1)[-1]
     hold(done.returncode == 2, f"it ended with status {done.returncode}")
     readable(said)
     with scene.client() as jobs:

@@ -13,10 +13,11 @@ class Row:
     said: str = ""
     holds: bool | None = None
 
-    def plain(self) -> dict:
-        """As a row of the result."""
+    def plain(self, hidden: str = "") -> dict:
+        """As a row of the result; the folder `hidden` is not told."""
         holds = self.held == self.tried if self.holds is None else self.holds
-        return {"case": self.case, "tried": self.tried, "held": self.held, "holds": holds, "said": self.said}
+        said = " ".join((self.said.replace(hidden, "STATE") if hidden else self.said).split())
+        return {"case": self.case, "tried": self.tried, "held": self.held, "holds": holds, "said": said}
 
 
 def markdown(rows: list[dict]) -> str:

@@ -72,7 +72,7 @@ def whole(app: AppTest) -> None:
     hold(not failed, failed[:1])
 
 
-def _opened(view: str = "", **link: str) -> AppTest:
+def _opened(view: str = "", /, **link: str) -> AppTest:
     app = AppTest.from_file(str(ENTRY), default_timeout=PATIENCE)
     for name, value in link.items():
         app.query_params[name] = value
