@@ -36,7 +36,7 @@ class Curve:
     def row(self, **settings) -> tuple[dict, np.ndarray]:
         """(`perplexity difference low high units unit`, losses [n, length - 1]) of Focal Attention's settings."""
         plain = settings in ({"t": 1.0}, {"by_layer": (1.0,) * self.lm.num_layers})
-        losses = self.dense if plain else self._losses(METHODS["focal"](**settings), f"{settings}")
+        losses = self.dense if plain else self._losses(METHODS["focal"](**settings), _named(**settings))
         change = perplexity_change(losses, self.dense, seed=self.seed)
         row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
         return row | {"high": change.high, "units": change.units, "unit": change.unit}, losses
@@ -59,6 +59,11 @@ class Curve:
             with apply(self.lm, method, kernels=True):
                 rows.append(token_losses(self.lm, torch.as_tensor(window).long()[None])[0])
         return np.stack(rows).astype(np.float64)
+
+
+def _named(t: float | None = None, by_layer: tuple[float, ...] = ()) -> str:
+    """A pass, for the progress: its one temperature, or those of the layers."""
+    return f"temperature {t:g}" if t is not None else f"layers at {', '.join(f'{one:g}' for one in by_layer)}"
 
 
 def temperature_curve(
