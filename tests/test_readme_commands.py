@@ -34,6 +34,7 @@ ELSEWHERE = {  # verb, or study and its name -> the tests that run in small what
     "pretrain": "test_pretrain.py",
     "route-at": "test_route_live.py",
     "study groups": "test_arms.py",
+    "study temperature": "test_temperature.py",
     "study dominance": "test_dominance.py",
     "study causality": "test_causality.py",
     "study top": "test_top.py",
