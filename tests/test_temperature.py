@@ -116,6 +116,13 @@ def test_perplexity_against_temperature(ask):
     json.dumps(found.numbers)
 
 
+def test_the_passes_are_told_in_words(ask, context, monkeypatch):
+    told = []
+    monkeypatch.setattr(context, "progress", lambda fraction, stage: told.append(stage))
+    ask(temperature_curve, t=[0.5, 1.0], by_layer=[1.0, 0.5, 1.0])
+    assert {"dense", "temperature 0.5", "layers at 1, 0.5, 1"} <= set(told)
+
+
 def test_the_curve_is_what_evaluate_measures(ask):
     from analysis.studies.evaluate import evaluate
 
