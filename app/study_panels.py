@@ -1,5 +1,8 @@
 """A stored study as it describes itself: its panels as small multiples, and all of its rows."""
 
+import math
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import cached, study_charts, tables, widgets
@@ -43,7 +46,13 @@ def rows(name: str, study: dict, key: str) -> None:
     for column, about in labels.items():
         made = widgets.guess(column, values[column])
         unit = f", {about['unit']}" if about.get("unit") else ""
-        columns[column] = tables.Column(f"{about['label']}{unit}", made.kind, digits=3)
+        columns[column] = tables.Column(f"{about['label']}{unit}", made.kind, digits=digits(values[column]))
     tables.table(columns, values, key=f"{key}_rows", identity=name, label="Rows of the study")
     with st.container(horizontal=True, gap="small"):
         widgets.numbers(values, name, f"{key}_numbers")
+
+
+def digits(numbers: Sequence) -> int:
+    """After the point, so many that the smallest number shows two digits of its own; 3 to 6."""
+    sizes = [abs(one) for one in numbers if isinstance(one, float) and one and math.isfinite(one)]
+    return min(6, max(3, 1 - math.floor(math.log10(min(sizes))))) if sizes else 3

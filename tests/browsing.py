@@ -3,6 +3,18 @@
 from playwright.sync_api import expect
 
 PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
+SHOWN = """([wanted, patience]) => { window.shown = new Promise((done, failed) => {
+    let began = null
+    addEventListener("keydown", () => { began = performance.now() }, { once: true, capture: true })
+    setTimeout(() => failed(new Error(`never shown: ${JSON.stringify(wanted)}`)), patience)
+    const all = (root, where) => [...root.querySelectorAll(where), ...[...root.querySelectorAll("*")].flatMap(
+        (part) => part.shadowRoot ? all(part.shadowRoot, where) : [])]  // tables and texts have roots of their own
+    const there = ([where, words]) => all(document, where).some(
+        (part) => part.getClientRects().length > 0 && part.textContent.includes(words))
+    const look = () => began !== null && wanted.every(there)
+        ? done((performance.now() - began) / 1000) : requestAnimationFrame(look)
+    requestAnimationFrame(look)
+}) }"""
 
 
 def settle(page):
@@ -15,6 +27,19 @@ def unfold(page, box):
     box.scroll_into_view_if_needed()
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     box.click()
+
+
+def moved(page, thumb, key: str, *wanted: tuple[str, str]) -> float:
+    """Press a key on a slider; seconds until a frame of the page shows, for each (selector, words), the words there.
+
+    Measured by the page's own clock, frame by frame: the driver looks every 0.1 to 1 s only.
+    """
+    thumb.focus()
+    page.evaluate(SHOWN, [wanted, PATIENCE])
+    thumb.press(key)
+    seconds = page.evaluate("() => window.shown")
+    settle(page)
+    return seconds
 
 
 def visit(page, address: str, words: str):

@@ -3,12 +3,11 @@ slider moved, and links that bring it back."""
 
 import re
 import statistics
-import time
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import PATIENCE, painted, settle, visit
+from tests.browsing import PATIENCE, moved, painted, settle, visit
 
 pytestmark = pytest.mark.browser
 STORED = 3.0  # seconds from the key on the slider to the redrawn chart: 0.35 alone, here beside whatever else runs
@@ -98,18 +97,11 @@ def test_two_heads_and_two_texts_stand_side_by_side(app_server, page):
 
 def test_the_moved_slider_redraws_the_chart_and_the_text(app_server, page):
     sharpening(page, app_server)
-    answer = page.locator(".fs-lead").first
     thumb = page.get_by_role("slider", name="Softmax temperature t")
     took = []
     for key, t in (("ArrowLeft", "0.3"), ("ArrowRight", "0.4"), ("ArrowRight", "0.5"), ("ArrowLeft", "0.4")):
-        thumb.focus()
-        began = time.monotonic()
-        thumb.press(key)
-        expect(answer).to_contain_text(f"At temperature {t} ", timeout=PATIENCE)
-        bars = page.locator(".st-key-temperature_query .legendtext", has_text=f"t = {t}")
-        expect(bars).to_be_visible(timeout=PATIENCE)
-        took.append(time.monotonic() - began)
-        settle(page)
+        bars = (".st-key-temperature_query .legendtext", f"t = {t}")
+        took.append(moved(page, thumb, key, (".fs-lead", f"At temperature {t} "), bars))
     print(f"seconds to the redrawn chart: {', '.join(f'{seconds:.2f}' for seconds in took)}")
     assert statistics.median(took[1:]) <= STORED
     expect(page.locator(".painted .text")).to_have_count(2)

@@ -3,13 +3,12 @@ buckets on the text, a text that is too short, and the link that brings it back.
 
 import re
 import statistics
-import time
 
 import pytest
 from playwright.sync_api import expect
 
 from analysis.corpus import text_hash
-from tests.browsing import PATIENCE, painted, settle, upload
+from tests.browsing import PATIENCE, moved, painted, settle, upload
 
 pytestmark = pytest.mark.browser
 STORED = 3.0  # seconds from the key on the slider to the redrawn answer: 0.35 alone, here beside whatever else runs
@@ -57,13 +56,8 @@ def test_it_opens_with_the_answer_and_a_chart_and_the_slider_is_live(app_server,
     expect(answer(page)).to_contain_text("Visiting 2 of 64 buckets (3.1%)")
     took = []
     for key, buckets in (("ArrowRight", "2.25"), ("ArrowRight", "2.5"), ("ArrowRight", "2.75"), ("ArrowRight", "3")):
-        thumb(page).focus()
-        began = time.monotonic()
-        thumb(page).press(key)
-        expect(answer(page)).to_contain_text(f"Visiting {buckets} of 64", timeout=PATIENCE)
-        expect(page.get_by_role("heading", name=re.compile(f"Every router at {buckets} of 64"))).to_be_visible()
-        took.append(time.monotonic() - began)
-        settle(page)
+        heading = ("[data-testid=stHeading]", f"Every router at {buckets} of 64")
+        took.append(moved(page, thumb(page), key, (".fs-lead", f"Visiting {buckets} of 64"), heading))
     print(f"seconds to the redrawn page: {', '.join(f'{seconds:.2f}' for seconds in took)}")
     assert statistics.median(took[1:]) <= STORED
     expect(page).to_have_url(re.compile(r"route_l=3(\.0)?\b"))

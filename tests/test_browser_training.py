@@ -2,12 +2,11 @@
 
 import re
 import statistics
-import time
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import PATIENCE, settle, unfold
+from tests.browsing import PATIENCE, moved, settle, unfold
 
 pytestmark = pytest.mark.browser
 LIVE = 1.5  # seconds from a slider to its charts: 0.35 alone on two cores, here beside whatever else runs
@@ -94,12 +93,8 @@ def test_sliders_balance_the_groups_live_and_the_link_restores_them(app_server, 
     thumb = page.get_by_role("slider", name="Sinkhorn iterations")
     took = []
     for key, count in (("ArrowLeft", 9), ("ArrowLeft", 8), ("ArrowLeft", 7), ("ArrowRight", 8), ("ArrowRight", 9)):
-        thumb.focus()
-        began = time.monotonic()
-        thumb.press(key)
-        expect(page.get_by_text(f"At temperature 0.1 and {count} iterations")).to_be_visible(timeout=PATIENCE)
-        took.append(time.monotonic() - began)
-        settle(page)
+        said = ("[data-testid=stMain] p", f"At temperature 0.1 and {count} iterations")
+        took.append(moved(page, thumb, key, said))
     print(f"slider to new numbers: {statistics.median(took):.2f} s")
     assert statistics.median(took) <= LIVE
     page.get_by_role("slider", name="Temperature").press("ArrowLeft")

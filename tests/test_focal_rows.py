@@ -8,7 +8,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.studies import focal_limits, focal_matched, focal_scaling, focal_temperatures
 from analysis.studies.focal_arms import WIDTH, Arm
-from analysis.studies.focal_rows import against, rows, sure
+from analysis.studies.focal_rows import against, rows, small, sure
 from tests.made_focal import WINDOWS, pooled, several
 
 
@@ -30,7 +30,8 @@ def temperatures(sharp: float, learned: float = 3.0) -> dict:
 def test_the_best_temperature_is_named_only_where_it_is_sure():
     won = temperatures(2.9, learned=3.2)
     assert "the best constant temperature is 0.5: lower (-0.1000 nats per token" in won["sentence"]
-    assert "learned: higher (+0.2000" in won["sentence"] and "t 0.4, adapted: not told apart" in won["sentence"]
+    assert "learned: higher (+0.2000" in won["sentence"]
+    assert "t 0.4, adapted: not told apart from the same without a temperature (" in won["sentence"]
     assert [row["arm"] for row in won["rows"]][:2] == ["dense", "t 0.3"] and len(won["rows"]) == 10
     assert [panel["title"] for panel in won["panels"]][0] == "By temperature (figure 8a)" and len(won["panels"]) == 4
     lost = temperatures(3.1)
@@ -55,13 +56,41 @@ def test_seeds_that_disagree_decide_nothing():
     assert "no constant temperature is shown" in focal_temperatures.sentence([row | {"arm": "dense", "t": 1}, row])
 
 
+def test_what_two_seeds_alone_may_make_by_hand():
+    """Differences of the two seeds of 0.02 and 0.04: a standard error of sqrt(0.001) / 2, times t(2) = 4.303."""
+    dense = pooled(Arm("dense"), 3.0)
+    found = {dense.arm: dense}
+    for t, loss, apart in ((0.3, 2.90, 0.02), (0.4, 2.95, 0.04)):
+        sharp = pooled(Arm(f"t {t:g}", t=t), loss)
+        means = sharp.parts[1]["checkpoints"][-1]["means"]
+        sharp.parts[1]["checkpoints"][-1]["means"] = [one + apart for one in means]
+        found[sharp.arm] = sharp
+    table = rows(found, WINDOWS)
+    assert [row["by_seeds"] for row in table] == [pytest.approx(4.3027 * 0.001**0.5 / 2, rel=1e-4)] * 3
+    assert [round(row["against_dense"], 4) for row in table] == [0, -0.09, -0.03]
+    assert [sure(row) for row in table] == [0, -1, 0], "both seeds agree in both, but 0.03 may be the seeds"
+    assert "the best constant temperature is 0.3: lower" in focal_temperatures.sentence(table)
+    lucky = [table[0], table[1], table[2] | {"loss": 1.0}]
+    assert "the best constant temperature is 0.3: lower" in focal_temperatures.sentence(lucky), "the lowest may be luck"
+
+
+def test_sizes_that_read_alike_are_said_once():
+    sizes = [{"parameters": count, "tokens": 1_024_000} for count in (1_377_664, 1_377_408, 902_000)]
+    assert "These models have 1.4 million parameters and saw 1 million" in small(sizes[:2])
+    assert "These models have 0.9 to 1.4 million parameters" in small(sizes)
+
+
 def test_limits_in_words():
     arms = focal_limits.arms_of(None)
     assert [arm.name for arm in arms] == ["dense", *(f"tau {low}-10" for low in range(1, 8)), "tau 5-11.31"]
     losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
     made = whole(focal_limits.summary(several(losses), WINDOWS))
     assert made["sentence"].startswith("The best limits are tau_min 7 with tau_max 10: held-out loss lower")
-    assert made["sentence"].endswith("Worse than dense training: 1-10, 2-10, 3-10.")
+    assert made["sentence"].endswith("Worse than dense training: 1 to 10, 2 to 10, 3 to 10.")
+    assert "from the best by no more" not in made["sentence"], "each seed alike: what lies apart is not the seeds"
+    flat = focal_limits.summary(several({arm: 3.0 if arm.limits is None else 2.9 for arm in arms}), WINDOWS)
+    assert "Lower too, and from the best by no more than two seeds alone may make: 2 to 10," in flat["sentence"]
+    assert flat["sentence"].endswith(", 7 to 10, 5 to 11.31.")
     even = focal_limits.summary(several(dict.fromkeys(arms, 3.0)), WINDOWS)
     assert even["sentence"].startswith("No limits are shown to beat dense training")
 

@@ -2,13 +2,17 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from analysis.errors import BadSetting, Cancelled
 from analysis.studies import NAMED, focal_arms, focal_limits, focal_scaling, focal_temperatures
 from analysis.studies.context import Context
+from analysis.studies.focal_train import Trainer
+from analysis.studies.kept import spread_windows
 from analysis.training import pretrain
 from analysis.training.pretrain import build_model
 from tests.studied import asker, studied_home
@@ -47,7 +51,7 @@ def test_temperatures_are_trained_stored_and_checked(ask, home, tmp_path):
     assert numbers.pop("path") == str(tmp_path / "f.json") and {key: kept[key] for key in numbers} == numbers
     rows = {row["arm"]: row for row in numbers["rows"]}
     assert list(rows)[:3] == ["dense", "t 0.4", "learned"] and len(rows) == 7
-    assert rows["dense"]["tokens"] == 40 * 64 and rows["t 0.4, adapted"]["tokens"] == 5 * 64
+    assert rows["dense"]["tokens"] == 40 * 64 and rows["t 0.4, adapted"]["tokens"] == (40 + 5) * 64
     assert 5 / 11.4 < rows["learned"]["temperature"] <= 10 / 11.3 and rows["dense"]["temperature"] is None
     assert rows["dense, no norm"]["gains"] is None and rows["dense"]["gains"] > 0
     curve = [point["loss"] for point in numbers["curves"] if (point["arm"], point["seed"]) == ("t 0.4", 0)]
@@ -68,6 +72,28 @@ def test_scaling_reads_every_model_at_four_shares(ask, home, tmp_path):
     assert sorted({row["tokens"] for row in numbers["points"]}) == [256, 512, 768, 1024]
     assert numbers["parameters"] == [] and len(numbers["tokens"]) == 2
     comes_again(stored(tmp_path), focal_scaling, home)
+
+
+def test_no_window_joins_two_places_of_the_text(tmp_path):
+    """A text of numbers that rise by one: so do those of every window, whatever the context."""
+    lm = SimpleNamespace(tokenizer=None, revision="")
+    short, longer = (spread_windows(np.arange(1000), size, 256 // size).reshape(-1, size) for size in (32, 64))
+    trainer = Trainer(lm, [], short, longer, 8, 64, tmp_path, None, 1)
+    for context in (16, 32, 64):
+        read = trainer.read_by(focal_arms.Arm("dense", context=context)).reshape(-1, context)
+        assert (np.diff(read, axis=1) == 1).all() and read.size == 256
+
+
+def test_adapted_models_read_other_texts_and_know_how_long_their_base_was_trained(tmp_path):
+    lm, ids = SimpleNamespace(tokenizer=None, revision=""), np.zeros((2, 32), np.int64)
+    adapted = focal_arms.Arm("dense, further", further=True)
+    recipes, places = [], []
+    for steps in (80, 84):
+        trainer = Trainer(lm, [], ids, None, steps, 64, tmp_path, None, 1)
+        recipes.append(trainer.recipe(adapted, 0))
+        places.append(trainer._place(adapted, recipes[-1]))
+    assert recipes[0] == recipes[1] and places[0] != places[1]
+    assert recipes[0].seed != trainer.recipe(focal_arms.Arm("dense"), 0).seed
 
 
 def test_a_stopped_study_goes_on_and_ends_the_same(ask, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import torch
 from analysis.errors import BadSetting, Cancelled
 from analysis.models import load_model
 from analysis.studies.context import Context
-from analysis.studies.length_extension import WAYS, length_extension, recheck
+from analysis.studies.length_extension import WAYS, _rows, length_extension, recheck, sentence
 from analysis.training.extend import Extension, extend
 from tests.studied import asker, studied_home
 
@@ -76,6 +76,17 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path):
         assert now == pytest.approx(kept, rel=1e-5)
     again = ask(output=str(path))  # nothing is trained anew
     assert [row["beyond"] for row in again.numbers["rows"]] == pytest.approx([row["beyond"] for row in stored["rows"]])
+
+
+def test_far_context_is_told_apart_from_more_training():
+    """Training takes a nat off everything and makes no use of what is far: that is no help of the far context."""
+    plain = np.full((16, 127), 3.0)
+    found = {name: plain - trained for name, (_, trained) in WAYS.items()}
+    alone = {name: np.full(16, 3.0 - trained) for name, (_, trained) in WAYS.items()}
+    rows = _rows(found, alone, 64)
+    assert [row["against_alone"] for row in rows] == [0.0] * len(WAYS)
+    assert [row["against_own"] for row in rows] == [-float(trained) for _, trained in WAYS.values()]
+    assert "helps" not in sentence(rows, 64)
 
 
 def test_what_cannot_be_is_one_sentence(home, model, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, Cancelled
 from analysis.metrics.quality import token_losses
 from analysis.models import load_model
+from analysis.options import parser
 from analysis.papers import find
 from analysis.studies import NAMED, STUDIES
 from analysis.studies.context import Context
@@ -126,6 +128,8 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     stored = json.loads((tmp_path / "b.json").read_text(), parse_constant=pytest.fail)
     assert {key: stored[key] for key in numbers if key != "path"} == {k: v for k, v in numbers.items() if k != "path"}
     lines = ["LoRA r=4", "LoRA r=16", *(f"Focus K={k}, {read}" for k in (4, 2) for read in READ.values())]
+    asked = vars(parser("").parse_args(shlex.split(stored["protocol"]["command"])[3:]))
+    assert {name: asked[name] for name in SIZES} == SIZES and asked["rates"] == given["rates"]
     rows = {(row["line"], row["rate"]): row for row in stored["rows"]}
     assert set(rows) == {(line, rate) for line in [*lines, "full fine-tuning"] for rate in (1e-3, 1e-2)} | {
         ("base", None)
@@ -160,7 +164,31 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
     assert [row["choosing"] for row in rows] == [1.0, 1.5]
     assert [row["new"] for row in rows] == pytest.approx([-0.1, -0.8])
     assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
-    assert sentence(rows).startswith("LoRA r=4, rate 0.0001: -0.1000 nats on the new domain")
+    assert "On the new domain, in nats against the base, not told apart: LoRA r=4 (rate 0.0001) -0.1000." in sentence(
+        rows
+    )
+
+
+def test_an_arm_is_told_with_what_is_sure_of_it():
+    means = {"python": [2.0] * 4, "novels": [3.0, 3.0]}
+    base = {"means": means, "tasks": {"needle": [0.0] * 16}}
+    for right, said in ((0, "no change is told apart from none."), (16, "LoRA r=4 (+100.0 points).")):
+        found = base | {"tasks": {"needle": [0.0] * (16 - right) + [1.0] * right}}
+        told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, found, base, "python")])
+        assert told.endswith(f"Tasks right: {said}")
+
+
+def test_lower_and_higher_are_told_in_order():
+    base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {}}
+    rows = []
+    for line, apart in (("LoRA r=4", -0.1), ("full fine-tuning", -0.2), ("Focus K=2, soft gate", 0.1)):
+        means = {"python": [2.0 + apart] * 64, "novels": [3.0] * 64}
+        rows.append(row_of({"line": line, "rate": 1e-3}, base | {"means": means}, base, "python"))
+    told = sentence(rows)
+    assert (
+        "lower: full fine-tuning (rate 0.001) -0.2000, LoRA r=4 (rate 0.001) -0.1000; higher: Focus K=2, soft" in told
+    )
+    assert "On the old one, in nats against the base, not told apart: LoRA r=4 (rate 0.001) +0.0000" in told
 
 
 def test_the_verb_and_bad_input(home, capsys):

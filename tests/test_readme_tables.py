@@ -1,4 +1,4 @@
-"""The README's tables of the equal-budget study are those of the stored study, cell by cell, with its intervals."""
+"""Tables of the README are those of the stored studies, cell by cell, with their intervals."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDY = ROOT / "models_cache" / "demo" / "studies" / "equal-budget.json"
+STUDIES = ROOT / "models_cache" / "demo" / "studies"
 TEXTS = {"novels": "novels", "python": "Python", "wikitext": "WikiText-2"}
 SHARES = (0.05, 0.1, 0.25, 0.5)
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def stored(name: str) -> list[dict]:
+    """The rows of a stored study."""
+    return json.loads((STUDIES / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+
+
+def printed(head: str, rows: list[list[str]]) -> str:
+    """Markdown of a table whose columns `head` names, separated by bars."""
+    line = "|---" * len(rows[0]) + "|"
+    return "\n".join([f"| {head} |", line, *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
 def table(head: str, rows: list[dict], cell) -> str:
@@ -40,7 +55,7 @@ def interval(row: dict | None) -> str:
 
 def tables() -> list[str]:
     """All texts in one table for each context; then one with intervals for each context and text."""
-    rows = json.loads(STUDY.read_text(encoding="utf-8"))["rows"]
+    rows = stored("equal-budget")
     contexts = sorted({row["context"] for row in rows})
     made = []
     for context in contexts:
@@ -53,6 +68,64 @@ def tables() -> list[str]:
     return made
 
 
+def against(row: dict) -> list[str]:
+    """Perplexity of a model of the studies of Focal Attention; against dense, of both seeds and of each."""
+    apart = [""] * 2
+    if not row["arm"].startswith("dense"):
+        apart = [f"{row['against_dense']:+.4f} ({row['against_dense_low']:+.4f} to {row['against_dense_high']:+.4f})"]
+        apart.append(f"{row['first_against']:+.4f}, {row['second_against']:+.4f}")
+    return [f"{row['perplexity']:.2f}", *apart]
+
+
+def temperature(row: dict) -> str:
+    """The temperature of a model: as it was set, or as its layers learned it."""
+    return f"{row['temperature']:.2f}" if row["temperature"] else f"{row['t']:g}"
+
+
+def temperatures() -> str:
+    """Constant, learned and adapted temperatures."""
+    rows = [
+        [row["arm"], temperature(row), *against(row), "" if row["gains"] is None else f"{row['gains']:.2f}"]
+        for row in stored("focal-temperatures")
+    ]
+    return printed("trained with | t | perplexity | minus dense | each seed | gains of the norms", rows)
+
+
+def limits() -> str:
+    """Temperatures that are learned within limits."""
+    rows = [
+        ["dense" if row["tau_min"] is None else f"{row['tau_min']:g} to {row['tau_max']:g}", temperature(row)]
+        + against(row)
+        for row in stored("focal-limits")
+    ]
+    return printed("limits of τ | t, mean | perplexity | minus dense | each seed", rows)
+
+
+def baselines() -> str:
+    """Every way to train, at the rate that its own windows chose."""
+    rows, made = stored("baselines"), []
+    for line in dict.fromkeys(row["line"] for row in rows):
+        row = min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"])
+        apart = [f"{row[key]:+.4f} ({row[f'{key}_low']:+.4f} to {row[f'{key}_high']:+.4f})" for key in ("new", "old")]
+        apart.append(
+            "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * row[f"tasks{end}"] for end in ("", "_low", "_high")))
+        )
+        cells = [line, f"{row['rate']:g}" if row["rate"] else "", f"{row['trained_parameters']:,}"]
+        numbers = [
+            f"{row['new_domain']:.2f}",
+            f"{row['old_domain']:.2f}",
+            f"{row['task_score']:.0%}".replace("%", " %"),
+        ]
+        pairs = zip(numbers, apart, strict=True)
+        made.append(cells + [f"{number}" if line == "base" else f"{number}: {change}" for number, change in pairs])
+    return printed("trained | rate | parameters | Python | novels and WikiText-2 | tasks right", made)
+
+
 @pytest.mark.parametrize("at", range(8))
 def test_the_readme_prints_what_is_stored(at):
-    assert tables()[at] in (ROOT / "README.md").read_text(encoding="utf-8"), f"the README lacks\n{tables()[at]}"
+    assert tables()[at] in readme(), f"the README lacks\n{tables()[at]}"
+
+
+@pytest.mark.parametrize("made", [temperatures, limits, baselines])
+def test_the_readme_prints_the_trained_studies(made):
+    assert made() in readme(), f"the README lacks\n{made()}"

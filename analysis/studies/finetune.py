@@ -27,7 +27,7 @@ from analysis.training.settings import RouterTraining
 
 METHOD = ("lora", "focus", "full")
 RATES = (1e-5, 5e-5, 1e-4, 1e-3)  # the papers' three, and what a small model needs
-RANKS = (4, 16)
+RANKS, GROUPS = (4, 16), 8
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}
 NEW = "python"  # the domain that is learned, if there is one of this name
 TASK_TOKENS, ITEMS = 256, 16
@@ -59,7 +59,7 @@ def finetune(
     corpus: str = "",
     model: str = "demo",
     rates: list[float] | None = None,
-    groups: int = 8,
+    groups: int = GROUPS,
     length: int = 512,
     windows: int = 32,
     window: int | None = None,
@@ -124,9 +124,10 @@ def finetune(
             "study baselines", lm, ids_hash(np.concatenate([one.ravel() for one in held.values()])),
             sum(one.size for one in held.values()), window=length, seed=seed, kernel=KERNELS, steps=steps, rates=rates,
             new_domain=new, corpus=f"{Path(corpus).name}: {', '.join(texts)}", items=ITEMS, tasks=list(asked),
-            command=command(
-                "baselines", lm, length=length, windows_count=windows, steps=steps, tokens_per_step=tokens_per_step,
-                rows=rows, seed=seed,
+            command=_command(
+                lm, method=method, rates=None if rates == sorted(RATES) else ",".join(f"{rate:g}" for rate in rates),
+                groups=None if groups == GROUPS else groups, window=window, sinks=n_sink, length=length,
+                windows_count=windows, steps=steps, tokens_per_step=tokens_per_step, rows=rows, seed=seed,
             ),
         ),
     }  # fmt: skip
@@ -139,6 +140,13 @@ def finetune(
 def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
     """The `check` of a stored study, plan -> (what is stored, what comes out now)."""
     return trained.recheck(stored, context=context)
+
+
+def _command(lm: Model, **options) -> str:
+    """The command that asks for the same again: the verb where it takes an option that `study` has not."""
+    own = any(options[name] is not None for name in ("method", "rates", "groups", "window", "sinks"))
+    said = command("baselines", lm, **options)
+    return said.replace("study baselines", "finetune") if own else said
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
@@ -165,7 +173,7 @@ class Baselines(Trainer):
 
     def base(self, plan: RouterTraining) -> dict:
         """What the base is: `means` and `tasks`."""
-        path = self.work / f"baselines-base-{self._key(self._measured())}.json"
+        path = self.work / f"baselines-base-{self._key(self._measured(), plan.seed)}.json"
         found = read_part(path)
         if found is None:
             found = self._read(self.lm, DENSE, self._untrained(plan), plan.window, 0.0, "base")

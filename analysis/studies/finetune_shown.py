@@ -7,7 +7,7 @@ from analysis.studies.panels import column, decided, difference, of_rows, panel,
 
 PAPER = {"GPT-2 124M": "table 3", "Mistral 7B": "table 4"}
 DRAWN = ("new", "old", "tasks")  # differences to the base
-SAID = {"new": "the new domain", "old": "the old one", "tasks": "the tasks"}
+DOMAINS = {"new": "the new domain", "old": "the old one"}
 
 
 def row_of(about: dict, found: dict, base: dict, new: str) -> dict:
@@ -58,8 +58,7 @@ def panels(rows: list[dict], rates: list[float]) -> list[dict]:
         for name in names:
             mine = {row["rate"]: row for row in trained if row["line"] == name}
             lines.append(of_rows(name, [mine.get(rate, {}) for rate in rates], key))
-        words = [f"{rate:g}" for rate in rates]
-        made.append(panel(f"{titles[key]}, minus the base", "rate", "learning rate", words, unit, lines))
+        made.append(panel(f"{titles[key]}, minus the base", "rate", "learning rate", rates, unit, lines))
     ranks = ["LoRA (r=4)", "LoRA (r=16)", "Centroids (d_s=16)"]
     tasks = ["HellaSwag", "ARC-E", "PIQA", "LAMBADA"]
     lines = [series(name, [printed("table 3", name, task) for task in tasks], paper=True) for name in ranks]
@@ -67,13 +66,21 @@ def panels(rows: list[dict], rates: list[float]) -> list[dict]:
 
 
 def sentence(rows: list[dict]) -> str:
-    """For every arm the rate that the `choosing` windows of the new domain prefer, and what it does elsewhere."""
-    word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
-    for line in dict.fromkeys(row["line"] for row in rows if row["rate"] is not None):
-        best = min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"])
-        parts = [f"{best['new']:+.4f} nats on the new domain ({word[decided(best, 'new')]})"]
-        if best["old"] is not None:
-            parts.append(f"{best['old']:+.4f} on the old one ({word[decided(best, 'old')]})")
-        parts += [] if best["tasks"] is None else [f"{best['tasks']:+.1%} of the tasks"]
-        said.append(f"{line}, rate {best['rate']:g}: {', '.join(parts)}.")
-    return " ".join(said)
+    """What every way does at the rate that the `choosing` windows of the new domain prefer: which are lower or higher
+    than the base there and on the old domain, and which get more or fewer tasks right."""
+    lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
+    best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
+    said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
+    tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
+    said.append(f"Tasks right: {', '.join(tasks) or 'no change is told apart from none'}.")
+    return f"Each at the rate that other windows chose. {' '.join(said)}"
+
+
+def _decided(best: list[dict], key: str) -> str:
+    """The rows that are lower, higher and neither, the lowest first."""
+    words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, []
+    known = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
+    for sign, word in words.items():
+        mine = [f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}" for row in known if decided(row, key) == sign]
+        said += [f"{word}: {', '.join(mine)}"] if mine else []
+    return "; ".join(said) or "nothing else was read"

@@ -24,6 +24,7 @@ from analysis.training.pretrain import Recipe, train
 
 WIDTH, LAYERS, HEAD = 128, 4, 32
 FURTHER = 8  # a model that is adapted gets an 8th of the steps more, at a tenth of the rates
+OTHER = 1000  # added to the seed that draws their texts
 KEPT_EVERY = 60.0  # seconds between checkpoints
 CHECKED = 4  # training steps of an arm that are stored for the bundled samples
 
@@ -39,7 +40,7 @@ class Fixed(Recipe):
 class Arm:
     """A way to train: with the constant temperature `t` (1: dense), or with one that every layer learns between
     `limits`, in the paper's units for heads of 128. `norm`: queries and keys are normalised. `further`: an 8th of the
-    steps more, from the weights of dense training. `context` None: the study's. Errors: BadSetting."""
+    steps more, on other texts, from the weights of dense training. `context` None: the study's. Errors: BadSetting."""
 
     name: str
     t: float = 1.0
@@ -86,7 +87,7 @@ class Arm:
             return made
         steps = max(4, steps // FURTHER)
         rates = {"matrix_rate": made.matrix_rate / 10, "other_rate": made.other_rate / 10, "floor": 1.0}
-        return replace(made, steps=steps, warm_up=min(10, steps // 4), **rates)
+        return replace(made, steps=steps, warm_up=min(10, steps // 4), seed=seed + OTHER, **rates)
 
 
 def trained_to(lm: Model, arm: Arm, recipe: Fixed, ids: np.ndarray, folder: Path, stop: int, told=None) -> tuple:

@@ -10,6 +10,7 @@ from analysis.studies import focal_arms
 from analysis.studies.context import Context
 from analysis.studies.focal_arms import HEAD, Arm
 from analysis.studies.focal_rows import (
+    AGAINST,
     READ_AS,
     Pooled,
     against,
@@ -110,14 +111,18 @@ def sentence(table: list[dict]) -> str:
     learned = [row for row in table if row["tau_min"] is not None and against(row)]
     if not learned:
         return "Without dense training, or without a learned temperature, there is nothing to compare."
-    best = min(learned, key=lambda row: row["loss"])
+    winners, worse = ([row for row in learned if sign * sure(row) > 0] for sign in (-1, 1))
+    best = min(winners or learned, key=lambda row: row["loss"])
     limits = f"tau_min {best['tau_min']:g} with tau_max {best['tau_max']:g}"
-    if sure(best) < 0:
+    if winners:
         said = f"The best limits are {limits}: held-out loss {told(best)} against dense training."
     else:
         said = f"No limits are shown to beat dense training; the best, {limits}, are {told(best)}."
-    worse = [row for row in learned if sure(row) > 0]
-    if worse:
-        listed = ", ".join(f"{row['tau_min']:g}-{row['tau_max']:g}" for row in worse)
-        said += f" Worse than dense training: {listed}."
-    return said
+    near = [row for row in winners if row is not best and row[AGAINST] - best[AGAINST] <= best["by_seeds"]]
+    if near:
+        said += f" Lower too, and from the best by no more than two seeds alone may make: {_listed(near)}."
+    return said + (f" Worse than dense training: {_listed(worse)}." if worse else "")
+
+
+def _listed(rows: list[dict]) -> str:
+    return ", ".join(f"{row['tau_min']:g} to {row['tau_max']:g}" for row in rows)

@@ -53,10 +53,11 @@ def focal_scaling(
     """Train dense, with t = 0.4 and with a learned temperature: three widths, and at the middle one half and twice the
     context `length`; every model is read after 25, 50, 75 and 100 % of its tokens, at two seeds.
 
-    `rows`: some of `size`, `context` (default: both). All contexts read the same held-out tokens and train on as many
-    per step. numbers: as `focal_temperatures`, with `points` (`arm width context tokens loss` at each share),
-    `parameters` and `tokens` (`arm width ... matched saved verdict`: what dense training needs for the same loss).
-    tables: `rows`, `curves`, `points`. Errors: BadSetting, BadText.
+    `rows`: some of `size`, `context` (default: both). All contexts train on as many tokens per step and read as many
+    held-out ones: the shorter the same, the longer others, whole windows of its own. numbers: as `focal_temperatures`,
+    with `points` (`arm width context tokens loss` at each share), `parameters` and `tokens` (`arm width ... matched
+    saved verdict`: what dense training needs for the same loss). tables: `rows`, `curves`, `points`. Errors:
+    BadSetting, BadText.
     """
     asked = Asked("focal-scaling", corpus, model, length, windows, steps, tokens_per_step, rows, seed, output, work)
     trained = asked.run(arms_of(rows, length), context)

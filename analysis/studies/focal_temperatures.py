@@ -28,8 +28,8 @@ CONSTANT = (0.3, 0.4, 0.5, 0.6)
 PAPER_LIMITS = (5.0, 10.0)
 BEST = 0.4  # of the paper
 ADAPTED = (
-    f"Adapted models begin with the weights of dense training and see an {FURTHER}th of the tokens more at a tenth of "
-    "the rates, with t and, to hold it against, without."
+    f"Adapted models begin with the weights of dense training and see an {FURTHER}th of the tokens more, drawn anew, "
+    "at a tenth of the rates, with t and, to hold it against, without."
 )
 recheck = focal_arms.recheck
 
@@ -152,16 +152,16 @@ def sentence(table: list[dict]) -> str:
     if dense is None:
         return "Without dense training there is nothing to compare with."
     if constant:
-        best = min(constant, key=lambda row: row["loss"])
-        won = sure(best) < 0
+        winners = [row for row in constant if sure(row) < 0]
+        best = min(winners or constant, key=lambda row: row["loss"])
         said.append(
             f"the best constant temperature is {best['t']:g}: {told(best)}"
-            if won
+            if winners
             else f"no constant temperature is shown to beat dense training; the best, {best['t']:g}, is {told(best)}"
         )
     for row in table:
         if not _constant(row) and against(row) and row["t"] != 1:
-            than = " than the same without a temperature" if row["further"] or not row["norm"] else ""
-            said.append(f"{row['arm']}: {told(row)}{than}")
+            other = "the same without a temperature" if row["further"] or not row["norm"] else ""
+            said.append(f"{row['arm']}: {told(row, other)}")
     start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
     return f"{start}: {'; '.join(said)}." if said else f"{start}: nothing else was trained."

@@ -35,12 +35,14 @@ SHARES = (0.25, 0.5, 0.75, 1.0)  # of the training tokens, at which a model is m
 
 @dataclass
 class Trainer:
-    """Trains arms on `documents` and reads held-out `windows` [n, T]; what is done lies in `work`, named by a hash of
-    all that decides it, and is not done again. A training that was stopped goes on from its checkpoint."""
+    """Trains arms on `documents` and reads held-out `windows` [n, T]: arms of a shorter context the same ones, cut;
+    arms of a longer one `longer`, others of as many tokens. What is done lies in `work`, named by a hash of all that
+    decides it, and is not done again. A training that was stopped goes on from its checkpoint."""
 
     lm: Model
     documents: list[str]
     windows: np.ndarray
+    longer: np.ndarray | None
     steps: int
     tokens_per_step: int
     work: Path
@@ -63,6 +65,10 @@ class Trainer:
         """How an arm is trained here."""
         return arm.recipe(self.steps, self.tokens_per_step, self.windows.shape[1], seed)
 
+    def read_by(self, arm: Arm) -> np.ndarray:
+        """The windows that an arm reads, at the study's context or its own longer one [n, T]."""
+        return self.windows if (arm.context or 0) <= self.windows.shape[1] else self.longer
+
     def measure(self, arm: Arm, seed: int) -> dict:
         """`parameters`; `checkpoints`, after every share of the steps `tokens` seen and `means`, nats per token of each
         window; `curve` of the training (`step loss`); `gains` of the norms of queries and keys, multiplied, mean over
@@ -71,30 +77,31 @@ class Trainer:
         part = self._place(arm, recipe)
         found = read_part(part)
         if found is None or (_kept(arm) and not part.with_suffix(".safetensors").is_file()):
-            found = self._train(arm, recipe, part)
+            found = self._train(arm, recipe, seed, part)
             write(part, found)
             shutil.rmtree(part.with_suffix(""), ignore_errors=True)
         self.done += 1
         return found
 
     def _place(self, arm: Arm, recipe: Fixed) -> Path:
-        told = [self.lm.revision, self.texts, ids_hash(self.windows), asdict(recipe), arm.key]
+        told = [self.lm.revision, self.texts, ids_hash(self.read_by(arm)), asdict(recipe), arm.key]
+        told += [self.steps] if arm.further else []
         return self.work / f"focal-{text_hash(repr(told))}.json"
 
-    def _train(self, arm: Arm, recipe: Fixed, part: Path) -> dict:
-        folder = part.with_suffix("")
+    def _train(self, arm: Arm, recipe: Fixed, seed: int, part: Path) -> dict:
+        folder, before = part.with_suffix(""), self.steps if arm.further else 0
         make_folder(folder)
         if arm.further and not (folder / "checkpoint.safetensors").exists():
-            self._begin(arm, recipe, folder)
+            self._begin(arm, recipe, seed, folder)
         measured = read_part(folder / "measured.json") or {}
         for share in (1.0,) if arm.further else SHARES:
             if share < 1 and f"{share:g}" in measured:
                 continue
             stop = round(share * recipe.steps)
-            name = f"{arm.name}, seed {recipe.seed}"
+            name = f"{arm.name}, seed {seed}"
             model, method = trained_to(self.lm, arm, recipe, self.ids, folder, stop, self._told(name))
-            means, temperature = read(self.lm, model, method, self.windows.reshape(-1, recipe.context))
-            measured[f"{share:g}"] = {"tokens": stop * recipe.tokens_per_step, "means": means}
+            means, temperature = read(self.lm, model, method, self.read_by(arm).reshape(-1, recipe.context))
+            measured[f"{share:g}"] = {"tokens": (before + stop) * recipe.tokens_per_step, "means": means}
             write(folder / "measured.json", measured)
         if _kept(arm):
             weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
@@ -108,12 +115,12 @@ class Trainer:
             "seconds": read_log(folder)[-1]["seconds"],
         }
 
-    def _begin(self, arm: Arm, recipe: Fixed, folder: Path) -> None:
+    def _begin(self, arm: Arm, recipe: Fixed, seed: int, folder: Path) -> None:
         """The checkpoint from which an adapted model starts: weights of dense training, optimisers that are new."""
         base = replace(arm.dense, name="dense", further=False)
         self.done -= 1
-        self.measure(base, recipe.seed)
-        weights = load_file(self._place(base, self.recipe(base, recipe.seed)).with_suffix(".safetensors"))
+        self.measure(base, seed)
+        weights = load_file(self._place(base, self.recipe(base, seed)).with_suffix(".safetensors"))
         model = build_model(recipe, len(self.lm.tokenizer))
         with torch.no_grad():
             for name, p in model.named_parameters():
@@ -162,9 +169,12 @@ class Asked:
         documents, held_out = texts_of(self.corpus, context)
         path, folder = places(context, lm, self.name, self.output, self.work)
         ids = held_out_windows(lm, held_out, self.length, self.windows)
-        if any((arm.context or 0) > self.length for arm in arms):
-            ids = ids[: len(ids) // 2 * 2]
-        trainer = Trainer(lm, documents, ids, self.steps, self.tokens_per_step, folder, context, len(arms) * len(seeds))
+        longest, longer = max((arm.context or 0) for arm in arms), None
+        if longest > self.length:
+            longer = held_out_windows(lm, held_out, longest, max(2, self.windows * self.length // longest))
+        trainer = Trainer(
+            lm, documents, ids, longer, self.steps, self.tokens_per_step, folder, context, len(arms) * len(seeds)
+        )
         found = {arm: [trainer.measure(arm, seed) for seed in seeds] for arm in arms}
         held = f"{Path(self.corpus).name}, {len(documents)} training and {len(held_out)} held-out documents"
         return Trained(self, trainer, found, held, path)

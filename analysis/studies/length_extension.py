@@ -42,8 +42,9 @@ WAYS = {  # name -> (way of the rotary base, whether a copy is fine-tuned with i
     "base 500,000, fine-tuned": ("base", True),
 }
 READ_AS = (
-    "Windows are twice as long as the model's context. Beyond it, each way is held against reading the second half of "
-    "the window by itself, which is what remains without any extension: below 0 the far context helps."
+    "Windows are twice as long as the model's context. Beyond it, each way is held against the same weights that read "
+    "the second half of the window by itself, which is what remains without any extension: below 0 the far context "
+    "helps."
 )
 
 
@@ -63,9 +64,10 @@ def length_extension(
     """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS.
 
     Both fine-tuned copies see the same sequences; each goes on from its checkpoint in `work`. numbers: `rows`
-    (`way trained within beyond`, nats per token; `against_alone` beyond minus the second half read alone, and
-    `against_own` within minus the model as it is, with `_low` and `_high`, paired by window), `columns`, `panels`,
-    `sentence`, `notes`, `curves` (loss by step), `path`. table: `rows`. Errors: BadSetting, BadModel, BadText.
+    (`way trained within beyond`, nats per token; `against_alone` beyond minus the second half that the same weights
+    read alone, and `against_own` within minus the model as it is, with `_low` and `_high`, paired by window),
+    `columns`, `panels`, `sentence`, `notes`, `curves` (loss by step), `path`. table: `rows`. Errors: BadSetting,
+    BadModel, BadText.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -80,13 +82,16 @@ def length_extension(
         for name, (way, trained) in WAYS.items()
         if trained
     }
-    alone = _losses(lm, ids[:, lm.max_positions :], None, context, "the second half alone", 0.0).mean(1)
-    found, curves = {}, {}
+    second = ids[:, lm.max_positions :]
+    untrained = _losses(lm, second, None, context, "the second half alone", 0.0).mean(1)
+    found, alone, curves = {}, {}, {}
     for at, (name, (way, trained)) in enumerate(WAYS.items()):
-        used, part = lm, (at + 1) / (len(WAYS) + 1)
+        used, part, alone[name] = lm, (at + 1) / (len(WAYS) + 1), untrained
         if trained:
             place, told = folder / f"length-{way}.safetensors", corpus_hash(train)
             used, curves[name] = extend(lm, tokens, plans[name], place, _part(context, name, part), told)
+            said = f"{name}, the second half alone"
+            alone[name] = _losses(used, second, plans[name].base, context, said, part).mean(1)
         found[name] = _losses(used, ids, _base(lm, way, length), context, name, part)
     rows = _rows(found, alone, lm.max_positions)
     numbers = {
@@ -150,13 +155,13 @@ def _read(lm: Model, window: np.ndarray, base: float | None) -> np.ndarray:
     return losses
 
 
-def _rows(found: dict[str, np.ndarray], alone: np.ndarray, context: int) -> list[dict]:
+def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int) -> list[dict]:
     own = found["own positions"][:, : context - 1].mean(1)
     rows = []
     for name, losses in found.items():
         within, beyond = losses[:, : context - 1].mean(1), losses[:, context:].mean(1)  # beyond: as many as alone has
         row = {"way": name, "trained": WAYS[name][1], "within": float(within.mean()), "beyond": float(beyond.mean())}
-        rows.append(row | difference("against_alone", beyond, alone) | difference("against_own", within, own))
+        rows.append(row | difference("against_alone", beyond, alone[name]) | difference("against_own", within, own))
     return rows
 
 

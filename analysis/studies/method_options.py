@@ -14,6 +14,8 @@ def method_options(verb: str, sub) -> None:
         sub.add_argument("--groups", type=int, default=8, help="K of Focus, beside 2")
         sub.add_argument("--length", type=int, default=512, help="tokens of a sequence")
         sub.add_argument("--windows-count", dest="windows", type=int, default=32, help="held-out windows of a domain")
+        sub.add_argument("--window", type=int, help="of Focus' readings, tokens (default: 16)")
+        sub.add_argument("--sinks", dest="n_sink", type=int, help="first tokens that they always read (default: 4)")
         sub.add_argument("--steps", type=int, default=600)
         sub.add_argument("--tokens-per-step", type=int, default=512)
         sub.add_argument("--rows", metavar="A,B,...", help="domains, the new one first")

@@ -54,7 +54,9 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
         for entry in log
         if f"valid_{next(iter(domains))}" in entry and "length" in entry
     )  # fmt: skip
-    used = "yes" if gain["low"] > 0 else "not shown"
+    used = "yes" if gain["low"] > 0 else "no, it misleads" if gain["high"] < 0 else "not shown"
+    better, sign = ("worse", -1) if gain["nats"] < 0 else ("better", 1)
+    low, high = sorted((sign * gain["low"], sign * gain["high"]))
     lengths = ", ".join(f"{length:,} to step {end:,}" for _, end, length in recipe.phases())
     return f"""# A small language model to look into
 
@@ -75,7 +77,7 @@ detokenised; its `<unk>` stays in the text, so the model writes it too. `<|endof
 Train and valid are different files; the texts themselves are not part of this folder.
 
 Uses its context: {used}. On the valid {gain["domain"]}, at positions from {gain["first_position"]:,} on, the full
-context predicts better by **{gain["nats"]:.3f} nats per token** (95 % interval {gain["low"]:.3f} to {gain["high"]:.3f};
+context predicts {better} by **{abs(gain["nats"]):.3f} nats per token** (95 % interval {low:.3f} to {high:.3f};
 {gain["n"]:,} positions in {gain["windows"]} windows, paired) than a fresh run on the last {gain["short"]} tokens.
 
 ## Training

@@ -55,7 +55,7 @@ def extend(
     progress: Callable[[float, str], None],
     corpus: str = "",
 ) -> tuple[Model, list[float]]:
-    """(a trained copy, loss of every step in nats); all parameters are trained, the model itself stays as it is.
+    """(a trained float32 copy, loss of every step in nats); all parameters are trained, the model stays as it is.
 
     `ids` int64 [n] training tokens. A run that was stopped goes on from `checkpoint`. Errors: BadSetting for fewer
     tokens than two sequences, or a checkpoint of another run.
@@ -64,7 +64,7 @@ def extend(
         raise BadSetting(
             f"The corpus has {len(ids):,} tokens and two sequences need {2 * plan.length:,}: give more text."
         )
-    made = replace(model, lm=copy.deepcopy(model.lm).requires_grad_(True), name=f"{model.name}, extended")
+    made = replace(model, lm=copy.deepcopy(model.lm).float().requires_grad_(True), name=f"{model.name}, extended")
     parameters = dict(made.lm.named_parameters())
     optimiser = torch.optim.AdamW(parameters.values(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
     recipe, losses = asdict(plan) | {"model": model.revision, "corpus": corpus}, []

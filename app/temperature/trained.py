@@ -62,4 +62,7 @@ def best() -> str:
     if len(rows) < 2:
         return ""
     lowest = min(rows, key=lambda row: row["loss"])
-    return f" Of small models trained here from scratch, the one with t = {lowest['t']:g} has the lowest loss."
+    return (
+        f" Of small models trained here from scratch with a constant temperature, the one with t = {lowest['t']:g} has "
+        "the lowest loss; how sure that is stands above."
+    )
