@@ -232,7 +232,7 @@ def numbers(values: dict[str, Sequence] | Callable[[], dict[str, Sequence]], nam
 def guess(name: str, cells: list) -> tables.Column:
     """How a column is shown when nothing more is known of it."""
     known = [cell for cell in cells if cell is not None]
-    if not known or isinstance(known[0], (str, bool)):
+    if not known or any(isinstance(cell, (str, bool)) for cell in known):
         kind = "text"
     else:
         kind = "whole" if all(cell == int(cell) for cell in known) else "number"

@@ -8,11 +8,14 @@ from streamlit.testing.v1 import AppTest
 from app import cached
 from app.training import ablations, requests as training_requests
 from tests import made_training
+from tests.conftest import ROOT
 from tests.in_process import ENTRY, markup, part
 from tests.made_results import STUDIES, status
 from tests.made_training import ANSWERS, put_studies
 
 VIEW = "views/train_a_router.py"
+STORED = (ROOT / "models_cache" / "demo" / "studies").glob("*.json")
+BUNDLED = [path for path in sorted(STORED) if "panels" in json.loads(path.read_text())]
 
 
 @pytest.fixture
@@ -207,7 +210,12 @@ def test_sliders_balance_anew_and_stand_in_the_url(client):
     assert opened(evidence="balance", balance_iterations=999).slider(key="balance_iterations").value == 10
 
 
-def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own(root):
-    for path in (root / "models_cache" / "demo" / "studies").glob("*.json"):
-        if "panels" in json.loads(path.read_text()):
-            assert path.stem.startswith((*ablations.TITLES, *ablations.OWN_PAGE)), path.stem
+@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
+def test_every_bundled_study_with_panels_is_drawn_with_its_rows(client, path):
+    assert path.stem.startswith((*ablations.TITLES, *ablations.OWN_PAGE))
+    if not path.stem.startswith(ablations.OWN_PAGE):
+        study = json.loads(path.read_text())
+        put_studies(client.store, **{path.stem: path.read_text()})
+        app = opened(evidence="ablations", ablation=path.stem)
+        assert not app.error and len(figures(app)) == len(study["panels"])
+        assert list(columns(app)) and {len(shown) for shown in columns(app).values()} == {len(study["rows"])}

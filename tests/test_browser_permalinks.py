@@ -51,7 +51,7 @@ def opened(page, address: str):
 
 
 def still(page):
-    """Until the script has ended and nothing is spinning."""
+    """Until the script has ended and nothing is spinning; no part of the page has failed by then."""
     expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_have_count(1, timeout=PATIENCE)
     expect(page.get_by_test_id("stSpinner")).to_have_count(0, timeout=PATIENCE)
     settle(page)
@@ -60,6 +60,7 @@ def still(page):
         asked.first.click()
         page.wait_for_timeout(300)
         still(page)
+    assert page.get_by_text("This part of the page failed").count() == 0, page.url
 
 
 def controls(page) -> list[str]:
@@ -157,4 +158,3 @@ def test_the_address_restores_every_control_for_a_stranger(app_server, page, bro
         said.append(f"{tab or path or 'start'}: {len(tried)} moved, {compared(page, browser)} compared")
     print("; ".join(said))
     assert all(int(number) > 0 for number in re.findall(r"(\d+) compared", said[-1]))
-    assert page.get_by_text("This part of the page failed").count() == 0
