@@ -7,7 +7,8 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.studies import focal_temperatures
 from app import state
-from app.temperature import charts as temperature_charts
+from app.temperature import charts as temperature_charts, trained
+from tests.conftest import ROOT
 from tests.in_process import markup, part
 from tests.made_focal import WINDOWS, several
 from tests.made_heads import TRIED, study
@@ -76,14 +77,24 @@ def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(made):
     assert any("focal-temperatures --corpus DIR" in code.value for code in app.code)
     arms = focal_temperatures.arms_of(None)
     losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in arms}
-    trained = focal_temperatures.summary(several(losses), WINDOWS) | {"protocol": study()["protocol"], "check": {}}
-    put_studies(made.store, focal_temperatures=trained)
+    found = focal_temperatures.summary(several(losses), WINDOWS) | {"protocol": study()["protocol"], "check": {}}
+    put_studies(made.store, focal_temperatures=found)
     app = page()
     assert "the best constant temperature is 0.5: lower" in markup(app) and len(figures(app)) == 7
     assert "the one with t = 0.5 has the lowest loss" in markup(app)
+    assert "under “Constant, learned, adapted”" in markup(app)
     app.segmented_control(key="trained_with").set_value("scaling").run()
     assert app.query_params["trained_with"] == "scaling" and len(figures(app)) == 3
     assert any("study focal-scaling --corpus DIR" in code.value for code in app.code)
+
+
+@pytest.mark.parametrize("choice", trained.STUDIES)
+def test_bundled_studies_of_training_are_drawn_with_their_rows(made, choice):
+    words = (ROOT / "models_cache" / "demo" / "studies" / f"{trained.STUDIES[choice][0]}.json").read_text()
+    put_studies(made.store, **{trained.STUDIES[choice][0]: words})
+    app, study = page(trained_with=choice), json.loads(words)
+    assert not app.error and len(figures(app)) == 3 + len(study["panels"])
+    assert {len(column["shown"]) for column in part(app, "table")["columns"]} == {len(study["rows"])}
 
 
 def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(made):

@@ -126,11 +126,19 @@ def move(page, key: str) -> bool:
     return True
 
 
+def at_rest(page) -> tuple[dict, str]:
+    """Every control and the address, once two looks agree: both follow the last redraw, not at the same moment."""
+    before, now = None, (page.evaluate(STATES), page.url)
+    while now != before:
+        page.wait_for_timeout(300)
+        still(page)
+        before, now = now, (page.evaluate(STATES), page.url)
+    return now
+
+
 def compared(page, browser):
     """What a stranger sees at this address, against what stands here."""
-    page.wait_for_timeout(300)  # the address follows the last redraw
-    still(page)
-    mine, address = page.evaluate(STATES), page.url
+    mine, address = at_rest(page)
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     fresh = context.new_page()
     fresh.set_default_timeout(PATIENCE)

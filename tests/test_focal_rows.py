@@ -76,8 +76,10 @@ def test_what_two_seeds_alone_may_make_by_hand():
 
 def test_sizes_that_read_alike_are_said_once():
     sizes = [{"parameters": count, "tokens": 1_024_000} for count in (1_377_664, 1_377_408, 902_000)]
-    assert "These models have 1.4 million parameters and saw 1 million" in small(sizes[:2])
+    assert "These models have 1.4 million parameters and saw 1.0 million tokens" in small(sizes[:2])
     assert "These models have 0.9 to 1.4 million parameters" in small(sizes)
+    longer = {"parameters": 1_377_664, "tokens": 1_150_976}
+    assert "have 1.4 million parameters and saw 1.0 to 1.2 million tokens" in small([*sizes[:2], longer])
 
 
 def test_limits_in_words():

@@ -161,7 +161,7 @@ def _about(line: str, read: str, rate: float | None, parameters: int) -> dict:
 def _seen(lm: Model) -> list[str]:
     if lm.name != "demo":
         return []
-    return ["The bundled model was pretrained on texts of all these kinds: new is only what it saw least of."]
+    return ["The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."]
 
 
 @dataclass

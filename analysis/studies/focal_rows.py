@@ -142,10 +142,10 @@ def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
 
 def small(table: list[dict]) -> str:
     """How far these models are from the paper's, and what a norm can do by itself."""
-    sizes, seen = ([row[name] for row in table] for name in ("parameters", "tokens"))
-    size = " to ".join(dict.fromkeys(f"{one / 1e6:.1f}" for one in (min(sizes), max(sizes))))
+    sizes, seen = ([row[name] / 1e6 for row in table] for name in ("parameters", "tokens"))
+    size, token = (" to ".join(dict.fromkeys(f"{one:.1f}" for one in (min(of), max(of)))) for of in (sizes, seen))
     return (
-        f"These models have {size} million parameters and saw {max(seen) / 1e6:.2g} million tokens; the paper's have "
+        f"These models have {size} million parameters and saw {token} million tokens; the paper's have "
         "400 million and more and saw 26 billion. With normalised queries and keys a model can also sharpen by itself: "
         "gains of the norms above 1 say how much."
     )
