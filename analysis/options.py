@@ -27,7 +27,7 @@ HELP = {
     "temperature-curve": "perplexity of a text at softmax temperatures, for all layers or one at a time",
     "evaluate": "what reading less does to the predictions of a text: methods against dense",
     "equal-budget": "the settings at which methods read as many keys of a query as each other",
-    "fit-method": "what a method needs of a calibration text: magicpig, routing_transformer; stored",
+    "fit-method": "what a method needs of a text, stored: magicpig, routing_transformer, focal_learned",
     "calibrate": "CSA: ranks, budgets and the smallest cap that changes no position; the policy is stored",
     "cap-sweep": "a policy of CSA under several caps, against dense by position, on other texts than its own",
     "reads-sweep": "ever fewer keys by the ranks of a policy of CSA: the mean beside the worst positions",

@@ -156,6 +156,13 @@ def test_another_head_and_another_text_stand_beside_on_one_scale(client):
     assert len(numbers) == 5 and numbers[3]["label"].startswith("all alike, ")
 
 
+def test_two_texts_of_one_name_stand_beside_each_other(client):
+    first, second = (client.store.put_text(words * 40, "The pasted text") for words in ("one two. ", "three four. "))
+    app = opened(text=first, layer=1, head=0, beside="text", other_text=second)
+    patterns = [figure for figure in figures(app) if figure["data"][0]["type"] == "heatmap"][1:]
+    assert len(patterns) == 2 and len(part(app, "table", 2)["columns"]) == 5
+
+
 def test_hostile_text_is_escaped_and_an_error_is_one_sentence(client):
     text = client.store.put_text(HOSTILE * 3, "mine")
     app = opened(text=text)

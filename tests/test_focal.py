@@ -174,7 +174,7 @@ def test_bad_settings_are_refused(make, said):
 
 def test_what_does_not_fit_a_model_is_refused(tmp_path):
     lm = tiny("llama")
-    with pytest.raises(NotFitted, match="train them"), apply(lm, Learned()):
+    with pytest.raises(NotFitted, match="train some with"), apply(lm, Learned()):
         pass
     with pytest.raises(BadSetting, match="2 layers of width 8"), apply(lm, Learned.from_weights(FocalWeights(2, 8))):
         pass

@@ -1,5 +1,6 @@
 """Statistics of every head against tables that are fully made, number by number in float64."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -12,6 +13,7 @@ import analysis
 from analysis.errors import AnalysisError, BadSetting, BadText, TooLarge
 from analysis.models import load_model
 from analysis.statistics import CORE, HeadReading, attention_statistics
+from analysis.statistics.texts import check_room, masks
 from tests.full_tables import ALL, agree, few, materialised, read
 from tests.tiny import FAMILIES, GROUPED, LAYERS, left_padded, tiny, token_ids
 
@@ -46,7 +48,7 @@ def test_torch_gives_the_same_numbers(family, monkeypatch):
                     one.bucket_mass(np.arange(60) % 5) if name == "bucket" else getattr(one, name)()
                     for one in (compiled, plain)
                 )
-                np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=1e-5, err_msg=name)
+                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("block", [1, 7, 40, 500])
@@ -171,3 +173,16 @@ def test_bad_texts_are_refused(monkeypatch):
         monkeypatch.undo()
         read(tiny("llama"), ids).bucket_mass([0, 1])
     assert issubclass(TooLarge, AnalysisError)
+
+
+def test_masks_of_windows_and_padded_texts_take_room_too(monkeypatch):
+    ids, padded = token_ids(1, 512), {"padded": True}
+    each = 4 * (14 * 32 + 3 * 48)  # bytes of a token in the tiny models
+    for spare, refused in ((512**2 - 1000, True), (512**2 + 1000, False)):
+        memory = type("Memory", (), {"available": (512 * each + spare) / 0.9})
+        monkeypatch.setattr("psutil.virtual_memory", lambda memory=memory: memory)
+        check_room(load_model(tiny("llama")), ids, 0)
+        for model, more in ((load_model(tiny("mistral")), {}), (load_model(tiny("llama")), padded)):
+            with pytest.raises(TooLarge, match="give at most") if refused else contextlib.nullcontext():
+                check_room(model, ids, 0, **more)
+    assert masks(tiny("gemma2").config, True) == 2, "of both kinds of its layers"

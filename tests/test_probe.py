@@ -116,6 +116,9 @@ def test_cells_that_cannot_be_are_left_out_and_said(run):
     assert "cells are empty" in result.numbers["notes"][0]
     with pytest.raises(BadSetting, match="choose a greater length"):
         run(probes=["json"], lengths=[64])
+    result = run(probes=["json", "uuid_needle"], lengths=[128])
+    assert {row["probe"] for row in result.numbers["rows"]} == set(result.numbers["able"]) == {"uuid_needle"}
+    assert result.numbers["notes"][0].startswith("JSON pairs: 1 of 1 cells are empty.")
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,13 @@ def test_every_label_is_shown_equally_often_and_the_examples_are_spread(pieces):
     assert every[0] < 1000 / 16 + 60 and max(np.diff(every)) < 2 * 1000 / 16 and every[-1] > 880
 
 
+@pytest.mark.parametrize("name", ["labels", "several_needles"])
+def test_no_candidate_is_shown_more_often_than_another(pieces, name):
+    for seed in range(60):
+        item = make(pieces, name, 1000, seed=seed)
+        assert len({len(places(item.ids, row)) for row in item.candidates}) == 1, seed
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_seed_comes_again_and_another_differs(pieces, name):
     first, again, other = (make(pieces, name, seed=seed) for seed in (3, 3, 4))

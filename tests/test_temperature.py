@@ -131,6 +131,8 @@ def test_the_curve_is_what_evaluate_measures(ask):
     mine = ask(temperature_curve, t=[0.5], window=32, long_text="windows").tables["curve"].iloc[0]
     assert mine["perplexity"] == pytest.approx(row["perplexity"], rel=1e-5)
     assert row["reads_causal"] == row["kv_read"] == pytest.approx(1.0) and row["difference"] != 0.0
+    far = ask(temperature_curve, t=[5.0], window=32).tables["curve"].iloc[0]
+    assert far["difference"] != 0.0, "a temperature that no slider offers"
 
 
 def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
@@ -142,6 +144,8 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
         "story",
         "program",
     }
+    titles = [part["title"] for part in stored["panels"]]
+    assert titles[1:3] == [f"By position in the window, {name}" for name in ("story", "program")] and len(titles) == 4
     for line in (row for part in stored["panels"] for row in part["series"]):
         assert all(value is None or math.isfinite(value) for value in line["y"])
     assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])

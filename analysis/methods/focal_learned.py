@@ -52,7 +52,7 @@ class FocalWeights(nn.Module):
         """Read what `save` wrote. Errors: NotFitted when there is none, BadSetting when it is damaged."""
         path = Path(path)
         if not path.is_file():
-            raise NotFitted(f"There are no learned temperatures {path.name!r} here: train them first.")
+            raise NotFitted(f"There are no temperatures {path.name!r} here: run `fit-method focal_learned` first.")
         try:
             with safe_open(path, "pt") as file:
                 note, w = file.metadata(), file.get_tensor("w")
@@ -98,12 +98,12 @@ class FocalLearned(Method):
 
     def check(self, lm) -> None:
         if self.weights is None:
-            raise NotFitted("Focal Attention has no learned temperatures yet: train them, or load some.")
+            raise NotFitted("Focal Attention has no temperatures yet: train some with `fit-method focal_learned`.")
         config, w = lm.config.get_text_config(), self.weights.w
         if w.shape != (config.num_hidden_layers, config.hidden_size):
             raise BadSetting(
                 f"These temperatures are for {w.shape[0]} layers of width {w.shape[1]} and the model has "
-                f"{config.num_hidden_layers} of width {config.hidden_size}: train them for this model."
+                f"{config.num_hidden_layers} of width {config.hidden_size}: run `fit-method focal_learned` for it."
             )
         self.weights.to(lm.device)
 

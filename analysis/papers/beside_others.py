@@ -55,7 +55,7 @@ def far(row: str) -> Beside:
     """Focal, figure 5: long-context tasks after fine-tuning at 32K."""
     job = study("length-extension", steps=200, tokens_per_step=8192)
     ways = ("own positions", "dynamic NTK", "own positions, fine-tuned", "base 500,000, fine-tuned")
-    beyond = [at("length-extension", way=way)(f"{way}: beyond the context, above its second half alone",
+    beyond = [at("length-extension", way=way)(f"{way}: last quarter of twice the context, above its second half alone",
               "against_alone", "nats") for way in ways]  # fmt: skip
     return Beside(job, TESTS, tuple(beyond), "A model fine-tuned at 32,768 tokens, on a GPU.")
 

@@ -39,7 +39,8 @@ def uuid_needle(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
 
 def several_needles(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     """Several codes stand in the text, each of another name; one is asked for, the candidates are all of them."""
-    names, values = (pieces.values("word", ask.choices, random) for _ in range(2))
+    drawn = pieces.values("word", 2 * ask.choices, random)  # in one draw, so that no code is another's name
+    names, values = drawn[: ask.choices], drawn[ask.choices :]
     right = int(random.integers(ask.choices))
     code, says = pieces.ids("The code of"), pieces.ids(" is")
     needles = [
@@ -118,8 +119,8 @@ def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     """Examples of labelled words spread over the text; then words of one label, whose name is asked for."""
     if ask.examples < ask.choices:
         raise BadSetting(f"{ask.examples} examples cannot show {ask.choices} labels: ask for at least as many of them.")
-    named = pieces.values("word", ask.choices, random)
-    words = pieces.values("word", POOL * ask.choices, random)
+    drawn = pieces.values("word", (1 + POOL) * ask.choices, random)  # in one draw, so that no label is also a word
+    named, words = drawn[: ask.choices], drawn[ask.choices :]
     arrow, line = pieces.ids(" ="), pieces.ids(LINE)
 
     def shown(label: int) -> list[np.ndarray]:

@@ -1,4 +1,7 @@
-"""What dense attention reads in a text, streamed over blocks of queries: exact, and nothing of size T x T is kept."""
+"""What dense attention reads in a text, streamed over blocks of queries: exact, and no weights of size T x T are kept.
+
+For padded texts and sliding windows transformers itself makes a mask of that size, one byte for each pair.
+"""
 
 from analysis.kernels.rank import top_p_rank
 from analysis.statistics.far import FarReading

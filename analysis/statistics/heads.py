@@ -53,7 +53,7 @@ class HeadReading:
         Errors: BadText for no tokens, TooLarge for more than the model reads at once or than fits memory.
         """
         ids, real = batch(model, token_ids, attention_mask)
-        check_room(model, ids, 4 * self.layers * self.heads * self.more)
+        check_room(model, ids, 4 * self.layers * self.heads * self.more, padded=not bool(real.all()))
         self.begin(ids, real)
         inputs = {"input_ids": ids.to(model.device), "use_cache": False}
         if not bool(real.all()):
@@ -194,7 +194,7 @@ class HeadReading:
 def attention_statistics(
     model, token_ids, mass: float = 0.9, window: int = 128, query_block: int | None = None, attention_mask=None
 ) -> pd.DataFrame:
-    """What every head of a model's dense attention reads, exact, from one forward pass; never T x T.
+    """What every head of a model's dense attention reads, exact, from one forward pass; no weights [T, T] are kept.
 
     `model` a `Model`; `token_ids` [T], or [B, T] with `attention_mask` [B, T] where texts are padded. One row per
     (layer, head): `layer head entropy max_prob top_p_rank first_token_mass window_mass mean_distance` (nats,

@@ -31,7 +31,15 @@ def batch(model, token_ids, attention_mask=None) -> tuple[torch.Tensor, torch.Te
     return ids, real
 
 
-def check_room(model, ids: torch.Tensor, bytes_per_token: int) -> None:
+def masks(config, padded: bool) -> int:
+    """How many masks [T, T] of one byte transformers makes for a pass: one for each kind of layer that the plain causal
+    rule does not describe, which are layers with a sliding window, and of padded texts all."""
+    sliding = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention" if sliding else "full_attention"])
+    return len(kinds if padded else kinds - {"full_attention"})
+
+
+def check_room(model, ids: torch.Tensor, bytes_per_token: int, padded: bool = False) -> None:
     """Refuse, before anything is computed, more tokens than the model reads at once or than fit memory.
 
     `bytes_per_token` are kept beside what a forward pass holds. Errors: TooLarge, which names what fits.
@@ -47,10 +55,13 @@ def check_room(model, ids: torch.Tensor, bytes_per_token: int) -> None:
     each = model.dtype.itemsize * (HIDDEN_COPIES * model.width + INNER_COPIES * inner) + bytes_per_token
     cuda = model.device.type == "cuda"
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else psutil.virtual_memory().available
-    if texts * length * each > 0.9 * free:
+    pairs, room = masks(config, padded), 0.9 * free / texts  # of each text: length * (each + pairs * length) bytes
+    need = length * (each + pairs * length)
+    if need > room:
+        most = 2 * room / (each + (each**2 + 4 * pairs * room) ** 0.5)
         raise TooLarge(
-            f"{texts * length:,} tokens need about {texts * length * each / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are "
-            f"free: give at most {int(0.9 * free / each / texts):,} tokens."
+            f"{texts * length:,} tokens need about {texts * need / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free: "
+            f"give at most {int(most):,} tokens."
         )
 
 

@@ -18,7 +18,7 @@ from analysis.studies.text import token_table
 
 BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside one
 COLUMNS = ("label", "perplexity", "difference", "kl_mean", "kl_p99", "same_top1", "reads_causal", "kv_read")
-LITERAL = "Literal membership lets later tokens decide over earlier ones: these numbers saw the future."
+LITERAL = "The literal rule lets later tokens decide over earlier ones: numbers of {} saw the future."
 
 
 def evaluate(
@@ -53,7 +53,8 @@ def evaluate(
     bins = [_bins(one, dense, seed) for one in scored]
     count = predicted_bytes(reading)
     rows = [_row(one, mine, dense, table, count, seed) for one, mine, table in zip(chosen, scored, bins, strict=True)]
-    literal = [LITERAL] if any(row["settings"].get("membership") == "literal" for row in rows) else []
+    seeing = [row["label"] for row in rows if "literal" in row["settings"].values()]
+    literal = [LITERAL.format(" and ".join(seeing))] if seeing else []
     numbers = {
         "rows": rows,
         "methods": describe(),

@@ -10,6 +10,7 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.learned import FITTED as TRAINED, fit_temperatures
 
 LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
 FITTED = ("magicpig", "routing_transformer")
@@ -36,24 +37,31 @@ def fit_method(
     method: str = "",
     texts: list[str] | None = None,
     clusters: int = 16,
+    steps: int = 300,
     seed: int = 0,
     *,
     context: Context,
 ) -> Result:
     """Calibrate a method on texts (hashes; the bundled samples except the story unless given) and store its numbers.
 
-    `clusters` are those of routing_transformer. numbers: `path`, `method`, `tensors` (name -> shape).
+    `clusters` are those of routing_transformer, `steps` the training steps of focal_learned's temperatures. numbers:
+    `path`, `method`, `tensors` (name -> shape); of focal_learned also what `fit_temperatures` says.
     Errors: BadSetting for a method that needs none, BadText for texts of less than one window.
     """
     check_seed(seed)
-    if method not in FITTED:
-        raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb: choose {' or '.join(FITTED)}.")
+    if method not in (*FITTED, *TRAINED):
+        known = ", ".join((*FITTED, *TRAINED))
+        raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb; it calibrates: {known}.")
     lm = context.model(model)
     if texts:
         whole, corpus = [context.text(key)[1] for key in texts], ", ".join(context.text(key)[0] for key in texts)
     else:
         whole = [text for name, (_, text) in sample_texts().items() if name != "story"]
         corpus = "bundled samples without the story"
+    if method in TRAINED:
+        made = fit_temperatures(context, lm, whole, {"text": _hash(whole), "texts": corpus}, steps, seed)
+        context.forget(verb="evaluate", model=lm.name)
+        return made
     more = {"clusters": clusters} if method == "routing_transformer" else {}
     fitted, path = _fit(context, lm, method, whole, corpus, seed, **more)
     context.forget(verb="evaluate", model=lm.name)
@@ -74,12 +82,15 @@ def calibration_windows(model: Model, texts: list[str]) -> np.ndarray:
     return windows[np.linspace(0, len(windows) - 1, count).round().astype(int)].astype(np.int64)
 
 
+def _hash(texts: list[str]) -> str:
+    return text_hash(" ".join(map(text_hash, texts)))
+
+
 def _fit(context: Context, model: Model, method: str, texts: list[str], corpus: str, seed: int, **settings):
     windows = calibration_windows(model, texts)
     context.progress(0.0, f"calibrating {method}")
     made = METHODS[method](seed=seed, **settings).fit(model, torch.from_numpy(windows)).fitted
-    keys = text_hash(" ".join(map(text_hash, texts)))
-    about = protocol("fit-method", model, keys, windows.size, window=windows.shape[1], seed=seed, texts=corpus)
+    about = protocol("fit-method", model, _hash(texts), windows.size, window=windows.shape[1], seed=seed, texts=corpus)
     made.about |= {"model": model.name, "revision": model.revision, "protocol": about}
     folder = context.state_dirs(model)[0] / FOLDER
     try:

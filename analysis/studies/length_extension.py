@@ -42,16 +42,16 @@ WAYS = {  # name -> (way of the rotary base, whether a copy is fine-tuned with i
     "base 500,000, fine-tuned": ("base", True),
 }
 READ_AS = (
-    "Windows are twice as long as the model's context. Beyond it, each way is held against the same weights that read "
-    "the second half of the window by itself, which is what remains without any extension: below 0 the far context "
-    "helps."
+    "Windows are twice as long as the model's context. In their last quarter each way is held against the same weights "
+    "that read the second half of the window by itself, and so, without any extension, have half the context or more "
+    "before them: below 0 the far context helps."
 )
 
 
 def length_extension(
     corpus: str = "",
     model: str = "demo",
-    windows: int = 32,
+    windows: int = 64,
     steps: int = 200,
     tokens_per_step: int = 8192,
     rate: float = 1e-4,
@@ -64,8 +64,9 @@ def length_extension(
     """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS.
 
     Both fine-tuned copies see the same sequences; each goes on from its checkpoint in `work`. numbers: `rows`
-    (`way trained within beyond`, nats per token; `against_alone` beyond minus the second half that the same weights
-    read alone, and `against_own` within minus the model as it is, with `_low` and `_high`, paired by window),
+    (`way trained within beyond last`, nats per token, `last` in the last quarter; `against_alone` that minus the same
+    tokens where the same weights read the second half alone, and `against_own` within minus the model as it is, with
+    `_low` and `_high`, paired by window),
     `columns`, `panels`, `sentence`, `notes`, `curves` (loss by step), `path`. table: `rows`. Errors: BadSetting,
     BadModel, BadText.
     """
@@ -83,7 +84,7 @@ def length_extension(
         if trained
     }
     second = ids[:, lm.max_positions :]
-    untrained = _losses(lm, second, None, context, "the second half alone", 0.0).mean(1)
+    untrained = _losses(lm, second, None, context, "the second half alone", 0.0)
     found, alone, curves = {}, {}, {}
     for at, (name, (way, trained)) in enumerate(WAYS.items()):
         used, part, alone[name] = lm, (at + 1) / (len(WAYS) + 1), untrained
@@ -91,7 +92,7 @@ def length_extension(
             place, told = folder / f"length-{way}.safetensors", corpus_hash(train)
             used, curves[name] = extend(lm, tokens, plans[name], place, _part(context, name, part), told)
             said = f"{name}, the second half alone"
-            alone[name] = _losses(used, second, plans[name].base, context, said, part).mean(1)
+            alone[name] = _losses(used, second, plans[name].base, context, said, part)
         found[name] = _losses(used, ids, _base(lm, way, length), context, name, part)
     rows = _rows(found, alone, lm.max_positions)
     numbers = {
@@ -156,12 +157,17 @@ def _read(lm: Model, window: np.ndarray, base: float | None) -> np.ndarray:
 
 
 def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int) -> list[dict]:
-    own = found["own positions"][:, : context - 1].mean(1)
+    """`alone`: losses of the second half by itself, [windows, context - 1], which are of the same tokens as the long
+    window's from `context` on. Early there it has almost nothing before it, so only its own second half is compared."""
+    own, half = found["own positions"][:, : context - 1].mean(1), context // 2
     rows = []
     for name, losses in found.items():
-        within, beyond = losses[:, : context - 1].mean(1), losses[:, context:].mean(1)  # beyond: as many as alone has
-        row = {"way": name, "trained": WAYS[name][1], "within": float(within.mean()), "beyond": float(beyond.mean())}
-        rows.append(row | difference("against_alone", beyond, alone[name]) | difference("against_own", within, own))
+        within, beyond = losses[:, : context - 1], losses[:, context:]
+        last, near = beyond[:, half:].mean(1), alone[name][:, half:].mean(1)
+        means = {"within": float(within.mean()), "beyond": float(beyond.mean()), "last": float(last.mean())}
+        row = {"way": name, "trained": WAYS[name][1], **means}
+        apart = difference("against_alone", last, near) | difference("against_own", within.mean(1), own)
+        rows.append(row | apart)
     return rows
 
 
@@ -170,7 +176,8 @@ def columns() -> list[dict]:
     return [
         *(column("way", "positions"), column("trained", "fine-tuned")),
         *(column("within", "loss within the context", "nats per token"), column("beyond", "beyond", "nats per token")),
-        column("against_alone", "beyond, above its second half alone", "nats per token"),
+        column("last", "in the last quarter", "nats per token"),
+        column("against_alone", "last quarter, above its second half alone", "nats per token"),
         column("against_own", "within, above the model as it is", "nats per token"),
     ]
 
@@ -194,7 +201,7 @@ def _panels(found: dict[str, np.ndarray], curves: dict[str, list[float]]) -> lis
 
 
 def sentence(rows: list[dict], context: int) -> str:
-    """What each way gives beyond the context."""
+    """What each way gives where even the second half alone has much before it."""
     verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
     said = [f"{row['way']} {verdicts[decided(row, 'against_alone')]} ({nats(row, 'against_alone')})" for row in rows]
-    return f"Beyond {context:,} tokens, against reading the second half alone: {'; '.join(said)}."
+    return f"In the last quarter of {2 * context:,} tokens, against reading the second half alone: {'; '.join(said)}."

@@ -31,6 +31,7 @@ def method_options(verb: str, sub) -> None:
         sub.add_argument("--attended", type=float, metavar="KEYS", help="of a query on average, instead of --share")
         sub.add_argument("--windows", type=int, default=1, help="windows of the text in which reads are counted")
     if verb == "fit-method":
-        sub.add_argument("method", help="magicpig or routing_transformer")
+        sub.add_argument("method", help="magicpig, routing_transformer or focal_learned")
         sub.add_argument("texts", metavar="TEXT", nargs="*", help="(default: the bundled samples except the story)")
         sub.add_argument("--clusters", type=int, default=16, help="of routing_transformer")
+        sub.add_argument("--steps", type=int, default=300, help="of focal_learned: training, the model stays as it is")

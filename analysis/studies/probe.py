@@ -59,6 +59,11 @@ def probe(
     named = _tasks(probes)
     others = [one for one in methods or [] if one.get("name") != "dense"]
     listed = candidates(context, lm, [{"name": "dense"}, *others])
+    if literal := next((one.label for one in listed if "literal" in one.settings.values()), None):
+        raise BadSetting(
+            f"{literal} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
+            "choose the causal rule."
+        )
     limit = reach(lm, rope, factor)
     wanted = _lengths(lengths, limit, too_long)
     depths, examples = _depths(depths), _examples(examples)
@@ -73,10 +78,15 @@ def probe(
             f"{prompts:,} prompts were asked for and a page reads at most {MOST_PROMPTS:,}: choose fewer lengths, "
             "depths, questions or methods, or use the command line."
         )
-    made, notes = {}, []
+    made, notes, trouble = {}, [], None
     for name, cells in grid.items():
-        made[name], said = _questions(pieces, name, cells, items, seed, limit)
-        notes += said
+        made[name], error = _questions(pieces, name, cells, items, seed, limit)
+        if error is not None:
+            trouble = error
+            empty = len(cells) - len(made[name])
+            notes.append(f"{TASKS[name].title}: {empty} of {len(cells)} cells are empty. {error}")
+    if not any(made.values()):
+        raise trouble
     cells = _ask(context, lm, listed, pieces, made, _bases(lm, rope, factor, base), seed)
     rows = cell_rows(cells, listed)
     told, able = sentences(cells, listed, lm.name)
@@ -127,8 +137,7 @@ def _ask(context: Context, lm: Model, listed: list[Candidate], pieces: Pieces, m
 
 
 def _questions(pieces: Pieces, name: str, grid: list[Ask], items: int, seed: int, limit: int):
-    """([(ask, its items)], notes): cells that cannot be made are left out and said; if none can be made, that is an
-    error."""
+    """([(ask, its items)] of the cells that can be made, why one of the others cannot or None)."""
     made, trouble = [], None
     for ask in grid:
         drawn = [seed, list(TASKS).index(name), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
@@ -137,10 +146,7 @@ def _questions(pieces: Pieces, name: str, grid: list[Ask], items: int, seed: int
             made.append((ask, [cut(one, limit, len(pieces.begin)) for one in found]))
         except BadSetting as error:
             trouble = error
-    if not made:
-        raise trouble
-    left = len(grid) - len(made)
-    return made, [] if trouble is None else [f"{TASKS[name].title}: {left} of {len(grid)} cells are empty. {trouble}"]
+    return made, trouble
 
 
 def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int], choices: int) -> list[Ask]:

@@ -33,10 +33,12 @@ class Curve:
         self.lm, self.ids, self.seed, self.told = lm, ids, seed, told
         self.dense = self._losses(METHODS["dense"](), "dense")
 
-    def row(self, **settings) -> tuple[dict, np.ndarray]:
-        """(`perplexity difference low high units unit`, losses [n, length - 1]) of Focal Attention's settings."""
-        plain = settings in ({"t": 1.0}, {"by_layer": (1.0,) * self.lm.num_layers})
-        losses = self.dense if plain else self._losses(METHODS["focal"](**settings), _named(**settings))
+    def row(self, t: float | None = None, by_layer: tuple[float, ...] = ()) -> tuple[dict, np.ndarray]:
+        """(`perplexity difference low high units unit`, losses [n, length - 1]) of one temperature, or one for each
+        layer."""
+        each = by_layer if t is None else (t,) * self.lm.num_layers
+        plain = set(each) == {1.0}
+        losses = self.dense if plain else self._losses(METHODS["focal"](by_layer=each), _named(t, by_layer))
         change = perplexity_change(losses, self.dense, seed=self.seed)
         row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
         return row | {"high": change.high, "units": change.units, "unit": change.unit}, losses
@@ -61,7 +63,7 @@ class Curve:
         return np.stack(rows).astype(np.float64)
 
 
-def _named(t: float | None = None, by_layer: tuple[float, ...] = ()) -> str:
+def _named(t: float | None, by_layer: tuple[float, ...]) -> str:
     """A pass, for the progress: its one temperature, or those of the layers."""
     return f"temperature {t:g}" if t is not None else f"layers at {', '.join(f'{one:g}' for one in by_layer)}"
 

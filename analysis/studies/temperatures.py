@@ -117,7 +117,7 @@ def _renamed(row: dict) -> dict:
 
 
 def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -> list[dict]:
-    """Change against temperature by domain; by position in the first domain; layer by layer there."""
+    """Change against temperature by domain; by position in each domain; layer by layer in the first."""
     whole = {name: [row for row in rows if row["domain"] == name and row["layer"] is None] for name in names}
     lines = [
         series(name, *([row[key] for row in mine] for key in ("difference", "difference_low", "difference_high")))
@@ -125,14 +125,15 @@ def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -
     ]
     first, change = names[0], "change of perplexity"
     made = [panel("All layers at one temperature", "t", "temperature", list(ALL_LAYERS), change, lines, share=True)]
-    there = [row for row in bins if row["domain"] == first]
-    places = sorted({row["first"] for row in there})
-    at = [
-        series(f"t {t:g}", [row["difference"] for row in there if row["t"] == t])
-        for t in ALL_LAYERS
-        if t in (0.4, 0.6, 0.8, 1.25)
-    ]
-    made.append(panel(f"By position in the window, {first}", "first", "position", places, change, at, share=True))
+    for name in names:
+        there = [row for row in bins if row["domain"] == name]
+        places = sorted({row["first"] for row in there})
+        at = [
+            series(f"t {t:g}", [row["difference"] for row in there if row["t"] == t])
+            for t in ALL_LAYERS
+            if t in (0.4, 0.6, 0.8, 1.25)
+        ]
+        made.append(panel(f"By position in the window, {name}", "first", "position", places, change, at, share=True))
     alone = [
         series(f"t {t:g}", [row["difference"] for row in rows if row["layer"] is not None and row["t"] == t])
         for t in ONE_LAYER

@@ -18,7 +18,8 @@ from analysis.methods.focal_learned import DENSE, FocalLearned, FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.training.focus import _frozen
 
-HELD_OUT = 8  # windows at the end of the text that are not trained on, at most an eighth of it
+HELD_OUT = 8  # windows at the end of the text that are not trained on
+SHARE = 8  # at most one in so many
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,11 @@ def train_temperatures(
     where the loss is no number.
     """
     length = min(plan.length, model.max_positions)
-    count = min(HELD_OUT, len(train_ids) // (8 * length))
+    count = min(HELD_OUT, len(train_ids) // (SHARE * length))
     if count == 0 or len(train_ids) - count * length <= length:
         raise BadSetting(
             f"The text has {len(train_ids):,} tokens, and training on windows of {length:,} with one in eight held out "
-            f"needs {8 * length:,}: give more text, or shorter windows."
+            f"needs {SHARE * length:,}: give more text, or shorter windows."
         )
     ids, held_out = np.split(train_ids, [len(train_ids) - count * length])
     weights = FocalWeights(model.num_layers, model.width, plan.offset).to(model.device)

@@ -23,6 +23,8 @@ def second(table: dict, layer: int, head: int, part: int, query: int | None) -> 
         elif chosen["beside"] == "text":
             text = _text()
             name, request = cached.texts()[text], (layer, head, 0, None, text)
+            if name == cached.texts()[chosen["text"]]:
+                name = f"{name}, the other"
         else:
             return None
     run = one.ask(*request)

@@ -56,7 +56,7 @@ def tokens(args: dict) -> int:
 
 def described() -> dict:
     """Every method as plain data, from the result that the page opens with on the first sample."""
-    first = {"model": "demo", "text": cached.samples()[0][0]}
+    first = {"model": "demo", "text": cached.samples()[0][0], "lengths": [EVERY["length"]]}
     return cached.ask("probe", every_task() | first, "Reading one prompt of every task").numbers["methods"]
 
 
