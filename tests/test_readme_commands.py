@@ -38,6 +38,8 @@ ELSEWHERE = {  # verb, or study and its name -> the tests that run in small what
     "study temperature": "test_temperature.py",
     "study focal-temperatures": "test_focal_studies.py",
     "study focal-limits": "test_focal_studies.py",
+    "study focal-scaling": "test_focal_studies.py",
+    "study length-extension": "test_length_extension.py",
     "study baselines": "test_lora.py",
     "study dominance": "test_dominance.py",
     "study causality": "test_causality.py",

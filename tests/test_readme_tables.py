@@ -70,11 +70,10 @@ def tables() -> list[str]:
 
 def against(row: dict) -> list[str]:
     """Perplexity of a model of the studies of Focal Attention; against dense, of both seeds and of each."""
-    apart = [""] * 2
+    from_dense = [""] * 2
     if not row["arm"].startswith("dense"):
-        apart = [f"{row['against_dense']:+.4f} ({row['against_dense_low']:+.4f} to {row['against_dense_high']:+.4f})"]
-        apart.append(f"{row['first_against']:+.4f}, {row['second_against']:+.4f}")
-    return [f"{row['perplexity']:.2f}", *apart]
+        from_dense = [apart(row, "against_dense"), f"{row['first_against']:+.4f}, {row['second_against']:+.4f}"]
+    return [f"{row['perplexity']:.2f}", *from_dense]
 
 
 def temperature(row: dict) -> str:
@@ -101,13 +100,40 @@ def limits() -> str:
     return printed("limits of τ | t, mean | perplexity | minus dense | each seed", rows)
 
 
+def scaling() -> str:
+    """Three widths, and contexts at the middle one."""
+    rows = [
+        [f"{row['width']}", f"{row['parameters'] / 1e6:.1f} M", f"{row['context']:,}", row["arm"], *against(row)]
+        for row in stored("focal-scaling")
+    ]
+    return printed("width | parameters | context | trained with | perplexity | minus dense | each seed", rows)
+
+
+def longer() -> str:
+    """Every way of reading twice the context."""
+    rows = [
+        [row["way"], *(f"{row[name]:.3f}" for name in ("within", "beyond", "last"))]
+        + [apart(row, "against_alone"), "" if row["way"] == "own positions" else apart(row, "against_own")]
+        for row in stored("length-extension")
+    ]
+    head = (
+        "positions | within the context | beyond | last quarter | minus its second half alone | within, minus as it is"
+    )
+    return printed(head, rows)
+
+
+def apart(row: dict, key: str) -> str:
+    """A difference in nats with its 95 % interval."""
+    return f"{row[key]:+.4f} ({row[f'{key}_low']:+.4f} to {row[f'{key}_high']:+.4f})"
+
+
 def baselines() -> str:
     """Every way to train, at the rate that its own windows chose."""
     rows, made = stored("baselines"), []
     for line in dict.fromkeys(row["line"] for row in rows):
         row = min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"])
-        apart = [f"{row[key]:+.4f} ({row[f'{key}_low']:+.4f} to {row[f'{key}_high']:+.4f})" for key in ("new", "old")]
-        apart.append(
+        changes = [apart(row, key) for key in ("new", "old")]
+        changes.append(
             "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * row[f"tasks{end}"] for end in ("", "_low", "_high")))
         )
         cells = [line, f"{row['rate']:g}" if row["rate"] else "", f"{row['trained_parameters']:,}"]
@@ -116,7 +142,7 @@ def baselines() -> str:
             f"{row['old_domain']:.2f}",
             f"{row['task_score']:.0%}".replace("%", " %"),
         ]
-        pairs = zip(numbers, apart, strict=True)
+        pairs = zip(numbers, changes, strict=True)
         made.append(cells + [f"{number}" if line == "base" else f"{number}: {change}" for number, change in pairs])
     return printed("trained | rate | parameters | Python | novels and WikiText-2 | tasks right", made)
 
@@ -126,6 +152,6 @@ def test_the_readme_prints_what_is_stored(at):
     assert tables()[at] in readme(), f"the README lacks\n{tables()[at]}"
 
 
-@pytest.mark.parametrize("made", [temperatures, limits, baselines])
+@pytest.mark.parametrize("made", [temperatures, limits, scaling, longer, baselines])
 def test_the_readme_prints_the_trained_studies(made):
     assert made() in readme(), f"the README lacks\n{made()}"

@@ -85,9 +85,16 @@ def evaluate(
 
 def _seen(chosen: list[Candidate], text: str) -> list[str]:
     """Notes about methods that were calibrated on this very text."""
-    with_policy = [one for one in chosen if one.policy]
-    seen = [o.label for o in with_policy if text in (*o.policy.get("texts", ()), o.policy.get("halves"))]
-    return [f"The policy of {label} was calibrated on this text, which flatters it." for label in seen]
+    seen = [one.label for one in chosen if text in _read_before(one)]
+    return [f"{label} was calibrated on this text, which flatters it." for label in seen]
+
+
+def _read_before(one: Candidate) -> list[str]:
+    """Keys of the texts that a policy, fitted numbers or learned weights come from."""
+    policy = one.policy or {}
+    parts = [getattr(one.method, name, None) for name in ("fitted", "weights")]
+    fitted = [key for part in parts if part for key in part.about.get("protocol", {}).get("keys", ())]
+    return [*policy.get("texts", ()), policy.get("halves"), *fitted]
 
 
 def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, count: int, seed: int) -> dict:

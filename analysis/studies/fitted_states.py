@@ -14,6 +14,7 @@ from analysis.studies.learned import FITTED as TRAINED, fit_temperatures
 
 LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
 FITTED = ("magicpig", "routing_transformer")
+SAMPLES = "bundled samples without the story"
 
 
 def fitted_for(context: Context, model: Model, method: str) -> Fitted:
@@ -28,8 +29,7 @@ def fitted_for(context: Context, model: Model, method: str) -> Fitted:
             found = context.kept[f"fitted {method}"][1]
             if found.about.get("revision") == model.revision:
                 return found
-    texts = [text for name, (_, text) in sample_texts().items() if name != "story"]
-    return _fit(context, model, method, texts, "bundled samples without the story", 0)[0]
+    return _fit(context, model, method, _samples(), SAMPLES, 0)[0]
 
 
 def fit_method(
@@ -56,10 +56,9 @@ def fit_method(
     if texts:
         whole, corpus = [context.text(key)[1] for key in texts], ", ".join(context.text(key)[0] for key in texts)
     else:
-        whole = [text for name, (_, text) in sample_texts().items() if name != "story"]
-        corpus = "bundled samples without the story"
+        whole, corpus = _samples(), SAMPLES
     if method in TRAINED:
-        made = fit_temperatures(context, lm, whole, {"text": _hash(whole), "texts": corpus}, steps, seed)
+        made = fit_temperatures(context, lm, whole, _told(whole, corpus), steps, seed)
         context.forget(verb="evaluate", model=lm.name)
         return made
     more = {"clusters": clusters} if method == "routing_transformer" else {}
@@ -82,15 +81,22 @@ def calibration_windows(model: Model, texts: list[str]) -> np.ndarray:
     return windows[np.linspace(0, len(windows) - 1, count).round().astype(int)].astype(np.int64)
 
 
-def _hash(texts: list[str]) -> str:
-    return text_hash(" ".join(map(text_hash, texts)))
+def _samples() -> list[str]:
+    return [text for name, (_, text) in sample_texts().items() if name != "story"]
+
+
+def _told(texts: list[str], corpus: str) -> dict:
+    """What a protocol says of the texts; their `keys` tell a study that it reads what was calibrated on."""
+    keys = list(map(text_hash, texts))
+    return {"text": text_hash(" ".join(keys)), "texts": corpus, "keys": keys}
 
 
 def _fit(context: Context, model: Model, method: str, texts: list[str], corpus: str, seed: int, **settings):
     windows = calibration_windows(model, texts)
     context.progress(0.0, f"calibrating {method}")
     made = METHODS[method](seed=seed, **settings).fit(model, torch.from_numpy(windows)).fitted
-    about = protocol("fit-method", model, _hash(texts), windows.size, window=windows.shape[1], seed=seed, texts=corpus)
+    told = _told(texts, corpus)
+    about = protocol("fit-method", model, tokens=windows.size, window=windows.shape[1], seed=seed, **told)
     made.about |= {"model": model.name, "revision": model.revision, "protocol": about}
     folder = context.state_dirs(model)[0] / FOLDER
     try:
