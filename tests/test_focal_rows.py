@@ -120,7 +120,7 @@ def test_what_a_gain_saves_in_parameters_and_tokens():
     assert (small["arm"], small["width"], small["verdict"]) == ("t 0.4", 96, "gain")
     assert small["matched"] == pytest.approx(1000 * 2**0.5) and small["saved"] == pytest.approx(1 - 2**-0.5)
     assert {row["verdict"] for row in made["parameters"] if row["arm"] == "learned"} == {"no gain seen"}
-    assert "29% fewer parameters (t 0.4, width 96)" in made["sentence"] and "no gain seen in" in made["sentence"]
+    assert "parameters: 29% fewer (t 0.4, width 96)" in made["sentence"] and "no gain seen in" in made["sentence"]
     assert "a gain outside what was measured (t 0.4, width 160)" in made["sentence"]
     by_tokens = next(row for row in made["tokens"] if row["arm"] == "t 0.4")
     assert by_tokens["verdict"] == "gain" and 3000 < by_tokens["matched"] < 4000
@@ -129,10 +129,11 @@ def test_what_a_gain_saves_in_parameters_and_tokens():
 
 def test_no_gain_is_said():
     made = scaling(0.0)
-    assert "parameters, no gain seen; tokens, no gain seen" in made["sentence"]
+    assert "parameters: no gain seen. To the same loss as dense training, tokens: no gain seen." in made["sentence"]
+    assert "against dense: t 0.4 +0.0000 at 256, +0.0000 at 512, +0.0000 at 1,024; learned +0.0000" in made["sentence"]
     assert all(row["saved"] is None for row in made["parameters"] + made["tokens"])
     parts = focal_scaling.summary({arm: pooled(arm, 3.0) for arm in focal_scaling.arms_of("size", 512)}, 512, WINDOWS)
-    assert "by context" not in parts["sentence"]
+    assert "By context" not in parts["sentence"]
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,13 @@ def _matched(row: dict, what: str, own: int, found: float | None) -> dict:
     return about | {"matched": found if known else None, "saved": 1 - ratio if known else None}
 
 
-def in_words(listed: list[dict], what: str) -> str:
+def in_words(listed: list[dict]) -> str:
     """Matched parameters or tokens of several models in one clause."""
     gains = [row for row in listed if row["verdict"] == GAIN]
     outside = [row for row in listed if row["verdict"] == OUTSIDE]
     if not gains and not outside:
         return NO_GAIN
-    said = [f"{row['saved']:.0%} fewer {what} ({row['arm']}, width {row['width']})" for row in gains]
+    said = [f"{row['saved']:.0%} fewer ({row['arm']}, width {row['width']})" for row in gains]
     said += [f"a gain {OUTSIDE} ({row['arm']}, width {row['width']})" for row in outside]
     rest = len(listed) - len(said)
     return ", ".join(said) + (f"; {NO_GAIN} in {rest} of {len(listed)}" if rest else "")

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from analysis.runs import Result
@@ -144,16 +143,15 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
     """What a temperature saves, and where, whichever way it came out."""
     sharp = [row for row in table if row["arm"] != "dense" and against(row)]
     best = min(sharp, key=lambda row: row[AGAINST])
-    said = [f"To the same loss as dense training: parameters, {in_words(by_size, 'parameters')}"] if by_size else []
-    said.append(
-        f"{'tokens' if said else 'To the same loss as dense training: tokens'}, {in_words(by_tokens, 'tokens')}"
-    )
-    far = [row for row in sharp if row["width"] == WIDTH]
+    same = "To the same loss as dense training"
+    said = [f"{same}, parameters: {in_words(by_size)}"] if by_size else []
+    said.append(f"{same}, tokens: {in_words(by_tokens)}")
+    far = sorted((row for row in sharp if row["width"] == WIDTH), key=lambda row: row["context"])
     if len({row["context"] for row in far}) > 1:
-        ends = [
-            f"{np.mean([row[AGAINST] for row in far if row['context'] == size]):+.4f} at {size:,}"
-            for size in sorted({row["context"] for row in far})
-        ]
-        said.append(f"by context, nats per token against dense: {', '.join(ends)}")
+        by_way = {row["arm"]: [] for row in far}
+        for row in far:
+            by_way[row["arm"]].append(f"{row[AGAINST]:+.4f} at {row['context']:,}")
+        ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
+        said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
-    return f"{'; '.join(said)}. The most favourable: {best['arm']}, {where}, {told(best)}."
+    return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {told(best)}."
