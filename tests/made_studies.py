@@ -38,7 +38,7 @@ def studies() -> dict[str, dict]:
         "focal-limits": focal_limits.summary(trained["focal-limits"], WINDOWS),
         "focal-scaling": focal_scaling.summary(trained["focal-scaling"], 512, WINDOWS),
         "length-extension": {
-            "rows": _rows({way: np.ones((16, 127)) for way in WAYS}, {way: np.ones(16) for way in WAYS}, 64)
+            "rows": _rows({way: np.ones((16, 127)) for way in WAYS}, {way: np.ones((16, 63)) for way in WAYS}, 64)
         },
         "baselines": {"rows": baselines()},
     }

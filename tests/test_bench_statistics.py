@@ -41,7 +41,7 @@ def test_rows_and_what_does_not_fit(monkeypatch):
     assert all(0 <= fraction <= 1 for fraction, _ in told) and "times a plain pass" in found.numbers["sentence"]
     monkeypatch.setattr(study, "LONG", 32)
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1}))
-    monkeypatch.setattr("analysis.statistics.heads.check_room", lambda *room: None)
+    monkeypatch.setattr("analysis.statistics.heads.check_room", lambda *room, **padded: None)
     row = bench("statistics", lengths=[32], repeats=1, context=context).numbers["rows"][0]
     assert row["layers"] == 1 and row["tables_ms"] is row["of_tables"] is row["bytes_times"] is None
 
