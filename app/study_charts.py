@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from app.charts import ASIDE, GROUPS, RANDOM, SYMBOLS, error_bars, figure, line, safe
 
@@ -18,7 +19,8 @@ def panel(about: dict, names: list[str], large: bool = False) -> dict:
     x = about["x_values"]
     words = any(isinstance(value, str) for value in x)
     curve = not words and len(x) > MOST_TICKS
-    wide = not words and not curve and len(x) > 2 and min(x) > 0 and max(x) / min(x) >= 8
+    even = not words and len({b - a for a, b in pairwise(x)}) == 1
+    wide = not words and not curve and not even and len(x) > 2 and min(x) > 0 and max(x) / min(x) >= 8
     mode = "markers" if all(isinstance(value, str) for value in x) else "lines" if curve else "lines+markers"
     shown = [str(value) for value in x] if words else x
     data = []

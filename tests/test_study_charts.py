@@ -19,6 +19,7 @@ def drawn(x: list, **more) -> dict:
         ([0.3, 0.4, 1.0], "lines+markers", None),
         ([16, 128, 1024], "lines+markers", "log"),
         ([16, 128], "lines+markers", None),
+        ([1, 512, 1023, 1534, 2045], "lines+markers", None),
         (list(range(20, 520, 20)), "lines", None),
     ],
 )
