@@ -122,7 +122,7 @@ def test_studies_of_training_with_a_temperature_are_chosen_and_stand_in_the_link
     expect(page.get_by_text("How far may a learned temperature go?")).to_be_visible(timeout=PATIENCE)
     choose(page, "Size, tokens, context")
     expect(page.get_by_text("Does it pay more with size, tokens or context?")).to_be_visible(timeout=PATIENCE)
-    expect(page.get_by_text("study focal-scaling --corpus DIR").first).to_be_visible()
+    expect(page.get_by_role("heading", name="By tokens (figure 3)")).to_be_visible(timeout=PATIENCE)
     expect(page).to_have_url(re.compile("trained_with=scaling"))
 
 
