@@ -66,9 +66,8 @@ def length_extension(
     Both fine-tuned copies see the same sequences; each goes on from its checkpoint in `work`. numbers: `rows`
     (`way trained within beyond last`, nats per token, `last` in the last quarter; `against_alone` that minus the same
     tokens where the same weights read the second half alone, and `against_own` within minus the model as it is, with
-    `_low` and `_high`, paired by window),
-    `columns`, `panels`, `sentence`, `notes`, `curves` (loss by step), `path`. table: `rows`. Errors: BadSetting,
-    BadModel, BadText.
+    `_low` and `_high`, paired by window), `columns`, `panels`, `sentence`, `notes`, `curves` (loss by step), `path`.
+    table: `rows`. Errors: BadSetting, BadModel, BadText.
     """
     check_seed(seed)
     lm = context.model(model)
