@@ -171,3 +171,16 @@ def test_the_price_is_linear_in_tokens_and_says_its_spread(store):
 def test_the_price_ignores_one_run_that_also_loaded_the_model():
     price = predict([(1.0, 1000)] * 9 + [(60.0, 1000)], 2000)
     assert price.seconds == 2.0 and price.low == pytest.approx(2.0) and price.high < 60.0 and price.n == 10
+
+
+def test_short_texts_do_not_make_a_long_one_dear():
+    sentence, story, page = (1.13, 55), (0.52, 534), 2700  # seconds and tokens of "start" on two cores
+    assert predict([sentence], page).low == 1.13 and not predict([sentence], page).slow
+    price = predict([story, sentence], page)
+    assert price.n == 1 and price.seconds == pytest.approx(0.52 / 534 * page) and not price.slow
+    assert not predict([story, sentence, (0.9, 60), (1.0, 50)], page).slow
+    assert predict([(100.0, 2000), sentence], page).slow and predict([(30.0, 1000)] * 3, page).slow
+
+
+def test_of_two_prices_one_may_have_loaded_the_model():
+    assert not predict([(1.0, 1000), (60.0, 1000)], 1000).slow and predict([(25.0, 1000), (60.0, 1000)], 1000).slow

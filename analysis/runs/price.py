@@ -10,7 +10,7 @@ FIRST_SECONDS_PER_TOKEN = 0.002
 FIRST_SPREAD = 4.0  # a guess is shown with the width of a guess
 LIVE = 20  # seconds a request may take without being asked for by a button
 LONG = 600  # seconds from which a long job is offered smaller
-SURE = 2  # past runs before a price is believed: the first one may have loaded the model
+SURE = 3  # past runs before a price is believed: the median of two is half of one that may have loaded the model
 REPEATED = {  # verb -> its arguments of which every entry reads the text once more
     "evaluate": ("methods",),
     "equal-budget": ("methods",),
@@ -72,23 +72,40 @@ def work(verb, request, tokens):
 def predict(past, tokens, bytes=None, first=None):
     """Price of `tokens` tokens (or another measure of work) from `past`, a list of (seconds, tokens), the newest first.
 
-    Linear in tokens: the median of seconds per token. The median, so that one run which also loaded the model does
-    not count. The spread is the 10th to 90th percentile, from four runs on, else the extremes. `first`: the seconds
-    to guess when `past` is empty.
+    Linear in tokens: the median of seconds per token over the runs of about this size. The median, so that one run
+    which also loaded the model does not count. The spread is the 10th to 90th percentile, from four runs on, else the
+    extremes; a single run may have been loading for the most part, so it says of a longer one only that it takes no
+    less. `first`: the seconds to guess when `past` is empty.
     """
     tokens = max(int(tokens), 1)
-    done = [seconds / count for seconds, count in past[:RECENT] if seconds > 0 and count > 0]
-    rates = sorted(done)
-    if not rates:
+    done = _alike([(seconds, count) for seconds, count in past[:RECENT] if seconds > 0 and count > 0], tokens)
+    if not done:
         seconds = FIRST_SECONDS + FIRST_SECONDS_PER_TOKEN * tokens if first is None else first
         return Price(seconds, seconds / FIRST_SPREAD, seconds * FIRST_SPREAD, bytes, 0)
-    low, high = rates[0], rates[-1]
-    if len(rates) >= 4:
+    rates = sorted(seconds / count for seconds, count in done)
+    low, high = rates[0] * tokens, rates[-1] * tokens
+    if len(done) == 1:
+        low = min(low, done[0][0])
+    elif len(done) >= 4:
         tenths = quantiles(rates, n=10, method="inclusive")
-        low, high = tenths[0], tenths[-1]
-    off = [abs(median(done[at + 1 :]) / rate - 1) for at, rate in enumerate(done[:-1])]
-    error = median(off) if off else None
-    return Price(median(rates) * tokens, low * tokens, high * tokens, bytes, len(rates), error)
+        low, high = tenths[0] * tokens, tenths[-1] * tokens
+    off = [
+        abs(_rate(_alike(done[at + 1 :], count)) / (seconds / count) - 1)
+        for at, (seconds, count) in enumerate(done[:-1])
+    ]
+    return Price(_rate(done) * tokens, low, high, bytes, len(done), median(off) if off else None)
+
+
+def _alike(past, tokens):
+    """The runs at least half as near in size to `tokens` as the nearest: what every run costs once, however short its
+    text, makes the tokens of a short one dear."""
+    near = [min(count, tokens) / max(count, tokens) for _, count in past]
+    return [run for run, share in zip(past, near, strict=True) if share >= max(near) / 2]
+
+
+def _rate(past):
+    """The median of seconds per token."""
+    return median(seconds / count for seconds, count in past)
 
 
 def free_memory():
