@@ -20,6 +20,12 @@ EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/
 TWO = [one["id"] for one in EXAMPLES if one["verb"] == "groups"][:2]
 MORE = {"runs": "?run={}&run_other={}".format(*TWO)}  # what a page shows only when it is asked for
 MOST = 40  # moves on one part of a page
+BEGUN = """patience => { window.begun = new Promise(done => {
+  const look = new MutationObserver(() => { look.disconnect(); done(true) });
+  look.observe(document.querySelector("[data-testid=stApp]"), { attributeFilter: ["data-test-script-state"] });
+  setTimeout(() => { look.disconnect(); done(false) }, patience);
+}) }"""
+NO_RUN = 3000  # milliseconds after which something moved has made no script run: a slider waits 200, then it goes out
 STATES = """() => {
   const said = {}, kinds = "stSlider stSelectbox stMultiSelect stButtonGroup stCheckbox stNumberInput stTextInput";
   const own = kinds.split(" ").map(kind => `[data-testid=${kind}]`).join(",");
@@ -63,6 +69,15 @@ def still(page):
     assert page.get_by_text("This part of the page failed").count() == 0, page.url
 
 
+@contextlib.contextmanager
+def redrawn(page):
+    """Until the script that is asked for inside has run: right after a click it has not even begun."""
+    page.evaluate(BEGUN, NO_RUN)
+    yield
+    page.evaluate("() => window.begun")
+    still(page)
+
+
 def controls(page) -> list[str]:
     """The keys of the controls in the page's main part, in their order."""
     return page.evaluate(
@@ -78,7 +93,8 @@ def moved(page, key: str) -> bool:
     if key not in controls(page):
         return False
     try:
-        return move(page, key)
+        with redrawn(page):
+            return move(page, key)
     except TimeoutError:
         if key in controls(page):
             raise
@@ -122,7 +138,6 @@ def move(page, key: str) -> bool:
         one.locator("input").press("Enter")
     else:
         return False
-    still(page)
     return True
 
 
@@ -160,8 +175,8 @@ def test_the_address_restores_every_control_for_a_stranger(app_server, page, bro
     said = []
     for tab in tabs or [None]:
         if tab is not None:
-            page.get_by_test_id("stMain").get_by_role("tab", name=tab, exact=True).click()
-            still(page)
+            with redrawn(page):
+                page.get_by_test_id("stMain").get_by_role("tab", name=tab, exact=True).click()
         tried = [key for key in controls(page)[:MOST] if moved(page, key)]
         said.append(f"{tab or path or 'start'}: {len(tried)} moved, {compared(page, browser)} compared")
     print("; ".join(said))
