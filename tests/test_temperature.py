@@ -2,6 +2,8 @@
 
 import json
 import math
+import statistics
+import time
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.statistics.states import attention_states
+from analysis.studies.context import Context
 from analysis.studies.heads import head
 from analysis.studies.temperature import temperature
 from analysis.studies.temperature_curve import temperature_curve
 from analysis.studies.temperatures import recheck, temperatures
+from tests.conftest import ROOT
 from tests.evaluating import TEXT, reader, stock_tables
 from tests.tiny import FAMILIES, tiny, token_ids
 
@@ -78,6 +82,25 @@ def test_a_temperature_of_every_head(ask, tables, context):
     assert context.kept["sharpness"][1] is kept, "only the new value was computed"
     assert len(again.tables["heads"]) == 3 * 12
     json.dumps(found.numbers)
+
+
+def test_a_new_temperature_needs_no_pass_and_says_its_seconds(tmp_path):
+    context = Context(state=tmp_path, browser=False)
+    model = context.model("demo")
+    story = (ROOT / "analysis" / "samples" / "story.txt").read_text()
+    text = context.add_text("story", model.tokenizer.decode(model.tokenizer(story)["input_ids"][:1024]))
+    assert temperature("demo", text, [0.4], context=context).numbers["length"] == 1024
+    passes = []
+    watched = model.lm.register_forward_pre_hook(lambda *_: passes.append(1))
+    took = []
+    for t in (0.35, 0.45, 0.55, 0.65, 0.75):
+        began = time.perf_counter()
+        found = temperature("demo", text, [t], context=context)
+        took.append(time.perf_counter() - began)
+        assert found.numbers["t"] == [t, 1.0] and len(found.tables["heads"]) == 2 * model.num_layers * model.num_heads
+    watched.remove()
+    print(f"seconds of one new temperature: {statistics.median(took):.3f} ({min(took):.3f} to {max(took):.3f})")
+    assert not passes
 
 
 def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
