@@ -24,5 +24,5 @@ VOLUME /data
 EXPOSE 8501
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/_stcore/health', timeout=3)"]
-CMD ["python", "-m", "streamlit", "run", "app/served.py", "--server.address=0.0.0.0", "--server.port=8501", \
+CMD ["python", "-m", "streamlit", "run", "app/serve/served.py", "--server.address=0.0.0.0", "--server.port=8501", \
      "--server.headless=true", "--server.fileWatcherType=none", "--logger.hideWelcomeMessage=true"]

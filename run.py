@@ -204,7 +204,7 @@ def serve(arguments):
     options = [f"--server.port={port}", "--server.address=127.0.0.1", "--logger.hideWelcomeMessage=true"]
     if connection or not sys.stdout.isatty():
         options.append("--server.headless=true")  # nobody sits here for whom a browser could be opened
-    return become("-m", "streamlit", "run", "app/served.py", *options)
+    return become("-m", "streamlit", "run", "app/serve/served.py", *options)
 
 
 def test(arguments):

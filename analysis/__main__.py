@@ -6,9 +6,9 @@ import math
 import sys
 from pathlib import Path
 
+from analysis.cli.options import parser
 from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts
 from analysis.errors import AnalysisError, BadSetting, BadText
-from analysis.options import parser
 from analysis.runs.commands import VERBS as RUN_VERBS, command as run_command
 from analysis.studies import NAMED, STUDIES
 
@@ -42,17 +42,17 @@ def _stop(verb: str, sentence: str, status: int) -> int:
 def _run(verb: str, arguments: dict):
     settings = arguments.pop("set")
     if verb == "evaluate" or (verb == "equal-budget" and arguments["methods"]):
-        from analysis.studies.candidates import specs
+        from analysis.studies.ready.candidates import specs
 
         given = arguments["router"], arguments.pop("policy", None)
         arguments["methods"] = specs(arguments["methods"], settings, *given)
     elif verb in ("probe", "benchmark"):
-        from analysis.studies.candidates import specs
+        from analysis.studies.ready.candidates import specs
 
         named = arguments.pop("method" if verb == "probe" else "methods")
         arguments["methods"] = specs(named, settings, arguments["router"])
     elif verb == "time-method":
-        from analysis.studies.candidates import specs
+        from analysis.studies.ready.candidates import specs
 
         (arguments["method"],) = specs(arguments["method"].partition(",")[0], settings, arguments["router"])
     elif settings:
@@ -64,13 +64,13 @@ def _run(verb: str, arguments: dict):
 
         return spread_command(arguments, _progress)
     if verb == "stress":
-        from analysis.stress import stress
+        from tests.stress.parts import stress
 
         parts = [part.strip() for part in arguments["parts"].split(",")] if arguments["parts"] else None
         left = {name: arguments[name] for name in inspect.signature(stress).parameters if name in arguments}
         return stress(**left | {"parts": parts}, progress=_progress)
     if verb == "worth":  # arithmetic on a shape: no torch
-        from analysis.studies.worth import config_of, worth
+        from analysis.studies.worth.worth import config_of, worth
 
         given = {name: arguments[name] for name in ("contexts", "batches", "keep", "projections")}
         return worth(**config_of(arguments["config"] or arguments["model"]), **given)

@@ -10,9 +10,10 @@ from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
 from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, predict, spell_bytes, work
 from analysis.runs.studies import studies as studies_in, study_files, study_folders
-from app import scopes, state
+from app.selection import state
+from app.ui import offers
 
-GLOSSARY = Path(__file__).parent / "glossary.md"
+GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
 BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
@@ -63,7 +64,7 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
     due = price(verb, args, tokens)
     if verb not in UNASKED:
         key = f"{verb}_{store().key(verb, args)}"
-        scopes.ask_first(doing, due, smaller(verb, args, tokens), key, store(), on_cpu(args))
+        offers.ask_first(doing, due, smaller(verb, args, tokens), key, store(), on_cpu(args))
     store().remember(verb, args, here())
     with st.spinner(f"{doing}. {due.sentence}.", show_time=True):
         return jobs().request(verb, args, timeout=PATIENCE)
@@ -117,10 +118,10 @@ def _load_work(size: int) -> int:
     return int(1000 * (FIRST_SECONDS + size / LOADED))
 
 
-def smaller(verb: str, args: dict, tokens: int | None = None) -> list[scopes.Scope]:
+def smaller(verb: str, args: dict, tokens: int | None = None) -> list[offers.Scope]:
     """The smaller scopes of a request."""
     size, most = counted(args)
-    return scopes.smaller(verb, args, tokens or size, most)
+    return offers.smaller(verb, args, tokens or size, most)
 
 
 def counted(args: dict) -> tuple[int, int | None]:

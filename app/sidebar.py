@@ -8,7 +8,10 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from analysis.errors import AnalysisError
 from analysis.limits import limits
-from app import cached, panels, sharing, state, widgets
+from app import cached
+from app.selection import state
+from app.serve import sharing
+from app.ui import jobs, widgets
 
 WORKER = {"cold": "not started", "starting": "loading the model", "ready": "ready", "busy": "working"}
 
@@ -26,7 +29,7 @@ def sidebar() -> None:
         with widgets.guarded():
             worker()
         with widgets.guarded():
-            panels.job_panel()
+            jobs.job_panel()
 
 
 def _text() -> None:
@@ -170,7 +173,7 @@ def _router() -> None:
 
 
 def _routed() -> None:
-    panels.use_router(st.session_state["router_pick"])
+    jobs.use_router(st.session_state["router_pick"])
 
 
 def worker() -> None:

@@ -4,7 +4,10 @@ import streamlit as st
 
 from analysis.errors import BadModel
 from analysis.limits import limits
-from app import cached, sharing, sidebar, state, widgets
+from app import cached, sidebar
+from app.selection import state
+from app.serve import sharing
+from app.ui import widgets
 
 VIEWS = {
     "Start": [st.Page("views/start.py", title="Start", default=True, help="What the model reads in this text.")],

@@ -56,7 +56,7 @@ def root() -> Path:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
     """A folder with the tiny models of `tests.evaluating`; a module may have a home of its own."""
-    from tests.evaluating import tiny_models
+    from tests.made.evaluating import tiny_models
 
     return tiny_models(tmp_path_factory.mktemp("home"))
 
@@ -64,7 +64,7 @@ def home(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def context(home):
     """One study context for the module, on its home."""
-    from tests.evaluating import watched_context
+    from tests.made.evaluating import watched_context
 
     return watched_context(home)
 
@@ -102,7 +102,7 @@ def client(tmp_path, monkeypatch):
 
     from analysis.runs import RunStore
     from app import cached
-    from tests.made_results import FakeJobs
+    from tests.made.results import FakeJobs
 
     st.cache_data.clear()
     st.cache_resource.clear()
@@ -126,7 +126,7 @@ def app_server(tmp_path_factory):
     """The real app in a process of its own, with an empty state folder; yields its address."""
     folder, port = tmp_path_factory.mktemp("app"), free_port()
     address, log = f"http://127.0.0.1:{port}", folder / "server.log"
-    command = [sys.executable, "-m", "streamlit", "run", "app/served.py", f"--server.port={port}"]
+    command = [sys.executable, "-m", "streamlit", "run", "app/serve/served.py", f"--server.port={port}"]
     with open(log, "w") as output:
         server = subprocess.Popen(
             [*command, "--server.headless=true", "--server.fileWatcherType=none"],

@@ -4,8 +4,10 @@ import streamlit as st
 
 from analysis.benchmarks import SET_UPS, TASKS, here
 from analysis.runs import Run
-from app import cached, panels, state, stored, tables, widgets
-from app.charts import GROUPS, SYMBOLS, figure, safe
+from app import cached
+from app.selection import state
+from app.ui import jobs, stored, tables, widgets
+from app.ui.charts import GROUPS, SYMBOLS, figure, safe
 
 NAME = "benchmarks"  # the stored study
 PROMPTS = {"own": "The tasks' own prompts", "long": "With examples in the prompt, which make it long"}
@@ -51,7 +53,7 @@ def show(methods: list[dict]) -> None:
         return
     run = cached.store().find("benchmark", args)
     if run is None:
-        panels.run_button("Run these benchmarks", "benchmark", args, "benchmark_run")
+        jobs.run_button("Run these benchmarks", "benchmark", args, "benchmark_run")
     else:
         scores(run)
     st.code(command(args), language=None, wrap_lines=True)

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, panels, state, tables, widgets
+from app import cached
 from app.budgets import edits as budgets_edits, maps, policy as budgets
 from app.budgets.words import positions, share, span
+from app.selection import state
+from app.ui import jobs, tables, widgets
 
 WAYS = {  # how many keys there are in all -> (its words, label of the number, lowest, highest, step)
     "stored": ("as calibrated", "", 0.0, 0.0, 0.0),
@@ -217,7 +219,7 @@ def _effect(run: Run, stored: dict[str, dict]) -> None:
         args = sweep_arguments(made, [cap or run.numbers["cap"]])
         found = cached.store().find("cap-sweep", args)
         if found is None:
-            panels.run_button(f"Measure {what}", "cap-sweep", args, f"budget_measure_{len(made)}", size)
+            jobs.run_button(f"Measure {what}", "cap-sweep", args, f"budget_measure_{len(made)}", size)
             continue
         row = found.numbers["sweep"][0]
         worst = (

@@ -3,10 +3,12 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, panels, state, tables, widgets
+from app import cached
 from app.budgets import charts, policy
 from app.budgets.cap import caps
+from app.selection import state
 from app.training import requests as training_requests
+from app.ui import jobs, tables, widgets
 
 TEXTS = ""  # the corpus that is no folder
 WAYS = {"beta": "beta × the sum of ranks", "total": "keys in all", "reads": "share of the reads"}
@@ -73,7 +75,7 @@ def _run() -> None:
     args = arguments()
     run = cached.store().find("calibrate", args)
     label = "Calibrate it again" if run else "Calibrate"
-    panels.run_button(
+    jobs.run_button(
         label, "calibrate", args, "budget_calibrate", args["tokens"], instead_of=run.id if run else None, type="primary"
     )
     widgets.prose(

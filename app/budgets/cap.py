@@ -7,10 +7,12 @@ import streamlit as st
 from analysis import papers
 from analysis.errors import BadSetting
 from analysis.runs.caps import judged
-from app import cached, panels, state, stored, tables, widgets
+from app import cached
 from app.budgets import charts, policy as budgets
 from app.budgets.by_hand import sweep_arguments
 from app.budgets.words import positions, signed, span
+from app.selection import state
+from app.ui import jobs, stored, tables, widgets
 
 MOST_CAPS = 32
 PAPER, TABLE = "calibrated_sparse_attention", "table 1"
@@ -75,7 +77,7 @@ def _sweep(known: dict[str, dict]) -> None:
     args = sweep_arguments(policy, caps(st.session_state["budget_caps"]))
     run = cached.store().find("cap-sweep", args)
     if run is None:
-        panels.run_button(
+        jobs.run_button(
             f"Sweep {len(args['caps'])} caps on this text", "cap-sweep", args, "budget_sweep_run", type="primary"
         )
         return

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.budgets.words import share, signed
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line
+from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line
 
 NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)  # shares that stand on the axis
 CHOSEN, BAD = "#E0592A", "#D55E00"

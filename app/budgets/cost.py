@@ -3,9 +3,11 @@
 import streamlit as st
 
 from analysis.runs import Price, Run
-from app import cached, panels, state, tables, widgets
+from app import cached
 from app.budgets import policy
 from app.budgets.words import share, span
+from app.selection import state
+from app.ui import jobs, tables, widgets
 from app.worth import charts as worth_charts, tables as worth
 
 LENGTHS, KEYS, ROUNDS = [1024, 4096], 64, 5
@@ -54,7 +56,7 @@ def _times() -> None:
             "quiet",
         )
         price = Price(GUESS, GUESS / 4, GUESS * 4, None, 0)
-        panels.run_button("Time it here", "topk-cost", args, "budget_time", price=price)
+        jobs.run_button("Time it here", "topk-cost", args, "budget_time", price=price)
         return
     widgets.prose(run.numbers["sentence"], "more")
     rows = run.numbers["rows"]
@@ -99,7 +101,7 @@ def _memory(run: Run, known: dict[str, dict]) -> None:
     args = state.study_args(st.session_state, methods=methods, window=None, seed=0)
     found = cached.store().find("evaluate", args)
     if found is None:
-        panels.run_button("Measure what eviction does to this text", "evaluate", args, "budget_evict")
+        jobs.run_button("Measure what eviction does to this text", "evaluate", args, "budget_evict")
         return
     kept, gone = (
         span({"difference": row["difference"], "low": row["difference_low"], "high": row["difference_high"]})

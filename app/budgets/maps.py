@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from app.head_map import head_map
+from app.ui.head_map import head_map
 
 WRITTEN = 200  # cells that have their number written in them at most
 

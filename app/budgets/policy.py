@@ -11,8 +11,10 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import Run
 from analysis.runs.policies import policies
 from analysis.runs.studies import study_folders
-from app import cached, sidebar, state, widgets
+from app import cached, sidebar
 from app.budgets import edits as budgets_edits, words
+from app.selection import state
+from app.ui import widgets
 
 DEFAULT = "policy"
 MOST_BYTES = 1_000_000  # of an uploaded file

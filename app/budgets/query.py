@@ -3,9 +3,10 @@
 import streamlit as st
 
 from analysis import papers
-from app import cached, stored, tables, widgets
+from app import cached
 from app.budgets import charts
 from app.budgets.words import signed
+from app.ui import stored, tables, widgets
 
 COMMAND = "python -m analysis study query-router --corpus DIR"
 PEARSON = {

@@ -3,10 +3,12 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, panels, state, tables, widgets
+from app import cached
 from app.budgets import charts, policy as budgets
 from app.budgets.words import ALLOWED, bins as listed, chance, positions, share, signed, span
 from app.quality import text as quality_text
+from app.selection import state
+from app.ui import jobs, painted, tables, widgets
 
 NO_CAP = 1 << 20
 BARS = {"change": "Change against dense", "perplexity": "Perplexity"}
@@ -47,7 +49,7 @@ def tab(stored: dict[str, dict]) -> None:
             "then the slider is live.",
             "more",
         )
-        panels.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
+        jobs.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
         return
     st.fragment(_live)(run)
 

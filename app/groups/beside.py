@@ -3,10 +3,12 @@
 import streamlit as st
 
 from analysis import papers
-from app import cached, panels, state, stored, tables, widgets
+from app import cached
 from app.groups import charts
-from app.reading import rows_of
+from app.selection import state
 from app.training import form as training
+from app.ui import jobs, stored, tables, widgets
+from app.ui.reading import rows_of
 
 BEFORE = "before"  # the second router is this one, as it was before its model was fine-tuned with it
 PURITY = cached.glossary("purity")
@@ -132,7 +134,7 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     matched = matched | {"label": [labels[group] for group in matched["group"]]}
     tables.table(MATCHING, matched, key="groups_matching", identity=f"{run.id}.{layer}", label="Groups and partners")
     if chosen != BEFORE:
-        st.button(f"Use the router {chosen}", key="groups_use_other", on_click=panels.use_router, args=(chosen,))
+        st.button(f"Use the router {chosen}", key="groups_use_other", on_click=jobs.use_router, args=(chosen,))
 
 
 def persistence() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import ARMS, CHANCE, HERE, RANDOM, TOKENS, band, figure, line, safe
+from app.ui.charts import ARMS, CHANCE, HERE, RANDOM, TOKENS, band, figure, line, safe
 
 LOOKS = {
     "this router": (ARMS["this router"][0], "solid", "circle"),

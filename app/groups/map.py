@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, charts, panels, tables, widgets
+from app import cached
+from app.ui import charts, jobs, tables, widgets
 
 MEASURES = {"share": "Largest group's share by layer", "confidence": "Confidence by layer"}
 TERMS = {"share": "largest group's share (dominance)", "confidence": "confidence"}
@@ -115,4 +116,4 @@ def fit_panel(tokens: int | None) -> None:
             "Groups per token", 1, 4, 1, key="fit_top", width=160, help=cached.glossary("membership (top-k)")
         )
     args = {"model": st.session_state["model"], "groups": int(count), "top": int(top)}
-    panels.run_button("Fit without training", "fit-router", args, "fit_run", tokens)
+    jobs.run_button("Fit without training", "fit-router", args, "fit_run", tokens)

@@ -3,8 +3,10 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, state, widgets
+from app import cached
 from app.heads import one
+from app.selection import state
+from app.ui import widgets
 
 NOTHING = "nothing"
 CHOICES = {NOTHING: "Nothing", "head": "Another head", "text": "Another text"}

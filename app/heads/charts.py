@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app import charts
-from app.charts import figure
-from app.head_map import CHOSEN, SCALE, head_map
 from app.heads.words import Statistic
+from app.ui import charts
+from app.ui.charts import figure
+from app.ui.head_map import CHOSEN, SCALE, head_map
 
 DECADE = 10.0  # a statistic whose values are this many times apart gets a log colour
 FLOOR = 1e-4  # attention below is drawn like this

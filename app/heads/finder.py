@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, state, tables, widgets
+from app import cached
 from app.heads import charts
 from app.heads.words import STATISTICS, ranked
+from app.selection import state
+from app.ui import painted, tables, widgets
 
 FINDERS = (5, 10, 20)
 

@@ -3,9 +3,11 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, state, tables, widgets
+from app import cached
 from app.heads import charts, text as heads_text
 from app.heads.words import STATISTICS
+from app.selection import state
+from app.ui import painted, tables, widgets
 
 SIDE = 256  # tokens of an exact tile, and cells of a pattern, on each side
 CHANCE = "chance level (uniform reading)"

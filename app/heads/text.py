@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from app import painted
+from app.ui import painted
 
 LEVELS = ((0.003, "0.3–1 %"), (0.01, "1–3 %"), (0.03, "3–10 %"), (0.1, "10–30 %"), (0.3, "over 30 %"))
 LOWS = [low for low, _ in LEVELS]

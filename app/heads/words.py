@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from app import cached, state, tables
+from app import cached
+from app.selection import state
+from app.ui import tables
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import ARMS, CHANCE, HERE, RANDOM, band, bins, figure, line, line_style, safe
+from app.ui.charts import ARMS, CHANCE, HERE, RANDOM, band, bins, figure, line, line_style, safe
 
 
 def pairs(table: dict, tokens: int, open_row: int | None) -> dict:

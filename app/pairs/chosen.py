@@ -3,7 +3,9 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, state, tables, widgets
+from app import cached
+from app.selection import state
+from app.ui import painted, tables, widgets
 
 COLUMNS = {
     "query": tables.Column("query (attends)"),

@@ -4,9 +4,9 @@ import streamlit as st
 
 from analysis.papers.findings import Finding, findings
 from analysis.papers.ours import readings
-from app import widgets
 from app.papers import row, words
 from app.papers.found import LIVE, Stored
+from app.ui import widgets
 
 
 def show(stored: Stored) -> None:

@@ -7,10 +7,12 @@ import streamlit as st
 from analysis.papers import PAPERS
 from analysis.papers.beside import beside, printed
 from analysis.papers.ours import CANNOT_HOLD, MEASURED, NOT_MEASURED, STATES, Reading, readings, state as state_of
-from app import cached, painted, state, tables, widgets
-from app.charts import GROUPS, RANDOM, figure
+from app import cached
 from app.papers import words
 from app.papers.found import Stored
+from app.selection import state
+from app.ui import painted, tables, widgets
+from app.ui.charts import GROUPS, RANDOM, figure
 
 EVERY = "all"
 COLOURS = {MEASURED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1]}

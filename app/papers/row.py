@@ -6,9 +6,10 @@ from analysis.papers.beside import beside, printed
 from analysis.papers.cells import Cell
 from analysis.papers.ours import CANNOT_HOLD, Beside, Job, Panel, Reading
 from analysis.papers.places import ELSEWHERE, makes
-from app import cached, panels, tables, widgets
+from app import cached
 from app.papers import words
 from app.papers.found import Stored, arguments
+from app.ui import jobs, tables, widgets
 
 FILES = {  # verb -> what a button needs
     "study": "a folder of texts in models_cache/corpora",
@@ -90,7 +91,7 @@ def measure(job: Job, one: Beside, key: str) -> None:
     st.code(f"{job.command}{model}", language=None, wrap_lines=True)
     args = arguments(job)
     if args is not None:
-        panels.run_button("Measure it here", job.verb, args, key)
+        jobs.run_button("Measure it here", job.verb, args, key)
     elif job.verb in FILES:
         widgets.prose(f"With {FILES[job.verb]} a button measures it here.", "quiet")
 

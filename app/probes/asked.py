@@ -2,11 +2,13 @@
 
 import streamlit as st
 
-from app import cached, state, widgets
-from app.controls import PROBES, REACHES
+from app import cached
 from app.probes.words import TASKS, WAYS, title
 from app.quality import controls as quality_controls
 from app.quality.words import Asked
+from app.selection import state
+from app.selection.controls import PROBES, REACHES
+from app.ui import widgets
 
 DEPTHS = [0.0, 0.25, 0.5, 0.75, 1.0]
 STEPS = (4, 2, 1)  # the lengths of a map are its longest divided by these

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, HERE, SYMBOLS, error_bars, even, figure, line
 from app.probes.words import AXES
+from app.ui.charts import CHANCE, GROUPS, HERE, SYMBOLS, error_bars, even, figure, line
 
 SCALE = "Viridis"
 SURE = "*"  # marks a cell that is above chance by itself

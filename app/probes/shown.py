@@ -5,10 +5,11 @@ import html
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, stored, study_charts, tables, widgets
+from app import cached
 from app.probes import charts, words as probes_words
 from app.probes.words import TASKS, against, spread, title
-from app.reading import rows_of
+from app.ui import stored, study_charts, tables, widgets
+from app.ui.reading import rows_of
 
 COMMAND = "python -m analysis study length-extension --corpus DIR --steps 200 --tokens-per-step 8192"
 NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")

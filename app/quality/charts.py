@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, RANDOM, SYMBOLS, error_bars, figure, safe
 from app.quality.words import NEAR, Shown, signed
 from app.speed.charts import TICKS
+from app.ui.charts import CHANCE, GROUPS, RANDOM, SYMBOLS, error_bars, figure, safe
 
 DODGE = 0.09  # of a bin's width between two methods, so that their bars do not hide each other
 

@@ -5,9 +5,11 @@ Everything about a method comes from its description: fields with range, help an
 
 import streamlit as st
 
-from app import cached, state, widgets
+from app import cached
 from app.quality import words
 from app.quality.words import Asked
+from app.selection import state
+from app.ui import widgets
 
 MOST, AT_FIRST = 6, 3  # methods at once beside dense; those shown when nothing was chosen
 FIRST = 1024  # tokens read when nothing was chosen: a pass of the bundled model takes a second

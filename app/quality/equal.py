@@ -5,8 +5,9 @@ from dataclasses import replace
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, widgets
+from app import cached
 from app.quality.words import Asked
+from app.ui import widgets
 
 SHARES = (5, 10, 25, 50)  # per cent of the causal pairs
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cached, panels, widgets
+from app import cached
 from app.quality.headline import gains
 from app.quality.words import Asked
 from app.speed import requests as speed_requests
+from app.ui import jobs, widgets
 
 LAUNCHED = {"top", "window", "n_sink"}  # the settings that `launch` times
 NEW, ROUNDS = 32, 5  # tokens written after the prompt; rounds of dense and sparse in turns
@@ -69,9 +70,9 @@ def buttons(asked: Sequence[Asked], card: dict, size: int) -> None:
             request = launch_request(one, size, card["max_positions"])
             if cached.store().find("launch", request) is None:
                 price = speed_requests.launch_price(request, card, request["length"])
-                panels.run_button(label, "launch", request, key, price=price)
+                jobs.run_button(label, "launch", request, key, price=price)
         elif one.about.get("kernels") and cached.store().find("time-method", time_request(one)) is None:
-            panels.run_button(label, "time-method", time_request(one), key, tokens=size)
+            jobs.run_button(label, "time-method", time_request(one), key, tokens=size)
     without = [one.about["title"] for one in asked if one.about.get("kernels") == []]
     if without:
         said = "runs as a masked pass, which saves nothing" if len(without) == 1 else "run as masked passes"

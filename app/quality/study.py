@@ -2,7 +2,9 @@
 
 import streamlit as st
 
-from app import cached, state, stored, study_panels, tables, widgets
+from app import cached
+from app.selection import state
+from app.ui import stored, study, tables, widgets
 
 NAME = "equal-budget"
 COMMAND = "python -m analysis study equal-budget --corpus DIR --windows-count 4"
@@ -22,9 +24,9 @@ def tab() -> None:
     chosen = st.session_state["equal_panel"] or titles[0]
     st.session_state["equal_panel_pick"] = chosen
     st.selectbox("Text and context", titles, key="equal_panel_pick", on_change=_picked, width=480)
-    study_panels.one(found, chosen, "equal", cached.glossary("equal reads"))
+    study.one(found, chosen, "equal", cached.glossary("equal reads"))
     widgets.prose(found["notes"], "quiet")
-    study_panels.rows(NAME, found, "equal")
+    study.rows(NAME, found, "equal")
     stored.made(found)
 
 

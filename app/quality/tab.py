@@ -6,7 +6,7 @@ from dataclasses import replace
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, state, widgets
+from app import cached
 from app.quality import (
     charts,
     controls,
@@ -18,6 +18,8 @@ from app.quality import (
     words,
 )
 from app.quality.words import Asked, Shown
+from app.selection import state
+from app.ui import widgets
 
 SEED = 0  # of the intervals
 TRAIL = 60  # stored runs that are looked through for settings tried before

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, tables, widgets
+from app import cached
 from app.quality import words as quality_words
 from app.quality.words import Shown
+from app.ui import tables, widgets
 
 COLUMNS = {
     "method": tables.Column("method"),

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cached, painted, state, tables, widgets
+from app import cached
 from app.quality.words import Shown
+from app.selection import state
+from app.ui import painted, tables, widgets
 
 LEVELS = ((1.5, "1.5–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "over 8"))  # times less, or more, likely
 WORSE, BETTER = "#D55E00", "#1F78B4"

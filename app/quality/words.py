@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
 from app import cached
-from app.charts import GROUPS
+from app.ui.charts import GROUPS
 
 ALL = 0.995  # of the pairs read: nothing is saved
 NEAR = 0.05  # within this share of dense the quality counts as kept

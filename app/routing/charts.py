@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from app.charts import ASIDE, CHANCE, HERE, RANDOM, error_bars, figure, line
 from app.routing.words import ROUTERS
+from app.ui.charts import ASIDE, CHANCE, HERE, RANDOM, error_bars, figure, line
 
 TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 PRINTED = "printed in the paper"

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from app import cached, widgets
+from app import cached
 from app.routing import charts
 from app.routing.words import printed_closure
+from app.ui import widgets
 
 WAYS = {
     "mean_of_ratios": "Mean over heads of each one's ratio",

@@ -3,9 +3,10 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, panels, tables, widgets
+from app import cached
 from app.routing import charts
 from app.routing.words import ROUTERS
+from app.ui import jobs, tables, widgets
 
 SIDES = {"calibration": "text that calibrated", "test": "text that tests"}
 COLUMNS = {
@@ -66,7 +67,7 @@ def _step(run: Run) -> None:
         "visits. Its perplexity stands beside that of the other methods on Quality vs speed.",
         "quiet",
     )
-    panels.run_button(
+    jobs.run_button(
         f"Time {ROUTERS[router].title} against dense{' again' if stored else ''}", "route-time", args, "routing_time",
         instead_of=stored.id if stored else None,
     )  # fmt: skip

@@ -5,9 +5,11 @@ import re
 import streamlit as st
 
 from analysis.runs.corpora import TEXTS, corpora
-from app import cached, panels, state, tables, widgets
+from app import cached
 from app.routing import recall
 from app.routing.words import PARTITIONS, head_columns
+from app.selection import state
+from app.ui import jobs, tables, widgets
 
 LEAST = 6  # texts: three calibrate and three test
 HEADS = re.compile(r"all|[0-9]{1,4}:[0-9]{1,4}(,[0-9]{1,4}:[0-9]{1,4}){0,63}")
@@ -27,7 +29,7 @@ def show(card: dict) -> None:
         widgets.prose(f"Choose at least {LEAST} texts above; add your own in the sidebar.", "note")
     else:
         stored = cached.store().find("route", args)
-        panels.run_button(
+        jobs.run_button(
             "Calibrate and test again" if stored else "Calibrate and test", "route", args, "route_run",
             tokens=2 * PROMPTS * args["length"], instead_of=stored.id if stored else None,
             type="secondary" if stored else "primary",

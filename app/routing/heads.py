@@ -3,11 +3,13 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, state, tables, widgets
+from app import cached
 from app.heads import charts as heads_charts
 from app.heads.words import Statistic
-from app.reading import rows_of
 from app.routing.words import HEAD, ROUTERS, head_columns
+from app.selection import state
+from app.ui import painted, tables, widgets
+from app.ui.reading import rows_of
 
 MEASURES = {
     "gwr_linear": "Recall, GWR linear",

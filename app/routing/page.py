@@ -7,9 +7,11 @@ import streamlit as st
 from analysis.errors import NotFitted
 from analysis.runs import Run
 from analysis.runs.studies import study_folders
-from app import cached, state, stored, widgets
+from app import cached
 from app.routing import closure, cost, fit, heads, recall, token
 from app.routing.words import LEFT_OUT, PARTITIONS
+from app.selection import state
+from app.ui import stored, widgets
 
 TABS = {
     "recall": "Recall",

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import cached, tables, widgets
+from app import cached
 from app.routing import charts
 from app.routing.words import ROUTERS, interval, printed, share
+from app.ui import tables, widgets
 
 FAR = "far attention"
 

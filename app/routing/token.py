@@ -3,10 +3,12 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, state, tables, widgets
-from app.charts import HERE
+from app import cached
 from app.routing import charts as routing_charts, heads
 from app.routing.words import ROUTERS
+from app.selection import state
+from app.ui import painted, tables, widgets
+from app.ui.charts import HERE
 
 LEVELS = ((0.002, "0.2–1 %"), (0.01, "1–5 %"), (0.05, "over 5 %"))  # of the far attention
 MIXES = ((16, 22), (38, 42), (72, 66))

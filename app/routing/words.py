@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app import tables
+from app.ui import tables
 
 
 @dataclass(frozen=True)

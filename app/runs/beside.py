@@ -5,8 +5,9 @@ import streamlit as st
 from analysis.runs import Run, compare
 from analysis.runs.compare import Beside
 from analysis.runs.keys import is_id
-from app import cached, tables, widgets
+from app import cached
 from app.runs import charts
+from app.ui import tables, widgets
 
 ASKED = {
     "name": tables.Column("setting or fact", wrap=True),

@@ -1,7 +1,7 @@
 """Figures of two runs on one scale."""
 
 from analysis.runs.compare import Beside
-from app.charts import CHANCE, HERE, RANDOM, figure, line, safe
+from app.ui.charts import CHANCE, HERE, RANDOM, figure, line, safe
 
 MOST_POINTS, MOST_BARS = 4_000, 48
 FIRST, SECOND = "first run", "second run"

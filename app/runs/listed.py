@@ -9,8 +9,10 @@ import streamlit as st
 from analysis.runs.bundle import MOST_RUNS
 from analysis.runs.price import spell, spell_bytes
 from analysis.runs.search import Row
-from app import cached, painted, sidebar, state, tables, widgets
+from app import cached, sidebar
 from app.runs import pages
+from app.selection import state
+from app.ui import painted, tables, widgets
 
 COLUMNS = {
     "kept": tables.Column("", help="pinned, from a bundle, or an example that came with the program"),

@@ -4,8 +4,10 @@ import streamlit as st
 
 from analysis.runs import Run, compare
 from analysis.runs.price import spell
-from app import cached, state, tables, widgets
+from app import cached
 from app.runs import listed, pages
+from app.selection import state
+from app.ui import tables, widgets
 
 NUMBERS = {
     "name": tables.Column("number", wrap=True),

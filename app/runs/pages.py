@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from analysis.runs import Run
-from app import state
+from app.selection import state
 
 VIEWS = Path(__file__).resolve().parents[1] / "views"
 BUDGETS = {"cap-sweep": "cap", "calibrate": "calibrate", "calibrations": "calibrate", "topk-cost": "cost"}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SHUFFLED, TOKENS, error_bars, figure, line, safe
+from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SHUFFLED, TOKENS, error_bars, figure, line, safe
 
 PARTS = {  # part -> (its name, colour, pattern)
     "router": ("router", GROUPS[3], "/"),

@@ -5,8 +5,9 @@ import re
 
 from analysis import papers
 from analysis.runs import Run
-from app import cached, tables, widgets
+from app import cached
 from app.speed import charts, shown as speed_shown
+from app.ui import tables, widgets
 
 KV_READ = "kv_bytes_read_per_step"
 COLUMNS = {

@@ -8,7 +8,8 @@ import streamlit as st
 from analysis.errors import BadSetting
 from analysis.runs import Price
 from analysis.runs.price import predict
-from app import cached, state
+from app import cached
+from app.selection import state
 
 MOST_LENGTHS, LONGEST = 12, 1 << 22
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}

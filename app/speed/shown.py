@@ -6,9 +6,10 @@ import streamlit as st
 
 from analysis import papers
 from analysis.runs import Run
-from app import cached, tables, widgets
+from app import cached
 from app.speed import charts
 from app.speed.texts import texts
+from app.ui import tables, widgets
 
 SIDES = {  # key of a row -> (what it is, its unit)
     "prefill_ms": ("time to first token", "ms"),

@@ -2,8 +2,10 @@
 
 import streamlit as st
 
-from app import cached, panels, state, widgets
+from app import cached
+from app.selection import state
 from app.speed import charts, curve as speed_curve, requests, shown
+from app.ui import jobs, widgets
 
 ON = {"model": "The loaded model on this text", "shapes": "Bare attention shapes"}
 MEMBERS = {"even": "by chance, equally full", "skewed": "by chance, unequal", "router": "this router on this text"}
@@ -117,7 +119,7 @@ def command(verb: str, request: dict) -> None:
 
 def _button(label: str, verb: str, request: dict, stored, price) -> None:
     again = stored is not None and not stored.example
-    panels.run_button(
+    jobs.run_button(
         f"{label} again" if again else label,
         verb,
         request,

@@ -6,7 +6,8 @@ import re
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, widgets
+from app import cached
+from app.ui import painted, widgets
 
 BEFORE = 160  # characters of the prompt's end that are shown
 

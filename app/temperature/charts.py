@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from app import painted
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line, safe
+from app.ui import painted
+from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line, safe
 
 MEASURES = {  # column -> (title, glossary term, log axis)
     "effective_support": ("Effective support, keys", "effective support", True),

@@ -3,11 +3,13 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, painted, state, widgets
+from app import cached
 from app.heads import one as heads_one, text as heads_text
-from app.reading import rows_of
+from app.selection import state
 from app.temperature import charts
 from app.temperature.charts import MEASURES
+from app.ui import painted, widgets
+from app.ui.reading import rows_of
 
 KEYS = 12  # of the chart of one query
 

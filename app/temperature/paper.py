@@ -3,8 +3,9 @@
 import streamlit as st
 
 from analysis import papers
-from app import cached, stored, tables, widgets
+from app import cached
 from app.temperature import trained
+from app.ui import stored, tables, widgets
 
 PAPER = "focal_attention"
 TABLES = {

@@ -2,9 +2,11 @@
 
 import streamlit as st
 
-from app import cached, panels, state, stored, study_panels, widgets
-from app.reading import rows_of
+from app import cached
+from app.selection import state
 from app.temperature import charts
+from app.ui import jobs, stored, study as study_panels, widgets
+from app.ui.reading import rows_of
 
 COMMAND = "python -m analysis study temperature"
 WINDOW = 1024  # tokens read at once on this text, where it is long enough
@@ -35,7 +37,7 @@ def this_text(tokens: int) -> None:
     run = cached.store().find("temperature-curve", wanted)
     if run is None:
         label = f"Measure perplexity at {len(state.SOFTMAX)} temperatures"
-        panels.run_button(label, "temperature-curve", wanted, "temperature_run", tokens)
+        jobs.run_button(label, "temperature-curve", wanted, "temperature_run", tokens)
         return
     widgets.prose(run.numbers["sentence"], "more")
     widgets.source(run)

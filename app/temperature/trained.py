@@ -2,7 +2,9 @@
 
 import streamlit as st
 
-from app import cached, state, stored, study_panels, widgets
+from app import cached
+from app.selection import state
+from app.ui import stored, study, widgets
 
 SIZES = "--corpus DIR --length 512 --steps 500 --tokens-per-step 2048"
 STUDIES = {  # choice -> (study, what it is called, the question)
@@ -44,8 +46,8 @@ def show() -> None:
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
-    study_panels.panels(found, "trained", cached.glossary("trained with a temperature"))
-    study_panels.rows(name, found, "trained")
+    study.panels(found, "trained", cached.glossary("trained with a temperature"))
+    study.rows(name, found, "trained")
     widgets.prose(found.get("notes", []), "quiet")
     stored.made(found)
 

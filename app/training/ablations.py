@@ -2,7 +2,9 @@
 
 import streamlit as st
 
-from app import cached, state, stored, study_panels, widgets
+from app import cached
+from app.selection import state
+from app.ui import stored, study as study_panels, widgets
 
 COMMAND = "python -m analysis study NAME --corpus DIR"
 TITLES = {  # study -> its question, and where the paper asks it

@@ -3,8 +3,10 @@
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, state, widgets
+from app import cached
+from app.selection import state
 from app.training import balance_charts
+from app.ui import widgets
 
 TRAP = 3  # iterations at which groups look nearly balanced and are not
 

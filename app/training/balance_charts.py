@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, HERE, RANDOM, SHUFFLED, figure, line
+from app.ui.charts import CHANCE, HERE, RANDOM, SHUFFLED, figure, line
 
 
 def layers(table: dict, even: float, chance: float) -> dict:

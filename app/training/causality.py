@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from app import cached, stored, tables, widgets
+from app import cached
 from app.training import causality_charts
+from app.ui import stored, tables, widgets
 
 COMMAND = "python -m analysis study causality --corpus DIR"
 LEAKS = "whether other tokens in the second half of a window move the logits of the first"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import HERE, RANDOM, error_bars, figure, line
+from app.ui.charts import HERE, RANDOM, error_bars, figure, line
 
 
 def differences(rows: Sequence[dict]) -> dict:

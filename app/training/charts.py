@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line
 from app.training.collapse_charts import DASHES
+from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line
 
 
 def known(x: Sequence, y: Sequence) -> tuple[list, list]:

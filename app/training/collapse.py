@@ -3,9 +3,10 @@
 import streamlit as st
 
 from analysis import papers
-from app import cached, stored, tables, widgets
+from app import cached
 from app.training import collapse_charts
 from app.training.collapse_charts import MEASURES
+from app.ui import stored, tables, widgets
 
 COMMAND = "python -m analysis study dominance --corpus DIR"
 ROWS = {"two": "Softmax and Sinkhorn", "all": "All rows of table 8"}

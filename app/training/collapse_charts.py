@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line, safe
+from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line, safe
 
 MEASURES = {  # key of a point -> (its short name, the axis)
     "share": ("Largest share", "largest group's share of the tokens"),

@@ -2,8 +2,10 @@
 
 import streamlit as st
 
-from app import cached, panels, state, stored as stored_studies, widgets
+from app import cached
+from app.selection import state
 from app.training import requests, shown
+from app.ui import jobs, stored as stored_studies, widgets
 
 PHASES = {1: "Phase 1: the router alone", 2: "Phase 2: the model with it"}
 TEXTS = ""  # the corpus that is no folder
@@ -54,7 +56,7 @@ def tab() -> None:
     args, card = requests.arguments(), cached.card(st.session_state["model"])
     stored = cached.store().find("train-router", args)
     with widgets.guarded():
-        panels.run_button(
+        jobs.run_button(
             "Train it again" if stored else "Train",
             "train-router",
             args,

@@ -5,8 +5,9 @@ from pathlib import Path
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, panels, sidebar, tables, widgets
+from app import cached, sidebar
 from app.training import charts
+from app.ui import jobs, tables, widgets
 
 ARMS = {
     "before": ("reads everything, before phase 2", "perplexity"),
@@ -50,7 +51,7 @@ def run(made: Run) -> None:
     if made.request["phase"] == 1:
         name = cached.router_name(made.request)
         if name != st.session_state["router"]:
-            st.button(f"Use the router {name}", key="train_use", on_click=panels.use_router, args=(name,))
+            st.button(f"Use the router {name}", key="train_use", on_click=jobs.use_router, args=(name,))
     else:
         copy = f"finetuned/{Path(numbers['path']).name}"
         st.button(f"Use the model {copy}", key="train_load", on_click=sidebar.use_model, args=(copy,))

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from app import cached, widgets
+from app import cached
 from app.heads import beside, finder, one as heads_one
-from app.reading import reading
+from app.ui import widgets
+from app.ui.reading import reading
 
 run, tokens = reading(
     "What does each head read?",

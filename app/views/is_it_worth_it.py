@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app import cached, reading, tables, widgets
+from app import cached
+from app.ui import reading, tables, widgets
 from app.worth import charts, controls, tables as worth
 
 widgets.header(

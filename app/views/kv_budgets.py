@@ -2,8 +2,10 @@
 
 import streamlit as st
 
-from app import cached, state, widgets
+from app import cached
 from app.budgets import by_hand, calibrate, cap, cost, policy, query, reads, words
+from app.selection import state
+from app.ui import widgets
 
 TABS = {
     "map": "Keys per head",

@@ -2,9 +2,11 @@
 
 import streamlit as st
 
-from app import cached, panels, state, widgets
+from app import cached
 from app.benchmarks import page
 from app.probes import asked as probes, shown, words
+from app.selection import state
+from app.ui import jobs, widgets
 
 widgets.header(
     "How far back can it find something and use it?",
@@ -21,7 +23,7 @@ if said := words.changed(asked):
 args = probes.chosen_map(asked)
 run = cached.store().find("probe", args)
 if run is None:
-    panels.run_button("Run this test", "probe", args, "probe_run", probes.tokens(args), type="primary")
+    jobs.run_button("Run this test", "probe", args, "probe_run", probes.tokens(args), type="primary")
 else:
     with answer:
         shown.answer(run)
@@ -34,7 +36,7 @@ with widgets.guarded():
     wanted = probes.every_task()
     tried = cached.store().find("probe", wanted)
     if tried is None:
-        panels.run_button("Try every task", "probe", wanted, "probe_every", probes.tokens(wanted))
+        jobs.run_button("Try every task", "probe", wanted, "probe_every", probes.tokens(wanted))
     else:
         shown.every_task(tried)
 with widgets.guarded():

@@ -2,9 +2,11 @@
 
 import streamlit as st
 
-from app import cached, painted, state, tables, widgets
+from app import cached
 from app.pairs import charts, chosen as pairs
-from app.reading import reading
+from app.selection import state
+from app.ui import painted, tables, widgets
+from app.ui.reading import reading
 
 
 def controls(inspected: dict) -> dict:

@@ -1,8 +1,8 @@
 """Papers vs measured: every row that the papers print, beside what this installation measured."""
 
-from app import widgets
 from app.papers import findings, page, row
 from app.papers.found import Stored
+from app.ui import widgets
 
 widgets.header(
     "Do the papers' numbers hold here?",

@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from app import state, widgets
 from app.quality import study as equal, tab as quality
+from app.selection import state
 from app.speed import tab as speed
+from app.ui import widgets
 
 TABS = {"quality": "Quality", "speed": "Speed", "equal": "Equal reads"}
 HELD = [name for name in state.CONTROLS if name.startswith("speed_")]

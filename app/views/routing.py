@@ -1,7 +1,7 @@
 """Routing: can a router find the attention mass without looking at every key?"""
 
-from app import widgets
 from app.routing import page
+from app.ui import widgets
 
 widgets.header(
     "Can a router find what a token would read?",

@@ -3,8 +3,9 @@
 import streamlit as st
 
 from analysis.runs.price import spell_bytes
-from app import cached, widgets
+from app import cached
 from app.runs import beside, listed, one, pages
+from app.ui import widgets
 
 pages.leave()
 widgets.header(

@@ -2,9 +2,11 @@
 
 import streamlit as st
 
-from app import cached, state, widgets
-from app.reading import reading
+from app import cached
+from app.selection import state
 from app.temperature import live as temperature, paper, quality, trained
+from app.ui import widgets
+from app.ui.reading import reading
 
 _, tokens = reading(
     "What does sharpening do?",

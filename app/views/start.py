@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from app import cached, charts, painted, reading, widgets
+from app import cached
 from app.pairs import chosen as pairs
+from app.ui import charts, painted, reading, widgets
 
 run, tokens = reading.reading(
     "What does the model read in this text?",

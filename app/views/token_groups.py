@@ -2,9 +2,11 @@
 
 import streamlit as st
 
-from app import cached, charts, painted, panels, state, tables, widgets
+from app import cached
 from app.groups import beside as groups_beside, map as groups
-from app.reading import reading, rows_of
+from app.selection import state
+from app.ui import charts, jobs, painted, tables, widgets
+from app.ui.reading import reading, rows_of
 
 run, tokens = reading(
     "Which tokens did the model learn to treat alike?",
@@ -94,7 +96,7 @@ view = st.segmented_control(
 wanted = state.study_args(st.session_state, "router", layer=layer)
 stored = cached.store().find("umap", wanted) if view == "UMAP" else None
 if view == "UMAP" and stored is None:
-    panels.run_button("Compute the UMAP of this layer", "umap", wanted, "groups_umap", len(group))
+    jobs.run_button("Compute the UMAP of this layer", "umap", wanted, "groups_umap", len(group))
 else:
     groups.vectors(run, stored, layer, group, tokens, labels, chosen)
 

@@ -2,8 +2,10 @@
 
 import streamlit as st
 
-from app import cached, state, widgets
+from app import cached
+from app.selection import state
 from app.training import ablations, balance, causality, collapse, form
+from app.ui import widgets
 
 TABS = {
     "train": ("Train", form),

@@ -2,7 +2,7 @@
 
 import math
 
-from app.charts import CHANCE, HERE, figure, line
+from app.ui.charts import CHANCE, HERE, figure, line
 
 DECODE = (("#C0803A", "dash", "square-open"), ("#A07CC5", "dashdot", "diamond-open"), ("#228833", "dot", "x-open"))
 USUAL = (1, 8, 64)  # sequences at once, drawn beside the chosen number

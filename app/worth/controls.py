@@ -7,7 +7,9 @@ import streamlit as st
 
 from analysis.corpus import read_text
 from analysis.errors import AnalysisError
-from app import cached, sidebar, state, widgets
+from app import cached, sidebar
+from app.selection import state
+from app.ui import widgets
 from app.worth import tables
 
 UNSTATED = 4096  # tokens shown first when the config does not say how long a context the model was made for

@@ -4,7 +4,9 @@ import streamlit as st
 
 from analysis import papers
 from analysis.runs import Run
-from app import cached, painted, reading, state, tables, widgets
+from app import cached
+from app.selection import state
+from app.ui import painted, reading, tables, widgets
 
 LOADED = "loaded"
 SHAPES = {  # the well-known models whose shapes the worker has, by their name there

@@ -1,0 +1,195 @@
+"""Benchmarks: what a method does to the scores of lm-evaluation-harness's tasks, item by item against dense."""
+
+import importlib.metadata
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.benchmarks import FOLDER, SET_UPS, TASKS
+from analysis.errors import BadSetting, TooLarge
+from analysis.methods import describe
+from analysis.metrics.intervals import Interval, bootstrap_mean
+from analysis.metrics.proportions import share, share_difference
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.studies.benchmarks.scores import Coded, answers, code, generated, gold, width
+from analysis.studies.benchmarks.tasks import Asked, asked
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.ready.candidates import Candidate, candidates
+
+USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
+NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers
+EMPTY = ("value_low", "value_high")
+EMPTY += tuple(f"{name}{end}" for name in ("difference", "gold_difference") for end in ("", "_low", "_high"))
+
+
+def benchmark(
+    tasks: list[str] | None = None,
+    methods: list[dict] | None = None,
+    model: str = "demo",
+    data: str = "",
+    shots: int | None = None,
+    items: int | None = None,
+    question: str = "sparse",
+    seed: int = 0,
+    *,
+    context: Context,
+) -> Result:
+    """Scores of `tasks` (those of USUAL) under `methods` as in `evaluate`, dense always first, on the same items.
+
+    `data`: the folder with one folder of files per task (default, and always in a browser: models_cache/benchmarks).
+    `shots`: examples in a prompt (default: the task's own, 8 of GSM8K, else none); `items`: only the first so many.
+    `question`: `sparse` or `dense`, the set-ups A and B of `analysis.benchmarks.SET_UPS`. A prompt that does not fit
+    the model with its answer is left out and counted; a task of which none fits is refused.
+    numbers: `rows` (`task title method name metric value stderr value_low value_high items of does_not_fit window
+    longer_than_window shots difference gold gold_difference`, both differences with `_low` and `_high`: a share
+    of right answers has its standard error and Wilson interval, its paired difference to dense that of Bonett and
+    Price; `gold` is the mean log-probability of the right answer in nats, its difference to dense a bootstrap over
+    items; `longer_than_window` the share of items longer than what the method reads whole), `sentences`, `notes`.
+    tables: `rows`, `items` (`task method item tokens gold` and the value of each metric).
+    Errors: BadSetting, TooLarge, NotFitted, before a pass.
+    """
+    check_seed(seed)
+    if question not in SET_UPS:
+        raise BadSetting(f"The question is read {question[:20]!r}: it must be sparse (set-up A) or dense (set-up B).")
+    if context.browser and data:
+        raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")
+    for name, value, least in (("shots", shots, 0), ("items", items, 1)):
+        if value is not None and value < least:
+            raise BadSetting(f"The number of {name} is {value} and must be at least {least}.")
+    lm = context.model(model)
+    others = [one for one in methods or [] if one.get("name") != "dense"]
+    listed = candidates(context, lm, [{"name": "dense"}, *others])
+    context.progress(0.0, "reading the tasks")
+    wanted = asked(tasks or USUAL, Path(data) if data else FOLDER, shots, items, seed)
+    fitting = [_fitting(lm, one) for one in wanted]
+    rows, table, done = [], [], 0
+    total = sum(len(coded) for _, coded, _ in fitting) * len(listed)
+    for one, coded, left in fitting:
+        dense = None
+        for way in listed:
+            found = _found(context, lm, way, one, coded, question == "dense", (done / total, len(coded) / total))
+            done += len(coded)
+            values, right = one.values([result for result, _ in found]), gold([logs for _, logs in found], one.items)
+            dense = dense or (values, right)
+            about = _about(one, way, coded, left)
+            against = dense if way is not listed[0] else None
+            rows += [about | _row(one, metric, values, right, against) for metric in values]
+            table += [
+                {"task": one.name, "method": way.label, "item": at, "tokens": text.longest, "gold": float(right[at])}
+                | {metric: values[metric][at] for metric in values}
+                for at, text in enumerate(coded)
+            ]
+    numbers = {
+        "rows": rows,
+        "sentences": sentences(rows),
+        "sentence": " ".join(sentences(rows)),
+        "tasks": {one.name: {"title": one.title, "files": one.files, "shots": one.shots} for one in wanted},
+        "methods": describe(),
+        "notes": _notes(lm, fitting, question),
+        "protocol": protocol(
+            "benchmark", lm, None, sum(text.longest for _, coded, _ in fitting for text in coded) * len(listed),
+            seed=seed, shots=shots, set_up=SET_UPS[question].letter, items=items,
+            kernel="masked blocks" if question == "dense" else "each method's own kernel where it has one",
+            harness=importlib.metadata.version("lm_eval"),
+            command=_command(wanted, listed, lm, shots, items, question, seed),
+        ),
+    }  # fmt: skip
+    return Result(numbers, {"rows": pd.DataFrame(rows), "items": pd.DataFrame(table)})
+
+
+def _fitting(lm: Model, one: Asked) -> tuple[Asked, list[Coded], int]:
+    """The task with the items that fit the model, their tokens, and how many do not. Errors: TooLarge."""
+    coded = [code(lm.tokenizer, item) for item in one.items]
+    fits = [text.longest <= lm.max_positions for text in coded]
+    if not any(fits):
+        sizes = [text.longest for text in coded]
+        raise TooLarge(
+            f"{one.title} with {one.shots} examples does not fit {lm.name}: its {len(coded):,} prompts have "
+            f"{min(sizes):,} to {max(sizes):,} tokens and {lm.max_positions:,} are read at once: ask for fewer examples"
+            " with --shots, or take a model that reads more."
+        )
+    kept = [item for item, fit in zip(one.items, fits, strict=True) if fit]
+    one = Asked(one.name, one.title, kept, one.shots, one.files, one.harness)
+    return one, [text for text, fit in zip(coded, fits, strict=True) if fit], fits.count(False)
+
+
+def _found(context: Context, lm: Model, way: Candidate, one: Asked, coded, dense_question: bool, span) -> list[tuple]:
+    """Of every item: what the harness counts, and (log-probability, greedy) of the answers."""
+    found, (begin, part) = [], span
+    for at, (item, text) in enumerate(zip(one.items, coded, strict=True)):
+        context.progress(begin + part * at / len(coded), f"{one.title}, {way.label}, {at + 1} of {len(coded)}")
+        logs = answers(lm, way.method, text, dense_question)
+        if item.until is None:
+            found.append((logs, logs))
+        else:
+            found.append(([generated(lm, way.method, text, item.until, dense_question)], logs))
+    return found
+
+
+def _about(one: Asked, way: Candidate, coded: list[Coded], left: int) -> dict:
+    reach = width(way.method)
+    longer = None if reach is None else float(np.mean([text.longest > reach for text in coded]))
+    named = {"task": one.name, "title": one.title, "method": way.label, "name": way.name, "shots": one.shots}
+    counted = {"items": len(coded), "of": len(coded) + left, "does_not_fit": left}
+    return named | counted | {"window": reach, "longer_than_window": longer}
+
+
+def _row(one: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple | None) -> dict:
+    """The score of a metric, and the right answers' log-probability; `dense`: both of dense attention."""
+    mine, n = values[metric], len(right)
+    row = {"metric": metric, "value": one.mean(metric, mine), "gold": float(right.mean())}
+    row |= dict.fromkeys(("stderr", *EMPTY))
+    counted = metric not in NOT_SHARES
+    if counted:
+        whole = share(mine)
+        row["stderr"] = float(np.std(mine, ddof=1) / np.sqrt(n)) if n > 1 else None
+        row |= {"value_low": whole.low, "value_high": whole.high}
+    if dense is not None:
+        row |= _interval("gold_difference", bootstrap_mean(right - dense[1], unit=1))
+        row |= _interval("difference", share_difference(mine, dense[0][metric])) if counted else {}
+    return row
+
+
+def _interval(name: str, found: Interval) -> dict:
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def sentences(rows: list[dict]) -> list[str]:
+    """One sentence per task and method, of the metric that the papers print."""
+    told = []
+    for row in rows:
+        task = TASKS.get(row["task"])
+        if row["metric"] != (task.metric if task else "acc"):
+            continue
+        said = f"{row['title']}, {row['method']}: {row['value']:.1%} ({row['metric']}, n = {row['items']:,})"
+        if row["name"] != "dense":
+            points = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
+            said += f", {points[0]:+.1f} points against dense (95 % interval {points[1]:+.1f} to {points[2]:+.1f})"
+        if row["longer_than_window"] is not None:
+            share_longer, reach = row["longer_than_window"], row["window"]
+            said += f"; {share_longer:.0%} of the items are longer than the {reach:,} tokens it reads whole"
+        told.append(f"{said}.")
+    return told
+
+
+def _notes(lm: Model, fitting: list[tuple], question: str) -> list[str]:
+    said = [
+        f"{one.title}: {left:,} of {left + len(coded):,} prompts with {one.shots} examples are longer than the "
+        f"{lm.max_positions:,} tokens that are read at once; they are left out."
+        for one, coded, left in fitting
+        if left
+    ]
+    if question == "dense":
+        said.append(f"Set-up {SET_UPS[question].letter}: {SET_UPS[question].means}")
+    return said
+
+
+def _command(wanted, listed, lm: Model, shots, items, question: str, seed: int) -> str:
+    words = ["python -m analysis benchmark", *(one.name for one in wanted), "--data DIR", f"--model {lm.name}"]
+    words.append(f"--methods {','.join(one.name for one in listed)}")
+    words += [f"--set {one.name}.{name}={value}" for one in listed for name, value in one.settings.items()
+              if value != one.defaults[name]]  # fmt: skip
+    words += [f"--{name} {value}" for name, value in (("shots", shots), ("items", items)) if value is not None]
+    return " ".join([*words, f"--question {question}", f"--seed {seed}"])

@@ -1,0 +1,136 @@
+"""What a model says to a benchmark's items under a method: log-probabilities of answers, and generated ones."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from analysis.attention import Block, apply
+from analysis.methods.base import Method
+from analysis.models import Model
+from analysis.studies.benchmarks.tasks import Item
+
+NEW = 256  # tokens of a generated answer, at most
+
+
+@dataclass
+class DenseQuestion(Method):
+    """A method for everything but the question: its tokens, `first` to `last`, read all that is before them, as in the
+    set-up where the question is not known when the context is made sparse. It runs on masked blocks."""
+
+    inner: Method = field(default_factory=Method)
+    first: int = 0
+    last: int = 0
+
+    def _dense(self, rows: torch.Tensor) -> torch.Tensor:
+        return ((rows >= self.first) & (rows < self.last))[:, None]
+
+    def check(self, lm):
+        self.inner.check(lm)
+
+    def observe(self, layer, hidden, real):
+        return self.inner.observe(layer, hidden, real)
+
+    def file(self, layer, query, key, past, module, tables):
+        return self.inner.file(layer, query, key, past, module, tables)
+
+    def sharpen(self, layer, query, of_tokens):
+        sharper = self.inner.sharpen(layer, query, of_tokens)
+        if query.shape[2] == 1:  # a step of generation, behind the question
+            return sharper
+        rows = torch.arange(query.shape[2], device=query.device)
+        return torch.where(self._dense(rows), query, sharper)
+
+    def scores(self, block: Block):
+        return torch.where(self._dense(block.rows), block.scores, self.inner.scores(block))
+
+    def keep(self, block: Block):
+        kept = self.inner.keep(block)
+        return None if kept is None else kept | self._dense(block.rows)
+
+    def weigh(self, block: Block, probabilities):
+        return torch.where(self._dense(block.rows), probabilities, self.inner.weigh(block, probabilities))
+
+
+@dataclass(frozen=True)
+class Coded:
+    """An item as tokens: of each answer the whole text and how many of its tokens are the answer's; where the question
+    stands, `first` to `last` token."""
+
+    texts: tuple[tuple[int, ...], ...]
+    answers: tuple[int, ...]
+    first: int
+    last: int
+
+    @property
+    def longest(self) -> int:
+        """Tokens that its longest text takes."""
+        return max(map(len, self.texts))
+
+
+def code(tokenizer, item: Item) -> Coded:
+    """Tokens of an item. A space that ends the prompt belongs to the answer, as the harness has it; an answer's tokens
+    are those behind the prompt's own in the tokens of both together."""
+    texts, answers = [], []
+    prompts = item.prompts * (len(item.answers) if len(item.prompts) == 1 else 1)
+    for prompt, answer in zip(prompts, item.answers, strict=True):
+        kept = prompt.rstrip()
+        answer = prompt[len(kept) :] + answer
+        before, whole = (_ids(tokenizer, text) for text in (kept, kept + answer))
+        texts.append(tuple(whole))
+        answers.append(len(whole) - len(before))
+    prompt = prompts[0]
+    first = len(_ids(tokenizer, prompt[: len(prompt) - item.question])) if item.question < len(prompt) else 0
+    return Coded(tuple(texts), tuple(answers), first, len(texts[0]) - answers[0])
+
+
+def _ids(tokenizer, text: str) -> list[int]:
+    found = tokenizer(text, verbose=False).input_ids
+    if found:
+        return found
+    begin = next((one for one in (tokenizer.bos_token_id, tokenizer.eos_token_id) if one is not None), 0)
+    return [begin]
+
+
+def answers(lm: Model, method: Method, one: Coded, dense_question: bool = False) -> list[tuple[float, bool]]:
+    """(log-probability in nats, whether it is what greedy decoding would say) of every answer, each in one pass."""
+    used = DenseQuestion(method, one.first, one.last) if dense_question and not method.dense else method
+    found = []
+    with torch.no_grad(), apply(lm, used, kernels=not dense_question):
+        for ids, count in zip(one.texts, one.answers, strict=True):
+            row = torch.as_tensor(ids, device=lm.device)[None]
+            logits = lm.lm(row, use_cache=False, logits_to_keep=count + 1).logits[0, :-1].float()  # [count, V]
+            target = row[0, -count:]
+            logs = torch.log_softmax(logits, -1).gather(1, target[:, None])
+            found.append((float(logs.double().sum()), bool((logits.argmax(-1) == target).all())))
+    return found
+
+
+def generated(lm: Model, method: Method, one: Coded, until: tuple[str, ...], dense_question: bool = False) -> str:
+    """What the model says after the prompt, greedily, until one of `until` or its context is full."""
+    used = DenseQuestion(method, one.first, one.last) if dense_question and not method.dense else method
+    prompt = torch.as_tensor(one.texts[0][: one.last], device=lm.device)[None]
+    room = min(NEW, lm.max_positions - prompt.shape[1])
+    stops = {"stop_strings": list(until), "tokenizer": lm.tokenizer} if until else {}
+    with torch.no_grad(), apply(lm, used, kernels=not dense_question):
+        made = lm.lm.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=room, do_sample=False,
+            pad_token_id=lm.tokenizer.pad_token_id or lm.tokenizer.eos_token_id or 0, **stops,
+        )  # fmt: skip
+    text = lm.tokenizer.decode(made[0, prompt.shape[1] :], skip_special_tokens=True)
+    ends = [text.find(word) for word in until if word in text]
+    return text[: min(ends)] if ends else text
+
+
+def width(method: Method) -> int | None:
+    """The most tokens at which a method reads all there is, where a setting of it says so: its window with its first
+    tokens, or its number of keys."""
+    near = getattr(method, "window", None)
+    if near is not None:
+        return near + sum(getattr(method, name, 0) for name in ("n_sink", "n_global"))
+    return next((getattr(method, name) for name in ("k", "budget") if getattr(method, name, None)), None)
+
+
+def gold(found: list[list[tuple[float, bool]]], items: list[Item]) -> np.ndarray:
+    """Log-probability of the right answer of every item, nats [n]."""
+    return np.array([logs[item.gold][0] for logs, item in zip(found, items, strict=True)])

@@ -1,0 +1,212 @@
+"""Calibrated sparse attention from end to end: ranks of the heads, budgets, and the cap that changes no position."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.errors import BadSetting
+from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.runs.caps import chosen_cap, summary
+from analysis.studies.budgets.cap_sweep import (
+    CAPS,
+    KERNEL,
+    TOKENS,
+    TOLERANCE,
+    TOLERANCE_BIN,
+    check_caps,
+    few_tokens,
+    sweep,
+    sweep_tables,
+)
+from analysis.studies.budgets.edited import cells_table
+from analysis.studies.budgets.policies import DEFAULT, Policy, policy_path, store_policy
+from analysis.studies.budgets.ranks import Ranks, measure_ranks
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.text.calibration import Split, longest_window, split_corpus, split_texts, text_keys, whole_windows
+from analysis.studies.text.held_out import check_range, ids_hash, write
+
+MASS = 0.9  # CSA, step 1
+RANKS_SHARE = 0.4  # of the progress
+SIDES = ("calibration text", "text to measure on")
+
+
+def calibrate(
+    model: str = "demo",
+    texts: list[str] | None = None,
+    against: list[str] | None = None,
+    window: int | None = None,
+    tokens: int = TOKENS,
+    mass: float = MASS,
+    min_pos: int = 0,
+    beta: float = 1.0,
+    total: int | None = None,
+    reads: float | None = None,
+    floor: int = FLOOR,
+    caps: list[int] | None = None,
+    tolerance: float = TOLERANCE,
+    tolerance_bin: float = TOLERANCE_BIN,
+    name: str = DEFAULT,
+    corpus: str = "",
+    seed: int = 0,
+    output: str | None = None,
+    *,
+    context: Context,
+) -> Result:
+    """Calibrate CSA on texts, share out budgets, sweep the cap on other texts, and store the policy as `name`.
+
+    `texts` are hashes: the first half of several documents calibrates and the rest measures, of a single one its
+    halves; `against` measures instead if given. `corpus`: instead of texts a folder of them, whose held-out ones
+    measure. Each side reads up to `tokens` tokens in windows of `window` (default:
+    as long as the model and the texts allow). Ranks are the mean over positions from `min_pos` on of the fewest keys
+    that hold `mass`. Keys in all: `beta` times the sum of ranks, or `total`, or as many as read the share `reads` of
+    the causal pairs. An empty list of caps sweeps none. `output`: a file for the policy, beside the stored one.
+    numbers: `ranks` and `budgets` [L][H], `total`, `beta`, `cap` (None when none passes; the policy then has the
+    largest), `sweep` (see `cap_sweep.sweep`), `policy` (`layers heads policy`), `positions` (mean rank by position),
+    `bias` (mean rank over all positions, from `min_pos` on, and of the last bin), `split`, `sentence`, `notes`,
+    `path`; tables: `ranks` (`layer head rank late budget`), `positions`, and of the sweep `rows` and `bins`.
+    Errors: BadText for a text without a window, BadSetting.
+    """
+    check_seed(seed)
+    swept = list(CAPS if caps is None else caps)
+    if swept:
+        check_caps(swept, tolerance, tolerance_bin)
+    check_range("min_pos", min_pos, 0, 1 << 20)
+    if context.browser and output:
+        raise BadSetting("In a browser no file can be named for the policy: leave the output out.")
+    lm = context.model(model)
+    policy_path(context, lm, name)
+    context.progress(0.0, "cutting the texts into windows")
+    split = split_corpus(context, corpus, texts or []) if corpus else split_texts(context, texts or [], against)
+    sides = [split.calibrate, *([split.measure] if swept else [])]
+    window = window or max(8, min(longest_window(lm, side) for side in sides))
+    windows, *held_out = (
+        whole_windows(lm, side, window, tokens, what) for side, what in zip(sides, SIDES, strict=False)
+    )
+    part = RANKS_SHARE if swept else 1.0
+    found = measure_ranks(lm, windows, mass, lambda done, stage: context.progress(part * done, stage))
+    ranks = found.mean(min_pos)
+    keys = _keys(ranks, beta, total, reads, floor, window)
+    budgets, rows = allocate_budget(ranks, keys, floor), []
+    if swept:
+        rows = sweep(context, lm, held_out[0], budgets, swept, tolerance, tolerance_bin, seed, (part, 1.0))
+    passing = chosen_cap(rows)
+    cap = passing or (rows[-1]["cap"] if rows else int(budgets.max()))
+    about = {
+        "tokens": int(windows.size),
+        "window": window,
+        "mass": mass,
+        "min_pos": min_pos,
+        "floor": floor,
+        "beta": keys / float(ranks.sum()),
+        "texts": text_keys(split.calibrate),
+        "halves": texts[0] if split.halved else None,
+        "corpus": Path(corpus).name or ", ".join(name for name, _ in split.calibrate)[:200],
+        "passes": passing is not None,
+        "positions": found.positions(),
+        "bias": _bias(found, min_pos),
+    }
+    made = protocol(
+        "calibrate", lm, "+".join(about["texts"]), about["tokens"], window=window, seed=seed, kernel=KERNEL,
+        windows=ids_hash(windows), measured_on=[ids_hash(one) for one in held_out], mass=mass, min_pos=min_pos,
+        floor=floor, beta=about["beta"], tolerance=tolerance, tolerance_bin=tolerance_bin,
+        command=_command(lm, corpus, name, window, tokens, mass, min_pos, beta, total, reads, floor, swept),
+    )  # fmt: skip
+    policy = Policy(name, ranks, budgets, cap, {**about, "protocol": made, "sweep": _brief(rows)})
+    path = store_policy(context, lm, policy)
+    if output:
+        _copy(path, Path(output))
+    numbers = {
+        "ranks": ranks.tolist(),
+        "budgets": budgets.tolist(),
+        "total": keys,
+        "beta": about["beta"],
+        **(summary(rows) if rows else {"sweep": [], "cap": None, "sentence": _sentence(ranks, mass)}),
+        "policy": policy.integers,
+        "name": name,
+        "positions": about["positions"],
+        "bias": about["bias"],
+        "split": split.words,
+        "notes": [*_notes(split, windows), *(few_tokens(rows) if rows else [])],
+        "path": str(output or path),
+        "protocol": made,
+    }
+    late = found.mean(found.by_position.shape[2] * 15 // 16)
+    tables = {"ranks": cells_table(rank=ranks, late=late, budget=budgets), "positions": pd.DataFrame(found.positions())}
+    return Result(numbers, tables | (sweep_tables(rows) if rows else {}))
+
+
+def calibrate_on(context: Context, model: Model, texts: list[str], corpus: str, name: str = DEFAULT) -> Policy:
+    """A policy without a sweep: budgets of all the ranks of texts, no cap below the largest; stored as `name`."""
+    windows = whole_windows(model, [(corpus, text) for text in texts], None, TOKENS)
+    found = measure_ranks(model, windows, MASS, context.progress)
+    ranks = found.mean()
+    keys = _keys(ranks, 1.0, None, None, FLOOR, windows.shape[1])
+    budgets = allocate_budget(ranks, keys)
+    about = {"tokens": int(windows.size), "window": int(windows.shape[1]), "mass": MASS, "min_pos": 0, "beta": 1.0}
+    about |= {"floor": FLOOR, "corpus": corpus, "texts": text_keys([("", text) for text in texts]), "passes": False}
+    about |= {"positions": found.positions(), "bias": _bias(found, 0)}
+    policy = Policy(name, ranks, budgets, int(budgets.max()), about)
+    store_policy(context, model, policy)
+    return policy
+
+
+def _keys(ranks: np.ndarray, beta: float, total: int | None, reads: float | None, floor: int, length: int) -> int:
+    """All keys together."""
+    if total is not None and reads is not None:
+        raise BadSetting("total and reads both say how many keys there are: give one of them.")
+    if reads is not None:
+        return budget_for_reads(ranks, reads, length, floor)
+    if total is not None:
+        return total
+    if not 0 < beta <= 1000:
+        raise BadSetting(f"beta is {beta} and must lie above 0 and up to 1,000: it multiplies the sum of the ranks.")
+    return max(round(beta * float(ranks.sum())), floor * ranks.size)  # sharp heads may need less than the floor
+
+
+def _bias(found: Ranks, min_pos: int) -> dict:
+    """How much the early positions pull the mean rank down, in keys per head."""
+    length = found.by_position.shape[2]
+    late = found.mean(length * 15 // 16)
+    return {
+        "all": float(found.mean().mean()),
+        "from_min_pos": float(found.mean(min_pos).mean()),
+        "min_pos": min_pos,
+        "last_sixteenth": float(late.mean()),
+    }
+
+
+def _brief(rows: list[dict]) -> list[dict]:
+    """The sweep without its bins, kept with the policy."""
+    return [{key: value for key, value in row.items() if key != "bins"} for row in rows]
+
+
+def _notes(split: Split, windows: np.ndarray) -> list[str]:
+    said = [f"{split.words[0].upper()}{split.words[1:]}."]
+    if windows.size < 8000:
+        said.append(f"The calibration reads {windows.size:,} tokens; the paper takes 8,000 to 50,000.")
+    return said
+
+
+def _sentence(ranks: np.ndarray, mass: float) -> str:
+    low, high = ranks.min(), ranks.max()
+    return f"{mass:.0%} of a head's attention lies on {ranks.mean():.0f} keys on average, from {low:.0f} to {high:.0f}."
+
+
+def _command(lm: Model, corpus, name, window, tokens, mass, min_pos, beta, total, reads, floor, caps) -> str:
+    given = "--corpus DIR" if corpus else "TEXT..."
+    words = f"python -m analysis calibrate {given} --model {lm.name} --tokens {tokens} --mass {mass:g} --floor {floor}"
+    words += f" --window {window}" if window else ""
+    words += f" --total {total}" if total is not None else f" --reads {reads:g}" if reads else f" --beta {beta:g}"
+    words += f" --min-pos {min_pos}" if min_pos else ""
+    return f"{words} --caps {','.join(map(str, caps)) or 'none'} --name {name}"
+
+
+def _copy(path: Path, output: Path) -> None:
+    try:
+        write(output, json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadSetting(f"The policy cannot be written to {output} ({error.strerror}): name another file.") from error

@@ -1,0 +1,232 @@
+"""Does the rule read the future, and what does that gain? Literal against causal membership, and the gate's forms."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.attention import apply
+from analysis.groups.gates import GATES, group_affinity
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.methods.focus import Focus
+from analysis.metrics.intervals import bootstrap_mean
+from analysis.metrics.quality import same_top1
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.statistics import attention_inputs
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.groups.routers import trained_router
+from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, router_hash
+from analysis.studies.text.held_out import held_out_windows, places, sample_windows, texts_of, write
+from analysis.studies.text.sizes import check_sizes
+from analysis.training.mitigations import Learning
+
+SAMPLE = 8  # first windows, on which gates, groups and logits are looked at
+MOVED = 1e-4  # logits that move more than this saw what was changed
+MEMBERSHIPS = ("causal", "literal")
+
+
+def causality(
+    corpus: str = "",
+    router: str = "k8-top1",
+    model: str = "demo",
+    length: int = 1024,
+    windows: int = 64,
+    window: int | None = None,
+    n_sink: int | None = None,
+    seed: int = 0,
+    output: str | None = None,
+    work: str | None = None,
+    *,
+    context: Context,
+) -> Result:
+    """Measure a trained router with causal and with literal membership, hard and through every form of the gate.
+
+    All arms read the same held-out `windows` of `length` tokens with the router's window and sinks unless said
+    otherwise; the forms share its sharpness and offset, and it was trained with one of them. What is measured is kept
+    in `work` and shared with the study `groups`. The result goes to `output` (default `studies/causality-ROUTER.json`).
+    numbers: `rows` (one per arm: `arm gate reading membership loss perplexity pairs_share smallest_gate mean_gate
+    moved predictions_changed reads_future`), where the last half of a window is replaced by other tokens and `moved`
+    is the largest change of a logit before it, `predictions_changed` the share of its likeliest tokens;
+    `literal_minus_causal` (`reading gate mean low high units`, nats, paired), `group_agreement` (tokens in the same
+    group by both rules, [L]), `prediction_agreement` (same likeliest next token, hard), `sentence`, `path`.
+    tables: `rows`, `differences`. Errors: BadSetting, BadText.
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    check_sizes(lm, length, windows, window, n_sink)
+    made = trained_router(context, lm, router)
+    window, n_sink = window or made.window, made.n_sink if n_sink is None else n_sink
+    train, held_out = texts_of(corpus, context)
+    path, folder = places(context, lm, f"causality-{router}", output, work)
+    ids = held_out_windows(lm, held_out, length, windows)
+    arms = {(None, "dense", None): DENSE, **_arms(made, window)}
+    bench = Bench(lm, made, ids, n_sink, folder, context, expected=len(arms) + 1)
+    found = {key: bench.measure(arm) for key, arm in arms.items()}
+    rows = []
+    for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
+        context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
+        row = found[gate, reading, membership].row(arm.name)
+        kept = {name: row[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
+        method = Learning.of(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
+        gates = _gates(lm, method, ids[:SAMPLE])
+        rows.append(kept | {"gate": gate, "reading": reading, "membership": membership} | gates)
+        rows[-1] |= foresight(lm, method, ids[:SAMPLE])
+    differences = []
+    for gate, reading, membership in arms:
+        if membership == "literal":
+            apart = found[gate, reading, "literal"].means - found[gate, reading, "causal"].means
+            differences.append({"reading": reading, "gate": gate, **bootstrap_mean(apart)._asdict()})
+    agreement = {
+        "group_agreement": group_agreement(made, attention_inputs(lm, list(ids[:SAMPLE])), length),
+        "prediction_agreement": _same_predictions(lm, made, window, n_sink, ids[:SAMPLE]),
+    }
+    numbers = {
+        "sentence": sentence(rows, differences, agreement),
+        "rows": rows,
+        "literal_minus_causal": differences,
+        **agreement,
+        "router": router,
+        "trained_with": made.settings.gate,
+        "window": window,
+        "n_sink": n_sink,
+        "windows": len(ids),
+        "looked_at": len(ids[:SAMPLE]),
+    }
+    command = (
+        f"python -m analysis study causality --corpus DIR --model {lm.name} --router {router} --windows-count "
+        f"{windows} --length {length} --window {window} --sinks {n_sink} --seed {seed}"
+    )
+    numbers["protocol"] = protocol(
+        "study causality", lm, bench.text, ids.size, window=length, seed=seed, kernel=KERNELS, router=router,
+        router_hash=router_hash(made), corpus=f"{Path(corpus).name}, {len(held_out)} held-out documents",
+        command=command,
+    )  # fmt: skip
+    write(path, numbers | {"check": sample_losses(lm, made, numbers, context)})
+    tables = {"rows": pd.DataFrame(rows), "differences": pd.DataFrame(differences)}
+    return Result(numbers | {"path": str(path)}, tables)
+
+
+def sample_losses(lm: Model, made: FocusRouter, numbers: dict, context: Context) -> dict[str, list[float]]:
+    """Mean loss of two windows of the bundled samples in every arm: what can be computed without the corpus."""
+    arms = _arms(made, numbers["window"]).values()
+    ids = sample_windows(lm, numbers["protocol"]["window"])
+    bench = Bench(lm, made, ids, numbers["n_sink"], None, context, expected=len(arms))
+    return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
+
+
+def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
+    """The `check` of a stored study, arm -> (what is stored, what comes out now)."""
+    lm = context.model(stored["protocol"]["model"])
+    again = sample_losses(lm, trained_router(context, lm, stored["router"]), stored, context)
+    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
+
+
+def _arms(made: FocusRouter, window: int) -> dict[tuple, Arm]:
+    """(gate, reading, membership) -> arm; a hard mask is the same for every form of the gate. Names as in `READINGS`
+    where the arm is one of them, so that what the study `groups` kept is found."""
+    named = {(s.get("reading", "hard"), s.get("membership", "causal")): name for name, s in READINGS.items()}
+    arms = {}
+    for reading, gates in (("hard", (None,)), ("soft", GATES)):
+        for gate in gates:
+            own = gate in (None, made.settings.gate)
+            router = made if own else made.variant(gate=gate)
+            for membership in MEMBERSHIPS:
+                name = named[reading, membership]
+                settings = {"window": window, **READINGS[name]}
+                arms[gate, reading, membership] = Arm(name if own else f"{name}, {gate} gate", settings, router)
+    return arms
+
+
+@torch.no_grad()
+def _gates(lm: Model, method, ids: np.ndarray) -> dict:
+    """`smallest_gate` and `mean_gate` of the far pairs of windows [n, T]: a factor of the score, or for `log` and the
+    hard mask of the weight; None for dense, and where no pair is far."""
+    smallest, total, pairs = [], 0.0, 0
+    if isinstance(method, Learning):
+        for window in ids:
+            method.seen.clear()
+            with apply(lm, method, kernels=True):
+                lm.lm.base_model(torch.as_tensor(window, device=lm.device)[None], use_cache=False)
+            for _, groups in method.seen:
+                gate = far_gates(method, groups[0])
+                smallest += [float(gate.min())] if len(gate) else []
+                total, pairs = total + float(gate.double().sum()), pairs + len(gate)
+    return {"smallest_gate": min(smallest, default=None), "mean_gate": total / pairs if pairs else None}
+
+
+def far_gates(method: Focus, groups: torch.Tensor) -> torch.Tensor:
+    """The gates of all far pairs of tokens with memberships [T, K], [pairs]: beyond the window and the sinks."""
+    at = torch.arange(len(groups), device=groups.device)
+    far = (at[:, None] - at >= method.window) & (at >= method.n_sink)
+    affinity = group_affinity(groups.float(), groups.float())[far]
+    if method.reading == "hard":
+        return (affinity > 0.5).float()
+    if method.router.settings.gate == "log":
+        return method.router.gate(torch.zeros_like(affinity), affinity).exp()
+    return method.router.gate(torch.ones_like(affinity), affinity)
+
+
+@torch.no_grad()
+def foresight(lm: Model, method, ids: np.ndarray) -> dict:
+    """What other tokens in the second half of windows [n, T] (the next window's) do to the logits of the first.
+
+    By the masked reference, which computes every query alike whatever stands elsewhere: `moved` largest change of a
+    logit, `predictions_changed` share of likeliest next tokens, `reads_future` whether `moved` is above 1e-4.
+    """
+    half, moved, changed = ids.shape[1] // 2, 0.0, []
+    other = ids.copy()
+    other[:, half:] = np.roll(ids, 1, axis=0)[:, half:]
+    with apply(lm, method):
+        for pair in zip(ids, other, strict=True):
+            logits = [
+                lm.lm(torch.as_tensor(one, device=lm.device)[None], use_cache=False).logits[0, :half] for one in pair
+            ]
+            moved = max(moved, float((logits[0] - logits[1]).abs().max()))
+            changed.append(float((~same_top1(*logits)).float().mean()))
+    return {"moved": moved, "predictions_changed": float(np.mean(changed)), "reads_future": moved > MOVED}
+
+
+def group_agreement(router: FocusRouter, inputs: list[torch.Tensor], length: int) -> list[float]:
+    """Share of tokens whose best group is the same by the literal and by the causal rule, per layer; inputs L x
+    [n T, d] of windows of `length` tokens."""
+    agreed = []
+    for layer, hidden in enumerate(inputs):
+        literal = torch.cat([router.soft(layer, window).argmax(-1) for window in hidden.split(length)])
+        agreed.append(float((literal == router.soft(layer, hidden, causal=True).argmax(-1)).float().mean()))
+    return agreed
+
+
+@torch.no_grad()
+def _same_predictions(lm: Model, router: FocusRouter, window: int, n_sink: int, ids: np.ndarray) -> float:
+    """Share of tokens whose likeliest next token is the same with literal as with causal groups, both hard."""
+    same = []
+    for one in ids:
+        logits = []
+        for membership in MEMBERSHIPS:
+            method = Focus.of(router, window=window, n_sink=n_sink, membership=membership)
+            with apply(lm, method, kernels=True):
+                logits.append(lm.lm(torch.as_tensor(one, device=lm.device)[None], use_cache=False).logits[0])
+        same.append(float(same_top1(*logits).float().mean()))
+    return float(np.mean(same))
+
+
+def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
+    """The verdict in words: what reads the future, what that is worth, and how far each gate closes."""
+    leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
+    hard = next(row for row in differences if row["reading"] == "hard")
+    interval = "" if hard["low"] is None else f" (95 % interval {hard['low']:+.4f} to {hard['high']:+.4f})"
+    gates = "; ".join(
+        f"{row['gate']} {row['smallest_gate']:.2g}"
+        for row in rows
+        if row["reading"] == "soft" and row["membership"] == "causal" and row.get("smallest_gate") is not None
+    )
+    return (
+        f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future: with literal groups the loss is "
+        f"{hard['mean']:+.4f} nats per token against causal ones{interval}, "
+        f"{np.mean(agreement['group_agreement']):.0%} of the tokens are in the same group and "
+        f"{agreement['prediction_agreement']:.0%} of the likeliest next tokens are the same. Smallest gate reached by "
+        f"a far pair: {gates}."
+    )

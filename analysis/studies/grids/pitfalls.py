@@ -1,0 +1,167 @@
+"""Two pitfalls on a model's own heads: putting sums of exponentials together, and how many hash tables a key needs."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.kernels.collisions import collide, hash_codes
+from analysis.kernels.merge import merge, merges
+from analysis.kernels.window import flash
+from analysis.methods.magicpig import SLACK, MagicPIG
+from analysis.metrics.intervals import bootstrap_mean
+from analysis.runs import Result
+from analysis.statistics import attention_inputs
+from analysis.statistics.states import States, attention_states
+from analysis.studies.context import Context, check_seed, protocol, read
+from analysis.studies.groups.routers import memberships, router_facts, router_for
+
+TOKENS = 512  # of the text: pairs of tokens are held
+RULES = (  # what is read, and how likely it was taken to be found: tables that must agree in both
+    ("two tables, weighed for two", 2, 2),
+    ("one table, weighed for one", 1, 1),
+    ("one table, weighed for two", 1, 2),
+)
+
+
+@torch.no_grad()
+def pitfalls(
+    model: str = "demo", text: str = "", router: str = "k8-top1", seed: int = 0, *, context: Context
+) -> Result:
+    """The first TOKENS tokens of a text: how attention over several sets of keys may be put together, and what MagicPIG
+    finds when one hash table is enough and when two must agree.
+
+    numbers: `merges`, per way of `kernels.merge.merges` with the router's groups, the model's queries and keys and
+    unit-normal values (`cosine` mean over layers, `lowest` of a row, `error` largest); `empty`, see `empty_row`;
+    `rows`, per rule of RULES over the pairs beyond MagicPIG's window: `found` their share, `ratio` the estimated sum of
+    exponentials by the true one, `error` its mean distance from 1, each with `_low` and `_high` over heads; `sentence`.
+    table: `rows`. Errors: BadSetting, BadText.
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    made = router_for(context, lm, router)[0]
+    if made.top != 1:
+        raise BadSetting(f"The router {router} puts a token into {made.top} groups: choose one with 1 group each.")
+    reading = read(context, lm, text, "first")
+    ids = reading.windows[0][:TOKENS]
+    if len(ids) < 2 * made.window:
+        raise BadSetting(f"The text has {len(ids)} tokens and {2 * made.window} are needed: give more text.")
+    states = attention_states(lm, ids)
+    members = memberships(made, attention_inputs(lm, [ids]))[1]  # [L, T, K]
+    draw = torch.Generator().manual_seed(seed)
+    ways, rules = [], {name: [] for name, _, _ in RULES}
+    pig = MagicPIG(seed=seed)
+    for layer, one in states.items():
+        context.progress(layer / len(states), f"layer {layer + 1} of {len(states)}")
+        ways.append(_merged(one, members[layer].to(one.query.device), made.window, draw))
+        for name, values in _found(one, pig, draw).items():
+            rules[name] += values
+    table = [_rule(name, rules[name]) for name, _, _ in RULES]
+    numbers = {
+        "merges": {
+            name: {
+                "cosine": float(np.mean([way[name]["cosine"] for way in ways])),
+                "lowest": min(way[name]["lowest"] for way in ways),
+                "error": max(way[name]["error"] for way in ways),
+            }
+            for name in ways[0]
+        },
+        "empty": empty_row(seed),
+        "rows": table,
+        "router": router_facts(router, made),
+        "notes": [f"The first {len(ids):,} tokens of the text."],
+        "protocol": protocol(
+            "pitfalls", lm, text, len(ids), window=len(ids), seed=seed, router=router,
+            kernel=f"torch's flash kernel of the processor; {pig.tables} tables of {pig.bits} bits",
+            command=f"python -m analysis pitfalls TEXT --model {lm.name} --router {router} --seed {seed}",
+        ),
+    }  # fmt: skip
+    numbers["sentence"] = sentence(numbers)
+    return Result(numbers, {"rows": pd.DataFrame(table)})
+
+
+def empty_row(seed: int = 0) -> dict:
+    """What torch's flash kernel of the processor says of a first token without keys in one of two parts, the other of
+    which holds the token itself: its sum `lse` (None where it is minus infinity, as it should be), `error` of a merge
+    that believes it, `error_right` of one with minus infinity; whether the sum has a `gradient`, and whether the causal
+    mask of fewer queries than keys begins at the first key (`upper_left`)."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.enable_grad():
+        q, k, v = (torch.randn(1, 1, 8, 16, generator=draw).requires_grad_() for _ in range(3))
+        bias = torch.zeros(1, 1, 8, 8).masked_fill(torch.arange(8)[:, None] == 0, -math.inf)
+        out, lse = flash(q, k, v, 0.0, False, attn_mask=bias)
+    q, k, v, out, said = (x.detach() for x in (q, k, v, out, lse))
+    whole, whole_lse = flash(q, k, v, 0.0, True)
+    right = said.clone()
+    right[..., 0] = -math.inf
+    truth = whole[..., 0, :]
+    errors = {
+        name: float((merge(out.nan_to_num(0.0), sums, whole, whole_lse)[0][..., 0, :] - truth).abs().max())
+        for name, sums in (("error", said), ("error_right", right))
+    }
+    fewer = flash(q[:, :, :2], k, v, 0.0, True)[0]
+    first = float(said[..., 0])
+    return {
+        "lse": first if math.isfinite(first) else None,
+        "wrong": math.isfinite(first),
+        **errors,
+        "gradient": bool(lse.requires_grad),
+        "upper_left": bool(torch.allclose(fewer[..., 0, :], v[..., 0, :], atol=1e-5)),
+    }
+
+
+def _merged(states: States, members: Tensor, window: int, draw: torch.Generator) -> dict:
+    query, key = states.query[None], states.key[None]
+    value = torch.randn(key.shape, generator=draw).to(key)
+    return merges(query, key, value, members[None], window, states.scaling)
+
+
+def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, list[tuple]]:
+    """Rule -> per head (share of the far pairs that is found, estimated by true sum of exponentials, its distance from
+    1), over the queries that have far keys."""
+    key = states.key - states.key.mean(1, keepdim=True)
+    planes = torch.randn(key.shape[-1], pig.tables, pig.bits, generator=draw).to(key)
+    codes = [hash_codes(x, planes)[None] for x in (states.query, key)]
+    rows = torch.arange(states.length, device=key.device)
+    far = (rows[:, None] - rows >= pig.window) & (rows >= pig.n_sink)
+    asked = far.any(1)
+    scores = torch.stack([states.scores(head, 0, states.length) for head in range(len(states.query))])
+    weight = scores.masked_fill(~far, -math.inf).softmax(-1)[:, asked]  # [H, n, T], of the far part alone
+    repeat = len(states.query) // len(key)
+    unit = [torch.nn.functional.normalize(x, dim=-1) for x in (states.query, key.repeat_interleave(repeat, 0))]
+    cosine = (unit[0] @ unit[1].mT)[:, asked]
+    chance = {2: pig.chance(cosine), 1: MagicPIG(variant="hub").chance(cosine)}
+    read_far = {count: (collide(*codes, count)[0] & far)[:, asked] for count in (1, 2)}
+    found = {}
+    for name, enough, weighed in RULES:
+        kept = read_far[enough]
+        ratio = (weight / (chance[weighed] + SLACK) * kept).sum(-1)
+        shares = kept.sum((1, 2)) / far.sum()
+        found[name] = list(
+            zip(shares.tolist(), ratio.mean(1).tolist(), (ratio - 1).abs().mean(1).tolist(), strict=True)
+        )
+    return found
+
+
+def _rule(name: str, heads: list[tuple]) -> dict:
+    row = {"rule": name, "heads": len(heads)}
+    for what, values in zip(("found", "ratio", "error"), np.array(heads).T, strict=True):
+        over = bootstrap_mean(values, unit=1)
+        row |= {what: over.mean, f"{what}_low": over.low, f"{what}_high": over.high}
+    return row
+
+
+def sentence(numbers: dict) -> str:
+    """Both pitfalls in two sentences."""
+    empty, two, one = numbers["empty"], *numbers["rows"][:2]
+    said = "torch's flash kernel says minus infinity, as it should, for a row that reads nothing."
+    if empty["wrong"]:
+        said = f"torch's flash kernel says {empty['lse']:g} for a row that reads nothing, where minus infinity is right"
+        said += f": a merge that believes it is wrong by {empty['error']:.2f}."
+    cosine = numbers["merges"]["subtraction"]["cosine"]
+    said += f" Taking the overlap away gives a cosine of {cosine:.3f} to the definition, disjoint parts "
+    said += f"{numbers['merges']['disjoint']['cosine']:.6f}."
+    return f"{said} One hash table finds {one['found']:.0%} of the far pairs and two find {two['found']:.0%}."

@@ -1,0 +1,245 @@
+"""How many groups should a token be in? One trained router read with every k (Focus, table 7), beside its controls."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.groups.router import FocusRouter
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.groups.routers import stored_routers, trained_router
+from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, Measured, router_hash, window_arm
+from analysis.studies.stored.panels import column, difference, how_sure, of_rows, panel, printed, series
+from analysis.studies.stored.recovery import equal_pairs_window, window_pairs
+from analysis.studies.text.held_out import held_out_windows, places, sample_windows, texts_of, write
+from analysis.studies.text.sizes import check_sizes, command
+
+SEEDS = 3  # of random tokens
+SAME = 1e-3  # nats of a token by which two ways to compute one loss may differ
+PAPER = {"GPT-2 124M": 42.8, "Mistral 7B": 10.8}  # model -> perplexity before Focus, as the caption of table 7 says
+NAMED_AS = {1: "top-k=1 (argmax)", 4: "top-k=4 (full)"}
+READ_AS = (
+    "Table 7 varies k at inference, so one router is read with every k; where a router of as many groups was trained "
+    "for a k of its own, it stands beside. With 2 k > K any two tokens share a group and all is read: such rows are "
+    "dense attention. The paper's speed-up is the formula K/k; what the pairs that are left would allow at most is "
+    "beside it."
+)
+
+
+def top(
+    corpus: str = "",
+    router: str = "k4-top1",
+    model: str = "demo",
+    length: int = 1024,
+    windows: int = 64,
+    window: int | None = None,
+    n_sink: int | None = None,
+    seed: int = 0,
+    output: str | None = None,
+    work: str | None = None,
+    *,
+    context: Context,
+) -> Result:
+    """Read a trained router of K groups with k = 1 to K groups per token, on the same held-out windows.
+
+    Controls: random tokens in k of K groups (3 seeds) and a window alone of equal pairs, both where 2 k <= K; dense.
+    Trained routers `kK-topJ` of the same model stand beside at their own k. What is measured is kept in `work`.
+    numbers: `rows` (`k router loss perplexity pairs_share distant_share`, the latter of the pairs that neither window
+    nor sinks give; `against_dense`, `literal_minus_causal`, `against_random`, `against_window` in nats with `_low` and
+    `_high`; `perplexity_random perplexity_window equal_window formula ideal furthest equals_dense`, `furthest` the
+    largest change of a token's loss from dense), `dense`, `columns`, `panels`, `sentence`, `notes`, `path`.
+    table: `rows`. Errors: BadSetting, BadText.
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    check_sizes(lm, length, windows, window, n_sink)
+    made = trained_router(context, lm, router)
+    window, n_sink = window or made.window, made.n_sink if n_sink is None else n_sink
+    _, held_out = texts_of(corpus, context)
+    path, folder = places(context, lm, f"top-{router}", output, work)
+    ids = held_out_windows(lm, held_out, length, windows)
+    readings = {(router, k): made for k in range(1, made.K + 1)} | _own(context, lm, router, made)
+    paired = sum(2 * k <= made.K for k in range(1, made.K + 1))
+    bench = Bench(lm, made, ids, n_sink, folder, context, expected=1 + 2 * len(readings) + paired * (SEEDS + 1))
+    dense = bench.measure(DENSE)
+    random = {k: _random(bench, made.K, k, window, seed) for k in range(1, made.K // 2 + 1)}
+    rows = [_row(bench, name, k, one, window, dense, random.get(k)) for (name, k), one in readings.items()]
+    numbers = {
+        "sentence": sentence(rows, made.K),
+        "rows": rows,
+        "dense": {"loss": float(dense.means.mean()), "perplexity": float(np.exp(dense.means.mean()))},
+        "columns": columns(),
+        "router": router,
+        "groups": made.K,
+        "window": window,
+        "n_sink": n_sink,
+        "windows": len(ids),
+        "length": length,
+        "notes": [READ_AS, how_sure(len(ids))],
+        "protocol": protocol(
+            "study top", lm, bench.text, ids.size, window=length, seed=seed, kernel=KERNELS, router=router,
+            router_hash={name: router_hash(one) for (name, _), one in readings.items()},
+            corpus=f"{Path(corpus).name}, {len(held_out)} held-out documents",
+            command=command(
+                "top", lm, router=router, windows_count=windows, length=length, window=window, sinks=n_sink, seed=seed
+            ),
+        ),
+    }  # fmt: skip
+    numbers["panels"] = panels(numbers)
+    write(path, numbers | {"check": sample_losses(lm, made, numbers, context)})
+    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(rows)})
+
+
+def sample_losses(lm: Model, made: FocusRouter, numbers: dict, context: Context) -> dict[str, list[float]]:
+    """Mean loss of two windows of the bundled samples with every k: what can be computed without the corpus."""
+    ids = sample_windows(lm, numbers["length"])
+    bench = Bench(lm, made, ids, numbers["n_sink"], None, context, expected=made.K + 1)
+    arms = [_trained(numbers["router"], made, k, numbers["window"]) for k in range(1, made.K + 1)]
+    return {arm.name: bench.measure(arm).means.tolist() for arm in (DENSE, *arms)}
+
+
+def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
+    """The `check` of a stored study, arm -> (what is stored, what comes out now)."""
+    lm = context.model(stored["protocol"]["model"])
+    again = sample_losses(lm, trained_router(context, lm, stored["router"]), stored, context)
+    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
+
+
+def _own(context: Context, lm: Model, router: str, made: FocusRouter) -> dict[tuple[str, int], FocusRouter]:
+    """Trained routers of as many groups that were made for a k of their own, (name, k) -> router."""
+    known = [
+        facts for facts in stored_routers(context, lm)
+        if facts["kind"] == "trained" and facts.get("revision") == lm.revision and facts["groups"] == made.K
+    ]  # fmt: skip
+    named = {(facts["name"], facts["top"]) for facts in known if facts["name"] == f"k{made.K}-top{facts['top']}"}
+    return {(name, k): trained_router(context, lm, name) for name, k in sorted(named) if name != router}
+
+
+def _trained(name: str, router: FocusRouter, k: int, window: int, **more) -> Arm:
+    said = "".join(f", {value}" for value in more.values())
+    return Arm(f"{name} with top {k}{said}", {"window": window, "top": k, **more}, router)
+
+
+def _random(bench: Bench, groups: int, k: int, window: int, seed: int) -> Measured:
+    arms = [
+        Arm(f"random tokens {seed + more}, top {k}", {"window": window}, drawn=(groups, k, seed + more))
+        for more in range(SEEDS)
+    ]
+    return Measured.pool([bench.measure(arm) for arm in arms])
+
+
+def _row(
+    bench: Bench, name: str, k: int, router: FocusRouter, window: int, dense: Measured, random: Measured | None
+) -> dict:
+    length, n_sink = bench.ids.shape[1], bench.n_sink
+    found = bench.measure(_trained(name, router, k, window))
+    literal = bench.measure(_trained(name, router, k, window, membership="literal"))
+    near, every = window_pairs(window, length, n_sink), length * (length + 1) // 2
+    told = found.row("trained")
+    furthest = float(np.abs(found.losses - dense.losses).max())
+    row = {"k": k, "router": name} | {key: told[key] for key in ("loss", "perplexity", "pairs_share")}
+    row["distant_share"] = (found.mean_pairs - near) / (every - near)
+    row |= difference("against_dense", found.means, dense.means)
+    row |= difference("literal_minus_causal", literal.means, found.means)
+    equal = equal_pairs_window(found.mean_pairs, length, n_sink)
+    row |= {"perplexity_random": None, "perplexity_window": None, "equal_window": equal}
+    if random is not None:
+        alone = bench.measure(window_arm(equal))
+        row |= difference("against_random", found.means, random.means)
+        row |= difference("against_window", found.means, alone.means)
+        row |= {"random_pairs_share": random.row("")["pairs_share"], "window_pairs_share": alone.row("")["pairs_share"]}
+        row |= {f"perplexity_{arm}": m.row("")["perplexity"] for arm, m in (("random", random), ("window", alone))}
+        row |= difference("random_against_dense", random.means, dense.means)
+        row |= difference("window_against_dense", alone.means, dense.means)
+    return row | {
+        **{"formula": router.K / k, "ideal": 1 / row["pairs_share"]},
+        **{"furthest": furthest, "equals_dense": furthest < SAME},
+    }
+
+
+def columns() -> list[dict]:
+    """The columns of the rows, for a page."""
+    return [
+        *(column("k", "groups per token"), column("router", "router"), column("perplexity", "perplexity, hard")),
+        *(column("pairs_share", "pairs read, of all"), column("distant_share", "pairs read, of the far ones")),
+        column("against_dense", "above dense", "nats per token"),
+        column("against_random", "above random tokens", "nats per token"),
+        column("against_window", "above the window of equal pairs", "nats per token"),
+        *(column("perplexity_random", "random tokens"), column("perplexity_window", "window of equal pairs")),
+        column("equal_window", "window of equal pairs", "tokens"),
+        column("literal_minus_causal", "literal minus causal", "nats per token"),
+        column("formula", "K/k, as the paper says", "times"),
+        *(column("ideal", "1 / pairs read", "times"), column("equals_dense", "equals dense")),
+    ]
+
+
+def panels(numbers: dict) -> list[dict]:
+    """Small multiples over k; with four groups the paper's numbers stand beside."""
+    ks = list(range(1, numbers["groups"] + 1))
+    one = [row for row in numbers["rows"] if row["router"] == numbers["router"]]
+    own = {row["k"]: row for row in numbers["rows"] if row["router"] != numbers["router"]}
+    others = [own.get(k, {}) for k in ks]
+    paper = _paper(ks) if numbers["groups"] == 4 else {}
+    dense = numbers["dense"]["perplexity"]
+
+    def ratio(rows: list[dict], key: str = "perplexity") -> list:
+        return [row[key] / dense if row.get(key) else None for row in rows]
+
+    alone = {"random tokens": "random", "window of equal pairs": "window"}
+    lines = {
+        ("Perplexity by that of dense attention", "times"): [
+            series("one router, read with k", ratio(one)),
+            *([series("routers trained for k", ratio(others))] if own else []),
+            *(series(name, ratio(one, f"perplexity_{key}")) for name, key in alone.items()),
+            *(series(f"{name}, paper", cells["PPL"], paper=True) for name, cells in paper.items()),
+        ],
+        ("Loss above dense attention", "nats per token"): [
+            of_rows("one router, read with k", one, "against_dense"),
+            *([of_rows("routers trained for k", others, "against_dense")] if own else []),
+            *(of_rows(name, one, f"{key}_against_dense") for name, key in alone.items()),
+        ],
+        ("Pairs read", "share of the pairs"): [
+            of_rows("of all causal pairs", one, "pairs_share"),
+            of_rows("of the far pairs", one, "distant_share"),
+            of_rows("random tokens, of all", one, "random_pairs_share"),
+            *(series(f"{name}, paper", cells["Pairs retained"], paper=True) for name, cells in paper.items()),
+        ],
+        ("Speed-up that the pairs would allow", "times"): [
+            of_rows("1 / pairs read", one, "ideal"),
+            of_rows("K/k, as the paper says", one, "formula"),
+        ],
+    }
+    return [panel(title, "k", "groups per token, k", ks, label, drawn) for (title, label), drawn in lines.items()]
+
+
+def _paper(ks: list[int]) -> dict[str, dict[str, list]]:
+    """Table 7 as the paper prints it: perplexity by that of the pretrained model, and the share of pairs."""
+    found = {}
+    for name, pretrained in PAPER.items():
+        rows = [f"{name}, {NAMED_AS.get(k, f'top-k={k}')}" for k in ks]
+        losses = [printed("table 7", row, "PPL") for row in rows]
+        pairs = [printed("table 7", row, "Pairs retained") for row in rows]
+        found[name] = {
+            "PPL": [value and value / pretrained for value in losses],
+            "Pairs retained": [value and value / 100 for value in pairs],
+        }
+    return found
+
+
+def sentence(rows: list[dict], groups: int) -> str:
+    """What more groups per token bring, from the first router's rows."""
+    one = [row for row in rows if row["router"] == rows[0]["router"]]
+    told = [
+        f"k = {row['k']} reads {row['pairs_share']:.0%} of the pairs at {row['against_dense']:+.4f} nats per token "
+        f"against dense and {row['against_random']:+.4f} against random tokens"
+        for row in one
+        if "against_random" in row
+    ]
+    full = [row for row in one if 2 * row["k"] > groups]
+    verdict = "equal it" if all(row["equals_dense"] for row in full) else "do not all equal it, which should not be"
+    return (
+        f"{'; '.join(told)}. From k = {full[0]['k']} on all pairs are read: these rows are dense attention and "
+        f"{verdict} (largest change of a token's loss {max(row['furthest'] for row in full):.1e} nats)."
+    )

@@ -1,0 +1,159 @@
+"""Which far-apart tokens of a text share a group, how much they attend to each other, and what chance would give."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.groups.controls import random_tokens
+from analysis.groups.pairs import PairCollector
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.statistics import attention_inputs, forward
+from analysis.studies.context import STREAMED, Context, Reading, check_seed, protocol, read
+from analysis.studies.groups.contents import router_notes
+from analysis.studies.groups.routers import memberships, router_facts, router_for
+from analysis.studies.text.text import token_table
+
+ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
+
+
+def pairs(
+    model: str = "demo",
+    text: str = "",
+    router: str = "k8-top1",
+    min_distance: int = 128,
+    top: int = 100,
+    layer: int | None = None,
+    group: int | None = None,
+    head: int | None = None,
+    content: bool = True,
+    seed: int = 0,
+    long_text: str = "windows",
+    *,
+    context: Context,
+) -> Result:
+    """The strongest far pairs of one group (Focus, section 5), and three null controls beside them.
+
+    `min_distance` tokens lie at least between query and key; `content` lists pairs of content words only; `layer`,
+    `group`, `head` narrow the list. tables: `tokens`; `pairs` (attention is that of the strongest head, `uniform` what
+    reading all visible tokens alike would give); `controls` and `distance`: share of far pairs in one group, share of
+    the far attention they hold, and their ratio `lift` (1 = the groups say nothing about where attention goes).
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    _check(lm, min_distance, top, layer, head)
+    reading = read(context, lm, text, long_text)
+    made, control = router_for(context, lm, router)
+    words = token_table(reading)
+    inputs = attention_inputs(lm, reading.windows)
+    affinity, members = memberships(made, inputs)
+    arms = {
+        ROUTER: members,
+        CENTROIDS: memberships(control, inputs)[1],
+        TOKENS: [random_tokens(len(words), made.K, made.top, seed * 1000 + at) for at in range(lm.num_layers)],
+    }
+    found = PairCollector(
+        arms,
+        affinity,
+        min_distance=min_distance,
+        top=top,
+        content=torch.tensor(words["content"].to_numpy()) if content else None,
+        layer=layer,
+        group=group,
+        head=head,
+    )
+    collect(lm, reading.windows, [feed(found)], context)
+    null = _shuffled(lm, reading, made, min_distance, head, seed, context)
+    listed = found.table()
+    for side in ("query", "key"):
+        listed[side] = words["word"].to_numpy()[listed[f"{side}_position"]]
+    controls = pd.concat([found.controls(), null.controls()], ignore_index=True)
+    numbers = found.numbers() | {
+        "router": router_facts(router, made),
+        "sentence": _sentence(listed, controls, min_distance),
+        "notes": [*reading.notes, *router_notes(made, text), *_short(reading, min_distance)],
+        "protocol": protocol(
+            "pairs", lm, text, len(words), seed=seed, router=router, min_distance=min_distance, kernel=STREAMED
+        ),
+    }
+    distance = pd.concat([found.by_distance(), null.by_distance()], ignore_index=True)
+    return Result(numbers, {"tokens": words, "pairs": listed, "controls": controls, "distance": distance})
+
+
+def collect(model: Model, windows: list[np.ndarray], watchers: list, context: Context) -> None:
+    """Stream the dense attention of a text, window by window, through `watcher(start)(block, probabilities)` each."""
+    start = 0
+    for index, ids in enumerate(windows):
+        context.progress(index / len(windows), f"reading window {index + 1} of {len(windows)}")
+        sees = [watcher(start) for watcher in watchers]
+
+        def watch(block, probabilities, sees=sees):
+            for see in sees:
+                see(block, probabilities)
+
+        with apply(model, METHODS["dense"](), watch=watch):
+            forward(model, ids)
+        start += len(ids)
+
+
+def feed(collector: PairCollector):
+    """A pair collector as a watcher for `collect`."""
+
+    def window(start: int):
+        return lambda block, probabilities: collector.add(block.layer, block.rows, probabilities[0], start)
+
+    return window
+
+
+def _shuffled(
+    model: Model, reading: Reading, router, min_distance: int, head: int | None, seed: int, context: Context
+) -> PairCollector:
+    """The same router on the same tokens in random order: what grouping by kind of token alone would give."""
+    mixed = reading.shuffled(seed)
+    affinity, members = memberships(router, attention_inputs(model, mixed))
+    found = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
+    collect(model, mixed, [feed(found)], context)
+    return found
+
+
+def _check(model: Model, min_distance: int, top: int, layer: int | None, head: int | None) -> None:
+    if not 1 <= min_distance < model.max_positions:
+        raise BadSetting(
+            f"The smallest distance is {min_distance} tokens and must lie between 1 and {model.max_positions - 1}, "
+            "one less than the model reads at once."
+        )
+    if not 1 <= top <= 5000:
+        raise BadSetting(f"{top} pairs were asked for: choose between 1 and 5,000.")
+    for name, value, count in (("Layers", layer, model.num_layers), ("Heads", head, model.num_heads)):
+        if value is not None and not 0 <= value < count:
+            raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
+
+
+def _short(reading: Reading, min_distance: int) -> list[str]:
+    longest = max(stop - start for start, stop in reading.tokens.spans)
+    if longest > min_distance + 1:
+        return []
+    return [
+        f"The text has {longest} tokens and a far pair needs at least {min_distance + 2}: lower the smallest distance, "
+        "or give a longer text."
+    ]
+
+
+def _sentence(listed: pd.DataFrame, controls: pd.DataFrame, min_distance: int) -> str:
+    if listed.empty:
+        return (
+            f"No two tokens at least {min_distance} apart share a group and attend to each other under these filters."
+        )
+    mean = controls.groupby("arm")[["pairs_share", "mass_share"]].mean()
+    lift = (mean["mass_share"] / mean["pairs_share"]).map(
+        lambda times: "no pair" if np.isnan(times) else f"{times:.2f}"
+    )
+    best = listed.iloc[0]
+    return (
+        f"Far pairs of one group draw {lift[ROUTER]} times the attention that chance would give them (random centroids "
+        f"{lift[CENTROIDS]}, random tokens {lift[TOKENS]}); the strongest pair here is {best['query']!r} reading "
+        f"{best['key']!r}, {int(best['distance']):,} tokens back."
+    )

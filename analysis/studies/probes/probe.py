@@ -1,0 +1,221 @@
+"""Long-context probes: can a model find and use one thing in a long text, and can it still when it reads less?"""
+
+import numpy as np
+import pandas as pd
+
+from analysis.corpus import sample_texts
+from analysis.errors import BadSetting, TooLarge
+from analysis.methods import describe
+from analysis.models import Model
+from analysis.probes.pieces import Pieces, cut
+from analysis.probes.rotary import base_for, reach, rotary_base
+from analysis.probes.scoring import answer_logs, chosen, control, margin
+from analysis.probes.tasks import TASKS, Ask
+from analysis.runs import Result
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.probes.rows import Cell, by_length, cell_rows, sentences, shown, summary, truncated
+from analysis.studies.ready.candidates import Candidate, candidates
+
+DEPTHS, EXAMPLES = (0.0, 0.25, 0.5, 0.75, 1.0), (4, 16, 64)
+USUAL = (256, 512, 1024)  # tokens, as far as the model reads them
+MOST_PROMPTS = 8192  # of one request from a page
+LEAST, MOST_ITEMS, MOST_CHOICES = 16, 512, 26
+KERNEL = "each method's own kernel where it has one, else masked blocks"
+
+
+def probe(
+    model: str = "demo",
+    text: str = "",
+    probes: list[str] | None = None,
+    methods: list[dict] | None = None,
+    lengths: list[int] | None = None,
+    depths: list[float] | None = None,
+    examples: list[int] | None = None,
+    items: int = 16,
+    choices: int = 4,
+    too_long: str = "refuse",
+    rope: str = "as_trained",
+    factor: float = 2.0,
+    base: float = 500_000.0,
+    seed: int = 0,
+    *,
+    context: Context,
+) -> Result:
+    """Forced choice between `choices` answers, `items` questions in each cell of depth x length or examples x length.
+
+    `probes`: names of TASKS (all); `methods` as in `evaluate`, dense is always first; `text` is what things are hidden
+    in (the first sample). Answers are compared by the log-probability that the prompt adds to what each scores after
+    the same question alone. `too_long`: `refuse` lengths beyond the model's positions, or `cut` the beginning of the
+    prompt and count it. `rope`, `factor`, `base`: positions beyond the context (analysis/probes/rotary.py).
+    numbers: `rows`: `probe method length depth examples score low high chance n plain margin truncated lost`, score the
+    share of right answers with its Wilson interval, plain the same without that correction, margin (nats) of the right
+    answer over the next, and, against dense, paired, `difference difference_low difference_high`; `sentences`,
+    `able` (probe -> whether dense is above chance), `truncated`, `tasks`, `methods`, `notes`. tables: `rows`,
+    `lengths` and `summary` (the same, pooled), `shown` (one prompt of each task in parts).
+    Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    named = _tasks(probes)
+    others = [one for one in methods or [] if one.get("name") != "dense"]
+    listed = candidates(context, lm, [{"name": "dense"}, *others])
+    if literal := next((one.label for one in listed if "literal" in one.settings.values()), None):
+        raise BadSetting(
+            f"{literal} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
+            "choose the causal rule."
+        )
+    limit = reach(lm, rope, factor)
+    wanted = _lengths(lengths, limit, too_long)
+    depths, examples = _depths(depths), _examples(examples)
+    _between("items", items, 1, MOST_ITEMS)
+    _between("candidates", choices, 2, MOST_CHOICES)
+    text = text or context.add_text(*next(iter(sample_texts().values())))
+    pieces = Pieces(lm.tokenizer, context.text(text)[1])
+    grid = {name: _grid(name, wanted, depths, examples, choices) for name in named}
+    prompts = items * sum(map(len, grid.values())) * len(listed)
+    if context.browser and prompts > MOST_PROMPTS:
+        raise TooLarge(
+            f"{prompts:,} prompts were asked for and a page reads at most {MOST_PROMPTS:,}: choose fewer lengths, "
+            "depths, questions or methods, or use the command line."
+        )
+    made, notes, trouble = {}, [], None
+    for name, cells in grid.items():
+        made[name], error = _questions(pieces, name, cells, items, seed, limit)
+        if error is not None:
+            trouble = error
+            empty = len(cells) - len(made[name])
+            notes.append(f"{TASKS[name].title}: {empty} of {len(cells)} cells are empty. {error}")
+    if not any(made.values()):
+        raise trouble
+    cells = _ask(context, lm, listed, pieces, made, _bases(lm, rope, factor, base), seed)
+    rows = cell_rows(cells, listed)
+    told, able = sentences(cells, listed, lm.name)
+    numbers = {
+        "rows": rows,
+        "sentences": told,
+        "sentence": " ".join(told),
+        "able": able,
+        "truncated": truncated(cells),
+        "tasks": {name: {"title": one.title, "about": one.about, "axis": one.axis} for name, one in TASKS.items()},
+        "methods": describe(),
+        "labels": [one.label for one in listed],
+        "limit": limit,
+        "notes": [*notes, *_notes(lm, pieces, wanted, rope, factor, base, truncated(cells))],
+        "protocol": protocol(
+            "probe", lm, text, sum(len(one.items) * one.ask.length for one in cells) * len(listed),
+            seed=seed, kernel=KERNEL, window=limit, items=items, candidates=choices, rope=rope,
+            base=base if rope == "base" else None, factor=None if rope == "as_trained" else factor,
+        ),
+    }  # fmt: skip
+    tables = {
+        "rows": pd.DataFrame(rows),
+        "lengths": pd.DataFrame(by_length(cells, listed)),
+        "summary": pd.DataFrame(summary(cells, listed)),
+        "shown": pd.DataFrame(shown(pieces, cells)),
+    }
+    return Result(numbers, tables)
+
+
+def _ask(context: Context, lm: Model, listed: list[Candidate], pieces: Pieces, made: dict, bases, seed: int):
+    """Every question under every method: cells with gains and plain log-probabilities [methods, items, n]."""
+    done, total = 0, sum(len(cuts) for cells in made.values() for _, cuts in cells) * len(listed)
+    cells = []
+    for name, asked in made.items():
+        for ask, cuts in asked:
+            scores = np.zeros((3, len(listed), len(cuts)))  # right by gain, right by log-probability, margin
+            for at, one in enumerate(cuts):
+                alone = control(pieces, one.item, np.random.default_rng([seed, at]))
+                with rotary_base(lm, bases(len(one.item.ids) + one.item.candidates.shape[1])):
+                    for place, way in enumerate(listed):
+                        context.progress(done / total, f"{TASKS[name].title}, {ask.length:,} tokens, {way.label}")
+                        logs = answer_logs(lm, way.method, one.item)
+                        gain, right = logs - answer_logs(lm, way.method, alone), one.item.right
+                        scores[:, place, at] = chosen(gain, right), chosen(logs, right), margin(gain, right)
+                        done += 1
+            cells.append(Cell(name, ask, cuts, *scores))
+    return cells
+
+
+def _questions(pieces: Pieces, name: str, grid: list[Ask], items: int, seed: int, limit: int):
+    """([(ask, its items)] of the cells that can be made, why one of the others cannot or None)."""
+    made, trouble = [], None
+    for ask in grid:
+        drawn = [seed, list(TASKS).index(name), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
+        try:
+            found = [TASKS[name].make(pieces, ask, np.random.default_rng([*drawn, at])) for at in range(items)]
+            made.append((ask, [cut(one, limit, len(pieces.begin)) for one in found]))
+        except BadSetting as error:
+            trouble = error
+    return made, trouble
+
+
+def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int], choices: int) -> list[Ask]:
+    axis = TASKS[name].axis
+    along = {"depth": [{"depth": d} for d in depths], "examples": [{"examples": n} for n in examples], None: [{}]}
+    return [Ask(length, choices, **more) for length in lengths for more in along[axis]]
+
+
+def _bases(lm: Model, rope: str, factor: float, base: float):
+    base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
+    return lambda length: base_for(lm, rope, factor, base, length)
+
+
+def _tasks(probes: list[str] | None) -> list[str]:
+    named = list(TASKS) if probes is None else list(dict.fromkeys(probes))
+    strange = next((name for name in named if name not in TASKS), None)
+    if strange is not None or not named:
+        raise BadSetting(f"There is no task {str(strange)[:40]!r}; there are: {', '.join(TASKS)}.")
+    return named
+
+
+def _lengths(lengths: list[int] | None, limit: int, too_long: str) -> list[int]:
+    if too_long not in ("refuse", "cut"):
+        raise BadSetting(f"too_long is {too_long[:40]!r} and must be refuse or cut.")
+    found = [n for n in USUAL if n <= limit] or [limit] if lengths is None else sorted(set(lengths))
+    if not found:
+        raise BadSetting("No length was asked for: give at least one, such as 512.")
+    if found[0] < LEAST:
+        raise BadSetting(f"The length is {found[0]:,} tokens and must be at least {LEAST}.")
+    if found[-1] > limit and too_long == "refuse":
+        raise TooLarge(
+            f"A prompt of {found[-1]:,} tokens was asked for and {limit:,} are read at once: choose a shorter one, "
+            "extend the positions, or let its beginning be cut off."
+        )
+    return found
+
+
+def _depths(depths: list[float] | None) -> list[float]:
+    found = list(DEPTHS) if depths is None else sorted(set(map(float, depths)))
+    if not found or not all(0 <= depth <= 1 for depth in found):
+        wrong = next((depth for depth in found if not 0 <= depth <= 1), "missing")
+        raise BadSetting(f"A depth is {wrong} and must lie between 0 (the beginning) and 1 (next to the question).")
+    return found
+
+
+def _examples(examples: list[int] | None) -> list[int]:
+    found = list(EXAMPLES) if examples is None else sorted(set(examples))
+    if not found or found[0] < 1:
+        raise BadSetting(f"The numbers of examples are {found} and must be at least 1.")
+    return found
+
+
+def _between(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadSetting(f"The number of {name} is {value:,} and must lie between {low} and {high:,}.")
+
+
+def _notes(lm: Model, pieces: Pieces, lengths, rope: str, factor: float, base: float, cuts: dict) -> list[str]:
+    said = []
+    if cuts["prompts"]:
+        said.append(
+            f"{cuts['prompts']:,} of {cuts['of']:,} prompts were longer than can be read at once: their beginning was "
+            f"cut off, and in {cuts['lost']:,} of them the answer was in that part."
+        )
+    if lengths[-1] > len(pieces.filler):
+        said.append(f"The text has {len(pieces.filler):,} tokens, so prompts of {lengths[-1]:,} repeat it.")
+    if rope == "base":
+        said.append(f"Positions turn with base {base:,.0f}, which the model was not trained with.")
+    elif rope != "as_trained":
+        how = {"longer": "with the model's own base", "dynamic_ntk": "with dynamic NTK"}[rope]
+        said.append(f"Up to {factor:g} times the {lm.max_positions:,} tokens of the model's context are read, {how}.")
+    return said

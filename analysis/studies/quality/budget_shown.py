@@ -1,0 +1,72 @@
+"""How the equal-budget table is told and drawn: its columns, its panels and one sentence."""
+
+from analysis.studies.stored.panels import column, of_rows, panel
+
+
+def columns() -> list[dict]:
+    """The columns of the rows, for a page."""
+    return [
+        *(column("domain", "text"), column("context", "context", "tokens"), column("share", "asked", "of causal")),
+        *(column("label", "method"), column("field", "set by"), column("value", "to")),
+        *(column("attended", "keys of a query"), column("reads_causal", "pairs read", "of causal")),
+        *(column("kv_read", "fetched", "of dense"), column("perplexity", "perplexity")),
+        *(column("difference", "against dense"), column("difference_low", "from"), column("difference_high", "to")),
+    ]
+
+
+def panels(rows: list[dict]) -> list[dict]:
+    """Figure 1 of Focus at equal budgets: quality, better up, against what the pairs read allow, better right; a panel
+    for every domain and context, and what is fetched for the first domain."""
+    made = []
+    places = list(dict.fromkeys((row["domain"], row["context"]) for row in rows))
+    for domain, size in places:
+        mine = [row for row in rows if (row["domain"], row["context"]) == (domain, size)]
+        made.append(
+            _panel(f"{domain}, {size:,} tokens", "perplexity against dense (up is better)", mine, "difference")
+            | {"up": "low"}
+        )
+    for size in dict.fromkeys(size for _, size in places):
+        mine = [row for row in rows if (row["domain"], row["context"]) == (places[0][0], size)]
+        made.append(_panel(f"Fetched, {places[0][0]}, {size:,} tokens", "keys and values fetched", mine, "kv_read"))
+    return made
+
+
+def _panel(title: str, y_label: str, rows: list[dict], key: str) -> dict:
+    shares = sorted({row["share"] for row in rows}, reverse=True)
+    labels = dict.fromkeys(row["label"] for row in rows)
+    lines = [of_rows(label, _of(label, rows, shares), key) for label in labels]
+    x = [round(1 / share, 2) for share in shares]
+    return panel(title, "share", "attention at most so many times faster", x, y_label, lines, share=True)
+
+
+def _of(label: str, rows: list[dict], shares: list[float]) -> list[dict]:
+    """The rows of a method by share; what missed its budget is nowhere."""
+    found = {row["share"]: row for row in rows if row["label"] == label and row["reached"]}
+    return [found.get(share, {}) for share in shares]
+
+
+def means(rows: list[dict]) -> list[dict]:
+    """Per budget and method the mean change of perplexity over all domains and contexts, best first: `share label
+    difference`; only methods that meet the budget in every one of them."""
+    places, found = {(row["domain"], row["context"]) for row in rows}, []
+    for share in sorted({row["share"] for row in rows}):
+        mine = [row for row in rows if row["share"] == share and row["reached"]]
+        for label in dict.fromkeys(row["label"] for row in mine):
+            values = [row["difference"] for row in mine if row["label"] == label]
+            if len(values) == len(places):
+                found.append({"share": share, "label": label, "difference": sum(values) / len(values)})
+    return sorted(found, key=lambda row: (row["share"], row["difference"]))
+
+
+def sentence(rows: list[dict]) -> str:
+    """Which methods lose least and most at each budget, on the mean over all domains and contexts."""
+    places, said = {(row["domain"], row["context"]) for row in rows}, []
+    for share in sorted({row["share"] for row in rows}):
+        mine = [row for row in means(rows) if row["share"] == share]
+        told = [f"{row['label']} ({row['difference']:+.1%})" for row in mine]
+        if not told:
+            said.append(f"At {share:.0%} of the reads no method meets the budget everywhere.")
+            continue
+        least, most = " and ".join(told[:2]), f"; most, {told[-1]}" if len(told) > 2 else ""
+        said.append(f"At {share:.0%} of the reads, {least} lose least{most}.")
+    return f"Mean change of perplexity over {len(places)} places. " + " ".join(said)

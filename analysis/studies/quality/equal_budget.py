@@ -1,0 +1,140 @@
+"""Methods at one budget: the setting of each at which its queries read as many keys, on average, as all others' do."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.metrics.budgets import FLOOR
+from analysis.metrics.sparsity import ReadCounter, Reads
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.statistics import forward
+from analysis.studies.context import STREAMED, Context, check_seed, protocol
+from analysis.studies.quality.budget_search import nearest
+from analysis.studies.ready.candidates import candidates
+from analysis.studies.text.scoring import whole_windows
+
+NO_CAP = 1 << 20  # of CSA's policy, unless one is given
+REACHED = 0.05  # farther from the target than this is said
+FIELDS = {name: method.budgeted for name, method in METHODS.items() if method.budgeted}  # more of it reads more
+
+
+def equal_budget(
+    model: str = "demo",
+    text: str = "",
+    methods: list[dict] | None = None,
+    share: float = 0.25,
+    attended: float | None = None,
+    window: int | None = None,
+    long_text: str = "windows",
+    windows: int = 1,
+    seed: int = 0,
+    *,
+    context: Context,
+) -> Result:
+    """The settings at which `methods` read `share` of the causal pairs, or `attended` keys of a query on average.
+
+    `methods` as `evaluate` takes them, each with a field that sets its budget (FIELDS; all of these unless given),
+    whose other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers
+    and heads.
+    numbers: `target` keys of a query; `rows`: method, label, field, value, attended, off (0.01: 1 % more than the
+    target), reached, reads_causal, kv_read; `methods` as `evaluate` takes them at these values; `notes` about budgets
+    that cannot be reached. table `rows`. Errors: BadSetting, BadText, NotFitted.
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    reading = whole_windows(context, lm, text, window, long_text)
+    ids = reading.windows[: max(1, windows)]
+    length = len(ids[0])
+    target = attended if attended is not None else share * (length + 1) / 2
+    if not 1 <= target <= (length + 1) / 2:
+        raise BadSetting(
+            f"{target:g} keys of a query were asked for, and in windows of {length:,} tokens a query reads 1 to "
+            f"{(length + 1) / 2:,g} on average: choose a share or a number between them."
+        )
+    asked = [{"name": name} for name in FIELDS if name in METHODS] if methods is None else methods
+    rows, specs, notes = [], [], []
+    for at, one in enumerate(asked):
+        row, spec = _settle(context, lm, one, ids, target, lambda done, at=at: (at + done) / len(asked))
+        rows.append(row)
+        specs.append(spec)
+        if not row["reached"]:
+            end = "least" if row["off"] > 0 else "most"
+            notes.append(
+                f"{row['method']} reads {row['attended']:,.1f} keys of a query at the {end} that its {row['field']} "
+                f"allows ({row['value']:,}), not {target:,.1f}: its other settings decide."
+            )
+    numbers = {
+        "target": target,
+        "share": target / ((length + 1) / 2),
+        "window": length,
+        "rows": rows,
+        "methods": specs,
+        "notes": [*reading.notes, *notes],
+        "protocol": protocol(
+            "equal-budget", lm, text, len(ids) * length, window=length, seed=seed, kernel=STREAMED, windows=len(ids)
+        ),
+    }
+    return Result(numbers, {"rows": pd.DataFrame(rows)})
+
+
+def reads_of(lm: Model, method: Method, windows: list[np.ndarray]) -> Reads:
+    """What a method reads in windows of equal length, counted from its masks."""
+    counter = ReadCounter(len(windows[0]))
+    for ids in windows:
+        with torch.no_grad(), apply(lm, method, watch=counter):
+            forward(lm, ids)
+    return counter.reads(method)
+
+
+def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float, told) -> tuple[dict, dict]:
+    """One method's row, and its spec, at the nearest value of its field."""
+    name = asked.get("name") if isinstance(asked, dict) else asked
+    if name not in FIELDS:
+        raise BadSetting(
+            f"{str(name)[:40]} has no setting that counts its keys, so no budget can be given to it: choose from "
+            f"{', '.join(FIELDS)}."
+        )
+    field, seen = FIELDS[name], {}
+
+    def spec(value: int) -> dict:
+        if name == "csa":
+            given = asked.get("policy") or {}
+            given = given if isinstance(given, dict) else {"name": given}
+            return asked | {"policy": {"cap": NO_CAP} | given | {field: value}}
+        return asked | {"settings": (asked.get("settings") or {}) | {field: value}}
+
+    def read(value: int) -> float:
+        context.progress(told(1 - 0.8 ** len(seen)), f"{name}, {field} {value:,}")
+        chosen = candidates(context, lm, [spec(value)])[0]
+        seen[value] = chosen, reads_of(lm, chosen.method, ids)
+        return seen[value][1].attended
+
+    low, high = limits(context, lm, name, field, asked, len(ids[0]))
+    value = nearest(read, low, high, target, first_guess(lm, name, field, target))
+    chosen, reads = seen[value]
+    row = {"method": name, "label": chosen.label, "field": field, "value": value, "attended": reads.attended}
+    row |= {"off": reads.attended / target - 1, "reached": abs(reads.attended / target - 1) <= REACHED}
+    return row | {"reads_causal": reads.reads_causal, "kv_read": reads.kv_read}, spec(value)
+
+
+def limits(context: Context, lm: Model, name: str, field: str, asked: dict, length: int) -> tuple[int, int]:
+    """Smallest and largest value of a method's field for a text of `length` tokens."""
+    if name == "csa":
+        heads = lm.num_layers * lm.num_heads
+        return FLOOR * heads, max(FLOOR, length) * heads
+    about = next(one for one in METHODS[name].describe()["fields"] if one["name"] == field)
+    if field == "visited":
+        return 1, candidates(context, lm, [asked])[0].method.fitted.centroids(0).shape[1]
+    return about["low"], about["high"] if field == "tables" else min(about["high"], length)
+
+
+def first_guess(lm: Model, name: str, field: str, target: float) -> int:
+    """Where to begin looking for the value of a field that reads `target` keys of a query."""
+    if name == "csa":
+        return round(target * lm.num_layers * lm.num_heads)
+    return {"tables": 32, "visited": 4}.get(field, round(target))

@@ -1,0 +1,106 @@
+"""What methods need of a calibration (means, centroids): the stored numbers, or some fitted on the bundled samples."""
+
+import numpy as np
+import torch
+
+from analysis.corpus import sample_texts, text_hash, token_stream
+from analysis.errors import BadSetting, BadText
+from analysis.fitted import FOLDER, Fitted
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.ready.learned import FITTED as TRAINED, fit_temperatures
+
+LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
+FITTED = ("magicpig", "routing_transformer")
+SAMPLES = "bundled samples without the story"
+
+
+def fitted_for(context: Context, model: Model, method: str) -> Fitted:
+    """The stored numbers of a method for these weights; the first time for a model they are fitted on the bundled
+    samples except the story, and stored. Each file is read once while it stays the same. Errors: BadSetting."""
+    for folder in context.state_dirs(model):
+        path = folder / FOLDER / f"{method}.safetensors"
+        if path.is_file():
+            stamp = (str(path), path.stat().st_mtime_ns)
+            if context.kept.get(f"fitted {method}", ((),))[0] != stamp:
+                context.kept[f"fitted {method}"] = (stamp, Fitted.load(path))
+            found = context.kept[f"fitted {method}"][1]
+            if found.about.get("revision") == model.revision:
+                return found
+    return _fit(context, model, method, _samples(), SAMPLES, 0)[0]
+
+
+def fit_method(
+    model: str = "demo",
+    method: str = "",
+    texts: list[str] | None = None,
+    clusters: int = 16,
+    steps: int = 300,
+    seed: int = 0,
+    *,
+    context: Context,
+) -> Result:
+    """Calibrate a method on texts (hashes; the bundled samples except the story unless given) and store its numbers.
+
+    `clusters` are those of routing_transformer, `steps` the training steps of focal_learned's temperatures. numbers:
+    `path`, `method`, `tensors` (name -> shape); of focal_learned also what `fit_temperatures` says.
+    Errors: BadSetting for a method that needs none, BadText for texts of less than one window.
+    """
+    check_seed(seed)
+    if method not in (*FITTED, *TRAINED):
+        known = ", ".join((*FITTED, *TRAINED))
+        raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb; it calibrates: {known}.")
+    lm = context.model(model)
+    if texts:
+        whole, corpus = [context.text(key)[1] for key in texts], ", ".join(context.text(key)[0] for key in texts)
+    else:
+        whole, corpus = _samples(), SAMPLES
+    if method in TRAINED:
+        made = fit_temperatures(context, lm, whole, _told(whole, corpus), steps, seed)
+        context.forget(verb="evaluate", model=lm.name)
+        return made
+    more = {"clusters": clusters} if method == "routing_transformer" else {}
+    fitted, path = _fit(context, lm, method, whole, corpus, seed, **more)
+    context.forget(verb="evaluate", model=lm.name)
+    shapes = {name: list(tensor.shape) for name, tensor in fitted.tensors.items()}
+    numbers = {"path": str(path), "method": method, "tensors": shapes, "protocol": fitted.about["protocol"]}
+    return Result(numbers)
+
+
+def calibration_windows(model: Model, texts: list[str]) -> np.ndarray:
+    """Evenly spaced whole windows of the texts' tokens, int64 [n, T]. Errors: BadText for less than one."""
+    ids, length = token_stream(model.tokenizer, texts), min(LENGTH, model.max_positions)
+    if len(ids) < length:
+        raise BadText(
+            f"The texts have {len(ids):,} tokens and a calibration window needs {length:,}: give more of them."
+        )
+    windows = ids[: len(ids) // length * length].reshape(-1, length)
+    count = min(len(windows), TOKENS // length)
+    return windows[np.linspace(0, len(windows) - 1, count).round().astype(int)].astype(np.int64)
+
+
+def _samples() -> list[str]:
+    return [text for name, (_, text) in sample_texts().items() if name != "story"]
+
+
+def _told(texts: list[str], corpus: str) -> dict:
+    """What a protocol says of the texts; their `keys` tell a study that it reads what was calibrated on."""
+    keys = list(map(text_hash, texts))
+    return {"text": text_hash(" ".join(keys)), "texts": corpus, "keys": keys}
+
+
+def _fit(context: Context, model: Model, method: str, texts: list[str], corpus: str, seed: int, **settings):
+    windows = calibration_windows(model, texts)
+    context.progress(0.0, f"calibrating {method}")
+    made = METHODS[method](seed=seed, **settings).fit(model, torch.from_numpy(windows)).fitted
+    told = _told(texts, corpus)
+    about = protocol("fit-method", model, tokens=windows.size, window=windows.shape[1], seed=seed, **told)
+    made.about |= {"model": model.name, "revision": model.revision, "protocol": about}
+    folder = context.state_dirs(model)[0] / FOLDER
+    try:
+        path = made.save(folder)
+    except OSError as error:
+        raise BadSetting(f"The numbers cannot be stored in {folder} ({error.strerror}): name another one.") from error
+    return made, path

@@ -1,0 +1,140 @@
+"""The cells of a routing study: a partition of the keys, a minimum distance and what is done with the sinks; and the
+mass that each query's attention puts into the buckets of a cell."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from analysis.attention import Block
+from analysis.routers.buckets import nearest
+from analysis.routers.mass import bucket_sums, members
+from analysis.studies.routing.passes import is_causal_only
+
+SINKS = 4  # first keys that are left out where sinks are
+RAW = "raw keys"
+EMPTY = 1e-30  # a far mass below it is no mass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting: keys at least `min_distance` back, the first `sinks` keys left out, buckets of `partition`."""
+
+    min_distance: int
+    sinks: int
+    partition: str = RAW
+
+    @property
+    def name(self) -> str:
+        """As in `d64 s4`, with the partition where it is not that of the raw keys."""
+        return f"d{self.min_distance} s{self.sinks}" + f" {self.partition}" * (self.partition != RAW)
+
+
+@dataclass
+class Partition:
+    """Buckets of keys, per layer: `centroids` [P, C, D]; where it is a router's own, `of_queries` and `of_keys`
+    [P, D, D] turn queries and keys first, and P are the chosen query heads, else the key-value heads."""
+
+    name: str
+    centroids: dict[int, Tensor]
+    of_queries: dict[int, Tensor] = field(default_factory=dict)
+    of_keys: dict[int, Tensor] = field(default_factory=dict)
+
+    def turned_queries(self, layer: int, queries: Tensor) -> Tensor:
+        """Queries [h, n, D] as this partition's routers see them."""
+        return queries @ self.of_queries[layer] if self.of_queries else queries
+
+    def labels(self, layer: int, keys: Tensor, shared: list[int]) -> Tensor:
+        """Bucket int64 [P, T] of keys [G, T, D]; `shared` the key-value head of each chosen query head."""
+        if not self.of_keys:
+            return nearest(keys, self.centroids[layer])
+        return nearest(keys[shared] @ self.of_keys[layer], self.centroids[layer])
+
+
+@dataclass
+class LayerView:
+    """What the blocks of one layer of one prompt have in common: `queries` [h, T, D] of the chosen heads, and for each
+    partition the bucket of each key [P, T], as numbers and as members [P, T, C]."""
+
+    layer: int
+    heads: list[int]
+    shared: list[int]
+    queries: Tensor
+    labels: dict[str, Tensor]
+    member: dict[str, Tensor]
+    _counted: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, layer, heads, every: int, queries, keys, partitions: list[Partition]) -> "LayerView":
+        """From queries [H, T, D] and keys [G, T, D] of a layer; `heads` the chosen of `every` query heads."""
+        repeat = every // len(keys)
+        shared = [head // repeat for head in heads]
+        labels, member = {}, {}
+        for one in partitions:
+            found = one.labels(layer, keys, shared)
+            if len(heads) < every and not one.of_keys:
+                found = found[shared]
+            labels[one.name] = found
+            member[one.name] = members(found, one.centroids[layer].shape[1])
+        return cls(layer, heads, shared, queries[heads], labels, member)
+
+    def counted(self, partition: str) -> Tensor:
+        """Keys in each bucket up to each place, float32 [P, T, C]."""
+        if partition not in self._counted:
+            self._counted[partition] = self.member[partition].cumsum(1)
+        return self._counted[partition]
+
+    def per_head(self, x: Tensor) -> Tensor:
+        """[P, ...] -> [h, ...], one row per chosen query head."""
+        return x.repeat_interleave(len(self.heads) // len(x), 0)
+
+
+def cell_masses(view: LayerView, block: Block, probabilities: Tensor, cells: list[Cell]) -> dict[Cell, Tensor]:
+    """Mass of each bucket for each query of a block, [h, n, C] per cell, over the far keys alone and adding up to 1;
+    zeros for a query without any far mass. `probabilities` [H, n, Tk] of one text."""
+    weights = probabilities[view.heads] if len(view.heads) < len(probabilities) else probabilities
+    found = {}
+    for partition, mine in _by_partition(cells).items():
+        sums = _sums(weights, view.member[partition], block.rows, mine)
+        for cell in mine:
+            total = sums[cell].sum(-1, keepdim=True)
+            found[cell] = torch.where(total > EMPTY, sums[cell] / total.clamp(min=EMPTY), 0.0)
+    return found
+
+
+def cell_counts(view: LayerView, block: Block, cells: list[Cell]) -> dict[Cell, Tensor]:
+    """Share of the visible far keys that lie in each bucket, [P, n, C] per cell; zeros where there are none."""
+    found = {}
+    plain = is_causal_only(block)
+    for partition, mine in _by_partition(cells).items():
+        member = view.member[partition]
+        if plain:
+            count = view.counted(partition)
+        else:
+            seen = block.visible[0, 0].expand(len(member), -1, -1).float().contiguous()
+            sums = _sums(seen, member, block.rows, mine)
+        for cell in mine:
+            if plain:
+                last = block.rows - cell.min_distance
+                far = count[:, last.clamp(min=0)]  # [P, n, C]
+                first = count[:, cell.sinks - 1, None] if cell.sinks else 0.0
+                far = ((far - first).clamp(min=0)) * (last >= cell.sinks)[:, None]
+            else:
+                far = sums[cell]
+            found[cell] = far / far.sum(-1, keepdim=True).clamp(min=1)
+    return found
+
+
+def _sums(weights: Tensor, member: Tensor, rows: Tensor, cells: list[Cell]) -> dict[Cell, Tensor]:
+    distances = tuple(sorted({cell.min_distance for cell in cells}))
+    sinks = max(cell.sinks for cell in cells)
+    body, sink = bucket_sums(weights, member, rows, distances, sinks)
+    at = {distance: number for number, distance in enumerate(distances)}
+    return {cell: body[at[cell.min_distance]] + (0.0 if cell.sinks else sink[at[cell.min_distance]]) for cell in cells}
+
+
+def _by_partition(cells: list[Cell]) -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.partition, []).append(cell)
+    return found

@@ -1,0 +1,182 @@
+"""Calibrating bucket routers on prompts, all heads in one stream: buckets first, then the routers of every cell."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import psutil
+import torch
+from torch import Tensor
+
+from analysis.errors import TooLarge
+from analysis.kernels.parts import now
+from analysis.models import Model
+from analysis.routers import EPS, ROUTERS
+from analysis.routers.base import Router
+from analysis.routers.buckets import SAMPLE, make_buckets
+from analysis.routers.mlp import MOST
+from analysis.routers.moments import Moments
+from analysis.studies.context import Context
+from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_masses
+from analysis.studies.routing.parts import Parts
+from analysis.studies.routing.passes import read_prompt
+from analysis.studies.routing.texts import Prompt
+
+OF_MASS = ("static_prior", "gwr_linear", "gwr_linear_intercept")  # streamed, one per cell
+PLAIN = ("random", "recency", "kmeans", "oracle")  # nothing is fitted
+OWN = ("whitening", "gwr_geometric")  # can have a partition of their own
+
+
+@dataclass
+class Fitted:
+    """Everything that was fitted: `partitions` by name, `routers[cell][layer][kind]`, `seconds` to fit each kind (the
+    work of all heads), `counts` of calibration keys in each bucket of the raw keys, [P, C] per layer."""
+
+    heads: dict[int, list[int]]
+    rotated: list[bool]
+    partitions: dict[str, Partition]
+    routers: dict[Cell, dict[int, dict[str, Router]]]
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: dict[int, Tensor] = field(default_factory=dict)
+
+
+def calibrate(
+    context: Context, model: Model, prompts: list[Prompt], heads: dict[int, list[int]], rotated: list[bool],
+    cells: list[Cell], buckets: int, seed: int, mlp: bool = True, parts: Parts | None = None,
+) -> Fitted:  # fmt: skip
+    """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
+
+    Two passes over the prompts: keys and second moments, then masses. Queries for the MLP are kept, evenly spaced, at
+    most 16,384 of a head; an MLP that is among `parts` is taken from there. Errors: TooLarge where they would not fit
+    memory.
+    """
+    _check_memory(model, heads, cells, buckets, mlp)
+    seconds: dict[str, float] = defaultdict(float)
+    keys, of_queries, of_keys = _first_pass(context, model, prompts, heads, rotated, buckets)
+    shared = {layer: [head * model.num_kv_heads // model.num_heads for head in own] for layer, own in heads.items()}
+    common: dict[int, dict[str, Router]] = {}
+    centroids = {}
+    for number, layer in enumerate(heads):
+        context.progress(0.15 + 0.05 * number / len(heads), f"buckets of layer {layer}")
+        start = now()
+        centroids[layer] = make_buckets(keys[layer], buckets, seed + layer)
+        seconds["buckets"] += now() - start
+        each = centroids[layer][shared[layer]]
+        common[layer] = {kind: ROUTERS[kind](each, seed + layer) for kind in PLAIN}
+        for kind in OWN:
+            start = now()
+            moments = of_queries[layer].mean(EPS), of_keys[layer].mean(EPS)[shared[layer]]
+            common[layer][kind] = ROUTERS[kind](each, seed + layer).fit(*moments)
+            seconds[kind] += now() - start
+    partitions = {RAW: Partition(RAW, centroids)}
+    for kind in sorted({cell.partition for cell in cells} - {RAW}):
+        partitions[kind] = _own_partition(kind, common, keys, shared, buckets, seed)
+    fitted = Fitted(heads, rotated, partitions, {}, seconds)
+    for cell in cells:
+        fitted.routers[cell] = {layer: _routers(cell, partitions, common[layer], layer, seed) for layer in heads}
+    parts = parts or Parts()
+    raw = [cell for cell in cells if cell.partition == RAW]
+    trained = {(cell, layer): parts.find(cell, layer) for cell in raw for layer in heads} if mlp else {}
+    kept = _second_pass(context, model, prompts, fitted, {at for at, found in trained.items() if found is None})
+    for number, ((cell, layer), found) in enumerate(trained.items()):
+        context.progress(0.45 + 0.25 * number / len(trained), f"learned router, {cell.name}, layer {layer}")
+        made, start = ROUTERS["mlp"](common[layer]["kmeans"].centroids, seed + layer), now()
+        if found is None:
+            made.fit(*(torch.cat(rows, 1) for rows in zip(*kept.pop((cell, layer)), strict=True)))
+            parts.keep(cell, layer, made, now() - start)
+        else:
+            made.restore({name: tensor.to(model.device) for name, tensor in found[0].items()})
+        seconds["mlp"] += found[1] if found else now() - start
+        every = fitted.routers[cell][layer] | {"mlp": made}
+        fitted.routers[cell][layer] = {kind: every[kind] for kind in ROUTERS if kind in every}
+    return fitted
+
+
+def _first_pass(context, model, prompts, heads, rotated, buckets):
+    """Keys for k-means [G, m, D], and second moments of queries (per chosen head) and keys, per layer."""
+    quota = -(-SAMPLE * buckets // len(prompts))
+    keys, of_queries, of_keys = defaultdict(list), defaultdict(Moments), defaultdict(Moments)
+
+    def take(layer, q, k):
+        if layer in heads:
+            of_queries[layer].add(q[heads[layer]])
+            of_keys[layer].add(k)
+            keys[layer].append(k[:, spaced(0, k.shape[1], quota)])
+
+    for at, prompt in enumerate(prompts):
+        context.progress(0.15 * at / len(prompts), f"keys of prompt {at + 1} of {len(prompts)}")
+        read_prompt(model, prompt.ids, rotated, take)
+    return {layer: torch.cat(rows, 1) for layer, rows in keys.items()}, of_queries, of_keys
+
+
+def _own_partition(kind, common, keys, shared, buckets, seed) -> Partition:
+    """Buckets of the keys as a router turns them, for each chosen query head."""
+    made = Partition(kind, {})
+    for layer, routers in common.items():
+        made.of_queries[layer], made.of_keys[layer] = routers[kind].of_queries_, routers[kind].of_keys_
+        turned = keys[layer][shared[layer]] @ made.of_keys[layer]
+        made.centroids[layer] = make_buckets(turned, buckets, seed + layer)
+    return made
+
+
+def _routers(cell: Cell, partitions, common: dict[str, Router], layer: int, seed: int) -> dict[str, Router]:
+    if cell.partition != RAW:
+        own = partitions[cell.partition].centroids[layer]
+        named = {"random": "random", cell.partition: "kmeans", "oracle": "oracle"}
+        return {name: ROUTERS[kind](own, seed + layer) for name, kind in named.items()}
+    streamed = {kind: ROUTERS[kind](common["kmeans"].centroids, seed + layer) for kind in OF_MASS}
+    return {kind: one for kind in ROUTERS if (one := {**common, **streamed}.get(kind)) is not None}
+
+
+def _second_pass(context, model, prompts, fitted: Fitted, wanted: set) -> dict:
+    """Stream the masses of all cells; returns what the MLPs of `wanted` (cell, layer) are trained on: pairs in 16 bits
+    for each of them."""
+    quota = -(-MOST // len(prompts))
+    kept, view = defaultdict(list), {}
+    cells = [cell for cell in fitted.routers if cell.partition == RAW]  # own partitions learn nothing from masses
+    raw = fitted.partitions[RAW]
+    chosen = {}
+
+    def take(layer, q, k):
+        if layer not in fitted.heads:
+            return
+        view[layer] = LayerView.of(layer, fitted.heads[layer], len(q), q, k, [raw])
+        member = view[layer].member[RAW].sum(1)
+        fitted.counts[layer] = fitted.counts.get(layer, 0) + member
+
+    def watch(block, probabilities):
+        if block.layer not in fitted.heads:
+            return
+        here = view[block.layer]
+        queries = here.queries[:, block.rows]
+        for cell, mass in cell_masses(here, block, probabilities[0], cells).items():
+            for kind in OF_MASS:
+                start = now()
+                fitted.routers[cell][block.layer][kind].partial_fit(queries, mass)
+                fitted.seconds[kind] += now() - start
+            if (cell, block.layer) in wanted:
+                mine = torch.isin(block.rows, chosen[cell].to(block.rows.device))
+                kept[cell, block.layer].append((queries[:, mine].half(), mass[:, mine].half()))
+
+    for at, prompt in enumerate(prompts):
+        context.progress(0.2 + 0.25 * at / len(prompts), f"masses of prompt {at + 1} of {len(prompts)}")
+        chosen.update({c: spaced(c.min_distance + c.sinks, len(prompt.ids), quota) for c in cells})
+        read_prompt(model, prompt.ids, fitted.rotated, take, watch)
+    return kept
+
+
+def spaced(first: int, stop: int, count: int) -> Tensor:
+    """At most `count` evenly spaced whole numbers from `first` up to `stop`, int64."""
+    if stop <= first:
+        return torch.zeros(0, dtype=torch.long)
+    return torch.linspace(first, stop - 1, min(count, stop - first)).round().long().unique()
+
+
+def _check_memory(model: Model, heads: dict, cells: list[Cell], buckets: int, mlp: bool) -> None:
+    raw = sum(cell.partition == RAW for cell in cells) * mlp
+    needed = 2 * MOST * (model.head_dim + buckets) * sum(map(len, heads.values())) * raw
+    free = psutil.virtual_memory().available
+    if needed > 0.7 * free:
+        raise TooLarge(
+            f"The learned router's calibration pairs of {sum(map(len, heads.values())):,} heads would take "
+            f"{needed / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free: choose fewer heads, such as 2:0,7:0."
+        )

@@ -1,0 +1,244 @@
+"""The router lab: how much of the far attention bucket routers find, calibrated on some documents, tested on others."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.corpus import text_hash
+from analysis.errors import BadSetting
+from analysis.metrics.routing import budgets
+from analysis.models import Model
+from analysis.routers import MEANING
+from analysis.routers.buckets import buckets_for
+from analysis.routers.state import FOLDER, RoutingSettings, stack
+from analysis.runs import Result
+from analysis.studies.context import STREAMED, Context, check_seed, protocol
+from analysis.studies.routing.cells import RAW, SINKS, Cell
+from analysis.studies.routing.fit import OWN, Fitted, calibrate
+from analysis.studies.routing.kept import Kept, keep
+from analysis.studies.routing.parts import Parts
+from analysis.studies.routing.passes import rotated_layers
+from analysis.studies.routing.rows import (
+    Draws,
+    budget_rows,
+    closure_rows,
+    head_rows,
+    head_table,
+    mean_rows,
+    paper_rows as printed,
+    sentence,
+)
+from analysis.studies.routing.score import balance_rows, score_routers
+from analysis.studies.routing.texts import heads_of, prompts_of, sides_of, tokens_needed
+from analysis.studies.text.held_out import check_range, make_folder
+
+LONGEST = 2048  # tokens of a prompt unless said otherwise
+GRID = (16, 64, 256, 1024)  # minimum distances
+
+
+def route(
+    model: str = "demo",
+    texts: list[str] | None = None,
+    corpus: str = "",
+    heads: str = "all",
+    min_distance: int = 64,
+    sinks: int = 0,
+    buckets: int | None = None,
+    length: int | None = None,
+    prompts: int = 12,
+    grid: bool = False,
+    own: bool = False,
+    mlp: bool = True,
+    store: bool = False,
+    visited: float | None = None,
+    work: str | None = None,
+    seed: int = 0,
+    *,
+    context: Context,
+) -> Result:
+    """Recall and selectivity of every bucket router. The first half of the documents calibrates, the rest tests.
+
+    `texts` (hashes) or the folder `corpus`, at least three documents on either side; of each side about `prompts`
+    windows of `length` tokens (default: 2,048 or the model's context). `heads` "all" or "2:0,7:0". A query's mass is
+    that of the keys at least `min_distance` back, the first `sinks` keys left out (0: none), and adds up to 1.
+    `buckets` C (default: length / 32). `grid`: also every distance of 16, 64, 256, 1024 that fits, with sinks and
+    without the first 4 keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their
+    own oracle. `mlp`: train the learned router. `visited` l of the tables (default: C / 32). `store`: keep buckets,
+    routers and curves in the fitted state (all heads, raw keys). `work`: a folder from which a stopped run goes on.
+    numbers: `rows` (`layer head router l recall selectivity recall_low recall_high` at each budget from C/256 to C/8),
+    `means` (over heads, at `l`), `curve` and `closures` (`means` and `closure` at every budget), `closure`, `heads`
+    (the paper's table 2), `cells` (one per setting, with its own `means`, `curve`, `closures`, `heads`), `balance`,
+    `timings`, `paper`, `meaning`, `budgets`, `buckets`, `l`, `sentence`, `notes`; tables: `means`, `rows`.
+    Errors: BadSetting, BadText, TooLarge, BadModel.
+    """
+    check_seed(seed)
+    if store and heads != "all":
+        raise BadSetting("Only routers of all heads can be stored: leave the heads out.")
+    if context.browser and (store or work):
+        raise BadSetting("Routers are stored from the command line, not from a page: leave store and work out.")
+    lm = context.model(model)
+    length = length or min(lm.max_positions, LONGEST)
+    buckets = buckets or buckets_for(length)
+    _check(lm, min_distance, sinks, buckets, length, prompts, visited)
+    chosen = heads_of(lm, heads)
+    cells = _cells(min_distance, sinks, length, grid, own)
+    sides = sides_of(context, texts, corpus)
+    context.progress(0.0, "cutting the texts into prompts")
+    needed = tokens_needed(min_distance, sinks)
+    calibration, test = (prompts_of(lm, side, length, prompts, needed) for side in (sides.calibrate, sides.test))
+    rotated = rotated_layers(lm)
+    parts = _parts(work, lm.revision, sides.hash, heads, min_distance, sinks, buckets, length, prompts, seed)
+    fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
+    curves, micro, counts = score_routers(context, lm, test, fitted)
+    draws, at = Draws(len(curves.queries[cells[0]]), seed), visited or max(1, buckets // 32)
+    command = _command(
+        "--corpus DIR" if corpus else "TEXT...",
+        lm.name,
+        heads,
+        min_distance,
+        sinks,
+        buckets,
+        length,
+        prompts,
+        grid,
+        own,
+        mlp,
+        seed,
+    )
+    tokens = sum(len(prompt.ids) for prompt in (*calibration, *test))
+    about = protocol(
+        "route", lm, sides.hash, tokens, window=length, seed=seed, kernel=STREAMED, command=command,
+        documents=[len({p.document for p in side}) for side in (calibration, test)],
+        prompts=[len(calibration), len(test)], min_distance=min_distance, sinks=sinks, buckets=buckets,
+        unit="documents",
+    )  # fmt: skip
+    main = cells[0]
+    more = {
+        "balance": balance_rows(fitted, counts),
+        "timings": _timings(fitted, micro),
+        "notes": _notes(length, calibration, test, draws.documents),
+    }
+    rows = [row for l in budgets(buckets) for row in head_rows(curves, main, l, draws)]  # noqa: E741
+    means = mean_rows(curves, main, at, draws)
+    numbers = {
+        "sentence": sentence(means, buckets, draws.documents),
+        "rows": rows,
+        "means": means,
+        **budget_rows(curves, main, draws),
+        "closure": closure_rows(curves, main, at, draws),
+        "heads": head_table(curves, main, at),
+        "cells": [_cell(curves, cell, at, draws) for cell in cells],
+        **more,
+        "paper": printed(),
+        "meaning": MEANING,
+        "budgets": budgets(buckets),
+        "buckets": buckets,
+        "l": at,
+        "queries": int(curves.queries[main].sum()),
+        "protocol": about,
+    }
+    kept = Kept(curves, about, more)
+    context.kept["routing"] = (kept.key, kept)
+    if store:
+        _store(context, lm, fitted, kept, length, seed, about)
+    parts.clear()
+    tables = {"means": pd.DataFrame(means), "rows": pd.DataFrame(rows)}
+    return Result(numbers, tables)
+
+
+def _check(lm: Model, min_distance: int, sinks: int, buckets: int, length: int, prompts: int, visited) -> None:
+    check_range("The length of a prompt", length, 8, lm.max_positions)
+    check_range("The minimum distance", min_distance, 1, length - 1)
+    check_range("The number of sinks", sinks, 0, 64)
+    check_range("The number of prompts", prompts, 1, 4096)
+    if not 2 <= buckets <= length:
+        raise BadSetting(
+            f"{buckets:,} buckets were asked for and a prompt has {length:,} keys: choose 2 to {length:,} buckets, "
+            f"such as {buckets_for(length):,}."
+        )
+    if visited is not None and not 1 <= visited <= buckets:
+        raise BadSetting(f"{visited:g} buckets were to be visited, and there are {buckets:,}: choose 1 to {buckets:,}.")
+    if tokens_needed(min_distance, sinks) > length:
+        raise BadSetting(
+            f"In a prompt of {length:,} tokens no key lies {min_distance:,} back once {sinks} sinks are left out: make "
+            f"it at least {tokens_needed(min_distance, sinks):,} tokens long, or the minimum distance smaller."
+        )
+
+
+def _parts(work: str | None, *what) -> Parts:
+    """Where learned routers are kept while the run goes on, named after all that they depend on."""
+    if not work:
+        return Parts()
+    make_folder(Path(work))
+    return Parts(Path(work), text_hash(" ".join(map(str, what))))
+
+
+def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) -> list[Cell]:
+    cells = [Cell(min_distance, sinks)]
+    if grid:
+        fits = [distance for distance in GRID if distance <= length // 2]
+        cells += [Cell(distance, left_out) for distance in fits for left_out in (0, SINKS)]
+    if own:
+        cells += [Cell(min_distance, sinks, kind) for kind in OWN]
+    return list(dict.fromkeys(cells))
+
+
+def _cell(curves, cell: Cell, at: float, draws: Draws) -> dict:
+    return {
+        **{"name": cell.name, **asdict(cell), "l": at},
+        "means": mean_rows(curves, cell, at, draws),
+        "closure": closure_rows(curves, cell, at, draws),
+        "heads": head_table(curves, cell, at) if cell.partition == RAW else [],
+        **budget_rows(curves, cell, draws),
+        "queries": int(curves.queries[cell].sum()),
+    }
+
+
+def _timings(fitted: Fitted, micro: dict[str, float]) -> list[dict]:
+    """`router fit_seconds route_us`: all heads of one setting, without the pass that all share; a query of one head."""
+    settings = sum(cell.partition == RAW for cell in fitted.routers)
+    shared = {kind: 1 if kind in OWN else settings for kind in micro}  # whitening and the gauge serve all settings
+    rows = [
+        {"router": kind, "fit_seconds": fitted.seconds.get(kind, 0.0) / shared[kind], "route_us": micro[kind]}
+        for kind in micro
+    ]
+    return [*rows, {"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
+
+
+def _notes(length: int, calibration: list, test: list, documents: int) -> list[str]:
+    said = [
+        f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
+        f"intervals are over the {documents} test documents."
+    ]
+    short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
+    if short:
+        said.append(f"{short} prompts are shorter than {length:,} tokens.")
+    return said
+
+
+def _command(source, model, heads, min_distance, sinks, buckets, length, prompts, grid, own, mlp, seed) -> str:
+    flags = " --grid" * grid + " --own" * own + " --no-mlp" * (not mlp)
+    return (
+        f"python -m analysis route {source} --model {model} --heads {heads} --min-distance {min_distance} --sinks "
+        f"{sinks} --buckets {buckets} --length {length} --prompts {prompts} --seed {seed}{flags}"
+    )
+
+
+def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int, seed: int, about: dict) -> None:
+    """Buckets and routers of the first minimum distance, with sinks and without, and the curves of all cells."""
+    folder = context.state_dirs(lm)[0] / FOLDER
+    cells = [cell for cell in fitted.routers if cell.partition == RAW]
+    try:
+        for cell in cells:
+            if cell.min_distance != cells[0].min_distance:
+                continue
+            settings = RoutingSettings(kept.curves.buckets, cell.min_distance, cell.sinks, length, seed, fitted.rotated)
+            routers = [fitted.routers[cell][layer] for layer in fitted.heads]
+            centroids = [fitted.partitions[RAW].centroids[layer] for layer in fitted.heads]
+            stack(routers, centroids, settings, model=lm.name, revision=lm.revision, protocol=about).save(folder)
+        keep(folder, kept)
+    except OSError as error:
+        raise BadSetting(f"The routers cannot be stored in {folder} ({error.strerror}): name another one.") from error
+    for verb in ("evaluate", "route-at", "route-visit"):
+        context.forget(verb=verb, model=lm.name)

@@ -1,0 +1,204 @@
+"""What is said of routing curves at a budget: rows with intervals over documents, gap closure, the paper beside."""
+
+import warnings
+
+import numpy as np
+
+from analysis.metrics.intervals import FEW, LEVEL
+from analysis.metrics.routing import budgets, gap_closure
+from analysis.papers import find
+from analysis.studies.routing.cells import Cell
+from analysis.studies.routing.score import Curves
+
+DRAWS = 1000
+LOW, HIGH = "kmeans", "mlp"  # a gap closure of 0 and of 1
+PAPER_ROWS = {  # the paper's name of a router -> ours
+    "Random": "random",
+    "Whitening-Only": "whitening",
+    "Symmetric K-Means": "kmeans",
+    "GWR Geometric": "gwr_geometric",
+    "GWR Linear (Ours)": "gwr_linear",
+    "GWR Linear": "gwr_linear",
+    "Saap-MLP": "mlp",
+}
+NAMES = {
+    "random": "random",
+    "static_prior": "static prior",
+    "recency": "recency",
+    "kmeans": "symmetric k-means",
+    "whitening": "whitening only",
+    "gwr_geometric": "GWR geometric",
+    "gwr_linear": "GWR linear",
+    "gwr_linear_intercept": "GWR linear with intercept",
+    "mlp": "Saap-style MLP",
+    "oracle": "oracle",
+}
+
+
+def at_budget(values: np.ndarray, points: list[int], visited: float) -> np.ndarray:
+    """Curves [..., p] at any number of buckets between 1 and C, on straight lines between the kept budgets -> [...]."""
+    right = min(max(int(np.searchsorted(points, visited)), 1), len(points) - 1)
+    low, high = points[right - 1], points[right]
+    share = min(max((visited - low) / (high - low), 0.0), 1.0)
+    return values[..., right - 1] * (1 - share) + values[..., right] * share
+
+
+class Draws:
+    """Resamples of the documents, the same for every number of a table: means with 95 % intervals over documents."""
+
+    def __init__(self, documents: int, seed: int = 0):
+        self.documents = documents
+        drawn = np.random.default_rng(seed).integers(0, documents, (DRAWS, documents))
+        self.weights = np.stack([(drawn == at).sum(1) for at in range(documents)], 1) / documents  # [draws, documents]
+
+    def means(self, values: np.ndarray) -> np.ndarray:
+        """values [documents, N], NaN where a document says nothing -> resampled means [draws, N]."""
+        known = np.isfinite(values)
+        below = self.weights @ known
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(below > 0, self.weights @ np.where(known, values, 0.0) / below, np.nan)
+
+    def edges(self, resampled: np.ndarray, key: str) -> dict:
+        """`KEY_low KEY_high` of resampled numbers [draws]; None with one document."""
+        resampled = resampled[np.isfinite(resampled)]
+        if self.documents < 2 or not len(resampled):
+            return {f"{key}_low": None, f"{key}_high": None}
+        low, high = self.edges_of(resampled[:, None])[0]
+        return {f"{key}_low": float(low), f"{key}_high": float(high)}
+
+    def edges_of(self, resampled: np.ndarray) -> np.ndarray:
+        """Edges [N, 2] of many resampled numbers [draws, N] at once; NaN with one document."""
+        if self.documents < 2:
+            return np.full((resampled.shape[1], 2), np.nan)
+        quantile = np.nanquantile if np.isnan(resampled).any() else np.quantile
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a head without any far mass
+            return quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0).T
+
+
+def mean_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[dict]:
+    """One row per router, the mean over all heads: `router l share recall recall_low recall_high selectivity
+    selectivity_low selectivity_high`."""
+    rows = []
+    for kind, found in curves.recall[cell].items():
+        row = {"router": kind, "l": visited, "share": visited / curves.buckets}
+        for key, whole in (("recall", found), ("selectivity", curves.selectivity[cell][kind])):
+            values = at_budget(whole, curves.points, visited)  # [documents, N]
+            row |= {key: _mean(_mean(values, 0), 0)} | draws.edges(_mean(draws.means(values), 1), key)
+        rows.append({key: _number(value) for key, value in row.items()})
+    return rows
+
+
+def head_rows(curves: Curves, cell: Cell, visited: float, draws: Draws, kinds=None) -> list[dict]:
+    """One row per head and router: `layer head router l recall selectivity recall_low recall_high`."""
+    rows = []
+    for kind, found in curves.recall[cell].items():
+        if kinds is not None and kind not in kinds:
+            continue
+        values = at_budget(found, curves.points, visited)
+        recall, edges = _mean(values, 0), draws.edges_of(draws.means(values))
+        selectivity = _mean(at_budget(curves.selectivity[cell][kind], curves.points, visited), 0)
+        for at, (layer, head) in enumerate(curves.heads):
+            row = {"layer": layer, "head": head, "router": kind, "l": visited, "recall": _number(recall[at])}
+            low, high = (_number(edge) for edge in edges[at])
+            rows.append(row | {"selectivity": _number(selectivity[at]), "recall_low": low, "recall_high": high})
+    return sorted(rows, key=lambda row: (row["layer"], row["head"]))
+
+
+def closure_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[dict]:
+    """Gap closure of each router between symmetric k-means (0) and the learned one (1), both ways of averaging, with
+    intervals over documents: `router l mean_of_ratios _low _high ratio_of_means _low _high heads`."""
+    recall = {kind: at_budget(values, curves.points, visited) for kind, values in curves.recall[cell].items()}
+    if not {LOW, HIGH} <= set(recall):
+        return []
+    means = {kind: _mean(values, 0) for kind, values in recall.items()}
+    resampled = {kind: draws.means(values) for kind, values in recall.items()}
+    rows = []
+    for kind in recall:
+        found = gap_closure(means[kind], means[LOW], means[HIGH])
+        gap, way = resampled[HIGH] - resampled[LOW], resampled[kind] - resampled[LOW]  # [draws, N]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            of_means = _mean(way, 1) / _mean(gap, 1)
+            ratios = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
+        row = {"router": kind, "l": visited, **{key: found[key] for key in ("mean_of_ratios", "ratio_of_means")}}
+        row |= draws.edges(ratios, "mean_of_ratios") | draws.edges(of_means, "ratio_of_means")
+        rows.append(row | {"heads": found["heads"]})
+    return rows
+
+
+def head_table(curves: Curves, cell: Cell, visited: float) -> list[dict]:
+    """The paper's table 2 for every head here: `layer head kmeans static_prior gwr_linear mlp oracle gap_closure`."""
+    kinds = [kind for kind in (LOW, "static_prior", "gwr_linear", HIGH, "oracle") if kind in curves.recall[cell]]
+    means = {kind: _mean(at_budget(curves.recall[cell][kind], curves.points, visited), 0) for kind in kinds}
+    ratios = gap_closure(means["gwr_linear"], means[LOW], means[HIGH])["heads"] if HIGH in kinds else None
+    return [
+        {"layer": layer, "head": head, **{kind: _number(means[kind][at]) for kind in kinds}}
+        | {"gap_closure": ratios[at] if ratios else None}
+        for at, (layer, head) in enumerate(curves.heads)
+    ]
+
+
+def lines(curves: Curves, cell: Cell) -> dict[str, dict]:
+    """Means over heads and documents at every kept budget: router -> `l recall selectivity`, lists of one length."""
+    found = {}
+    for kind in curves.recall[cell]:
+        both = {"recall": curves.recall[cell][kind], "selectivity": curves.selectivity[cell][kind]}
+        means = {key: [_number(x) for x in _mean(_mean(values, 0), 0)] for key, values in both.items()}
+        found[kind] = {"l": list(curves.points), **means}
+    return found
+
+
+def budget_rows(curves: Curves, cell: Cell, draws: Draws) -> dict[str, list[dict]]:
+    """`curve` and `closures`: `mean_rows` (figure 2a) and `closure_rows` without their heads (figure 2b) at each of the
+    paper's budgets that C allows, 1/256 to 1/8 of the buckets."""
+    found = {"curve": [], "closures": []}
+    for visited in budgets(curves.buckets):
+        found["curve"] += mean_rows(curves, cell, visited, draws)
+        rows = closure_rows(curves, cell, visited, draws)
+        found["closures"] += [{key: value for key, value in row.items() if key != "heads"} for row in rows]
+    return found
+
+
+def paper_rows() -> list[dict]:
+    """What the paper prints: `table row column value unit router l share protocol note`; `router` and `share` in our
+    words where it has them (its l is of 1,024 buckets)."""
+    rows = []
+    for cell in find("gwr_linear_routing"):
+        place = next((word[2:] for word in (cell.row, cell.column) if word.startswith("ℓ=")), None)
+        visited = int(place) if place else 32
+        router = next((PAPER_ROWS[word] for word in (cell.row, cell.column) if word in PAPER_ROWS), None)
+        rows.append(
+            {"table": cell.table, "row": cell.row, "column": cell.column, "value": cell.value, "unit": cell.unit}
+            | {"router": router, "l": visited, "share": visited / 1024, "protocol": cell.protocol, "note": cell.note}
+        )
+    return rows
+
+
+def sentence(rows: list[dict], buckets: int, documents: int) -> str:
+    """What a page says first, from `mean_rows` at one budget."""
+    by = {row["router"]: row for row in rows}
+    visited, share = rows[0]["l"], rows[0]["share"]
+    best = max((row for row in rows if row["router"] != "oracle"), key=lambda row: row["recall"])
+    said = (
+        f"Visiting {visited:g} of {buckets:,} buckets ({share:.1%}), {NAMES[best['router']]} finds "
+        f"{best['recall']:.1%} of the far attention"
+    )
+    others = [kind for kind in ("gwr_linear", "static_prior", "recency", "kmeans", "random") if kind in by]
+    told = ", ".join(f"{NAMES[kind]} {by[kind]['recall']:.1%}" for kind in others if kind != best["router"])
+    rough = f"; intervals over {documents} documents are rough" if documents < FEW else ""
+    rough = "; one document gives no interval" if documents == 1 else rough
+    return f"{said} ({told}); no choice could find more than {by['oracle']['recall']:.1%}{rough}."
+
+
+def _mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean of what is known; NaN where nothing is."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, values, 0.0).sum(axis) / np.where(known.any(axis), known.sum(axis), np.nan)
+
+
+def _number(value):
+    """A plain number; None for what is none."""
+    if isinstance(value, str) or value is None:
+        return value
+    return float(value) if np.isfinite(value) else None

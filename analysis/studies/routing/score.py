@@ -1,0 +1,144 @@
+"""Holding routers against the mass that is really there: recall and selectivity at every budget, streamed."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analysis.kernels.parts import now
+from analysis.metrics.routing import captured, points_for
+from analysis.models import Model
+from analysis.routers.base import Router
+from analysis.routers.buckets import evenness
+from analysis.studies.context import Context
+from analysis.studies.routing.cells import Cell, LayerView, cell_counts, cell_masses
+from analysis.studies.routing.fit import Fitted
+from analysis.studies.routing.passes import read_prompt
+from analysis.studies.routing.texts import Prompt
+
+TIMED, REPEATS = 512, 5  # queries, and rounds of which the median counts
+
+
+@dataclass
+class Curves:
+    """Recall and selectivity of routers, means over the queries of a document: `recall[cell][kind]` and
+    `selectivity[cell][kind]` float32 [documents, N, p], N heads in the order of `heads` (layer, head), at the budgets
+    `points` [p]; `queries[cell]` [documents, N] that had any far mass; NaN where a document had none."""
+
+    heads: list[tuple[int, int]]
+    points: list[int]
+    buckets: int
+    recall: dict[Cell, dict[str, np.ndarray]]
+    selectivity: dict[Cell, dict[str, np.ndarray]]
+    queries: dict[Cell, np.ndarray]
+
+
+def score_routers(
+    context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, begin: float = 0.7
+) -> tuple[Curves, dict[str, float], dict[int, Tensor]]:
+    """Every router of every cell on prompts that calibrated nothing; also microseconds to route one query of one head
+    by kind (scores of all buckets and the best C / 32 of them), and the test keys in each bucket [P, C] per layer."""
+    cells = list(fitted.routers)
+    heads = [(layer, head) for layer, own in fitted.heads.items() for head in own]
+    place, buckets = _places(fitted.heads), next(iter(fitted.partitions.values())).centroids[heads[0][0]].shape[1]
+    points = points_for(buckets, 32 if buckets <= 512 else 64)
+    at = torch.tensor(points)
+    documents = 1 + max(prompt.document for prompt in prompts)
+    sums = {name: defaultdict(dict) for name in ("recall", "selectivity")}
+    queries = {cell: np.zeros((documents, len(heads))) for cell in cells}
+    counts: dict[int, Tensor] = {}
+    view: dict[int, LayerView] = {}
+    timed: dict[int, tuple] = {}
+    partitions = list(fitted.partitions.values())
+
+    def take(layer, q, k):
+        if layer in fitted.heads:
+            view[layer] = LayerView.of(layer, fitted.heads[layer], len(q), q, k, partitions)
+            first = next(iter(view[layer].member.values())).sum(1)
+            counts[layer] = counts.get(layer, 0) + first
+
+    def watch(block, probabilities):
+        if block.layer not in fitted.heads:
+            return
+        here, rows = view[block.layer], place[block.layer]
+        masses = cell_masses(here, block, probabilities[0], cells)
+        held = cell_counts(here, block, cells)
+        known: dict[tuple, Tensor] = {}
+        for cell, mass in masses.items():
+            valid = (mass.sum(-1, keepdim=True) > 0).to(mass)  # [h, n, 1]
+            share = here.per_head(held[cell])
+            queries[cell][document, rows] += valid.sum((1, 2)).cpu().numpy()
+            for kind, router in fitted.routers[cell][block.layer].items():
+                key = (cell.partition, kind, id(router))
+                if router.reads or key not in known:
+                    known[key] = route_scores(router, here, block.rows, cell, mass, fitted)
+                found = captured(known[key], at.to(mass.device), mass, share * valid)
+                for name, values in zip(sums, found, strict=True):
+                    whole = sums[name][cell].setdefault(kind, np.zeros((documents, len(heads), len(points))))
+                    whole[document, rows] += values.sum(1).double().cpu().numpy()
+        if block.layer not in timed or len(block.rows) > timed[block.layer][1]:
+            timed[block.layer] = here, len(block.rows), block.rows, masses[cells[0]]
+
+    for number, prompt in enumerate(prompts):
+        context.progress(begin + (0.98 - begin) * number / len(prompts), f"test prompt {number + 1} of {len(prompts)}")
+        document = prompt.document
+        read_prompt(model, prompt.ids, fitted.rotated, take, watch)
+    with np.errstate(invalid="ignore"):
+        means = {
+            name: {
+                cell: {kind: (x / queries[cell][:, :, None]).astype(np.float32) for kind, x in kinds.items()}
+                for cell, kinds in found.items()
+            }
+            for name, found in sums.items()
+        }
+    curves = Curves(heads, points, buckets, means["recall"], means["selectivity"], queries)
+    return curves, _timed(fitted, cells[0], timed[heads[0][0]], heads[0][0]), counts
+
+
+def route_scores(router: Router, view: LayerView, rows: Tensor, cell: Cell, mass: Tensor | None, fitted) -> Tensor:
+    """Scores [h, n, C] of the queries at places `rows` of a prompt, with what the router reads and nothing else."""
+    queries = fitted.partitions[cell.partition].turned_queries(view.layer, view.queries[:, rows])
+    more = {}
+    if "labels" in router.reads:
+        labels = view.per_head(view.labels[cell.partition]).clone()
+        labels[:, : cell.sinks] = -1
+        more = {"positions": rows, "labels": labels, "min_distance": cell.min_distance}
+    if "mass" in router.reads:
+        more["mass"] = mass
+    return router.scores(queries, **more)
+
+
+def _places(heads: dict[int, list[int]]) -> dict[int, slice]:
+    """Where the heads of a layer stand among all chosen heads."""
+    found, start = {}, 0
+    for layer, own in heads.items():
+        found[layer] = slice(start, start + len(own))
+        start += len(own)
+    return found
+
+
+def _timed(fitted: Fitted, cell: Cell, kept: tuple, layer: int) -> dict[str, float]:
+    view, _, rows, mass = kept
+    rows, mass = rows[:TIMED], mass[:, :TIMED]
+    wanted = max(1, mass.shape[-1] // 32)
+    found = {}
+    for kind, router in fitted.routers[cell][layer].items():
+        rounds = []
+        for _ in range(REPEATS):
+            start = now()
+            route_scores(router, view, rows, cell, mass, fitted).topk(wanted, -1)
+            rounds.append(now() - start)
+        found[kind] = 1e6 * float(np.median(rounds)) / (mass.shape[0] * mass.shape[1])
+    return found
+
+
+def balance_rows(fitted: Fitted, counts: dict[int, Tensor]) -> list[dict]:
+    """One row per layer and key-value head (or chosen query head), of the keys that calibrated and of `counts` in a
+    test: `layer part side largest empty effective`."""
+    rows = []
+    for side, found in (("calibration", fitted.counts), ("test", counts)):
+        for layer, parts in found.items():
+            rows += [{"layer": layer, "part": at, "side": side, **evenness(keys)} for at, keys in enumerate(parts)]
+    return rows

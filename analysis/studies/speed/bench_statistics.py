@@ -1,0 +1,147 @@
+"""What exact statistics of every head cost beside a plain forward pass, and beside the way that keeps all tables."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import psutil
+import torch
+
+from analysis.errors import BadSetting
+from analysis.models import Model, load_model
+from analysis.runs import Result
+from analysis.statistics import CORE, HeadReading, top_p_rank
+from analysis.studies.context import Context, check_seed, made_on
+from analysis.studies.speed.bench import processor
+from analysis.timing import Timing, clock, peak_bytes
+from analysis.training.pretrain import Recipe, build_model
+
+SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
+LENGTHS, LONG = (1024, 4096), 8192  # from LONG on one layer is measured
+SHARPER = 4.0  # times the first weights of queries and keys: at random ones attention is all but even
+WINDOW, MASS = 128, 0.9
+PEAKED = 3  # tables of one layer that are alive at once while its numbers are taken
+STATS = {"core": False, "all": True}
+
+
+def bench_statistics(lengths: list[int] | None, repeats: int, seed: int, context: Context) -> Result:
+    """Time a GPT-2-small shape with random weights, float32, without its vocabulary's logits: a plain pass with
+    torch's own attention, with the six core statistics, with all of them, and `output_attentions` with the same six
+    from its tables by the same rank routine, in turns. From 8,192 tokens on one layer is measured.
+
+    numbers: `rows` (also the table `curve`): `length layers plain_ms core_ms all_ms tables_ms`, medians; `core_times
+    all_times` by the plain pass and `of_tables` core by tables, medians of the rounds' ratios; `core_bytes all_bytes
+    tables_bytes` peaks beside the model and `bytes_times` tables by core; None where the tables do not fit memory.
+    """
+    lengths = sorted(set(lengths or (*LENGTHS, 16384)))
+    check_seed(seed)
+    if lengths[0] < 8 or any(length % 8 for length in lengths) or repeats < 1:
+        raise BadSetting(f"Lengths are multiples of 8 from 8 on, in 1 or more rounds, not {lengths} in {repeats}.")
+    device, rows = context.torch_device(), []
+    for index, length in enumerate(lengths):
+
+        def told(done: float, stage: str, index=index, length=length) -> None:
+            context.progress((index + done) / len(lengths), f"{length:,} tokens, {stage}")
+
+        told(0.0, "making the model")
+        rows.append(_row(_model(length, device, seed), length, repeats, told))
+    said = {"window": WINDOW, "seed": seed, "dtype": "float32", "device": device, "kernel": "streamed statistics"}
+    numbers = {
+        "rows": rows,
+        "sentence": _sentence(rows),
+        "protocol": made_on(
+            **{"verb": "bench", "what": "statistics", "model": "GPT-2 small shape, random weights", "revision": None},
+            **{"text": None, "repeats": repeats, "processor": processor(device), **said, **SHAPE},
+        ),
+    }
+    return Result(numbers, {"curve": pd.DataFrame(rows)})
+
+
+def _model(length: int, device: str, seed: int) -> Model:
+    shape = SHAPE | {"layers": SHAPE["layers"] if length < LONG else 1}
+    lm = build_model(Recipe(family="gpt2", context=length, tokens_per_step=length, seed=seed, **shape), 1000)
+    with torch.no_grad():
+        for name, weight in lm.named_parameters():
+            if "c_attn.weight" in name:
+                weight.mul_(SHARPER)
+    return load_model(lm.to(device).eval())
+
+
+def _row(model: Model, length: int, repeats: int, told: Callable[[float, str], None]) -> dict:
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, 1000, length)).to(model.device)
+
+    def plain() -> None:
+        with torch.no_grad():
+            model.lm.base_model(ids[None], use_cache=False)
+
+    def statistics(more: bool) -> Callable[[], None]:
+        def run() -> None:
+            HeadReading(model.num_layers, model.num_heads, MASS, WINDOW, more=more).read(model, ids)
+
+        return run
+
+    runs = {"plain": plain} | {name: statistics(more) for name, more in STATS.items()}
+    tables = (model.num_layers + PEAKED) * model.num_heads * length**2 * 4
+    cuda = model.device.type == "cuda"
+    free = torch.cuda.mem_get_info(model.device)[0] if cuda else psutil.virtual_memory().available
+    if tables < 0.8 * free:
+        runs["tables"] = lambda: of_tables(model, ids)
+    timed = clock(runs, repeats, lambda done, name: told(0.8 * done, name))
+    peaks = {}
+    for name, run in runs.items():
+        told(0.8, f"memory, {name}")
+        peaks[name] = peak_bytes(run, model.device)
+    row = {"length": length, "layers": model.num_layers}
+    row |= {f"{name}_ms": timed[name].median * 1e3 if name in timed else None for name in ("plain", *STATS, "tables")}
+    for key, above, below in (
+        ("core_times", "core", "plain"),
+        ("all_times", "all", "plain"),
+        ("of_tables", "core", "tables"),
+    ):
+        row[key] = _ratio(timed, above, below)
+    row |= {f"{name}_bytes": peaks.get(name) for name in (*STATS, "tables")}
+    held = row["tables_bytes"], row["core_bytes"]
+    return row | {"bytes_times": held[0] / max(1, held[1]) if None not in held else None}
+
+
+def _ratio(timed: dict[str, Timing], above: str, below: str) -> float | None:
+    """The median of the ratios of rounds."""
+    if below not in timed:
+        return None
+    return Timing.of([a / b for a, b in zip(timed[above].seconds, timed[below].seconds, strict=True)]).median
+
+
+@torch.no_grad()
+def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
+    """The six core statistics from the tables that `output_attentions` keeps, [L, H, 6], with the same rank routine."""
+    stock = model.lm.config._attn_implementation
+    model.lm.set_attn_implementation("eager")
+    try:
+        tables = model.lm.base_model(ids[None], use_cache=False, output_attentions=True).attentions
+    finally:
+        model.lm.set_attn_implementation(stock)
+    place = torch.arange(len(ids), device=ids.device)
+    back = place[:, None] - place
+    found = []
+    for table in tables:
+        p = table[0]  # [H, T, T]
+        numbers = (
+            torch.special.entr(p).sum(-1),
+            p.amax(-1),
+            top_p_rank(p, MASS).to(p),
+            p[..., 0],
+            (p * (back < WINDOW)).sum(-1),
+            (p * back).sum(-1),
+        )
+        found.append(torch.stack([number.mean(-1) for number in numbers], -1))
+    assert len(CORE) == found[0].shape[-1]
+    return torch.stack(found).double().cpu().numpy()
+
+
+def _sentence(rows: list[dict]) -> str:
+    return "; ".join(
+        f"{row['length']:,} tokens, {row['layers']} layer{'s' * (row['layers'] > 1)}: {row['core_times']:.2f} times a "
+        f"plain pass (all statistics {row['all_times']:.2f})"
+        + (f", {row['of_tables']:.2f} of the time of the kept tables" if row["of_tables"] else ", tables do not fit")
+        for row in rows
+    )

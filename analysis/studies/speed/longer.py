@@ -1,0 +1,105 @@
+"""From which length on sparse inference would win: attention measured at longer prompts, the rest of the model scaled.
+
+A prompt's other work grows with its length and a token's does not. So a model that was timed at one length, with
+attention alone timed at that length and at doubled ones, says where the two sides meet. It is an estimate, and only
+made where dense wins.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.errors import TooLarge
+from analysis.inference import InferenceTime, time_decode
+from analysis.models import Model
+from analysis.studies.context import Context
+from analysis.studies.speed.bench import check_memory, crossover
+from analysis.timing import AttentionTime, time_attention
+
+LONGEST = 1 << 18  # tokens
+PATIENCE = 15.0  # seconds that one more length may take
+ROUNDS = 3
+Pair = tuple[float, float]  # seconds of attention in one layer, (dense, sparse)
+
+
+@dataclass(frozen=True)
+class Longer:
+    """`attention` alone at the prompt's own length, in `layer`; `prompt` and `token`: (length, speed-up) from the
+    prompt's length on, the first measured, the others estimated. Attention is None when no layer ran a kernel.
+    """
+
+    attention: AttentionTime | None
+    layer: int | None
+    prompt: list[tuple[int, float]]
+    token: list[tuple[int, float]]
+
+    @property
+    def crossovers(self) -> tuple[int | None, int | None]:
+        """Lengths from which sparse wins the prompt and a token; None where it is none of those looked at."""
+        return crossover(self.prompt), crossover(self.token)
+
+
+def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats: int, context: Context) -> Longer:
+    """Time attention alone with the memberships of the middle layer, then at doubled lengths until sparse wins.
+
+    Beyond the prompt memberships are random: no text is that long.
+    """
+    plans = {e.layer: e.plan for e in timed.ran if e.phase == "prefill" and e.plan is not None}
+    own = (timed.length, timed.prefill.median), (timed.length, timed.per_token.median)
+    if not plans:
+        return Longer(None, None, [own[0]], [own[1]])
+    layer = sorted(plans)[len(plans) // 2]
+    members = plans[layer].members[0]
+    sizes = {"heads": model.num_heads, "head_dim": model.head_dim, "groups": members.shape[1], "window": window}
+    sizes |= {"k": int(members.sum(1).max()), "dtype": str(model.dtype)[6:], "kv_heads": model.num_kv_heads}
+    sizes |= {"device": str(model.device)}
+
+    def told(done: float, what: str, length: int) -> Callable[[float, str], None]:
+        return lambda *_: context.progress(done, f"attention alone, {what} of {length:,} tokens")
+
+    def of_prompt(length: int) -> Pair:
+        check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
+        found = time_attention(length, repeats=ROUNDS, progress=told(0.85, "a prompt", length), **sizes)
+        return found.dense.median, found.sparse.median
+
+    def of_token(length: int) -> Pair:
+        check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
+        told(0.95, "a token", length)()
+        found = time_decode(length, repeats=5 * ROUNDS, n_sink=n_sink, **sizes)
+        return found.dense.median, found.sparse.median
+
+    alone = time_attention(
+        timed.length, repeats=repeats, members=members, progress=told(0.75, "a prompt", timed.length), **sizes
+    )
+    sides, count = (timed.dense, timed.sparse), len(plans)
+    prompt = [own[0]]
+    if own[0][1] <= 1:
+        first = alone.dense.median, alone.sparse.median
+        prompt += _doubled(timed.length, count, tuple(s.prefill.median for s in sides), first, of_prompt, 1)
+    token = [own[1]]
+    if own[1][1] <= 1:
+        first = of_token(timed.length)
+        token += _doubled(timed.length, count, tuple(s.per_token.median for s in sides), first, of_token, 0)
+    return Longer(alone, layer, prompt, token)
+
+
+def _doubled(
+    length: int, layers: int, whole: Pair, attention: Pair, measure: Callable[[int], Pair], grows: int
+) -> list[tuple[int, float]]:
+    """(length, estimated speed-up) at doubled lengths until it passes 1, or the next would take too long.
+
+    `whole` seconds of the model at `length`, dense and sparse; `attention` those of one of its `layers`; the rest of
+    the model grows with the length to the power `grows`.
+    """
+    rest = [max(0.0, all_of_it - layers * own) for all_of_it, own in zip(whole, attention, strict=True)]
+    points, at = [], length
+    while (not points or points[-1][1] <= 1) and 2 * at <= LONGEST:
+        if max(attention) * 4 * 2 * (ROUNDS + 2) > PATIENCE:
+            break
+        at *= 2
+        try:
+            attention = measure(at)
+        except TooLarge:
+            break
+        dense, sparse = (r * (at / length) ** grows + layers * a for r, a in zip(rest, attention, strict=True))
+        points.append((at, dense / sparse))
+    return points

@@ -1,0 +1,132 @@
+"""What a method's own kernels gain on a model: prompt and further tokens against dense in turns, at several lengths."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.attention import apply, ran
+from analysis.calls import MASKED, Ran
+from analysis.inference import InferenceTime, time_inference
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.studies.context import Context, protocol, read
+from analysis.studies.ready.candidates import candidates
+from analysis.studies.speed.bench import crossover, processor
+from analysis.studies.speed.launch import MOST_NEW, MOST_ROUNDS, check_model_memory
+from analysis.studies.text.held_out import check_range
+
+PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
+OF = {"prefill": "prefill", "per_token": "decode"}  # likewise -> the phase of `ran`
+PARTS = (4, 2, 1)  # of the longest prompt
+TRIED = 64  # tokens of the prompt that shows which kernels there are
+WHY = "No kernel of this method can run here."
+
+
+def time_method(
+    model: str = "demo",
+    text: str = "",
+    method: dict | None = None,
+    length: int | None = None,
+    new_tokens: int = 16,
+    repeats: int = 3,
+    *,
+    context: Context,
+) -> Result:
+    """Time the model with a method, as `evaluate` takes one, against dense: the first token of a prompt and each of
+    `new_tokens` after it, at a quarter, a half and all of `length` tokens (default: all of the text that fits).
+
+    Only what a kernel of the method's own computes is told: a masked pass is no speed.
+    numbers: `kernels` (of `prompt` and `token`: the kernel's name, or None), `why` (likewise, in words), `rows` (per
+    length ms of both, dense and sparse), `speedup` (`prefill`, `per_token`: `median low high` at the whole length, or
+    None), `longer` (likewise: (length, speed-up), all measured), `crossover` (likewise: a length or None), `label`,
+    `settings`, `length`, `sentence`. table: `rows`. Errors: BadSetting, NotFitted, TooLarge.
+    """
+    check_range("The number of new tokens", new_tokens, 2, MOST_NEW)
+    check_range("The number of rounds", repeats, 1, MOST_ROUNDS)
+    lm = context.model(model)
+    (chosen,) = candidates(context, lm, [method or {"name": "dense"}])
+    ids = read(context, lm, text, "first").windows[0]
+    room = min(len(ids), lm.max_positions - new_tokens)
+    length = room if length is None else length
+    check_range("The length of the prompt", length, 2 * PARTS[0], room)
+    check_model_memory(lm, length, new_tokens, 1)
+    kernels, why = _kernels(lm, chosen.method, ids[: min(TRIED, length)])
+    timed: list[InferenceTime] = []
+    for turn, part in enumerate(PARTS if any(kernels.values()) else ()):
+        begin = turn / len(PARTS)
+        timed.append(
+            time_inference(
+                *(lm, chosen.method, ids[: length // part], new_tokens, repeats),
+                lambda done, stage, begin=begin: context.progress(begin + done / len(PARTS), stage),
+            )
+        )
+    points, spread = {}, {}
+    for name, phase in PHASES.items():
+        mine = [(one.length, float(getattr(one, name).median)) for one in timed] if kernels[phase] else []
+        points[name] = mine
+        spread[name] = _spread(getattr(timed[-1], name)) if mine else None
+    rows = [_row(one) for one in timed]
+    numbers = {
+        "kernels": kernels,
+        "why": why,
+        "rows": rows,
+        "speedup": spread,
+        "longer": points,
+        "crossover": {name: crossover(mine) if mine else None for name, mine in points.items()},
+        **{"method": chosen.name, "label": chosen.label, "settings": chosen.settings, "length": length},
+        "sentence": _sentence(chosen.label, kernels, spread, length),
+        "protocol": protocol(
+            "time-method", lm, text, length, kernel="; ".join(filter(None, kernels.values())) or MASKED,
+            dense_kernel=timed[-1].dense.kernel if timed else None, new_tokens=new_tokens, repeats=repeats,
+            processor=processor(str(lm.device)),
+        ),
+    }  # fmt: skip
+    return Result(numbers, {"rows": pd.DataFrame(rows)})
+
+
+@torch.no_grad()
+def _kernels(lm: Model, method, ids: np.ndarray) -> tuple[dict, dict]:
+    """What computes a prompt and a token after it, and why: a phase in which any layer is a masked pass has none."""
+    tokens = torch.as_tensor(ids).long()[None].to(lm.device)
+    with apply(lm, method, kernels=True):
+        cache = method.cache(lm.lm)
+        kept = lm.lm(input_ids=tokens, past_key_values=cache, use_cache=True).past_key_values
+        lm.lm(input_ids=tokens[:, -1:], past_key_values=kept, use_cache=True)
+        found = ran(lm)
+    kernels, why = {}, {}
+    for name, phase in PHASES.items():
+        kernels[phase], why[phase] = _of_phase([entry for entry in found if entry.phase == OF[name]])
+    return kernels, why
+
+
+def _of_phase(found: list[Ran]) -> tuple[str | None, str]:
+    masked = [entry for entry in found if entry.kernel == MASKED]
+    if masked or not found:
+        return None, masked[0].why if masked else WHY
+    return "; ".join(dict.fromkeys(entry.kernel for entry in found)), found[-1].why
+
+
+def _row(one: InferenceTime) -> dict:
+    row = {"length": one.length}
+    for name, phase in PHASES.items():
+        row |= {f"{phase}_dense_ms": getattr(one.dense, name).median * 1e3}
+        row |= {f"{phase}_sparse_ms": getattr(one.sparse, name).median * 1e3}
+    return row
+
+
+def _spread(timing) -> dict:
+    return {name: float(getattr(timing, name)) for name in ("median", "low", "high")}
+
+
+def _sentence(label: str, kernels: dict, spread: dict, length: int) -> str:
+    said = [
+        f"{'the prompt' if phase == 'prompt' else 'each further token'} at {spread[name]['median']:.2f} times dense "
+        f"speed ({spread[name]['low']:.2f} to {spread[name]['high']:.2f})"
+        for name, phase in PHASES.items()
+        if spread[name]
+    ]
+    missing = [phase for phase in PHASES.values() if not kernels[phase]]
+    if not said:
+        return f"{label} has no kernel here, so no speed of it was measured."
+    none = f"; no kernel here for {'the prompt' if missing == ['prompt'] else 'a token after it'}" if missing else ""
+    return f"{label} at {length:,} tokens: {', '.join(said)}{none}."

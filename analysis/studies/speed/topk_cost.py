@@ -1,0 +1,158 @@
+"""What reading the largest scores costs here: a pass over a text and one token after it, against dense attention."""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import sdpa_kernel
+
+from analysis.errors import BadSetting
+from analysis.kernels.topk import smallest_kept, topk_attention
+from analysis.runs import Result
+from analysis.studies.context import Context, check_seed, made_on
+from analysis.studies.speed.bench import processor
+from analysis.studies.text.held_out import check_range
+from analysis.timing import CANDIDATES, Timing, clock, fastest_dense
+
+LENGTHS = (1024, 4096)
+TARGETS = {"length": 4096, "times_dense": 2.0, "faster_than_masked": 4.0}  # of a pass with 64 keys
+
+
+@torch.no_grad()
+def topk_cost(
+    lengths: list[int] | None = None,
+    keys: int = 64,
+    heads: int = 8,
+    head_dim: int = 64,
+    kv_heads: int | None = None,
+    repeats: int = 5,
+    seed: int = 0,
+    *,
+    context: Context,
+) -> Result:
+    """Time top-k attention of `keys` keys per query against torch's fastest dense kernel and the masked eager pass.
+
+    The masked pass is what patching a model does: all scores of a head, a threshold, a mask, softmax, all values. All
+    in turns, float32, on unit-normal states; times are medians of `repeats` rounds, ratios of the same rounds.
+    numbers: `rows` (`what` "pass" or "step" (one token after `length`), `length keys dense_kernel dense_ms topk_ms
+    masked_ms times_dense times_dense_low times_dense_high faster_than_masked`; of a step `bytes_dense bytes_topk`, keys
+    and values read), `targets`, `met` (None where 4,096 tokens were not timed), `sentence`; table: `rows`.
+    """
+    check_seed(seed)
+    lengths, kv_heads = list(lengths or LENGTHS), kv_heads or heads
+    for length in lengths:
+        check_range("A text", length, 16, 65_536)
+    check_range("The number of heads", heads, 1, 256)
+    check_range("The number of key heads", kv_heads, 1, heads)
+    check_range("The size of a head", head_dim, 1, 512)
+    check_range("The number of keys", keys, 1, 1 << 20)
+    check_range("The number of rounds", repeats, 1, 1000)
+    if heads % kv_heads:
+        raise BadSetting(f"{heads} heads cannot share {kv_heads} key heads evenly: give a divisor.")
+    device, draw = torch.device(context.torch_device()), torch.Generator().manual_seed(seed)
+    rows = []
+    for at, length in enumerate(lengths):
+        shapes = (heads, length), (kv_heads, length), (kv_heads, length)
+        states = [torch.randn(1, *shape, head_dim, generator=draw).to(device) for shape in shapes]
+        for part, measure in enumerate((_pass, _step)):
+            begin, span = (2 * at + part) / (2 * len(lengths)), 1 / (2 * len(lengths))
+
+            def told(done: float, name: str, begin=begin, span=span, length=length) -> None:
+                context.progress(begin + span * done, f"{name}, {length:,} tokens")
+
+            rows.append({"length": length, "keys": keys, **measure(*states, keys, repeats, told)})
+    whole = next((row for row in rows if row["what"] == "pass" and row["length"] == TARGETS["length"]), None)
+    met = whole and {
+        "times_dense": whole["times_dense"] <= TARGETS["times_dense"],
+        "faster_than_masked": whole["faster_than_masked"] >= TARGETS["faster_than_masked"],
+    }
+    numbers = {
+        "rows": rows,
+        "targets": TARGETS,
+        "met": met,
+        "sentence": _sentence(rows),
+        "protocol": made_on(
+            verb="topk-cost", model=None, revision=None, text=None, seed=seed, dtype="float32", device=str(device),
+            processor=processor(str(device)), heads=heads, kv_heads=kv_heads, head_dim=head_dim, repeats=repeats,
+            kernel="top-k of all scores; gathered top-k",
+        ),
+    }  # fmt: skip
+    return Result(numbers, {"rows": pd.DataFrame(rows)})
+
+
+def _pass(q: Tensor, k: Tensor, v: Tensor, keys: int, repeats: int, told: Callable) -> dict:
+    """A whole text."""
+    name, dense, _ = fastest_dense(q, k, v)
+    counts = [keys] * q.shape[1]
+    runs = {
+        "dense": lambda: dense(q, k, v),
+        "top-k": lambda: topk_attention(q, k, v, counts),
+        "masked": lambda: masked_eager(q, k, v, keys),
+    }
+    return {"what": "pass", "dense_kernel": name, **_compared(clock(runs, repeats, told))}
+
+
+def _step(q: Tensor, k: Tensor, v: Tensor, keys: int, repeats: int, told: Callable) -> dict:
+    """One token that reads a text before it."""
+    query, counts, past = q[:, :, -1:], [keys] * q.shape[1], q.shape[2] - 1
+    grouped, scale = q.shape[1] != k.shape[1], q.shape[-1] ** -0.5
+
+    def dense() -> Tensor:
+        return F.scaled_dot_product_attention(query, k, v, scale=scale, enable_gqa=grouped)
+
+    best = math.inf, ""
+    for name, backend in CANDIDATES.items():
+        with suppress(RuntimeError), sdpa_kernel(backend):
+            best = min(best, (clock({name: dense}, 3)[name].low, name))
+    runs = {
+        "dense": dense,
+        "top-k": lambda: topk_attention(query, k, v, counts, scale, past),
+        "masked": lambda: masked_eager(query, k, v, keys),
+    }
+    with sdpa_kernel(CANDIDATES[best[1]]):
+        found = _compared(clock(runs, repeats, told))
+    read = q.element_size() * q.shape[-1] * (k.shape[1] * k.shape[2] + q.shape[1] * min(keys, k.shape[2]))
+    held = {"bytes_dense": k.nbytes + v.nbytes, "bytes_topk": read}
+    return {"what": "step", "dense_kernel": best[1], **found, **held}
+
+
+def masked_eager(q: Tensor, k: Tensor, v: Tensor, keys: int) -> Tensor:
+    """Top-k by patching: every head's scores as one table, masked and thresholded. [B, H, n, D], the last n queries."""
+    (_, heads, rows, size), length = q.shape, k.shape[2]
+    future = torch.ones(rows, length, dtype=torch.bool, device=q.device).triu_(1 + length - rows)
+    out = torch.empty_like(q)
+    for head in range(heads):
+        mine = head // (heads // k.shape[1])
+        scores = (q[:, head] @ k[:, mine].transpose(1, 2) * size**-0.5).masked_fill(future, -math.inf)
+        smallest = smallest_kept(scores[:, None], [keys])[:, 0]
+        out[:, head] = torch.softmax(scores.masked_fill(scores < smallest, -math.inf), -1) @ v[:, mine]
+    return out
+
+
+def _compared(times: dict[str, Timing]) -> dict:
+    """Medians in milliseconds, and the ratios of the rounds."""
+    dense, topk, masked = (times[name].seconds for name in ("dense", "top-k", "masked"))
+    ratio = Timing.of([a / b for a, b in zip(topk, dense, strict=True)])
+    return {
+        "dense_ms": 1e3 * times["dense"].median,
+        "topk_ms": 1e3 * times["top-k"].median,
+        "masked_ms": 1e3 * times["masked"].median,
+        "times_dense": ratio.median,
+        "times_dense_low": ratio.low,
+        "times_dense_high": ratio.high,
+        "faster_than_masked": Timing.of([a / b for a, b in zip(masked, topk, strict=True)]).median,
+    }
+
+
+def _sentence(rows: list[dict]) -> str:
+    whole, step = (max((r for r in rows if r["what"] == one), key=lambda r: r["length"]) for one in ("pass", "step"))
+    return (
+        f"At {whole['length']:,} tokens a pass that keeps {whole['keys']} keys takes {whole['times_dense']:.2f} times "
+        f"a dense one and is {whole['faster_than_masked']:.1f} times faster than the masked eager pass; a later token "
+        f"takes {step['times_dense']:.2f} times a dense one. All scores are computed to find the largest, so the pass "
+        "cannot be much faster than dense."
+    )

@@ -1,0 +1,71 @@
+"""The model card, and the badge that the seam computes what the stock model computes."""
+
+import torch
+
+from analysis.attention import apply
+from analysis.corpus import sample_texts, tokenize
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.studies.context import Context, protocol
+from analysis.studies.groups.routers import stored_routers
+
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}  # largest difference of logits called equal
+PROBE = 256  # tokens of a bundled sample that are compared
+
+
+def model_card(model: str = "demo", *, context: Context) -> Result:
+    """What the model is, its stored routers, and its parity with the stock model.
+
+    numbers: sizes, `card` (Markdown), `routers`, `parity`: `max_abs_difference` of the logits between the stock
+    attention and the seam, `causal_difference` of the logits before a changed token (0 when nothing leaks), `same`.
+    """
+    lm = context.model(model)
+    readme = lm.state_dir / "README.md"
+    numbers = {
+        "name": lm.name,
+        "revision": lm.revision,
+        "family": lm.family,
+        "parameters": lm.parameters,
+        "layers": lm.num_layers,
+        "heads": lm.num_heads,
+        "kv_heads": lm.num_kv_heads,
+        "head_dim": lm.head_dim,
+        "width": lm.width,
+        "max_positions": lm.max_positions,
+        "dtype": str(lm.dtype).removeprefix("torch."),
+        "device": str(lm.device),
+        "weight_bytes": lm.weight_bytes,
+        "card": readme.read_text(encoding="utf-8") if readme.is_file() else "",
+        "routers": stored_routers(context, lm),
+        "parity": parity(lm),
+    }
+    probed = numbers["parity"]["tokens"]
+    return Result(numbers | {"protocol": protocol("model", lm, tokens=probed, window=probed)})
+
+
+@torch.no_grad()
+def parity(model: Model) -> dict:
+    """The stock model against the seam on one text: largest difference of logits, and whether the future leaks."""
+    text = sample_texts()["story"][1]
+    ids = torch.as_tensor(tokenize(model.tokenizer, text, min(PROBE, model.max_positions), 1).ids, device=model.device)[
+        None
+    ]  # [1, T]
+    changed = ids.clone()
+    half = ids.shape[1] // 2
+    changed[:, half:] = ids[:, half:].flip(1)
+    stock = model.lm(ids, use_cache=False).logits.float()
+    with apply(model, METHODS["dense"]()):
+        seam = model.lm(ids, use_cache=False).logits.float()
+        other = model.lm(changed, use_cache=False).logits.float()
+    difference = float((seam - stock).abs().max())
+    leak = float((seam - other)[:, :half].abs().max())
+    tolerance = TOLERANCE.get(str(model.dtype).removeprefix("torch."), 1e-3)
+    return {
+        "max_abs_difference": difference,
+        "causal_difference": leak,
+        "tolerance": tolerance,
+        "tokens": ids.shape[1],
+        "stock_attention": model.lm.config._attn_implementation,
+        "same": difference <= tolerance and leak <= tolerance,
+    }

@@ -1,0 +1,150 @@
+"""The stored examples: what every page shows before the model has loaded, computed from the bundled samples."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+
+from analysis.corpus import sample_texts, text_hash
+from analysis.methods import METHODS
+from analysis.models import CACHE
+from analysis.probes.tasks import TASKS
+from analysis.runs import Result, RunStore
+from analysis.studies.budgets.cap_sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN, cap_sweep
+from analysis.studies.budgets.edited import budgets
+from analysis.studies.budgets.policies import DEFAULT
+from analysis.studies.budgets.reads_sweep import SHARES
+from analysis.studies.budgets.reads_text import reads_text
+from analysis.studies.context import Context, protocol
+from analysis.studies.groups.contents import groups
+from analysis.studies.groups.pairs import pairs
+from analysis.studies.heads.head import head
+from analysis.studies.heads.statistics import statistics
+from analysis.studies.probes.probe import probe
+from analysis.studies.quality.evaluate import evaluate
+from analysis.studies.routing.kept import stored_curves
+from analysis.studies.routing.live import route_at
+from analysis.studies.routing.visit import route_visit
+from analysis.studies.start.card import model_card
+from analysis.studies.start.start import start
+from analysis.studies.temperature.sharpness import temperature
+from analysis.studies.text.text import inspect
+from analysis.studies.worth.worth import worth
+
+FOLDER = CACHE / "demo" / "examples"
+ROUTER = "k8-top1"
+FILTERS = {"min_distance": 128, "top": 100, "layer": None, "group": None, "head": None, "content": True}
+PAGES = {  # what a page asks for when nothing was chosen yet, beside model, text and long_text
+    "inspect": (inspect, {}),
+    "start": (start, {"router": ROUTER}),
+    "groups": (groups, {"router": ROUTER}),
+    "pairs": (pairs, {"router": ROUTER, **FILTERS}),
+}
+READING = {"window": 1024, "long_text": "first", "seed": 0}  # of the page that compares methods
+WORTH = {  # the same of a page that reads no text, for each model that it shows first
+    "config": None,
+    "contexts": [1 << power for power in range(8, 21)],
+    "batches": [1 << power for power in range(9)],
+    "keep": 0.1,
+    "projections": True,
+}
+SLIDER = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5]  # of the page on the softmax temperature
+SHARPEST = {"layer": 4, "head": 1}  # with the lowest entropy in the story: the page on heads opens with it
+AT_FIRST = 4  # methods on that page when nothing was chosen, dense among them
+SHAPES = ("demo", "EleutherAI/pythia-410m")
+
+
+def requests(text: str) -> dict[str, dict]:
+    """verb -> arguments of the pages' first requests for a text hash."""
+    common = {"model": "demo", "text": text, "long_text": "windows"}
+    return {verb: common | more for verb, (_, more) in PAGES.items()}
+
+
+def compared(text: str) -> list[dict]:
+    """Arguments of the first requests of the page that compares methods: the first four, one by one."""
+    routed = {name: {"router": ROUTER} if hasattr(made, "of") else {} for name, made in METHODS.items()}
+    asked = [{"name": name, "settings": {}, **more} for name, more in list(routed.items())[:AT_FIRST]]
+    return [{"model": "demo", "text": text, "methods": [one], **READING} for one in asked]
+
+
+def opened(text: str) -> list[tuple[str, Callable, dict]]:
+    """(verb, study, arguments) of the first requests of the pages on heads and on the softmax temperature, which open
+    on the first sample."""
+    common = {"model": "demo", "text": text, "long_text": "windows"}
+    last = {"part": 0, "query": None}  # what the last token of the text's first window reads
+    return [
+        ("statistics", statistics, common | {"without_first": False}),
+        ("head", head, common | {"without_first": False, **SHARPEST, **last}),
+        ("temperature", temperature, common | {"t": SLIDER}),
+        ("temperature", temperature, common | {"t": SLIDER, "layer": 3, "head": 0, **last}),
+    ]
+
+
+def budgeted(text: str) -> list[tuple[str, Callable, dict]]:
+    """(verb, study, arguments) of the first requests of the page on key budgets; its policy must not have seen the
+    text."""
+    common, swept = {"model": "demo", "window": None}, {"tolerance": TOLERANCE, "tolerance_bin": TOLERANCE_BIN}
+    whole = {"policy": DEFAULT, "shares": list(SHARES), "seed": 0, "long_text": "windows"}
+    swept |= {"caps": list(CAPS), "tokens": TOKENS, "seed": 0}
+    return [
+        ("budgets", budgets, common | {"policy": {"name": DEFAULT}}),
+        ("reads-text", reads_text, common | whole | {"text": text}),
+        ("cap-sweep", cap_sweep, common | swept | {"policy": {"name": DEFAULT}, "texts": [text]}),
+    ]
+
+
+def routed(context: Context, text: str) -> list[tuple[str, Callable, dict]]:
+    """(verb, study, arguments) of the first requests of the page on routing: the stored curves, and the last token of
+    the text's first window in the head where GWR linear finds most."""
+    made = stored_curves(context, context.model("demo")).about["date"]
+    curves = {"model": "demo", "visited": None, "min_distance": None, "sinks": None, "partition": "raw keys"}
+    curves |= {"text": "", "made": made}
+    numbers = route_at(**curves, context=context).numbers
+    best = max(numbers["heads"], key=lambda row: row["gwr_linear"])
+    one = {name: best[name] for name in ("layer", "head")} | {name: numbers[name] for name in ("min_distance", "sinks")}
+    one |= {"model": "demo", "text": text, "router": "gwr_linear", "position": None, "made": made}
+    return [("route-at", route_at, curves), ("route-visit", route_visit, one)]
+
+
+def probed(text: str) -> list[tuple[str, Callable, dict]]:
+    """(verb, study, arguments) of the first requests of the page on long-context tests: one map, and every task."""
+    common = {"model": "demo", "text": text, "choices": 4, "too_long": "refuse", "seed": 0}
+    common |= {"rope": "as_trained", "factor": 2.0}
+    needle = {"probes": ["uuid_needle"], "methods": [{"name": "streaming_llm", "settings": {}}]}
+    needle |= {"lengths": [128, 256, 512], "depths": [0.0, 0.25, 0.5, 0.75, 1.0], "examples": [4, 16, 64], "items": 8}
+    every = {"probes": list(TASKS), "methods": [], "lengths": [512], "depths": [0.5], "examples": [16], "items": 16}
+    return [("probe", probe, common | needle), ("probe", probe, common | every)]
+
+
+def examples(*, context: Context) -> Result:
+    """Compute the examples anew and put them in the place of the old ones. numbers: `path`, `runs`, `bytes`."""
+    lm = context.model("demo")
+    with tempfile.TemporaryDirectory() as scratch:
+        store = RunStore(scratch)
+        runs = [_run(store, "model", {"model": "demo"}, model_card, context)]
+        runs += [_run(store, "worth", {"model": shape, **WORTH}, worth, context) for shape in SHAPES]
+        wanted = []
+        for title, text in sample_texts().values():
+            key = context.add_text(title, text)
+            wanted += [(verb, PAGES[verb][0], arguments) for verb, arguments in requests(key).items()]
+            wanted += [("evaluate", evaluate, arguments) for arguments in compared(key)]
+        wanted += budgeted(text_hash(next(iter(sample_texts().values()))[1]))
+        wanted += opened(text_hash(next(iter(sample_texts().values()))[1]))
+        wanted += probed(text_hash(next(iter(sample_texts().values()))[1]))
+        wanted += routed(context, text_hash(next(iter(sample_texts().values()))[1]))
+        for at, (verb, study, arguments) in enumerate(wanted):
+            context.progress(at / len(wanted), f"{verb}, {at + 1} of {len(wanted)}")
+            runs.append(_run(store, verb, arguments, study, context))
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        for run in runs:
+            store.export_example(run.id, FOLDER)
+        store.close()
+    size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
+    return Result({"path": str(FOLDER), "runs": len(runs), "bytes": size, "protocol": protocol("examples", lm)})
+
+
+def _run(store: RunStore, verb: str, arguments: dict, study: Callable, context: Context):
+    began = time.monotonic()
+    result = study(**arguments, context=context)
+    result.numbers["protocol"]["command"] = "python -m analysis examples"
+    return store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began)

@@ -1,0 +1,167 @@
+"""One self-contained page about a text: what is read from afar, which pairs belong together, what the groups hold."""
+
+import html
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.errors import BadSetting
+from analysis.runs import Result
+from analysis.studies.context import Context
+from analysis.studies.groups.contents import groups
+from analysis.studies.groups.pairs import pairs
+from analysis.studies.start.start import start
+
+STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+CONTEXT = 12  # tokens shown on either side of a paired token
+PAIRS = 12
+
+
+def report(
+    model: str = "demo",
+    text: str = "",
+    router: str = "k8-top1",
+    min_distance: int = 128,
+    seed: int = 0,
+    output: str = "report.html",
+    *,
+    context: Context,
+) -> Result:
+    """Write one HTML file that needs no network: the numbers of Start, Token groups and Long-range pairs.
+
+    Raises BadSetting when the file cannot be written. numbers: `path`, `bytes`.
+    """
+    path = Path(output)
+    if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
+        raise BadSetting(f"{output} cannot be written: name an .html file in a folder that exists.")
+    asked = {"model": model, "text": text, "router": router, "context": context}
+    first = start(**asked, min_distance=min_distance)
+    far = pairs(**asked, min_distance=first.numbers["min_distance"], top=PAIRS, seed=seed)
+    held = groups(**asked, seed=seed)
+    page = _page(*context.text(text), first, far, held)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise BadSetting(f"{output} cannot be written ({error.strerror}): name another file.") from error
+    made = first.numbers["protocol"] | {"verb": "report", "seed": seed}
+    return Result({"path": str(path), "bytes": len(page.encode()), "protocol": made})
+
+
+def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str:
+    tokens, router = first.tables["tokens"], first.numbers["router"]
+    layer = _clearest_layer(held.tables["groups"])
+    body = [
+        f"<h1>What does the model read in “{html.escape(name)}”?</h1>",
+        *[f"<p class=lead>{html.escape(s)}</p>" for s in first.numbers["sentences"]],
+        *[f"<p class=note>{html.escape(s)}</p>" for s in first.numbers["notes"]],
+        "<h2>Read from afar</h2>",
+        f"<p>Colour: attention a token draws from {first.numbers['min_distance']} or more tokens later, in "
+        "multiples of "
+        "chance (the same attention spread evenly over all far tokens); at or below chance there is no colour.</p>",
+        f"<div class=text>{_painted(text, tokens)}</div>",
+        "<h2>Attention by distance</h2>",
+        _bars(first.tables["distance"]),
+        "<h2>Far pairs in one learned group</h2>",
+        f"<p>{html.escape(far.numbers['sentence'])}</p>",
+        _table(_controls(far.tables["controls"])),
+        *[_pair(row, tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")],
+        f"<h2>What the groups hold (layer {layer})</h2>",
+        f"<p>{html.escape(held.numbers['sentence'])} Router: {router['name']}, {html.escape(router['kind'])}.</p>",
+        _table(_members(held, layer)),
+        "<h2>Protocol</h2>",
+        f"<pre>{html.escape(json.dumps(first.numbers['protocol'] | {'router': router}, indent=1))}</pre>",
+    ]
+    head = f"<meta charset=utf-8><title>{html.escape(name)} - Focuscope</title><style>{STYLE}</style>"
+    return f"<!doctype html><html lang=en><head>{head}</head><body><main>{''.join(body)}</main></body></html>\n"
+
+
+def _painted(text: str, tokens: pd.DataFrame) -> str:
+    """The text, each token coloured by the logarithm of what it draws; a character in several tokens is shown once."""
+    received = tokens.groupby(["start", "end"], sort=False)["received"].max()
+    top = max(2.0, received.max())
+    spans = []
+    for (first, last), times in received.items():
+        piece = html.escape(text[first:last])
+        if not times > 1:
+            spans.append(piece)
+            continue
+        strength = round(100 * math.log(times) / math.log(top))
+        spans.append(f'<span style="--s:{strength}%" title="{times:.1f} times chance">{piece}</span>')
+    return "".join(spans)
+
+
+def _bars(distance: pd.DataFrame) -> str:
+    """Share of attention per distance bin, beside what even reading gives."""
+    longest = max(distance["mass"].max(), distance["uniform"].max())
+    rows = []
+    for row in distance.to_dict("records"):
+        name = f"{int(row['low'])}" if row["high"] == row["low"] + 1 else f"{int(row['low'])} to {int(row['high']) - 1}"
+        bars = "".join(
+            f'<div class="bar {kind}" style="width:{100 * row[kind] / longest:.1f}%"></div>'
+            for kind in ("mass", "uniform")
+        )
+        rows.append(
+            f"<tr><th>{name}</th><td class=bars>{bars}</td><td>{row['mass']:.1%}</td><td>{row['uniform']:.1%}</td></tr>"
+        )
+    return (
+        "<table class=chart><tr><th>tokens back</th><th></th><th>read</th><th>even reading</th></tr>"
+        f"{''.join(rows)}</table>"
+    )
+
+
+def _pair(row: dict, tokens: pd.DataFrame) -> str:
+    """Both contexts of a pair, side by side."""
+    sides = [
+        f"<blockquote><cite>{side} "
+        f"{row[f'{side}_position']}</cite>{_around(tokens, row[f'{side}_position'])}</blockquote>"
+        for side in ("key", "query")
+    ]
+    said = (
+        f"{row['distance']:,} tokens apart; attention {row['attention']:.2f} (layer {row['layer']}, head "
+        f"{row['head']}; "
+        f"reading all alike gives {row['uniform']:.4f}); affinity {row['affinity']:.2f}, group {row['group']}"
+    )
+    return f"<section class=pair>{''.join(sides)}<p>{said}</p></section>"
+
+
+def _around(tokens: pd.DataFrame, position: int) -> str:
+    near = tokens.iloc[max(0, position - CONTEXT) : position + CONTEXT + 1]
+    near = near[near["window"] == tokens["window"].iloc[position]]
+    return "".join(
+        f"<mark>{html.escape(piece)}</mark>" if at == position else html.escape(piece)
+        for at, piece in zip(near["position"], near["piece"], strict=True)
+    )
+
+
+def _clearest_layer(members: pd.DataFrame) -> int:
+    """The layer whose groups are purest over chance, weighted by their tokens."""
+    gain = (members["purity"] - members["purity_random"]).fillna(0) * members["share"]
+    return int(gain.groupby(members["layer"]).sum().idxmax())
+
+
+def _controls(controls: pd.DataFrame) -> pd.DataFrame:
+    mean = controls.groupby("arm", sort=False)[["pairs_share", "mass_share"]].mean().reset_index()
+    return mean.assign(lift=mean["mass_share"] / mean["pairs_share"]).rename(
+        columns={"pairs_share": "share of far pairs", "mass_share": "share of far attention", "lift": "times chance"}
+    )
+
+
+def _members(held: Result, layer: int) -> pd.DataFrame:
+    members = held.tables["groups"]
+    words = held.tables["words"][held.tables["words"]["layer"] == layer]
+    marks = words.groupby("group")["word"].agg(lambda w: ", ".join(w.head(8)))
+    members = members[members["layer"] == layer].set_index("group")
+    return (
+        members[["share", "label", "purity", "purity_random"]]
+        .assign(words=marks)
+        .fillna({"words": ""})
+        .reset_index()
+        .rename(columns={"purity_random": "purity of a random set", "words": "words that mark it"})
+    )
+
+
+def _table(frame: pd.DataFrame) -> str:
+    with pd.option_context("display.max_colwidth", None):  # long cells would be cut
+        return frame.to_html(index=False, border=0, float_format=lambda x: f"{x:.2f}", na_rep="–", escape=True)

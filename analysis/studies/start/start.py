@@ -1,0 +1,105 @@
+"""The first look: what does the model read in this text, and which far-apart tokens belong together?"""
+
+import pandas as pd
+import torch
+
+from analysis.errors import BadSetting
+from analysis.groups.pairs import PairCollector
+from analysis.runs import Result
+from analysis.statistics import FarReading, attention_inputs
+from analysis.studies.context import STREAMED, Context, protocol, read
+from analysis.studies.groups.contents import router_notes
+from analysis.studies.groups.pairs import ROUTER, collect, feed
+from analysis.studies.groups.routers import memberships, router_facts, router_for
+from analysis.studies.text.text import token_table
+
+TOP_PAIRS, TOP_WORDS = 20, 4
+OFTEN = 2  # a word must be read from afar by at least this many tokens' worth of chance to be named
+
+
+def start(
+    model: str = "demo",
+    text: str = "",
+    router: str = "k8-top1",
+    min_distance: int = 128,
+    long_text: str = "windows",
+    *,
+    context: Context,
+) -> Result:
+    """What dense attention reads in a text from afar, and its strongest far pairs inside a learned group.
+
+    tables: `tokens` with `received` (far attention drawn, in multiples of chance: the same far attention spread evenly
+    over the far tokens), `pairs`, `distance`. numbers: three computed `sentences`, `far_share`, `far_share_uniform`.
+    """
+    if min_distance < 1:
+        raise BadSetting(f"The smallest distance is {min_distance} tokens and must be 1 or more.")
+    lm = context.model(model)
+    reading = read(context, lm, text, long_text)
+    min_distance = max(1, min(min_distance, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
+    made, _ = router_for(context, lm, router)
+    words = token_table(reading)
+    affinity, members = memberships(made, attention_inputs(lm, reading.windows))
+    found = PairCollector(
+        {ROUTER: members},
+        affinity,
+        min_distance=min_distance,
+        top=TOP_PAIRS,
+        content=torch.tensor(words["content"].to_numpy()),
+    )
+    far = FarReading(len(words), min_distance)
+    collect(lm, reading.windows, [feed(found), far.window], context)
+    words["received"] = far.tokens()
+    listed = found.table()
+    for side in ("query", "key"):
+        listed[side] = words["word"].to_numpy()[listed[f"{side}_position"]]
+    shares = far.shares()
+    numbers = {
+        "sentences": _sentences(words, listed, found.controls(), shares, min_distance),
+        "far_share": shares["far"],
+        "far_share_uniform": shares["far_uniform"],
+        "sink_share": shares["sink"],
+        "chance": 1.0,
+        "min_distance": min_distance,
+        "router": router_facts(router, made),
+        "notes": [*reading.notes, *router_notes(made, text)],
+        "protocol": protocol("start", lm, text, len(words), router=router, min_distance=min_distance, kernel=STREAMED),
+    }
+    return Result(numbers, {"tokens": words, "pairs": listed, "distance": far.distances()})
+
+
+def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame, shares: dict, far: int) -> list[str]:
+    said = [
+        f"{shares['far']:.0%} of what the heads read lies {far:,} or more tokens back (reading every token alike "
+        "would put "
+        f"{shares['far_uniform']:.0%} there), and {shares['sink']:.0%} falls on the window's first token, which "
+        "means nothing."
+    ]
+    named = _drawing_words(words)
+    if named:
+        listing = ", ".join(f"{word!r} ({times:.1f} times)" for word, times in named)
+        said.append(f"From afar it comes back most to {listing}, where 1 time is chance.")
+    else:
+        said.append("No content word of this text is read from afar more than chance would have it.")
+    if listed.empty:
+        said.append(f"No two content words {far:,} or more tokens apart share a learned group here.")
+    else:
+        lift = controls["mass_share"].mean() / controls["pairs_share"].mean()
+        best = listed.iloc[0]
+        said.append(
+            f"Its learned groups hold {controls['mass_share'].mean():.0%} of the far attention in "
+            f"{controls['pairs_share'].mean():.0%} of the far pairs ({lift:.2f} times chance); the strongest far "
+            "pair is "
+            f"{best['query']!r} reading {best['key']!r} {int(best['distance']):,} tokens back."
+        )
+    return said
+
+
+def _drawing_words(words: pd.DataFrame) -> list[tuple[str, float]]:
+    """The content words that draw most far attention: mean over their tokens, at least two tokens, above chance."""
+    seen = words[words["content"] & words["received"].notna()]
+    means = seen.groupby(seen["word"].str.casefold()).agg(
+        word=("word", "first"), mean=("received", "mean"), size=("received", "size")
+    )
+    means = means[(means["size"] >= OFTEN) & (means["mean"] > 1.0)]
+    best = means.sort_values(["mean", "size"], ascending=False).head(TOP_WORDS)
+    return list(zip(best["word"], best["mean"], strict=True))

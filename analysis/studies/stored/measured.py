@@ -1,0 +1,230 @@
+"""One arm of a study: what it reads, and its losses, pairs and group sizes on every window, kept on disk as it goes."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from analysis.attention import apply
+from analysis.corpus import text_hash
+from analysis.groups.controls import random_tokens
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.methods.focus import Focus
+from analysis.metrics.quality import token_losses
+from analysis.models import Model
+from analysis.studies.context import Context
+from analysis.studies.text.held_out import ids_hash
+
+KEEP_EVERY = 8  # windows between two writes
+KERNELS = "exact kernels of each method"
+READINGS = {  # of the trained router: how its groups are balanced, and whether far pairs are skipped or gated
+    "trained": {},
+    "trained, literal": {"membership": "literal"},
+    "trained, soft": {"reading": "soft"},
+    "trained, soft literal": {"membership": "literal", "reading": "soft"},
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is read: everything (no `settings`), or as Focus with these settings by the groups of `router`, by groups
+    `drawn` (groups, memberships, seed) for each window, layer and token, or with neither by the window alone."""
+
+    name: str
+    settings: dict | None = None
+    router: FocusRouter | None = None
+    drawn: tuple[int, int, int] | None = None
+
+    def given(self, index: int, length: int, layers: int) -> list[torch.Tensor] | None:
+        """Memberships of window `index` that no router decides, bool [length, K] of each layer."""
+        if self.drawn is None:
+            return None if self.router else [torch.zeros(length, 1, dtype=torch.bool)] * layers
+        groups, top, seed = self.drawn
+        seeds = np.random.SeedSequence([seed, index]).generate_state(layers)
+        return [random_tokens(length, groups, top, int(one)) for one in seeds]
+
+
+DENSE = Arm("dense")
+
+
+def window_arm(window: int) -> Arm:
+    """The last `window` tokens and the sinks alone."""
+    return Arm(f"window {window}", {"window": window})
+
+
+def trained_arm(name: str, router: FocusRouter, window: int) -> Arm:
+    """One of `READINGS` of the trained router."""
+    return Arm(name, {"window": window, **READINGS[name]}, router)
+
+
+def drawn_arm(router: FocusRouter, window: int, seed: int) -> Arm:
+    """Random tokens: as many groups and memberships as `router` has, by chance."""
+    return Arm(f"random tokens {seed}", {"window": window}, drawn=(router.K, router.top, seed))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An arm on n windows of T tokens: `losses` [n, T - 1] nats; `pairs` [n, L] query-key pairs read, exactly;
+    `counts` [n, L, K] tokens whose best group this is (random tokens: memberships); `seeds` mean loss of each seed."""
+
+    losses: np.ndarray
+    pairs: np.ndarray
+    counts: np.ndarray
+    seeds: tuple[float, ...] = ()
+
+    @classmethod
+    def pool(cls, several: list["Measured"]) -> "Measured":
+        """Arms that differ in their seed alone as one: the mean over seeds, token by token."""
+        if len(several) == 1:
+            return several[0]
+        losses, pairs = (np.mean([getattr(m, name) for m in several], axis=0) for name in ("losses", "pairs"))
+        seeds = tuple(float(m.means.mean()) for m in several)
+        return cls(losses, pairs, np.sum([m.counts for m in several], axis=0), seeds)
+
+    @property
+    def means(self) -> np.ndarray:
+        """Mean loss of each window, float64 [n]."""
+        return self.losses.astype(np.float64).mean(1)
+
+    @property
+    def mean_pairs(self) -> float:
+        """Pairs read, per window and layer."""
+        return float(self.pairs.mean())
+
+    @property
+    def shares(self) -> list[float]:
+        """The largest group's share in each layer, all windows pooled [L]; 0 where no token is in a group."""
+        total = self.counts.sum(0)  # [L, K]
+        return (total.max(1) / np.maximum(total.sum(1), 1)).tolist()
+
+    def row(self, name: str) -> dict:
+        """The arm as a row of a table; `pairs_share` is of all causal pairs, `largest_share` the largest per layer."""
+        length, loss = self.losses.shape[1] + 1, float(self.means.mean())
+        return {
+            "arm": name,
+            "loss": loss,
+            "perplexity": float(np.exp(loss)),
+            "pairs": self.mean_pairs,
+            "pairs_share": self.mean_pairs / (length * (length + 1) // 2),
+            "largest_share": self.shares if self.counts.any() else None,
+            "seed_losses": list(self.seeds) or None,
+        }
+
+
+@dataclass
+class Noted(Focus):
+    """Focus that notes what it reads in one unpadded window; `given` [L][T, K] takes the router's place."""
+
+    given: list[torch.Tensor] | None = None
+    pairs: list[int] = field(default_factory=list)
+    counts: list[np.ndarray] = field(default_factory=list)
+
+    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+        if self.given is None:
+            groups = super().observe(layer, hidden, real)  # [1, T, K]
+            soft = self.router.soft(layer, hidden, real, self.membership == "causal")
+            sizes = F.one_hot(soft[0].argmax(-1), self.router.K).sum(0)  # [K]
+        else:
+            groups = self.given[layer][None].to(hidden.device)
+            sizes = groups[0].sum(0)
+        length = hidden.shape[1]
+        hard = self.reading == "hard"
+        self.pairs.append(read_pairs(groups[0], self.window, self.n_sink) if hard else length * (length + 1) // 2)
+        self.counts.append(sizes.cpu().numpy())
+        return groups
+
+
+def read_pairs(members: torch.Tensor, window: int, n_sink: int = 0) -> int:
+    """Query-key pairs that memberships bool [T, K] let read: j <= i, and in one group, i - j < window or j < n_sink."""
+    at = torch.arange(len(members), device=members.device)
+    shared = members.float() @ members.float().T > 0.5  # [T, T]
+    return int((shared | (at[:, None] - at < window) | (at < n_sink)).tril().sum())
+
+
+@dataclass
+class Bench:
+    """Where the arms of a study are measured: the same windows `ids` [n, T] of token ids, the same sinks for all.
+
+    `work` keeps one safetensors file per arm, named by all that decides its numbers, so a stopped study continues and
+    studies of other routers share what they have in common; None keeps nothing. `expected` arms make the whole.
+    """
+
+    model: Model
+    stand_in: FocusRouter
+    ids: np.ndarray
+    n_sink: int
+    work: Path | None
+    context: Context
+    expected: int = 19
+    done: int = 0
+
+    @property
+    def text(self) -> str:
+        """Twelve digits that name the windows."""
+        return ids_hash(self.ids)
+
+    def measure(self, arm: Arm) -> Measured:
+        """The arm on every window, one window at a time; progress is told while no method is applied."""
+        path = self._place(arm)
+        losses, pairs, counts = _stored(path)
+        for index in range(len(losses), len(self.ids)):
+            fraction = (self.done + index / len(self.ids)) / self.expected
+            self.context.progress(min(1.0, fraction), f"{arm.name}, window {index + 1} of {len(self.ids)}")
+            row = self._window(arm, index)
+            for kept, new in zip((losses, pairs, counts), row, strict=True):
+                kept.append(new)
+            if path and ((index + 1) % KEEP_EVERY == 0 or index + 1 == len(self.ids)):
+                _keep(path, losses, pairs, counts)
+        self.done += 1
+        return Measured(np.stack(losses), np.stack(pairs), np.stack(counts))
+
+    def _window(self, arm: Arm, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        layers, length = self.model.num_layers, self.ids.shape[1]
+        batch = torch.as_tensor(self.ids[index])[None]
+        if arm.settings is None:
+            with apply(self.model, METHODS["dense"]()):
+                every = np.full(layers, length * (length + 1) // 2)
+                return token_losses(self.model, batch)[0], every, np.zeros((layers, 1), int)
+        given = arm.given(index, length, layers)
+        settings = {**arm.settings, "n_sink": self.n_sink}
+        method = Noted.of(arm.router or self.stand_in, **settings, given=given)
+        with apply(self.model, method, kernels=True):
+            losses = token_losses(self.model, batch)[0]
+        return losses, np.array(method.pairs), np.stack(method.counts)
+
+    def _place(self, arm: Arm) -> Path | None:
+        if self.work is None:
+            return None
+        decides = [self.model.revision, str(self.model.dtype), self.text, self.n_sink, arm.settings, arm.drawn]
+        decides.append(arm.router and router_hash(arm.router))
+        return self.work / f"{arm.name.replace(', ', '-').replace(' ', '-')}-{text_hash(repr(decides))}.safetensors"
+
+
+def router_hash(router: FocusRouter) -> str:
+    """Twelve digits that name a router by its numbers and settings."""
+    numbers = b"".join(value.detach().cpu().numpy().tobytes() for value in router.state_dict().values())
+    return text_hash(hashlib.sha256(numbers).hexdigest() + json.dumps(asdict(router.settings)))
+
+
+def _stored(path: Path | None) -> tuple[list, list, list]:
+    """What an earlier run kept of an arm, window by window; an unreadable file counts as none."""
+    try:
+        kept = load_file(path) if path and path.is_file() else {}
+        return tuple(list(kept.get(name, ())) for name in ("losses", "pairs", "counts"))
+    except (SafetensorError, OSError):
+        return [], [], []
+
+
+def _keep(path: Path, losses: list, pairs: list, counts: list) -> None:
+    """Write the file whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    save_file({"losses": np.stack(losses), "pairs": np.stack(pairs), "counts": np.stack(counts)}, partial)
+    os.replace(partial, path)

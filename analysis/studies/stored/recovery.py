@@ -1,0 +1,192 @@
+"""How much of what a window loses an arm gives back, against which controls, and what may be said: pure functions.
+
+Definitions 2.16. Losses are mean nats per token of each window [n]; all arms of a study read the same windows, so every
+difference is paired, with the 95 % bootstrap over units of 8 consecutive windows.
+"""
+
+import math
+
+import numpy as np
+
+from analysis.metrics.intervals import Interval, bootstrap_mean, bootstrap_ratio
+from analysis.studies.stored.measured import Measured
+
+WINDOWS = (8, 16, 32, 64, 128)  # window-only arms, in tokens
+CHOICES = WINDOWS[:4]  # the window of a study is one of these
+HEADROOM = 1.03  # its perplexity is at least this many times the dense one
+POINTS = 15  # points of recovery above random tokens that the claim asks for
+CONTROLS = ("random tokens", "random centroids", "k-means")  # what trained groups must beat
+
+
+def choose_window(losses: dict[int, np.ndarray], dense: np.ndarray) -> int | None:
+    """The largest window whose perplexity alone is at least 3 % above dense; None when there is none.
+
+    `losses` {window: [n]}, `dense` [n].
+    """
+    worse = [window for window, alone in losses.items() if np.mean(alone) - np.mean(dense) >= math.log(HEADROOM)]
+    return max(worse, default=None)
+
+
+def window_pairs(window: int, length: int, n_sink: int = 0) -> int:
+    """Query-key pairs that the last `window` tokens and the first `n_sink` give a text of `length` tokens, exactly."""
+    before = np.arange(length) + 1  # keys a query may read, itself included
+    return int(np.minimum(before, window).sum() + np.clip(before - window, 0, n_sink).sum())
+
+
+def equal_pairs_window(pairs: float, length: int, n_sink: int = 0) -> int:
+    """The window that reads, with the same sinks, the number of pairs nearest to `pairs` (of two, the smaller one)."""
+    counts = np.array([window_pairs(window, length, n_sink) for window in range(1, length + 1)])
+    return int(np.abs(counts - pairs).argmin()) + 1
+
+
+def recovery(arm: np.ndarray, window: np.ndarray, dense: np.ndarray) -> Interval:
+    """(window - arm) / (window - dense): 0 reads as badly as the window alone, 1 as well as dense, losses [n] each.
+
+    No value when the window alone loses nothing on these texts.
+    """
+    if np.mean(window) <= np.mean(dense):
+        return Interval(None, None, None, 0)
+    return bootstrap_ratio(window - arm, window - dense)
+
+
+def compare(trained: np.ndarray, control: np.ndarray, window: np.ndarray, dense: np.ndarray) -> dict:
+    """Trained groups against one control, losses [n] each: `difference low high units` in nats per token (below 0 the
+    trained ones predict better) and `points points_low points_high`, the same in points of recovery above the control.
+    """
+    difference = bootstrap_mean(trained - control)
+    points = Interval(None, None, None, 0)
+    if np.mean(window) > np.mean(dense):
+        points = bootstrap_ratio(100 * (control - trained), window - dense)
+    return {
+        "difference": difference.mean,
+        "low": difference.low,
+        "high": difference.high,
+        "units": difference.units,
+        "points": points.mean,
+        "points_low": points.low,
+        "points_high": points.high,
+    }
+
+
+def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int) -> dict:
+    """Rows, comparisons, claims and verdict of measured arms; those that differ in their seed alone become one.
+
+    `chosen` and `equal`: the study's window and the one of equal pairs, both among the arms as `window N`; `groups` K.
+    """
+    together: dict[str, list[Measured]] = {}
+    for name, arm in found.items():
+        together.setdefault(next((kind for kind in CONTROLS if name.startswith(kind)), name), []).append(arm)
+    pooled = {name: Measured.pool(several) for name, several in together.items()}
+    dense, alone, trained = (pooled[name].means for name in ("dense", f"window {chosen}", "trained"))
+    rows = {}
+    for name, arm in pooled.items():
+        back = recovery(arm.means, alone, dense)
+        rows[name] = arm.row(name) | {"recovery": back.mean, "low": back.low, "high": back.high}
+    fair = f"window {equal}"
+    against = {
+        name: compare(trained, pooled[name].means, alone, dense)
+        for name in dict.fromkeys((*CONTROLS, fair, f"window {chosen}", "dense"))
+    }
+    pairs = {"arm": fair, "window": equal, "pairs": rows[fair]["pairs"], "trained_pairs": rows["trained"]["pairs"]}
+    headroom = float(alone.mean() - dense.mean()) >= math.log(HEADROOM)
+    held = claims(against, fair, pooled["trained"].shares, groups, headroom)
+    return {
+        "sentence": sentence(held, against, pairs, rows["trained"], chosen),
+        "claims": held,
+        "window": chosen,
+        "equal_pairs": pairs,
+        "soft_minus_hard": rows["trained, soft"]["loss"] - rows["trained"]["loss"],
+        "literal_minus_causal": rows["trained, literal"]["loss"] - rows["trained"]["loss"],
+        "rows": list(rows.values()),
+        "comparisons": [{"control": name, **row} for name, row in against.items()],
+    }
+
+
+def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups: int, headroom: bool = True) -> dict:
+    """What holds: `beats` {control: bool or None}, `points` of recovery above random tokens and whether they reach 15,
+    `window_better` (the window of equal pairs, named `equal`), `balanced` (largest share in each layer), and `holds`.
+
+    A comparison is decided when its interval excludes 0, and None without that. `shares` [L] of the trained groups; the
+    limit is twice an even share, 25 % for 8 groups, and never below 25 %. Without `headroom` nothing holds.
+    """
+    beats = {name: _better(comparisons[name]) for name in CONTROLS}
+    points, limit = comparisons["random tokens"]["points"], max(0.25, 2 / groups)
+    window = _better(comparisons[equal])
+    found = {
+        "headroom": headroom,
+        "beats": beats,
+        "points": points,
+        "points_reached": points is not None and points >= POINTS,
+        "window_better": None if window is None else not window,
+        "largest_share": max(shares),
+        "share_limit": limit,
+        "balanced": max(shares) <= limit,
+    }
+    held = [*(value is True for value in beats.values()), found["points_reached"], found["balanced"], headroom]
+    return found | {"holds": all(held)}
+
+
+def _better(comparison: dict) -> bool | None:
+    """Whether the trained groups predict better; None when the interval holds 0 or there is none."""
+    if comparison["low"] is None or comparison["low"] <= 0 <= comparison["high"]:
+        return None
+    return comparison["high"] < 0
+
+
+def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: dict, window: int) -> str:
+    """The verdict in words, from `claims`; nothing is said that its numbers do not.
+
+    `equal`: the window of equal pairs, `arm window pairs trained_pairs`; `recovered`: the trained row's
+    `recovery low high`.
+    """
+    said = [_headline(found)]
+    if not found["headroom"]:
+        said.append(f"No window alone is {HEADROOM - 1:.0%} worse than dense here, so little can be recovered.")
+    told = [f"{_verb(comparisons[name])} {name} ({_nats(comparisons[name])})" for name in CONTROLS]
+    said.append(f"With a window of {window}, trained groups {told[0]}, {told[1]} and {told[2]}.")
+    if recovered["recovery"] is not None:
+        against = comparisons["random tokens"]
+        said.append(
+            f"They recover {recovered['recovery']:.0%}{_range(recovered['low'], recovered['high'], '.0%')} of what the "
+            f"window loses, {against['points']:+.1f} points"
+            f"{_range(against['points_low'], against['points_high'], '+.1f')} against random tokens, where the claim "
+            f"asks for {POINTS}."
+        )
+    word = {True: "predicts better", False: "predicts worse", None: "cannot be told apart from them"}
+    said.append(
+        f"A window of {equal['window']:,} reads as many pairs ({equal['pairs']:,.0f}, the groups "
+        f"{equal['trained_pairs']:,.0f}) and {word[found['window_better']]} ({_nats(comparisons[equal['arm']])})."
+    )
+    least = "at most" if found["balanced"] else "up to"
+    said.append(
+        f"The largest group holds {least} {found['largest_share']:.1%} of a layer's tokens (the limit is "
+        f"{found['share_limit']:.0%})."
+    )
+    return " ".join(said)
+
+
+def _headline(found: dict) -> str:
+    if found["holds"]:
+        said = "Trained groups do more than random ones here"
+    elif found["beats"]["random tokens"]:
+        said = "Trained groups beat random ones here, but not everything that the claim asks for holds"
+    elif found["beats"]["random tokens"] is None:
+        said = "Trained groups cannot be told apart from random ones here"
+    else:
+        said = "Trained groups do not beat random ones here"
+    return f"{said}{', and a wider window of equal pairs is better' if found['window_better'] else ''}."
+
+
+def _verb(comparison: dict) -> str:
+    return {True: "beat", False: "are worse than", None: "cannot be told apart from"}[_better(comparison)]
+
+
+def _nats(comparison: dict) -> str:
+    low, high = comparison["low"], comparison["high"]
+    interval = "too few windows for an interval" if low is None else f"95 % interval {low:+.4f} to {high:+.4f}"
+    return f"{comparison['difference']:+.4f} nats per token, {interval}"
+
+
+def _range(low: float | None, high: float | None, form: str) -> str:
+    """The interval in brackets, or nothing where there is none."""
+    return "" if low is None else f" ({low:{form}} to {high:{form}})"

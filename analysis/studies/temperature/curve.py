@@ -1,0 +1,151 @@
+"""Perplexity of a text against the softmax temperature: of all layers, of a set layer by layer, of one at a time."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.attention import apply
+from analysis.methods import METHODS
+from analysis.metrics.paired import perplexity_change
+from analysis.metrics.quality import position_bins, token_losses
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.temperature.sharpness import check_temperatures
+from analysis.studies.text.scoring import whole_windows
+
+ALL_LAYERS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
+BINS = 16
+KERNEL = "torch dense on sharpened queries"
+UNTRAINED = (
+    "The model was not trained with these temperatures: the paper's gain is of models that were, and what is measured "
+    "here is what sharpening alone does."
+)
+
+
+class Curve:
+    """Perplexity of windows of tokens [n, length] at temperatures, each pass paired with dense attention's."""
+
+    def __init__(self, lm: Model, ids: np.ndarray, seed: int, told: Callable[[str], None]):
+        self.lm, self.ids, self.seed, self.told = lm, ids, seed, told
+        self.dense = self._losses(METHODS["dense"](), "dense")
+
+    def row(self, t: float | None = None, by_layer: tuple[float, ...] = ()) -> tuple[dict, np.ndarray]:
+        """(`perplexity difference low high units unit`, losses [n, length - 1]) of one temperature, or one for each
+        layer."""
+        each = by_layer if t is None else (t,) * self.lm.num_layers
+        plain = set(each) == {1.0}
+        losses = self.dense if plain else self._losses(METHODS["focal"](by_layer=each), _named(t, by_layer))
+        change = perplexity_change(losses, self.dense, seed=self.seed)
+        row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
+        return row | {"high": change.high, "units": change.units, "unit": change.unit}, losses
+
+    def one_layer(self, layer: int, t: float) -> dict:
+        """The row of a model of which only `layer` has the temperature `t`."""
+        by_layer = tuple(t if at == layer else 1.0 for at in range(self.lm.num_layers))
+        return {"layer": layer, "t": t} | self.row(by_layer=by_layer)[0]
+
+    def bins(self, losses: np.ndarray, t: float) -> list[dict]:
+        """`t bin first last n perplexity difference` by position in the window."""
+        found, dense = (position_bins(x, min(BINS, x.shape[1])) for x in (losses, self.dense))
+        found["difference"] = found["perplexity"] / dense["perplexity"] - 1
+        return [{"t": t, **row} for row in found.to_dict("records")]
+
+    def _losses(self, method, name: str) -> np.ndarray:
+        rows = []
+        for window in self.ids:
+            self.told(name)  # between passes: others may use the model meanwhile
+            with apply(self.lm, method, kernels=True):
+                rows.append(token_losses(self.lm, torch.as_tensor(window).long()[None])[0])
+        return np.stack(rows).astype(np.float64)
+
+
+def _named(t: float | None, by_layer: tuple[float, ...]) -> str:
+    """A pass, for the progress: its one temperature, or those of the layers."""
+    return f"temperature {t:g}" if t is not None else f"layers at {', '.join(f'{one:g}' for one in by_layer)}"
+
+
+def temperature_curve(
+    model: str = "demo",
+    text: str = "",
+    t: list[float] | None = None,
+    by_layer: list[float] | None = None,
+    layers: list[float] | None = None,
+    window: int | None = None,
+    seed: int = 0,
+    long_text: str = "first",
+    *,
+    context: Context,
+) -> Result:
+    """Perplexity of a text at temperatures `t` of all layers, at one set `by_layer`, and layer by layer.
+
+    `layers`: temperatures that each layer gets alone, all others at 1. tables: `curve` (`t perplexity difference low
+    high units unit`: change against dense as a share, paired, with a 95 % interval), `bins` (`t bin first last n
+    perplexity difference` by position), `layers` (`layer t` and as `curve`). numbers: `by_layer` (temperatures and as
+    `curve`, or None), `perplexity_dense`, `sentence`, `notes`. Errors: BadSetting, BadText.
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    temperatures = check_temperatures(t, ALL_LAYERS)
+    alone = check_temperatures(layers, ()) if layers else []
+    chosen = check_temperatures(by_layer, (), lm) if by_layer is not None else None
+    reading = whole_windows(context, lm, text, window, long_text)
+    ids = np.stack(reading.windows)
+    passes = len(ids) * (1 + len(temperatures) + len(alone) * lm.num_layers + (chosen is not None))
+    curve = Curve(lm, ids, seed, counter(context, passes))
+    table, bins = curve_of(curve, temperatures)
+    own = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
+    one_by_one = [curve.one_layer(layer, value) for value in alone for layer in range(lm.num_layers)]
+    numbers = {
+        "by_layer": own,
+        "perplexity_dense": math.exp(curve.dense.mean()),
+        "sentence": sentence(table, reading.name),
+        "notes": [*reading.notes, UNTRAINED],
+        "protocol": protocol(
+            "temperature-curve",
+            lm,
+            text,
+            ids.size,
+            window=ids.shape[1],
+            seed=seed,
+            kernel=KERNEL,
+            unit=table[0]["unit"],
+        ),
+    }
+    names = ["layer", "t", *[name for name in table[0] if name != "t"]]
+    tables = {"curve": pd.DataFrame(table), "bins": pd.DataFrame(bins)}
+    return Result(numbers, tables | {"layers": pd.DataFrame(one_by_one, columns=names)})
+
+
+def curve_of(curve: Curve, temperatures: list[float]) -> tuple[list[dict], list[dict]]:
+    """Rows of `Curve.row` with their `t`, and of `Curve.bins`, at each temperature."""
+    table, bins = [], []
+    for t in temperatures:
+        row, losses = curve.row(t=t)
+        table.append({"t": t, **row})
+        bins += curve.bins(losses, t)
+    return table, bins
+
+
+def counter(context: Context, passes: int) -> Callable[[str], None]:
+    """Tells of one pass more, each time."""
+    done = iter(range(passes))
+    return lambda name: context.progress(min(1.0, next(done, passes) / passes), name)
+
+
+def sentence(rows: list[dict], name: str) -> str:
+    """The best temperature of a curve's rows, where its interval shows that it is one."""
+    best = min(rows, key=lambda row: row["perplexity"])
+    dense = next((row for row in rows if row["t"] == 1), None)
+    if dense is None:
+        return f"{name}: lowest perplexity {best['perplexity']:.2f} at temperature {best['t']:g}."
+    low, high = (best.get(edge, best.get(f"difference_{edge}")) for edge in ("low", "high"))
+    if best["t"] == 1 or low is None or low <= 0 <= high:
+        return f"{name}: no temperature is shown to beat dense attention (perplexity {dense['perplexity']:.2f})."
+    return (
+        f"{name}: temperature {best['t']:g} gives perplexity {best['perplexity']:.2f} against "
+        f"{dense['perplexity']:.2f} ({best['difference']:+.1%}, {low:+.1%} to {high:+.1%})."
+    )

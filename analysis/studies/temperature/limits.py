@@ -1,0 +1,128 @@
+"""Where a learned softmax temperature may go: its limits, one by one (Focal Attention, section 4.3, figure 8b)."""
+
+import re
+
+import pandas as pd
+
+from analysis.errors import BadSetting
+from analysis.runs import Result
+from analysis.studies.context import Context
+from analysis.studies.stored.panels import column, how_sure, panel, series
+from analysis.studies.temperature import arms
+from analysis.studies.temperature.arms import HEAD, Arm
+from analysis.studies.temperature.rows import (
+    AGAINST,
+    READ_AS,
+    Pooled,
+    against,
+    columns,
+    compared,
+    curves,
+    plain_curves,
+    rows,
+    small,
+    sure,
+    told,
+)
+from analysis.studies.temperature.train import Asked
+
+LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)  # in the paper's units: 11.31 is dense attention
+USUAL = 5  # tau_min at which the upper limits are compared
+SCALED = (
+    f"Limits are the paper's, for heads of 128; these heads have {HEAD} dimensions, so they are scaled by "
+    f"sqrt({HEAD}/128). The learned temperature beside dense attention, which is 1, then runs from tau_min/11.31 to "
+    "tau_max/11.31; it begins at its upper limit."
+)
+recheck = arms.recheck
+
+
+def focal_limits(
+    corpus: str = "",
+    model: str = "demo",
+    length: int = 512,
+    windows: int = 64,
+    steps: int = 500,
+    tokens_per_step: int = 2048,
+    rows: str | None = None,
+    seed: int = 0,
+    output: str | None = None,
+    work: str | None = None,
+    *,
+    context: Context,
+) -> Result:
+    """Train a small model with learned temperatures between several limits, at equal tokens and two seeds.
+
+    `rows`: `dense` and pairs such as `5-10` (tau_min-tau_max, in the paper's units), joined by commas; default: dense,
+    tau_min 1 to 7 with tau_max 10, and 5-11.31. Otherwise, and in what it gives, as `focal_temperatures`. Errors:
+    BadSetting, also where tau_min lies above tau_max, BadText.
+    """
+    asked = Asked("focal-limits", corpus, model, length, windows, steps, tokens_per_step, rows, seed, output, work)
+    trained = asked.run(arms_of(rows), context)
+    found = {arm: Pooled(arm, parts) for arm, parts in trained.found.items()}
+    made = summary(found, len(trained.trainer.windows))
+    tables = {"rows": pd.DataFrame(made["rows"]), "curves": pd.DataFrame(made["curves"])}
+    return trained.result(made, tables, list(found)[:2])
+
+
+def arms_of(wanted: str | None) -> list[Arm]:
+    """The arms that `rows` names. Errors: BadSetting."""
+    usual = ["dense", *(f"{low}-{HIGHEST[0]:g}" for low in LOWEST), f"{USUAL}-{HIGHEST[1]:g}"]
+    words = [word.strip() for word in wanted.split(",")] if wanted else usual
+    return list({arm.key: arm for arm in map(_arm, words)}.values())
+
+
+def _arm(word: str) -> Arm:
+    if word == "dense":
+        return Arm("dense")
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)", word)
+    if found is None:
+        raise BadSetting(f"There is no row {word[:40]!r}: the rows are dense and limits such as 5-10.")
+    return Arm(f"tau {word}", limits=(float(found[1]), float(found[2])))
+
+
+def summary(found: dict[Arm, Pooled], windows: int) -> dict:
+    """Everything that is told of trained arms, without the protocol."""
+    table = rows(found, windows)
+    learned = sorted((row for row in table if row["tau_min"] is not None), key=lambda row: row["tau_min"])
+    lowest = list(dict.fromkeys(row["tau_min"] for row in learned))
+    highest = list(dict.fromkeys(row["tau_max"] for row in learned))
+    at = {(row["tau_min"], row["tau_max"]): row for row in learned}
+    named = {f"tau_max {high:g}": [at.get((low, high)) for low in lowest] for high in highest}
+    panels = []
+    if any(against(row) for row in learned):
+        panels.append(compared("By the lower limit (figure 8b)", "tau_min", "tau_min", lowest, named))
+    if learned:
+        lines = [series(name, [row and row["temperature"] for row in listed]) for name, listed in named.items()]
+        lines.append(series("lower limit", [low / 128**0.5 for low in lowest]))
+        title, y = "What was learned, mean over layers", "temperature, dense is 1"
+        panels.append(panel(title, "tau_min", "tau_min", lowest, y, lines))
+    return {
+        "sentence": sentence(table),
+        "rows": table,
+        "curves": plain_curves(found),
+        "columns": columns(column("tau_min", "tau_min"), column("tau_max", "tau_max")),
+        "panels": [*panels, *curves(found)],
+        "notes": [READ_AS, small(table), SCALED, how_sure(windows)],
+    }
+
+
+def sentence(table: list[dict]) -> str:
+    """Which limits come out best, and whether that is more than chance."""
+    learned = [row for row in table if row["tau_min"] is not None and against(row)]
+    if not learned:
+        return "Without dense training, or without a learned temperature, there is nothing to compare."
+    winners, worse = ([row for row in learned if sign * sure(row) > 0] for sign in (-1, 1))
+    best = min(winners or learned, key=lambda row: row["loss"])
+    limits = f"tau_min {best['tau_min']:g} with tau_max {best['tau_max']:g}"
+    if winners:
+        said = f"The best limits are {limits}: held-out loss {told(best)} against dense training."
+    else:
+        said = f"No limits are shown to beat dense training; the best, {limits}, are {told(best)}."
+    near = [row for row in winners if row is not best and row[AGAINST] - best[AGAINST] <= best["by_seeds"]]
+    if near:
+        said += f" Lower too, and from the best by no more than two seeds alone may make: {_listed(near)}."
+    return said + (f" Worse than dense training: {_listed(worse)}." if worse else "")
+
+
+def _listed(rows: list[dict]) -> str:
+    return ", ".join(f"{row['tau_min']:g} to {row['tau_max']:g}" for row in rows)

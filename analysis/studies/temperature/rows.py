@@ -1,0 +1,171 @@
+"""What came out of training with a temperature: both seeds together, against dense training, drawn, and in words."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from analysis.metrics.intervals import UNIT
+from analysis.studies.stored.panels import column, decided, difference, nats, panel, series
+from analysis.studies.temperature.arms import Arm
+
+AGAINST = "against_dense"
+WORDS = {-1: "lower", 0: "not told apart", 1: "higher"}
+READ_AS = (
+    "Models of one code, one start and one order of the training tokens per seed differ in the temperature alone, and "
+    "are read with the one they were trained with. Held-out losses are of both seeds' mean, window by window; "
+    "differences are paired. They count where the interval leaves out 0, both seeds agree, and two seeds alone would "
+    "not make such a difference, judged by how far the seeds of all these models lie apart (95 %). The best of several "
+    "is chosen on the windows it is told on. One learning rate serves all: with others, or after more steps, their "
+    "order may change, so this is a direction and no verdict."
+)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """An arm with its seeds together: `parts` as `Trainer.measure` gives them, one per seed."""
+
+    arm: Arm
+    parts: list[dict]
+
+    def means(self, at: int = -1) -> np.ndarray:
+        """Nats per token of each window at a checkpoint, the mean over seeds [n]."""
+        return np.mean([part["checkpoints"][at]["means"] for part in self.parts], axis=0)
+
+    def tokens(self, at: int = -1) -> int:
+        """Training tokens seen at a checkpoint."""
+        return self.parts[0]["checkpoints"][at]["tokens"]
+
+    def mean(self, name: str) -> float | None:
+        """The mean over seeds, and layers, of what a part holds under this name; None where it has none."""
+        found = [part[name] for part in self.parts if part[name] is not None]
+        return float(np.mean(found)) if found else None
+
+
+def rows(found: dict[Arm, Pooled], windows: int) -> list[dict]:
+    """One row for each arm; `against_dense` where its dense arm is among them, with the 95 % interval over windows, and
+    `by_seeds`, what two seeds alone may make of it (see `_by_seeds`). `windows`: how many are read at the study's
+    context; at another one units of as many tokens are drawn."""
+    by_key = {pooled.arm.key: pooled for pooled in found.values()}
+    table = [_row(pooled, by_key.get(pooled.arm.dense.key), windows) for pooled in found.values()]
+    for further in (False, True):
+        mine = [row for row in table if row["further"] == further]
+        margin = _by_seeds([row for row in mine if against(row) and not _is_dense(row)])
+        for row in mine:
+            row["by_seeds"] = margin
+    return table
+
+
+def _by_seeds(rows: list[dict]) -> float | None:
+    """The difference to dense training, of the mean of two seeds, that is exceeded in 5 % of cases where there is none:
+    Student's quantile times the standard error, pooled over models (they share dense trainings, so it is rough)."""
+    if not rows:
+        return None
+    apart = np.array([row["first_against"] - row["second_against"] for row in rows])
+    return float(stdtrit(len(apart), 0.975) * np.sqrt(np.mean(apart**2)) / 2)
+
+
+def _is_dense(row: dict) -> bool:
+    return row["t"] == 1
+
+
+def _row(pooled: Pooled, dense: Pooled | None, windows: int) -> dict:
+    arm, means = pooled.arm, pooled.means()
+    each = [float(np.exp(np.mean(part["checkpoints"][-1]["means"]))) for part in pooled.parts]
+    low, high = arm.limits or (None, None)
+    row = {
+        **{"arm": arm.name, "t": None if arm.limits else arm.t, "tau_min": low, "tau_max": high, "norm": arm.norm},
+        **{
+            "further": arm.further,
+            "width": arm.width,
+            "context": arm.context,
+            "parameters": pooled.parts[0]["parameters"],
+        },
+        **{"tokens": pooled.tokens(), "loss": float(means.mean()), "perplexity": float(np.exp(means.mean()))},
+        **{"first": each[0], "second": each[-1], "gains": pooled.mean("gains")},
+        "temperature": pooled.mean("temperature"),
+    }
+    if dense is None:
+        return row | dict.fromkeys((AGAINST, f"{AGAINST}_low", f"{AGAINST}_high", "first_against", "second_against"))
+    pairs = zip(pooled.parts, dense.parts, strict=True)
+    apart = [float(np.mean(a["checkpoints"][-1]["means"]) - np.mean(b["checkpoints"][-1]["means"])) for a, b in pairs]
+    row |= {"first_against": apart[0], "second_against": apart[-1]}
+    return row | difference(AGAINST, means, dense.means(), max(1, UNIT * len(means) // windows))
+
+
+def columns(*more: dict) -> list[dict]:
+    """The columns of the rows, for a page."""
+    return [
+        *(column("arm", "trained with"), *more, column("perplexity", "perplexity")),
+        *(column("first", "first seed"), column("second", "second seed")),
+        column(AGAINST, "against dense", "nats per token"),
+        *(column(f"{AGAINST}_low", "from"), column(f"{AGAINST}_high", "to")),
+        *(column("first_against", "first seed against dense"), column("second_against", "second seed against dense")),
+        column("by_seeds", "two seeds alone, up to", "nats per token"),
+        column("temperature", "learned temperature", "mean, dense is 1"),
+        column("gains", "gains of the norms"),
+        *(column("parameters", "parameters"), column("tokens", "training tokens")),
+    ]
+
+
+def compared(title: str, x: str, x_label: str, x_values: list, named: dict[str, list[dict | None]]) -> dict:
+    """A panel of the loss against dense training, with intervals: name -> a row, or None, for each x value."""
+    lines = []
+    for name, listed in named.items():
+        y, low, high = ([row and row[f"{AGAINST}{end}"] for row in listed] for end in ("", "_low", "_high"))
+        lines.append(series(name, y, low, high))
+    return panel(title, x, x_label, x_values, "nats per token above dense", lines)
+
+
+def curves(found: dict[Arm, Pooled]) -> list[dict]:
+    """The panel of the training losses, means over seeds, of the arms that were trained from scratch, if any were."""
+    whole = {arm.name: pooled for arm, pooled in found.items() if not arm.further}
+    if not whole:
+        return []
+    steps = [point["step"] for point in next(iter(whole.values())).parts[0]["curve"]]
+    lines = [
+        series(name, np.mean([[p["loss"] for p in part["curve"]] for part in pooled.parts], axis=0).tolist())
+        for name, pooled in whole.items()
+    ]
+    return [panel("Training", "step", "steps", steps, "nats per token", lines)]
+
+
+def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
+    """The training losses as rows: `arm seed step loss`."""
+    return [
+        {"arm": arm.name, "seed": place, **point}
+        for arm, pooled in found.items()
+        for place, part in enumerate(pooled.parts)
+        for point in part["curve"]
+    ]
+
+
+def small(table: list[dict]) -> str:
+    """How far these models are from the paper's, and what a norm can do by itself."""
+    sizes, seen = ([row[name] / 1e6 for row in table] for name in ("parameters", "tokens"))
+    size, token = (" to ".join(dict.fromkeys(f"{one:.1f}" for one in (min(of), max(of)))) for of in (sizes, seen))
+    return (
+        f"These models have {size} million parameters and saw {token} million tokens; the paper's have "
+        "400 million and more and saw 26 billion. With normalised queries and keys a model can also sharpen by itself: "
+        "gains of the norms above 1 say how much."
+    )
+
+
+def sure(row: dict) -> int:
+    """Whether a row is lower (-1) or higher (1) than dense training; 0 where the interval holds 0, where seeds differ,
+    and where two seeds alone may make as large a difference."""
+    sign = decided(row, AGAINST)
+    alike = all(sign * row[f"{seed}_against"] > 0 for seed in ("first", "second"))
+    return sign if alike and abs(row[AGAINST]) > row["by_seeds"] else 0
+
+
+def told(row: dict, other: str = "") -> str:
+    """A row against dense training, in words; `other` names what it is held against where a reader could not know."""
+    sign = sure(row)
+    than = f" {'than' if sign else 'from'} {other}" if other else ""
+    return f"{WORDS[sign]}{than} ({nats(row, AGAINST)})"
+
+
+def against(row: dict | None) -> bool:
+    """Whether a row could be held against dense training."""
+    return row is not None and row[AGAINST] is not None

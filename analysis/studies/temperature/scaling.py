@@ -1,0 +1,157 @@
+"""Does a softmax temperature pay with size, tokens and context? (Focal Attention, sections 4.1 and 4.2, figures 2-4)"""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from analysis.runs import Result
+from analysis.studies.context import Context
+from analysis.studies.stored.panels import column, how_sure, panel, series
+from analysis.studies.temperature import arms
+from analysis.studies.temperature.arms import WIDTH, Arm
+from analysis.studies.temperature.matched import in_words, parameters, tokens
+from analysis.studies.temperature.rows import (
+    AGAINST,
+    READ_AS,
+    Pooled,
+    against,
+    columns,
+    compared,
+    plain_curves,
+    rows,
+    small,
+    told,
+)
+from analysis.studies.temperature.train import SHARES, Asked
+from analysis.studies.text.sizes import chosen
+
+WIDTHS = (96, WIDTH, 160)
+WAYS = {"dense": {}, "t 0.4": {"t": 0.4}, "learned": {"limits": (5.0, 10.0)}}
+MATCHED = (
+    "Matched parameters and tokens are interpolated over their logarithm between measured points, and only where the "
+    "paired interval shows a lower loss; the measured points of one training lie under one falling rate, as the "
+    "paper's checkpoints do."
+)
+recheck = arms.recheck
+
+
+def focal_scaling(
+    corpus: str = "",
+    model: str = "demo",
+    length: int = 512,
+    windows: int = 64,
+    steps: int = 500,
+    tokens_per_step: int = 2048,
+    rows: str | None = None,
+    seed: int = 0,
+    output: str | None = None,
+    work: str | None = None,
+    *,
+    context: Context,
+) -> Result:
+    """Train dense, with t = 0.4 and with a learned temperature: three widths, and at the middle one half and twice the
+    context `length`; every model is read after 25, 50, 75 and 100 % of its tokens, at two seeds.
+
+    `rows`: some of `size`, `context` (default: both). All contexts train on as many tokens per step and read as many
+    held-out ones: the shorter the same, the longer others, whole windows of its own. numbers: as `focal_temperatures`,
+    with `points` (`arm width context tokens loss` at each share), `parameters` and `tokens` (`arm width ... matched
+    saved verdict`: what dense training needs for the same loss). tables: `rows`, `curves`, `points`. Errors:
+    BadSetting, BadText.
+    """
+    asked = Asked("focal-scaling", corpus, model, length, windows, steps, tokens_per_step, rows, seed, output, work)
+    trained = asked.run(arms_of(rows, length), context)
+    found = {arm: Pooled(arm, parts) for arm, parts in trained.found.items()}
+    made = summary(found, length, len(trained.trainer.windows))
+    tables = {name: pd.DataFrame(made[name]) for name in ("rows", "curves", "points")}
+    return trained.result(made, tables, list(found)[:2])
+
+
+def arms_of(wanted: str | None, length: int) -> list[Arm]:
+    """The arms that `rows` names. Errors: BadSetting."""
+    parts = chosen(wanted, ["size", "context"])
+    places = [(width, None) for width in WIDTHS] if "size" in parts else [(WIDTH, None)]
+    if "context" in parts:
+        places += [(WIDTH, length // 2), (WIDTH, 2 * length)]
+    return [Arm(way, width=width, context=size, **more) for width, size in places for way, more in WAYS.items()]
+
+
+def summary(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
+    """Everything that is told of trained arms, without the protocol."""
+    table = [row | {"context": row["context"] or length} for row in rows(found, windows)]
+    pooled = dict(zip((_place(row) for row in table), found.values(), strict=True))
+    here = [row for row in table if row["context"] == length]
+    sharp = [row for row in here if row["arm"] != "dense" and against(row)]
+    dense = [row for row in here if row["arm"] == "dense"]
+    by_size = parameters(sharp, dense) if len(dense) > 1 else []
+    by_tokens = [tokens(row, pooled[_place(row)], pooled["dense", row["width"], length]) for row in sharp]
+    points = [
+        {"arm": way, "width": width, "context": size, "share": share, "tokens": one.tokens(at)}
+        | {"loss": float(one.means(at).mean())}
+        for (way, width, size), one in pooled.items()
+        for at, share in enumerate(SHARES)
+    ]
+    return {
+        "sentence": sentence(table, by_size, by_tokens, length),
+        "rows": table,
+        "curves": plain_curves({_named(arm, length): one for arm, one in found.items()}),
+        "points": points,
+        "parameters": by_size,
+        "tokens": by_tokens,
+        "columns": columns(column("width", "width"), column("context", "context", "tokens")),
+        "panels": _panels(table, points, length),
+        "notes": [READ_AS, small(table), MATCHED, how_sure(windows)],
+    }
+
+
+def _place(row: dict) -> tuple[str, int, int]:
+    return row["arm"], row["width"], row["context"]
+
+
+def _named(arm: Arm, length: int) -> Arm:
+    """The arm under a name that says its size and context."""
+    return replace(arm, name=f"{arm.name}, width {arm.width}, context {arm.context or length}")
+
+
+def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
+    """Figures 2, 3 and 4: loss by parameters, by tokens at the middle width, and against dense by context."""
+    at = {_place(row): row for row in table}
+    widths, contexts = (sorted({row[name] for row in table}) for name in ("width", "context"))
+    made = []
+    if len(widths) > 1:
+        sizes = [at["dense", width, length]["parameters"] for width in widths]
+        lines = [series(way, [at[way, width, length]["loss"] for width in widths]) for way in WAYS]
+        made.append(panel("By size (figure 2)", "parameters", "parameters", sizes, "nats per token", lines))
+    mine = {
+        way: [row for row in points if (row["arm"], row["width"], row["context"]) == (way, WIDTH, length)]
+        for way in WAYS
+    }
+    seen = [row["tokens"] for row in mine["dense"]]
+    lines = [series(way, [row["loss"] for row in listed]) for way, listed in mine.items()]
+    made.append(panel("By tokens (figure 3)", "tokens", "training tokens", seen, "nats per token", lines))
+    for name, title, places in (
+        ("width", "Against dense, by width", [(width, length) for width in widths]),
+        ("context", "Against dense, by context (figure 4)", [(WIDTH, size) for size in contexts]),
+    ):
+        if len(places) > 1:
+            x = [width if name == "width" else size for width, size in places]
+            named = {way: [at.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
+            made.append(compared(title, name, name, x, named))
+    return made
+
+
+def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int) -> str:
+    """What a temperature saves, and where, whichever way it came out."""
+    sharp = [row for row in table if row["arm"] != "dense" and against(row)]
+    best = min(sharp, key=lambda row: row[AGAINST])
+    same = "To the same loss as dense training"
+    said = [f"{same}, parameters: {in_words(by_size)}"] if by_size else []
+    said.append(f"{same}, tokens: {in_words(by_tokens)}")
+    far = sorted((row for row in sharp if row["width"] == WIDTH), key=lambda row: row["context"])
+    if len({row["context"] for row in far}) > 1:
+        by_way = {row["arm"]: [] for row in far}
+        for row in far:
+            by_way[row["arm"]].append(f"{row[AGAINST]:+.4f} at {row['context']:,}")
+        ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
+        said.append(f"By context, nats per token against dense: {ends}")
+    where = f"width {best['width']}, context {best['context']:,}"
+    return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {told(best)}."

@@ -1,0 +1,144 @@
+"""What a softmax temperature does to every head on a text, from kept queries and keys: no forward pass per value."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.errors import BadSetting
+from analysis.methods.focal import check_temperature
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.statistics.states import States
+from analysis.studies.context import Context, protocol, read
+from analysis.studies.text.states import check_head, fits, states_of, window_of
+from analysis.studies.text.text import token_table
+
+PAPER = 0.4  # the best constant temperature of the paper
+MOST = 32
+KERNEL = "scores from kept queries and keys"
+FIXED = (
+    "Queries and keys are those of the dense model: each layer is sharpened alone, as if the layers before it were "
+    "not. What all of them do together to the predictions is the perplexity."
+)
+
+
+def temperature(
+    model: str = "demo",
+    text: str = "",
+    t: list[float] | None = None,
+    layer: int = 0,
+    head: int = 0,
+    query: int | None = None,
+    part: int = 0,
+    long_text: str = "windows",
+    *,
+    context: Context,
+) -> Result:
+    """Entropy, effective support and largest probability of every head at temperatures `t`, on window `part` of a text.
+
+    `t`: up to 32 values (0.4 unless given); 1, dense attention, is always measured beside. Queries and keys are kept,
+    so a new value costs no forward pass. tables: `heads` (`t layer head entropy effective_support max_prob`, means over
+    queries in nats, keys and probability; effective support is the mean of e^entropy), `layers` (the same, means over
+    heads), `query` (`key position piece word distance`): the keys that token `query` of the window (the last one unless
+    given) can read; `tokens` of the text. arrays: `weights` float32 [t, keys], what it reads of them through `head` of
+    `layer`. numbers: `t` (ascending), and for each of them `reads` (that query's `entropy effective_support max_prob`)
+    and `sentences`; `sentence` (of the first value asked for), `notes`. A text whose queries and keys pass 256 MB is
+    measured in `layer` alone. Errors: BadSetting.
+    """
+    lm = context.model(model)
+    check_head(lm, layer, head)
+    wanted = list(dict.fromkeys(map(check_temperature, [PAPER] if t is None else t)))
+    if not 1 <= len(wanted) <= MOST:
+        raise BadSetting(f"{len(wanted)} temperatures were asked for: choose between 1 and {MOST}.")
+    reading = read(context, lm, text, long_text)
+    offset, ids = window_of(reading, part)
+    query = len(ids) - 1 if query is None else query
+    if not 0 <= query < len(ids):
+        raise BadSetting(f"Tokens of this window run from 0 to {len(ids) - 1:,}, and {query:,} was asked for.")
+    states = states_of(context, lm, text, part, ids, layer)
+    whole = fits(lm, len(ids))
+    at = sorted({1.0, *wanted})
+    heads = measured(context, states if whole else {layer: states[layer]}, at)
+    words = token_table(reading)
+    weights = _weights(states[layer], head, query, at)
+    sentences = [_sentence(heads, t, len(ids)) for t in at]
+    numbers = {
+        **{"t": at, "layer": layer, "head": head, "query": query, "length": len(ids), "offset": offset},
+        **{"reads": list(map(_facts, weights)), "sentences": sentences, "sentence": sentences[at.index(wanted[0])]},
+        "notes": [*reading.notes, FIXED, *([] if whole else [f"Layer {layer} alone: the text is long."])],
+        "protocol": protocol(
+            "temperature", lm, text, len(ids), layer=layer, head=head, part=part, window=len(ids), kernel=KERNEL
+        ),
+    }
+    layers = heads.groupby(["t", "layer"], as_index=False)[["entropy", "effective_support", "max_prob"]].mean()
+    tables = {"heads": heads, "layers": layers, "query": _keys(query, offset, words), "tokens": words}
+    return Result(numbers, tables, {"weights": weights.astype(np.float32)})
+
+
+def measured(context: Context, states: dict[int, States], temperatures: list[float]) -> pd.DataFrame:
+    """`t layer head entropy effective_support max_prob`; what was measured of these states before is not again."""
+    held, known = context.kept.get("sharpness", (None, {}))
+    belongs = next(iter(states.values())).query
+    if held is not belongs:
+        known = {}
+        context.kept["sharpness"] = belongs, known
+    todo = [(t, layer) for t in temperatures for layer in states if (t, layer) not in known]
+    for done, (t, layer) in enumerate(todo):
+        context.progress(done / len(todo), f"temperature {t:g}, layer {layer}")
+        known[t, layer] = _row(states[layer], t, layer)
+    return pd.concat([known[t, layer] for t in temperatures for layer in states], ignore_index=True)
+
+
+def _row(states: States, t: float, layer: int) -> pd.DataFrame:
+    entropy, largest = states.sharpness(t)
+    means = {"entropy": entropy, "effective_support": np.exp(entropy), "max_prob": largest}
+    return pd.DataFrame(
+        {"t": t, "layer": layer, "head": range(len(entropy))} | {name: of.mean(1) for name, of in means.items()}
+    )
+
+
+@torch.no_grad()
+def _weights(states: States, head: int, query: int, temperatures: list[float]) -> np.ndarray:
+    """What one query reads at every temperature, float64 [t, query + 1]."""
+    rows = [states.scores(head, query, query + 1, t)[0].double().softmax(-1) for t in temperatures]
+    return torch.stack(rows).cpu().numpy()
+
+
+def _facts(row: np.ndarray) -> dict:
+    entropy = float(-(row[row > 0] * np.log(row[row > 0])).sum())
+    return {"entropy": entropy, "effective_support": float(np.exp(entropy)), "max_prob": float(row.max())}
+
+
+def _keys(query: int, offset: int, words: pd.DataFrame) -> pd.DataFrame:
+    """The keys that a query can read, by their place in the window and in the text."""
+    there = words.iloc[offset : offset + query + 1]
+    key = np.arange(query + 1)
+    named = {name: there[name].to_numpy() for name in ("piece", "word")}
+    return pd.DataFrame({"key": key, "position": offset + key, **named, "distance": query - key})
+
+
+def _sentence(heads: pd.DataFrame, t: float, length: int) -> str:
+    """What a temperature does, in words."""
+    support = heads.groupby("t")[["effective_support", "max_prob"]].mean()
+    if t == 1:
+        return (
+            f"At temperature 1, dense attention, a token reads as if {support['effective_support'][1]:,.0f} of up to "
+            f"{length:,} keys had equal weight."
+        )
+    return (
+        f"At temperature {t:g} a token reads as if {support['effective_support'][t]:,.0f} keys had equal weight, and "
+        f"{support['effective_support'][1]:,.0f} in dense attention; its largest weight is "
+        f"{support['max_prob'][t]:.0%} on average, and {support['max_prob'][1]:.0%} before."
+    )
+
+
+def check_temperatures(given: list[float] | None, usual: tuple[float, ...], lm: Model | None = None) -> list[float]:
+    """Distinct temperatures in order, `usual` unless given; with `lm` one for each of its layers. Errors: BadSetting"""
+    found = [check_temperature(t) for t in (usual if given is None else given)]
+    if lm is not None:
+        if len(found) != lm.num_layers:
+            raise BadSetting(f"{len(found)} temperatures were given and {lm.name} has {lm.num_layers} layers.")
+        return found
+    if not 1 <= len(found) <= MOST:
+        raise BadSetting(f"{len(found)} temperatures were asked for: choose between 1 and {MOST}.")
+    return sorted(set(found))

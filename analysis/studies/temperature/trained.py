@@ -1,0 +1,167 @@
+"""Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1, 2, 8a)."""
+
+import pandas as pd
+
+from analysis.errors import BadSetting
+from analysis.runs import Result
+from analysis.studies.context import Context
+from analysis.studies.stored.panels import how_sure, panel, series
+from analysis.studies.temperature import arms
+from analysis.studies.temperature.arms import FURTHER, Arm
+from analysis.studies.temperature.rows import (
+    AGAINST,
+    READ_AS,
+    Pooled,
+    against,
+    columns,
+    compared,
+    curves,
+    plain_curves,
+    rows,
+    small,
+    sure,
+    told,
+)
+from analysis.studies.temperature.train import Asked
+
+CONSTANT = (0.3, 0.4, 0.5, 0.6)
+PAPER_LIMITS = (5.0, 10.0)
+BEST = 0.4  # of the paper
+ADAPTED = (
+    f"Adapted models begin with the weights of dense training and see an {FURTHER}th of the tokens more, drawn anew, "
+    "at a tenth of the rates, with t and, to hold it against, without."
+)
+recheck = arms.recheck
+
+
+def focal_temperatures(
+    corpus: str = "",
+    model: str = "demo",
+    length: int = 512,
+    windows: int = 64,
+    steps: int = 500,
+    tokens_per_step: int = 2048,
+    rows: str | None = None,
+    seed: int = 0,
+    output: str | None = None,
+    work: str | None = None,
+    *,
+    context: Context,
+) -> Result:
+    """Train a small model with constant temperatures, a learned one and none, at equal tokens and two seeds.
+
+    `model` lends its tokenizer alone. `rows`, joined by commas: numbers are constant temperatures, `dense`, `learned`,
+    `adapted` (dense training, then further with t = 0.4 and without) and `plain` (dense and t = 0.4 without the norm of
+    queries and keys); default: 0.3 to 0.6 and all of these. A training that was stopped goes on from its checkpoint in
+    `work`. numbers: `rows` (`arm t tau_min tau_max norm further perplexity first second against_dense gains
+    temperature parameters tokens`; `first`, `second`: the seeds; `against_dense` in nats, with `_low` and `_high`),
+    `curves`, `layers` (learned temperatures), `columns`, `panels`, `sentence`, `notes`, `path`. tables: `rows`,
+    `curves`. Errors: BadSetting, BadText.
+    """
+    asked = Asked(
+        "focal-temperatures", corpus, model, length, windows, steps, tokens_per_step, rows, seed, output, work
+    )
+    trained = asked.run(arms_of(rows), context)
+    found = {arm: Pooled(arm, parts) for arm, parts in trained.found.items()}
+    made = summary(found, len(trained.trainer.windows))
+    checking = [arm for arm in found if arm.t in (1, BEST) and not arm.further] or list(found)[:1]
+    tables = {"rows": pd.DataFrame(made["rows"]), "curves": pd.DataFrame(made["curves"])}
+    return trained.result(made, tables, checking)
+
+
+def arms_of(wanted: str | None) -> list[Arm]:
+    """The arms that `rows` names. Errors: BadSetting."""
+    words = [word.strip() for word in wanted.split(",")] if wanted else ["dense", *map(str, CONSTANT)]
+    words += [] if wanted else ["learned", "adapted", "plain"]
+    found = [arm for word in words for arm in _arms(word)]
+    return list({arm.key: arm for arm in found}.values())
+
+
+def _arms(word: str) -> list[Arm]:
+    sharp = f"t {BEST:g}"
+    known = {
+        "dense": [Arm("dense")],
+        "learned": [Arm("learned", limits=PAPER_LIMITS)],
+        "adapted": [Arm("dense, further", further=True), Arm(f"{sharp}, adapted", t=BEST, further=True)],
+        "plain": [Arm("dense, no norm", norm=False), Arm(f"{sharp}, no norm", t=BEST, norm=False)],
+    }
+    if word in known:
+        return known[word]
+    try:
+        t = float(word)
+    except ValueError:
+        raise BadSetting(
+            f"There is no row {word[:40]!r}: the rows are {', '.join(known)} and temperatures such as 0.4."
+        ) from None
+    return [Arm("dense")] if t == 1 else [Arm(f"t {t:g}", t=t)]
+
+
+def summary(found: dict[Arm, Pooled], windows: int) -> dict:
+    """Everything that is told of trained arms, without the protocol."""
+    table = rows(found, windows)
+    learned = {arm: pooled for arm, pooled in found.items() if arm.limits}
+    layers = [
+        {"arm": arm.name, "seed": place, "layer": layer, "temperature": value}
+        for arm, pooled in learned.items()
+        for place, part in enumerate(pooled.parts)
+        for layer, value in enumerate(part["temperature"])
+    ]
+    return {
+        "sentence": sentence(table),
+        "rows": table,
+        "curves": plain_curves(found),
+        "layers": layers,
+        "columns": columns(),
+        "panels": _panels(found, table, layers),
+        "notes": [READ_AS, small(table), *([ADAPTED] if any(arm.further for arm in found) else []), how_sure(windows)],
+    }
+
+
+def _panels(found: dict[Arm, Pooled], table: list[dict], layers: list[dict]) -> list[dict]:
+    constant = sorted((row for row in table if _constant(row)), key=lambda row: row["t"])
+    made = []
+    if constant:
+        learned = [row for row in table if row["arm"] == "learned" and against(row)]
+        x = [row["t"] for row in constant] + [round(row["temperature"], 2) for row in learned]
+        named = {"constant": [*constant, *[None] * len(learned)]}
+        if learned:
+            named["learned, at its mean"] = [None] * len(constant) + learned
+        made.append(compared("By temperature (figure 8a)", "t", "softmax temperature", x, named))
+    others = [row for row in table if not _constant(row) and against(row) and row["t"] != 1]
+    if others:
+        names = [row["arm"] for row in others]
+        made.append(compared("Learned, adapted, without the norm", "arm", "trained with", names, {"this arm": others}))
+    if layers:
+        depth = 1 + max(row["layer"] for row in layers)
+        mine = [[row["temperature"] for row in layers if row["layer"] == layer] for layer in range(depth)]
+        line = series("learned", [sum(values) / len(values) for values in mine])
+        made.append(panel("What was learned", "layer", "layer", list(range(depth)), "temperature, dense is 1", [line]))
+    return [*made, *curves(found)]
+
+
+def _constant(row: dict) -> bool:
+    """A model that was trained with normalised queries and keys from its start, with a constant temperature or none."""
+    return row["t"] is not None and row["norm"] and not row["further"] and row[AGAINST] is not None
+
+
+def sentence(table: list[dict]) -> str:
+    """What training with a temperature brings, whichever way it came out."""
+    constant = [row for row in table if _constant(row) and row["t"] != 1]
+    dense = next((row for row in table if row["arm"] == "dense"), None)
+    said = []
+    if dense is None:
+        return "Without dense training there is nothing to compare with."
+    if constant:
+        winners = [row for row in constant if sure(row) < 0]
+        best = min(winners or constant, key=lambda row: row["loss"])
+        said.append(
+            f"the best constant temperature is {best['t']:g}: {told(best)}"
+            if winners
+            else f"no constant temperature is shown to beat dense training; the best, {best['t']:g}, is {told(best)}"
+        )
+    for row in table:
+        if not _constant(row) and against(row) and row["t"] != 1:
+            other = "the same without a temperature" if row["further"] or not row["norm"] else ""
+            said.append(f"{row['arm']}: {told(row, other)}")
+    start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
+    return f"{start}: {'; '.join(said)}." if said else f"{start}: nothing else was trained."

@@ -1,0 +1,162 @@
+"""Texts for a calibration: whole windows of several texts, and two parts that share nothing, one to calibrate on and
+one to be measured on.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from analysis.corpus import read_folder, text_hash, tokenize
+from analysis.errors import BadSetting, BadText
+from analysis.models import Model
+from analysis.runs.corpora import corpus_folder
+from analysis.studies.context import Context
+from analysis.studies.text.held_out import check_range
+
+MANY = 1 << 20  # windows of one text
+PIECE = 24  # characters that surely hold a token
+
+
+@dataclass(frozen=True)
+class Split:
+    """Texts that calibrate and texts that measure, as (name, text); `halved`: one text gave both."""
+
+    calibrate: list[tuple[str, str]]
+    measure: list[tuple[str, str]]
+    halved: bool = False
+
+    @property
+    def words(self) -> str:
+        """How the texts are kept apart, in words."""
+        if self.halved:
+            return f"calibrated on the first half of {self.calibrate[0][0]}, measured on the second"
+        one, other = (f"{len(side)} text{'s' * (len(side) > 1)}" for side in (self.calibrate, self.measure))
+        return f"calibrated on {one}, measured on {other}"
+
+
+def split_texts(context: Context, texts: list[str], against: list[str] | None) -> Split:
+    """Stored texts by their hashes, split: `against` measures if it is given; else the later half of several documents,
+    or the second half of a single one. Errors: BadSetting for a text on both sides, or given twice.
+    """
+    if not texts:
+        raise BadSetting("A calibration needs at least one text: name one.")
+    given = [context.text(key) for key in texts]
+    if against:
+        split = Split(given, [context.text(key) for key in against])
+    elif len(given) > 1:
+        half = -(-len(given) // 2)
+        split = Split(given[:half], given[half:])
+    else:
+        name = given[0][0]
+        first, second = halves(given[0][1])
+        return Split([(name, first)], [(name, second)], True)
+    refuse_shared(split.calibrate, split.measure)
+    return split
+
+
+def split_corpus(context: Context, corpus: str, texts: list[str]) -> Split:
+    """The documents of a folder, those for training calibrating and the held-out ones measuring; in a browser the
+    folder is one of the configured root. Errors: BadSetting, BadText."""
+    if texts:
+        raise BadSetting("Texts and a corpus were both named: give one of them.")
+    folder = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
+    sides = read_folder(folder)
+    names = f"{folder.name}", f"held-out {folder.name}"
+    named = zip(names, sides, strict=True)
+    return Split(*([(f"{name} {at + 1}", text) for at, text in enumerate(side)] for name, side in named))
+
+
+def refuse_shared(calibrate: list[tuple[str, str]], measure: list[tuple[str, str]]) -> None:
+    """Errors: BadSetting when a text, or one that holds it, stands on both sides."""
+    for name, text in measure:
+        for other, inner in calibrate:
+            if text.strip() in inner or inner.strip() in text:
+                both = name if name == other else f"{other} and {name}"
+                raise BadSetting(
+                    f"{both} would both calibrate and measure, and a policy must not be measured on what it was "
+                    "calibrated on: give another text."
+                )
+
+
+def halves(text: str) -> tuple[str, str]:
+    """A text cut in two at the white space that follows its middle."""
+    space = re.compile(r"\s").search(text, len(text) // 2)
+    cut = space.start() if space else len(text) // 2
+    return text[:cut], text[cut:]
+
+
+def whole_windows(
+    model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, what: str = "calibration text"
+) -> np.ndarray:
+    """Whole windows of texts, int64 [n, T], evenly spaced over all of them and together at most `tokens` tokens (but
+    one window at least); each begins as the model's texts begin.
+
+    Without `window` as long as `longest_window`. Errors: BadSetting, BadText for no window.
+    """
+    check_range("A window of text", window, 8, model.max_positions)
+    check_range("The number of tokens", tokens, 8, 1 << 24)
+    size = window or longest_window(model, texts)
+    count, found = max(1, tokens // max(size, 1)), []
+    first = _evenly(len(texts), count)
+    for chosen, most in ((first, -(-count // max(1, len(first)))), (range(len(texts)), count)):
+        if size >= 8 and len(found) < count:  # again from all texts where the chosen ones are too short
+            found = [window for at in chosen for window in _windows(model, texts[at][1], size, most)]
+    if not found:
+        have = sum(
+            _tokens(model, text[: PIECE * model.max_positions], model.max_positions, 1).total for _, text in texts
+        )
+        raise BadText(
+            f"The {what} has {have:,} tokens and one window needs {window or 8:,}: give a longer text or a shorter "
+            "window."
+        )
+    return np.stack([found[at] for at in _evenly(len(found), count)]).astype(np.int64)
+
+
+def longest_window(model: Model, texts: list[tuple[str, str]]) -> int:
+    """Tokens of the longest text, as many as the model reads at once."""
+    coded = [_tokens(model, text[: PIECE * model.max_positions], model.max_positions, 1) for _, text in texts]
+    return max((b - a for one in coded for a, b in one.spans), default=0)
+
+
+def _windows(model: Model, text: str, size: int, count: int) -> list[np.ndarray]:
+    """At most `count` whole windows of a text, evenly spaced; of a long text only these pieces are read."""
+    if len(text) <= PIECE * size * count:
+        coded = _tokens(model, text, size, MANY)
+        found = [coded.ids[a:b] for a, b in coded.spans if b - a == size]
+        return [found[at] for at in _evenly(len(found), count)]
+    found = []
+    for part in range(count):
+        begin = len(text) * part // count
+        space = re.compile(r"\s").search(text, begin) if begin else None
+        begin = space.start() if space else begin
+        coded = _tokens(model, text[begin : begin + PIECE * size], size, 1)
+        found += [coded.ids] if len(coded) == size else []
+    return found
+
+
+def _evenly(count: int, wanted: int) -> list[int]:
+    """At most `wanted` of `count` places, from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int)).tolist() if count else []
+
+
+def _tokens(model: Model, text: str, window: int, most: int):
+    try:
+        return tokenize(model.tokenizer, text, window, most)
+    except BadText:  # too short for attention: it gives no window
+        return _Nothing()
+
+
+class _Nothing:
+    """A text without a window."""
+
+    spans, total = (), 0
+
+    def __len__(self) -> int:
+        return 0
+
+
+def text_keys(texts: list[tuple[str, str]]) -> list[str]:
+    """The hashes of texts."""
+    return [text_hash(text) for _, text in texts]

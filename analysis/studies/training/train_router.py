@@ -1,0 +1,213 @@
+"""Training a Focus router for a model, and what it costs in perplexity: literal and causal membership side by side."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.attention import apply
+from analysis.corpus import read_folder, text_hash, token_stream
+from analysis.errors import BadSetting, BadText
+from analysis.groups.controls import random_centroids
+from analysis.groups.dominance import largest_share
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.metrics.intervals import bootstrap_mean
+from analysis.metrics.quality import perplexity
+from analysis.models import CACHE, Model, load_model
+from analysis.runs import Result
+from analysis.runs.corpora import corpus_folder
+from analysis.statistics import attention_inputs
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
+from analysis.studies.text.held_out import corpus_hash, make_folder, spread_windows
+from analysis.training.focus import finetune, train_router
+from analysis.training.run import team
+from analysis.training.settings import RouterTraining
+
+
+def train_focus_router(
+    model: str = "demo",
+    corpus: str = "",
+    steps: int = 300,
+    groups: int = 8,
+    top: int = 1,
+    window: int = 16,
+    n_sink: int = 4,
+    rate: float = 1e-3,
+    tokens_per_step: int = 2048,
+    seed: int = 0,
+    output: str | None = None,
+    phase: int = 1,
+    base_rate: float = 1e-4,
+    reading: str = "soft",
+    gate: str = "log",
+    balance: str = "sinkhorn",
+    temperature: float = 0.1,
+    iterations: int = 10,
+    d_s: int = 16,
+    label: str = "",
+    *,
+    context: Context,
+) -> Result:
+    """Train a router on a folder of texts, the model frozen, and measure it on documents it never saw.
+
+    Resumes from its checkpoint when stopped. `output`: folder for the router (default: the model's own state). `label`
+    ends its name, as in k8-top1-LABEL, so that it stands beside others of its size. Asked for in a browser, `corpus`
+    is what `runs.corpora` allows and there is no `output`: phase 2 leaves its copy in `models_cache/finetuned`.
+    `phase` 2 starts from the trained router of this name, whose settings count, and trains a copy of the model with it
+    (`reading` soft) or under its mask (hard); the copy goes to `output` (default `finetuned/ROUTER` in the state) as a
+    model folder with the router in its `focus/`, and the numbers are the copy's, beside `perplexity_before`.
+    numbers: `dominance` (largest group's share per layer), `perplexity_dense`, `_literal` (balance over the whole
+    text: it reads the future), `_causal` (frozen balance), `_random` (random centroids), all with hard groups and this
+    window; `gain_over_random`, with its interval; `path`. tables: `log` (one row per step, as `train_router` says) and
+    `shares` (`step layer share`).
+    """
+    check_seed(seed)
+    check_settings(groups=groups, top=top, window=window, n_sink=n_sink)
+    chosen = {"groups": groups, "top": top, "window": window, "n_sink": n_sink, "d_s": d_s, "gate": gate}
+    chosen |= {"temperature": temperature, "iterations": iterations, "balance": balance}
+    plan = RouterTraining(
+        **chosen, steps=steps, tokens_per_step=tokens_per_step, rate=rate, seed=seed, phase=phase, base_rate=base_rate,
+        reading=reading,
+    )  # fmt: skip
+    if not corpus:
+        raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
+    if context.browser and output:
+        raise BadSetting("In a browser no folder can be named for the result: leave the output out.")
+    source = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
+    processes = team(context.device)
+    lm = context.model(model)
+    name = f"k{groups}-top{top}{f'-{label}' if label else ''}"
+    router_path(context, lm, name)  # refuses a name that cannot be
+    start = trained_router(context, lm, name) if phase == 2 else None
+    if phase == 2:
+        plan = plan.after(start)
+        own_place = CACHE if context.browser else context.state_dirs(lm)[0]
+        folder = Path(output) if output else own_place / "finetuned" / (f"{lm.slug}-" * context.browser + name)
+        path = folder / FOLDER / f"{name}.safetensors"
+    else:
+        path = Path(output) / f"{name}.safetensors" if output else router_path(context, lm, name)
+    own_end = f".{text_hash(f'{corpus} {plan}')}" if context.browser else ""  # a page's request goes on with its own
+    checkpoint = path.with_suffix(f"{own_end}.checkpoint")
+    make_folder(path.parent)
+    train, held_out = read_folder(source)
+    context.progress(0.0, "reading the corpus")
+    train_ids, test_ids = token_stream(lm.tokenizer, train), token_stream(lm.tokenizer, held_out)
+    length = min(plan.length, lm.max_positions)
+    if len(test_ids) < length:
+        raise BadText(
+            f"The {len(held_out)} held-out texts have {len(test_ids):,} tokens and one window needs {length:,}: give "
+            "more text."
+        )
+    test_ids = spread_windows(test_ids, length)
+
+    def progress(done: float, stage: str):
+        if processes.is_main_process:
+            context.progress(0.9 * done, stage)
+
+    before = {}
+    if phase == 1:
+        router, inputs, log = train_router(lm, train_ids, plan, checkpoint, progress)
+    else:
+        before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
+        own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, progress)
+    if not processes.is_main_process:
+        raise SystemExit(0)  # the first process measures and stores
+    if phase == 2:
+        before["before"] = {"model": lm.name, "router": name}
+        lm = _store(own, folder, context)
+        context.forget(model=f"finetuned/{folder.name}")  # what pages know of an earlier copy
+    control = random_centroids(router, inputs, seed)
+    numbers = measure(lm, router, control, test_ids, length, context) | before
+    about = {
+        "model": lm.name,
+        "revision": lm.revision,
+        "corpus": f"{source.name}, {len(train)} documents",
+        "corpus_hash": corpus_hash(train),
+        "kind": "trained",
+        "steps": steps,
+        "tokens": steps * max(1, tokens_per_step // length) * length,
+        "rate": rate,
+        "training": asdict(plan),
+        "hard_losses": [[row["step"] + 1, row["hard"]] for row in log if "hard" in row],
+        "evaluated_on": f"{len(held_out)} held-out documents",
+        "evaluated_tokens": len(test_ids) // length * length,
+        "evaluated_window": length,
+        **numbers,
+    }
+    made = protocol(
+        "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps,
+        command=_command(model, plan),
+    )  # fmt: skip
+    save(context, router, control, path, **about, protocol=made)
+    for done in path.parent.glob(f"{path.stem}.*checkpoint"):
+        done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
+    where = str(folder if phase == 2 else path)
+    return Result({**numbers, "path": where, "protocol": made}, log_tables(log))
+
+
+def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
+    """The rows of a training run as tables: `log`, and `shares` with one row per look and layer."""
+    looks = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
+    shares = [
+        {"step": step, "layer": layer, "share": share}
+        for step, look in looks
+        for layer, share in enumerate(look["shares"])
+    ]
+    plain = [{key: value for key, value in row.items() if not isinstance(value, (list, dict))} for row in log]
+    return {"log": pd.DataFrame(plain), "shares": pd.DataFrame(shares, columns=["step", "layer", "share"])}
+
+
+def _command(model: str, plan: RouterTraining) -> str:
+    """The command that makes this run again; what has its default value is left out."""
+    usual = RouterTraining()
+    names = {"groups": "groups", "top": "top", "window": "window", "n_sink": "sinks", "steps": "steps", "rate": "rate"}
+    names |= {"tokens_per_step": "tokens-per-step", "seed": "seed"}
+    always = [f"--{option} {getattr(plan, name)}" for name, option in names.items()]
+    rarely = ("phase", "base_rate", "reading", "gate", "balance", "temperature", "iterations", "d_s")
+    other = [
+        f"--{name.replace('_', '-').replace('d-s', 'dimensions')} {getattr(plan, name)}"
+        for name in rarely
+        if getattr(plan, name) != getattr(usual, name)
+    ]
+    return f"python -m analysis train-router --model {model} --corpus DIR {' '.join(always + other)}"
+
+
+def _store(own: Model, folder: Path, context: Context) -> Model:
+    """Write a fine-tuned copy as a model folder and load it from there, so that what is measured is what is kept."""
+    try:
+        own.lm.save_pretrained(folder)
+        own.tokenizer.save_pretrained(folder)
+    except OSError as error:
+        raise BadSetting(f"The model cannot be stored in {folder} ({error.strerror}): name another folder.") from error
+    return load_model(str(folder), context.device)
+
+
+def measure(
+    model: Model, router: FocusRouter, control: FocusRouter, ids: np.ndarray, length: int, context: Context
+) -> dict:
+    """Perplexity of held-out tokens in windows of `length`: dense, and hard groups of the router and of its control.
+
+    `gain_over_random`: nats per token by which the router's causal groups predict better than random centroids, paired
+    window by window: `mean low high units` (95 % bootstrap). `dominance`: largest group's share per layer.
+    """
+    arms = {
+        "dense": METHODS["dense"](),
+        "literal": METHODS["focus"].of(router, membership="literal"),
+        "causal": METHODS["focus"].of(router),
+        "random": METHODS["focus"].of(control),
+    }
+    found = {}
+    for arm, method in arms.items():
+        context.progress(0.95, f"perplexity, {arm}")
+        with apply(model, method, kernels=True):
+            found[arm] = perplexity(model, ids, length)
+    gain = bootstrap_mean(found["random"].losses.mean(1) - found["causal"].losses.mean(1))
+    windows = np.split(ids, range(length, len(ids), length))
+    soft, _ = memberships(router, attention_inputs(model, windows))  # [L, T, K]
+    return {f"perplexity_{arm}": quality.perplexity for arm, quality in found.items()} | {
+        "gain_over_random": gain._asdict(),
+        "dominance": [largest_share(layer.argmax(-1).numpy(), router.K) for layer in soft],
+    }

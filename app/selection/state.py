@@ -1,0 +1,116 @@
+"""What the reader chose: one shared selection that drives every page and stands in the URL.
+
+Pure functions over two mappings, the session (`st.session_state`) and the address (`st.query_params`), so that they
+are tested without a browser. The controls themselves stand in app/controls.py.
+"""
+
+from collections.abc import Mapping, MutableMapping
+
+from app.selection.controls import (
+    BUDGETS,
+    CONTEXTS,
+    CONTROLS,
+    DISTANCES,
+    DTYPES,
+    EVIDENCE,
+    KEEPS,
+    NAMES,
+    PATHS,
+    READS,
+    SEQUENCES,
+    SHARPNESS,
+    SOFTMAX,
+    STATISTICS,
+    TEMPERATURES,
+    TOPS,
+    TRAINED,
+    to_url,
+)
+
+__all__ = ["CHOSEN", "CONTEXTS", "CONTROLS", "DISTANCES", "DTYPES", "EVIDENCE", "KEEPS", "NAMES", "PATHS", "SEQUENCES"]
+__all__ += ["SHARPNESS", "SOFTMAX", "STATISTICS", "TEMPERATURES", "TOPS", "WRITTEN", "address", "choose", "pair_key"]
+__all__ += ["TRAINED", "BUDGETS", "READS", "read", "settle", "study_args", "to_url", "unusable", "write"]
+
+CHOSEN = "_chosen"  # name -> value, kept over pages (a widget's own entry dies with the page that shows it)
+WRITTEN = "_written"  # name -> text, what this session last put into the URL
+
+
+def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
+    """Settle every control at the start of a run; returns one sentence for each entry of the link that was dropped.
+
+    The URL wins where it differs from what this session wrote last (a link was opened, or Back was pressed);
+    otherwise the widget wins; otherwise the value chosen on another page stays.
+    """
+    chosen = session.setdefault(CHOSEN, {name: control.default for name, control in CONTROLS.items()})
+    written = session.get(WRITTEN, {})
+    dropped = []
+    for name, control in CONTROLS.items():
+        if name in session:
+            chosen[name] = session[name]
+        raw = params.get(name)
+        if raw is not None and raw != written.get(name):
+            try:
+                chosen[name] = control.parse(raw)
+            except ValueError:
+                dropped.append(unusable(name, raw))
+        session[name] = chosen[name]
+    unknown = [name for name in params if name not in CONTROLS]
+    if unknown:
+        dropped.append(f"The link carries {_quoted(unknown[0])}, which means nothing here; it was dropped.")
+    return dropped
+
+
+def address(session: Mapping) -> dict[str, str]:
+    """The URL's parameters for the present selection: only what differs from the default."""
+    wanted = {}
+    for name, control in CONTROLS.items():
+        value = session[CHOSEN][name]
+        if value is not None and value != control.default:
+            wanted[name] = to_url(value)
+    return wanted
+
+
+def write(session: MutableMapping, params: Mapping[str, str]) -> dict[str, str] | None:
+    """The parameters the URL should get now, or None when it already has them. What a fragment, which runs alone, let
+    somebody choose since the page was read is kept here."""
+    session[CHOSEN].update((name, session[name]) for name in CONTROLS if name in session)
+    wanted = session[WRITTEN] = address(session)
+    return wanted if dict(params) != wanted else None
+
+
+def choose(session: MutableMapping, **values: object) -> None:
+    """Set controls from code: a callback, or a page before its widgets are drawn."""
+    for name, value in values.items():
+        assert name in CONTROLS, name
+        session[name] = session[CHOSEN][name] = value
+
+
+def settle(session: MutableMapping, name: str, options: list, default: object) -> str | None:
+    """Keep a control inside what this model and text offer; returns a sentence when a value had to go."""
+    value = session[CHOSEN][name]
+    if value in options:
+        session.setdefault(name, value)  # a fragment runs alone: what it did not draw last time has lost its entry
+        return None
+    choose(session, **{name: default})
+    return None if value is None else unusable(name, to_url(value))
+
+
+def unusable(name: str, raw: str) -> str:
+    """The sentence about a value that was dropped."""
+    return f"The link's {NAMES.get(name, name.replace('_', ' '))} {_quoted(raw)} is not available here; it was dropped."
+
+
+def _quoted(raw: str) -> str:
+    return f"“{raw[:40]}…”" if len(raw) > 40 else f"“{raw}”"
+
+
+def pair_key(layer: int, head: int, query: int, key: int) -> str:
+    """How one (query, key) pair of one head is named in the URL."""
+    return f"{layer}.{head}.{query}.{key}"
+
+
+def study_args(session: Mapping, *names: str, **more: object) -> dict:
+    """The arguments of a study from the selection: the text and model always, `names` besides, `more` as given."""
+    chosen = session[CHOSEN]
+    args = {name: chosen[name] for name in ("model", "text", "long_text", *names)}
+    return args | more

@@ -1,0 +1,166 @@
+"""Long jobs on a page: price before, progress while, result or one sentence after. A job outlives the tab."""
+
+import secrets
+
+import streamlit as st
+
+from analysis.errors import BadSetting
+from analysis.jobs import JobStatus
+from analysis.runs import Price
+from analysis.runs.price import free_memory
+from app import cached
+from app.selection import state
+from app.ui import offers, widgets
+
+WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
+
+
+def run_button(
+    label: str,
+    verb: str,
+    args: dict,
+    key: str,
+    tokens: int | None = None,
+    help: str | None = None,
+    *,
+    price: Price | None = None,
+    instead_of: str | None = None,
+    type: str = "secondary",
+) -> None:
+    """A button that submits a long job, its price beside it: `price`, or what `tokens` tokens took before.
+
+    `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again.
+    """
+    job = current()
+    busy = job is not None and job.state in ("queued", "running") and (job.verb, job.args) == (verb, args)
+    price = price or cached.price(verb, args, tokens)
+    said = "It runs: progress and Cancel are in the sidebar." if busy else price.sentence
+    over = price.over(free_memory() if cached.on_cpu(args) else None)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
+        st.button(label, key=key, on_click=_submit, args=(verb, args, instead_of), **look)
+        widgets.prose(said, "quiet")
+    if over and not busy:
+        widgets.prose(f"{over}.", "note")
+        offers.offer(cached.smaller(verb, args, tokens), price, key, cached.store())
+
+
+def current() -> JobStatus | None:
+    """The job named in the URL, or None when there is none or it is unknown here."""
+    try:
+        return cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
+    except BadSetting:
+        return None
+
+
+def _submit(verb: str, args: dict, instead_of: str | None = None) -> None:
+    st.session_state["job_trouble"] = None
+    try:
+        if instead_of is not None:
+            cached.store().delete(instead_of)
+        cached.store().remember(verb, args, cached.here())
+        state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
+        st.session_state["job_trouble"] = error
+
+
+def _session() -> str:
+    return st.session_state.setdefault("session_name", secrets.token_hex(8))
+
+
+def job_panel() -> None:
+    """The job named in the URL, whoever started it: a refreshed or copied page attaches to it again. In the sidebar,
+    where it stays in sight on every page."""
+    trouble = st.session_state.get("job_trouble")
+    if trouble is not None:
+        widgets.show_error(trouble)
+    job_id = st.session_state["job"]
+    if job_id is None:
+        return
+    try:
+        job = cached.jobs().watch(job_id)
+    except BadSetting as error:
+        st.caption(widgets.plain(error))
+        state.choose(st.session_state, job=None)
+        return
+    if job.state in ("queued", "running"):
+        _live(job_id)
+    elif job.state == "done":
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge(f"{job.verb} is done", icon=":material/check:", color="green")
+            made = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
+            if made and job.args.get("phase", 1) == 1:
+                name = cached.router_name(job.args)
+                st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
+            st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
+    else:
+        ended(job)
+
+
+def ended(job) -> None:
+    """A job that did not finish: why, and the way on."""
+    said = job.error or f"The job {job.verb} {WORDS[job.state]}."
+    (st.error if job.state == "failed" else st.warning)(widgets.plain(said))
+    with st.container(horizontal=True):
+        label = "Try again" if job.state == "failed" else "Resume"
+        st.button(label, key="job_resume", on_click=_resume, args=(job.id,), icon=":material/replay:")
+        st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
+
+
+@st.fragment(run_every=1)
+def _live(job_id: str) -> None:
+    job = cached.jobs().watch(job_id)
+    if job.state not in ("queued", "running"):
+        st.rerun()
+    with st.container(border=True):
+        st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.button(
+                "Cancel",
+                key="job_cancel",
+                on_click=_cancel,
+                args=(job_id,),
+                disabled=job.cancelling,
+                icon=":material/close:",
+            )
+            st.caption("It goes on when this tab is closed; this address finds it again.")
+
+
+def progress_words(job) -> str:
+    """What a job is doing: place in the queue, or stage, per cent and time left."""
+    if job.state == "queued":
+        return f"{job.verb}: waiting, number {job.queue_position} in the queue"
+    left = "" if job.seconds_left is None else f", about {duration(job.seconds_left)} left"
+    doing = f": {widgets.plain(job.stage)}" if job.stage else ""
+    return f"{job.verb}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _cancel(job_id: str) -> None:
+    try:
+        cached.jobs().cancel(job_id)
+    except Exception as error:
+        st.session_state["job_trouble"] = error
+
+
+def _resume(job_id: str) -> None:
+    st.session_state["job_trouble"] = None
+    try:
+        state.choose(st.session_state, job=cached.jobs().resume(job_id))
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
+        st.session_state["job_trouble"] = error
+
+
+def use_router(name: str) -> None:
+    """Choose a router; groups and pairs of another one mean nothing in it."""
+    state.choose(st.session_state, router=name, group=None, pair=None, job=None)
+
+
+def _forget() -> None:
+    state.choose(st.session_state, job=None)

@@ -1,0 +1,221 @@
+"""Text painted token by token, and two places of it side by side. Drawing happens in the browser (app/parts)."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from app.ui.charts import GROUPS
+
+PARTS = Path(__file__).parent / "parts"
+LINES = ("solid", "dotted", "dashed", "double")  # beside the colour, so that it is never the only channel
+LEVELS = ((1.0, "1–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "8–16"), (16.0, "over 16"))  # times chance
+HEAT, HEAT_DARK = "#E58A12", "#C97A14"
+
+
+def part(name: str, html: str):
+    """A component whose script and style are files of app/parts; data reaches the page as text nodes only."""
+    read = {kind: (PARTS / f"{name}.{kind}").read_text(encoding="utf-8") for kind in ("js", "css")}
+    component = st.components.v2.component(f"focuscope_{name}", html=html, **read)
+
+    def mount(data: dict, **more):
+        # A bare dict would be searched for data frames, which loads pandas (50 MB) into the app.
+        return component(data=[data], **more)
+
+    return mount
+
+
+_PAINTED = part(
+    "painted",
+    """<section class="painted"><style class="ink"></style>
+    <div class="bar"><button class="spaces" type="button">Spaces and line breaks</button>
+      <button class="numbers" type="button">Group numbers</button><span class="hint"></span></div>
+    <div class="strip"><svg aria-hidden="true"></svg><canvas title="the whole text; click to go there"></canvas>
+      <div class="seen"></div></div>
+    <div class="columns"><div class="text" tabindex="0" role="document"></div><div class="legend"></div></div>
+    <div class="tip" role="status" hidden></div></section>""",
+)
+_CONTEXTS = part("contexts", '<div class="contexts"></div>\n')
+
+
+def by_received(received: Sequence[float | None]) -> tuple[list[int], list[dict]]:
+    """Paint for attention received, in times chance: a class for each doubling above 1.0, below chance unpainted.
+
+    Returns the class of each token (-1 = unpainted) and the palette, from 1 to 16 times chance on a log scale.
+    """
+    paint = [sum(value >= low for low, _ in LEVELS) - 1 if value is not None else -1 for value in received]
+    mixes = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
+    counts = [paint.count(level) for level in range(len(LEVELS))]
+    palette = [
+        {"tag": "Aa", "name": f"{name} times chance", "note": f"{count:,}", "light": HEAT, "dark": HEAT_DARK}
+        | {"mix": mix, "mix_dark": dark}
+        for (_, name), (mix, dark), count in zip(LEVELS, mixes, counts, strict=True)
+    ]
+    return paint, palette
+
+
+def by_group(labels: Sequence[str], shares: Sequence[float]) -> list[dict]:
+    """Palette of learned groups: a colour and an underline for each, its label and its share of the tokens."""
+    return [
+        {
+            "tag": str(group),
+            "name": label,
+            "note": f"{share:.0%}",
+            "light": GROUPS[group % len(GROUPS)],
+            "dark": GROUPS[group % len(GROUPS)],
+            "mix": 24,
+            "mix_dark": 34,
+            "line": LINES[group % len(LINES)],
+        }
+        for group, (label, share) in enumerate(zip(labels, shares, strict=True))
+    ]
+
+
+def painted(
+    tokens: dict,
+    paint: Sequence[int],
+    palette: list[dict],
+    *,
+    key: str,
+    identity: str,
+    tips: list[tuple[str, Sequence]],
+    legend: str,
+    hint: str,
+    arcs: list[dict] = (),
+    open_arc: int | None = None,
+    isolate: int | None = None,
+    locked: int | None = None,
+    place: str | None = None,
+    on_class: Callable | None = None,
+    on_token: Callable | None = None,
+    on_arc: Callable | None = None,
+) -> None:
+    """Show the `tokens` table (columns of every study) with one paint class per token.
+
+    `identity` names what is shown: a new one scrolls back to the top, unless `place` stays the same. `locked` is the
+    marked token: a new one is scrolled to. `tips`: (label, value per token) shown on hover
+    with the token and its index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click
+    on a legend entry, a token or an arc calls its `on_` function after the value was stored under `key`
+    (-1 = released); read it with `clicked`.
+    """
+    windows = tokens["window"]
+    data = {
+        "id": identity,
+        "place": place or identity,
+        "pieces": tokens["piece"],
+        "paint": list(paint),
+        "palette": palette,
+        "tips": [{"label": label, "values": list(values)} for label, values in tips],
+        "breaks": [i for i in range(1, len(windows)) if windows[i] != windows[i - 1]],
+        "faint": [i for i, (a, b) in enumerate(zip(tokens["start"], tokens["end"], strict=True)) if a == b],
+        "legend_title": legend,
+        "hint": hint,
+        "arcs": list(arcs),
+        "open": open_arc,
+        "isolate": isolate,
+        "locked": locked,
+        "isolates": on_class is not None,
+        "clickable": on_token is not None,
+        "numbered": on_class is not None,
+        "code": looks_like_code(tokens["piece"]),
+    }
+    ignore = _nothing
+    _PAINTED(
+        key=key,
+        data=data,
+        on_class_change=on_class or ignore,
+        on_token_change=on_token or ignore,
+        on_arc_change=on_arc or ignore,
+    )
+
+
+def visible(piece: str) -> str:
+    """A token as it can be seen: line breaks, tabs and spaces have signs."""
+    return piece.replace("\n", "↵").replace("\t", "⇥").replace(" ", "·")
+
+
+def arcs(tokens: dict, pairs: dict) -> list[dict]:
+    """The arcs of a table of pairs, with the tokens of both words to mark when one is open."""
+    columns = (pairs[name] for name in ("query_position", "key_position", "query", "key", "distance"))
+    return [
+        {
+            "query": query,
+            "key": key,
+            "label": f"{reader} ← {read}, {distance:,} tokens back",
+            "mark": [*range(*word_at(tokens, query)), *range(*word_at(tokens, key))],
+        }
+        for query, key, reader, read, distance in zip(*columns, strict=True)
+    ]
+
+
+def _nothing() -> None:
+    """A state of a component needs a callback to be kept."""
+
+
+def clicked(key: str, name: str) -> int | None:
+    """What was clicked last in a part: its index, or None when it was released."""
+    value = st.session_state.get(key, {}).get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], around: int = 60) -> None:
+    """The text around the key and around the query, side by side in reading order, each with its word highlighted.
+
+    `notes`: what is said of the key and of the query. Other places of either word are underlined.
+    """
+    words, same = tokens["word"], {tokens["word"][at].lower() for at in (query, key)} - {""}
+    panels = []
+    for role, at, note in zip(("key", "query"), (key, query), notes, strict=True):
+        first, last = context(tokens, at, around)
+        start, stop = word_at(tokens, at)
+        panels.append(
+            {
+                "role": role,
+                "title": f"{role} ({'is attended' if role == 'key' else 'attends'}) · token {at:,}",
+                "note": note,
+                "pieces": tokens["piece"][first:last],
+                "hit": at - first,
+                "word": [start - first, stop - first],
+                "same": [i - first for i in range(first, last) if words[i].lower() in same and not start <= i < stop],
+                "cut_before": first > 0 and tokens["window"][first - 1] == tokens["window"][at],
+                "cut_after": last < len(words) and tokens["window"][last] == tokens["window"][at],
+            }
+        )
+    beside(panels, key="contexts", identity=f"{query}.{key}.{len(words)}", code=looks_like_code(tokens["piece"]))
+
+
+def beside(panels: list[dict], *, key: str, identity: str, code: bool = False) -> None:
+    """Two stretches of text side by side: dicts of role, title, note, pieces, `word` (first and past-the-last piece
+    that is marked), `hit` (the piece that stands out; -1 = none), `same` (underlined pieces), cut_before, cut_after."""
+    _CONTEXTS(key=key, data={"id": identity, "panels": panels, "code": code})
+
+
+def context(tokens: dict, at: int, around: int) -> tuple[int, int]:
+    """First and past-the-last token shown around a token: inside its window, without blank ends."""
+    window, blank = tokens["window"], [not piece.strip() for piece in tokens["piece"]]
+    first, last = max(0, at - around), min(len(window), at + around + 1)
+    while first < at and (window[first] != window[at] or blank[first]):
+        first += 1
+    while last - 1 > at and (window[last - 1] != window[at] or blank[last - 1]):
+        last -= 1
+    return first, last
+
+
+def word_at(tokens: dict, at: int) -> tuple[int, int]:
+    """First and past-the-last token of the word that a token is a piece of."""
+    first, last = at, at + 1
+    while first > 0 and tokens["word"][first - 1] == tokens["word"][at] and not tokens["piece"][first][:1].isspace():
+        first -= 1
+    while (
+        last < len(tokens["word"])
+        and tokens["word"][last] == tokens["word"][at]
+        and not tokens["piece"][last][:1].isspace()
+    ):
+        last += 1
+    return first, last
+
+
+def looks_like_code(pieces: Sequence[str]) -> bool:
+    """Whether a text is better set in a fixed-width face: many of its lines are indented."""
+    lines = "".join(pieces).split("\n")
+    return len(lines) > 10 and sum(line.startswith(("    ", "\t")) for line in lines) > 0.25 * len(lines)

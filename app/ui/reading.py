@@ -1,0 +1,76 @@
+"""How a page about one text opens: its question, what the text is for the model, and the run that answers."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached
+from app.selection import state
+from app.ui import widgets
+
+LONG = {"windows": "all windows", "first": "first window only"}
+
+
+def reading(
+    question: str,
+    subtitle: str,
+    verb: str,
+    doing: str,
+    controls=None,
+    shared: tuple[str, ...] = ("router",),
+    **args: object,
+) -> tuple[Run, dict]:
+    """Open a page; returns the run of `verb` for the present selection and its table of tokens.
+
+    `controls`: called with the numbers of `inspect` before the run is asked for; what it returns joins `args`.
+    `shared`: the parts of the selection that the verb takes beside model and text.
+    A request that costs much waits for its Run button, with the price beside it (`cached.ask`).
+    """
+    widgets.header(question, subtitle)
+    chosen = st.session_state
+    if chosen["router"] is None:
+        state.choose(chosen, router=cached.routers(chosen["model"])[0])
+    inspected = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers
+    if inspected["windows"] > 1 or chosen["long_text"] == "first":
+        label = f"{inspected['tokens']:,} tokens, and the model reads {inspected['max_positions']:,} at once"
+        st.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
+    args |= controls(inspected) if controls else {}
+    request = state.study_args(chosen, *shared, **args)
+    run = cached.ask(verb, request, doing, inspected["tokens"])
+    widgets.source(run)
+    return run, cached.columns(run, "tokens")
+
+
+def rows_of(table: dict, **wanted: object) -> dict:
+    """The rows of a table whose columns have the wanted values."""
+    size = len(next(iter(table.values()), ()))
+    rows = [i for i in range(size) if all(table[name][i] == value for name, value in wanted.items())]
+    return {name: [column[i] for i in rows] for name, column in table.items()}
+
+
+def model_card(model: str) -> None:
+    """The parity badge, sizes, and the card that came with a model."""
+    card = cached.card(model)
+    parity = card["parity"]
+    st.badge(
+        f"{'same as' if parity['same'] else 'differs from'} the stock model: "
+        f"max |difference| {parity['max_abs_difference']:.1e}",
+        icon=":material/check:" if parity["same"] else ":material/warning:",
+        color="green" if parity["same"] else "red",
+        help=cached.glossary("parity badge"),
+    )
+    widgets.prose(
+        f"Largest difference of any logit on a sample (tolerance {parity['tolerance']:.0e}). Changing later tokens "
+        f"moves earlier logits by at most {parity['causal_difference']:.1e}: nothing of the future leaks.",
+        "quiet",
+    )
+    widgets.prose(
+        f"{card['name']} ({card['family']}, revision {card['revision']}): {card['parameters']:,} parameters, "
+        f"{card['layers']} layers of {card['heads']} heads ({card['kv_heads']} key-value heads of {card['head_dim']}), "
+        f"reads {card['max_positions']:,} tokens at once; {card['weight_bytes'] / 1e6:,.0f} MB in {card['dtype']} on "
+        f"{card['device']}.",
+        "more",
+    )
+    if card["card"] and model == "demo":
+        st.markdown(card["card"])
+    elif card["card"]:
+        st.text(card["card"])

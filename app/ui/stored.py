@@ -1,0 +1,43 @@
+"""Stored studies on a page: what was found, how it was made, and one honest sentence when there is none."""
+
+import streamlit as st
+
+from app import cached
+from app.ui import widgets
+
+
+def study(name: str) -> dict | None:
+    """The stored study of this name for the model in use, or None; a damaged file is said."""
+    found, said = cached.studies(st.session_state["model"])
+    widgets.prose([sentence for sentence in said if f"study {name} " in sentence], "note")
+    return found.get(name)
+
+
+def missing(what: str, command: str) -> None:
+    """Say that a study has not been run for this model, and which command runs it."""
+    model = st.session_state["model"]
+    st.info(f"{widgets.plain(what)} is not measured for the model {widgets.plain(model)} on this machine yet.")
+    widgets.prose("This command measures and stores it; it goes on where it was stopped:", "quiet")
+    st.code(f"{command} --model {model}", language=None, wrap_lines=True)
+
+
+def badge(found: dict) -> None:
+    """That these numbers were measured before, when, and on what."""
+    about = found["protocol"]
+    facts = [about.get("corpus"), f"{about['steps']:,} steps" if about.get("steps") else None]
+    facts += [f"windows of {about['window']:,} tokens" if about.get("window") else None, f"model {about.get('model')}"]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        date = str(about.get("date", ""))[:10]
+        st.badge(f"stored study{f', {date}' * bool(date)}", icon=":material/inventory_2:", color="gray")
+        widgets.prose(" · ".join(fact for fact in facts if fact), "quiet")
+
+
+def made(found: dict) -> None:
+    """The command that makes a study again, and its protocol."""
+    about = found["protocol"]
+    with st.expander("The command, and how it was made", icon=":material/terminal:"):
+        if about.get("command"):
+            st.code(about["command"], language=None, wrap_lines=True)
+        facts = {name: about[name] for name in ("revision", "seed", "dtype", "device", "kernel") if about.get(name)}
+        facts |= about.get("versions", {}) | {"date": about.get("date", "")}
+        widgets.prose(" · ".join(f"{name} {value}" for name, value in facts.items()), "quiet")

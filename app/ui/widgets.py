@@ -1,0 +1,251 @@
+"""What every page is made of: its question and answer, charts with their numbers, errors, prices, badges."""
+
+import contextlib
+import html
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import streamlit as st
+
+from analysis.errors import AnalysisError
+from analysis.runs import Run
+from app import cached
+from app.selection import state
+from app.ui import tables
+from app.ui.offers import Waiting
+from app.ui.painted import part
+
+log = logging.getLogger("focuscope.app")
+STYLE = """<style>
+.fs-lead { font-size: 1.12rem; line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
+.fs-more { line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
+.fs-quiet { font-size: 0.86rem; line-height: 1.5; opacity: 0.75; margin: 0; unicode-bidi: plaintext; }
+.fs-note { font-size: 0.88rem; line-height: 1.5; max-width: 52rem; margin: 0 0 0.3rem; padding: 0.1rem 0 0.1rem 0.75rem;
+  border-left: 3px solid #B8860B; unicode-bidi: plaintext; }
+</style>"""
+_LINK = part(
+    "link",
+    """<div class="link"><button type="button"></button>
+    <input readonly hidden aria-label="address of this page"></div>""",
+)
+
+
+def plain(text: object) -> str:
+    """Text that Streamlit would read as Markdown, with every mark escaped: it shows as it was written."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", str(text)).replace("\n", " ")
+
+
+def prose(sentences: Sequence[str] | str, kind: str = "lead") -> None:
+    """Computed sentences as paragraphs; they may quote the reader's text, so they are escaped, never Markdown."""
+    listed = [sentences] if isinstance(sentences, str) else sentences
+    if listed:
+        st.html("".join(f'<p class="fs-{kind}">{html.escape(sentence)}</p>' for sentence in listed))
+
+
+def header(question: str, subtitle: str) -> None:
+    """The page's question and where the method comes from."""
+    st.title(question, anchor=False)
+    st.caption(subtitle)
+
+
+def show_error(error: BaseException) -> None:
+    """One sentence: what, why, what to do. Anything but our own errors is named by its class; no traceback, ever."""
+    if isinstance(error, AnalysisError):
+        st.error(plain(error))
+    else:
+        st.error(
+            f"This part of the page failed with {plain(type(error).__name__)}; the rest still works. "
+            "Try again, or choose another text."
+        )
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[list[Exception]]:
+    """A part of the page that may fail: its error takes its place and the rest of the page stays. Yields a list that
+    holds the error afterwards."""
+    troubles = []
+    try:
+        yield troubles
+    except Waiting:
+        pass
+    except Exception as error:  # a page must never show a traceback, whatever went wrong
+        if not isinstance(error, AnalysisError):
+            log.exception("A part of the page failed.")
+        troubles.append(error)
+        show_error(error)
+
+
+def settled(name: str, options: list, default: object) -> None:
+    """Keep a control inside what this model and text offer; a value from a link that had to go is said."""
+    gone = state.settle(st.session_state, name, options, default)
+    if gone:
+        st.caption(plain(gone))
+
+
+def layer_pills(depth: int, default: int) -> int:
+    """The layer to look at: the shared selection, or a default that is shown without becoming the selection."""
+    settled("layer", [None, *range(depth)], None)
+    chosen = st.session_state["layer"]
+    st.session_state["layer_pick"] = default if chosen is None else chosen
+    st.pills(
+        "Layer",
+        list(range(depth)),
+        key="layer_pick",
+        required=True,
+        help=cached.glossary("layer"),
+        on_change=lambda: state.choose(st.session_state, layer=st.session_state["layer_pick"]),
+    )
+    return st.session_state["layer_pick"]
+
+
+def times_chance(value: float | None) -> str:
+    """Attention in multiples of chance, for a tooltip."""
+    return "too near the end" if value is None else f"{value:.1f} times chance"
+
+
+def source(run: Run) -> None:
+    """Where a result comes from: an example that came with the program, the cache, or computed just now."""
+    tokens = run.protocol.get("tokens")
+    model = run.protocol.get("model")
+    facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {model}" if model else ""]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if run.marks.imported:
+            st.badge(
+                f"from a bundle, computed {run.computed}",
+                icon=":material/move_to_inbox:",
+                color="gray",
+                help=cached.glossary("bundle (of runs)"),
+            )
+        elif run.example:
+            st.badge(
+                "example",
+                icon=":material/auto_stories:",
+                color="gray",
+                help="Computed when this version was made; choose another text in the sidebar and it is computed here.",
+            )
+        else:
+            st.badge(
+                f"{'from cache, ' if run.cached else ''}computed {run.computed}",
+                icon=":material/schedule:",
+                color="gray",
+                help=cached.glossary("run"),
+            )
+        prose(" · ".join(fact for fact in facts if fact), "quiet")
+
+
+def router_badge(facts: dict) -> None:
+    """What made the groups, with "not trained" in plain sight."""
+    trained = facts.get("kind") == "trained"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if trained:
+            st.badge(
+                f"trained, {facts.get('steps', 0):,} steps",
+                icon=":material/check:",
+                color="green",
+                help=cached.glossary("trained router"),
+            )
+        else:
+            st.badge(
+                "not trained", icon=":material/warning:", color="orange", help=cached.glossary("fit without training")
+            )
+        prose(
+            f"router {facts['name']}: {facts['groups']} groups, each token in {facts['top']}, "
+            f"window {facts['window']} tokens",
+            "quiet",
+        )
+    ours = facts.get("perplexity_causal", facts.get("perplexity_fitted"))
+    if ours and facts.get("perplexity_random") and facts.get("perplexity_dense"):
+        prose(
+            f"Perplexity when the model reads only this window and these groups: {ours:.2f}; with random centroids "
+            f"{facts['perplexity_random']:.2f}, reading everything {facts['perplexity_dense']:.2f} (measured on: "
+            f"{facts['evaluated_on']}, {facts['evaluated_tokens']:,} tokens).",
+            "quiet",
+        )
+
+
+def chart(
+    figure: dict,
+    values: dict[str, Sequence] | Callable[[], dict[str, Sequence]],
+    *,
+    title: str,
+    key: str,
+    alt: str,
+    help: str | None = None,
+    select: str | None = None,
+):
+    """A titled chart with its numbers: CSV, PNG (the camera above the chart) and the same numbers as a table.
+
+    `select`: "points" or "lasso"; then the selected points come back as a list of dicts. "box": the boxes, each with
+    its corners `x` and `y`.
+    """
+    st.subheader(title, anchor=False, help=help)
+    if not figure["data"]:  # plotly refuses a figure without a line
+        st.caption("There is nothing to draw here: this text has no numbers for this chart.")
+        return [] if select else None
+    name = re.sub(r"\W+", "-", title.lower()).strip("-")
+    remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] + {
+        "lasso": [],
+        "box": ["lasso2d"],
+    }.get(select, ["select2d", "lasso2d"])
+    config = {
+        "displaylogo": False,
+        "displayModeBar": True,
+        "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
+        "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"focuscope-{name}"},
+    }
+    if select:
+        event = st.plotly_chart(figure, key=key, config=config, alt=alt, on_select="rerun", selection_mode=[select])
+    else:
+        event = st.plotly_chart(figure, key=key, config=config, alt=alt)
+    with st.container(horizontal=True, gap="small"):
+        numbers(values, name, key)
+    return event["selection"]["box" if select == "box" else "points"] if select else None
+
+
+def numbers(values: dict[str, Sequence] | Callable[[], dict[str, Sequence]], name: str, key: str) -> None:
+    """The numbers of a chart, or how to make them: a CSV file, and a table behind a button."""
+    made = values if callable(values) else lambda: values
+    st.download_button(
+        "CSV",
+        lambda: tables.to_csv(made()),
+        file_name=f"focuscope-{name}.csv",
+        mime="text/csv",
+        key=f"{key}_csv",
+        icon=":material/download:",
+        type="tertiary",
+        on_click="ignore",
+    )
+    shown = st.popover(
+        "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
+    )
+    if shown.open:
+        found = made()
+        with shown:
+            tables.table(
+                {column: guess(column, list(cells)) for column, cells in found.items()},
+                found,
+                key=f"{key}_table",
+                identity=f"{key}{len(found)}",
+                label=name,
+            )
+
+
+def guess(name: str, cells: list) -> tables.Column:
+    """How a column is shown when nothing more is known of it."""
+    known = [cell for cell in cells if cell is not None]
+    if not known or any(isinstance(cell, (str, bool)) for cell in known):
+        kind = "text"
+    else:
+        kind = "whole" if all(cell == int(cell) for cell in known) else "number"
+    return tables.Column(name.replace("_", " "), kind, digits=4)
+
+
+def copy_link() -> None:
+    """A button that copies the address, which holds text, model and selection."""
+    _LINK(key="copy_link", data={"label": "Copy link to this view", "done": "Link copied"})
+
+
+def notes(run: Run) -> None:
+    """Sentences a reader must see beside a result: what was cut, what was fitted, what to read with care."""
+    prose(run.numbers.get("notes", []), "note")

@@ -1,0 +1,147 @@
+"""KV budgets in-process with hand-made results: the slider over the reads, caps, calibrations."""
+
+import pytest
+
+from analysis.errors import BadSetting
+from app.budgets import cap as budgets_cap, words as budgets_words
+from tests.app.heads.test_heads import figures
+from tests.made.budgets import key, measure, measure_reads, metrics, page, prepared, row, store_policy, sweep
+from tests.made.in_process import markup, part
+from tests.made.results import status
+
+
+@pytest.fixture
+def client(client, monkeypatch):
+    return prepared(client, monkeypatch)
+
+
+# --- the slider over the reads ----------------------------------------------------------------------------------------
+
+
+def test_a_text_is_measured_by_a_job_and_then_the_slider_is_live(client):
+    app = page(budgets="reads")
+    app.button(key="budget_reads_run").click().run()
+    assert client.states["0123456789ab"].verb == "reads-text"
+    measure_reads(client)
+    app = page(budgets="reads", budget_reads="1.0")
+    assert metrics(app)["All positions"] == "+0.0 %" and part(app, "painted")["paint"].count(-1) == 64
+    assert "No token is less likely" in markup(app)
+    app.select_slider(key="budget_reads").set_value(0.02).run()
+    shown = metrics(app)
+    mean, last, worst = (float(shown[f"{name} positions"].removesuffix(" %")) for name in ("All", "Last", "Worst"))
+    assert last == worst > 40 and worst == pytest.approx(2 * mean, abs=0.2)
+    assert part(app, "painted")["paint"].count(-1) < 40 and part(app, "painted")["locked"] == 63
+    assert "The worst token: Token 63 lost &lt;b&gt;." in markup(app) and "A note to &lt;read&gt;." in markup(app)
+    assert [panel["role"] for panel in part(app, "contexts")["panels"]] == ["key", "query"]
+    assert figures(app)[0]["layout"]["yaxis"]["range"] == figures(page(budgets="reads"))[0]["layout"]["yaxis"]["range"]
+    assert "positions 31 to 61 change by +" in markup(app), "the answer above says where it breaks"
+
+
+def test_a_token_shows_the_keys_it_lost(client):
+    measure_reads(client)
+    app = page(budgets="reads", budget_token=40)
+    assert client.asked.count("lost-keys") == 1 and "Token 40 lost" in markup(app)
+    assert part(app, "table")["columns"][3]["values"] == [2.0, 1.0]
+    assert any("marked token" in caption.value for caption in page(budgets="reads", budget_token=4000).caption)
+
+
+def test_perplexity_by_position_with_its_interval(client):
+    measure_reads(client)
+    own, dense = figures(page(budgets="reads", budget_bins="perplexity"))[0]["data"]
+    assert own["error_y"]["array"][0] > 0 and dense["y"] == [10.0, 10.0] and "n = 31" in own["text"][0]
+
+
+def test_a_text_that_calibrated_is_not_measured(client):
+    store_policy(client.store.root, "policy", texts=[key(client)])
+    for tab in ("reads", "cap", "cost", "map"):
+        app = page(budgets=tab)
+        assert "must not be measured on it" in app.info[0].value and not app.error
+    store_policy(client.store.root, "policy", texts=[key(client)], halves=key(client))
+    assert not page(budgets="reads").info
+
+
+def test_where_it_breaks_in_words():
+    rows = [row(change, share=share) for share, change in ((1.0, 0.0), (0.5, 0.01), (0.1, 0.05), (0.02, 0.5))]
+    said = budgets_words.breaks(rows)
+    assert said == (
+        "At 10 % of the reads positions 31 to 61 change by +5.0 % while the mean moves by +2.5 %; at 50 % every "
+        "stretch stays within 2 %. At 2 % it is +50.0 % at positions 31 to 61, and +25.0 % on average."
+    )
+    assert budgets_words.breaks(rows[:2]) == "No stretch of positions changes by more than 2 %, down to 50 %."
+
+
+# --- caps -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_cap_is_chosen_by_tolerances_that_are_judged_at_once(client):
+    app = page(budgets="cap")
+    assert app.button(key="budget_sweep_run").label == "Sweep 5 caps on this text"
+    sweep(client, {"name": "policy"}, [32, 64, 128, 256, 512])
+    app = page(budgets="cap")
+    assert "The smallest cap that passes is 128" in markup(app) and "At 64 perplexity changes" in markup(app)
+    verdicts = part(app, "table")["columns"][1]["values"]
+    assert verdicts == ["fails: average and stretch", "fails: average and stretch", "chosen", "passes", "passes"]
+    app.number_input(key="budget_tolerance").set_value(5.0).run()
+    app.number_input(key="budget_tolerance_bin").set_value(5.0).run()
+    assert "The smallest cap that passes is 64" in markup(app) and client.asked.count("cap-sweep") == 0
+    app.button(key="budget_cap_use").click().run()
+    assert app.session_state["budget_cap"] == 64
+    app.number_input(key="budget_tolerance").set_value(0.0).run()
+    assert "The smallest cap that passes is 256" in markup(app)
+
+
+def test_where_no_cap_passes_more_keys_are_offered(client):
+    sweep(client, {"name": "policy"}, [16, 32])
+    app = page(budgets="cap", budget_caps="16 32")
+    assert "No cap passes: at the largest, 32" in markup(app)
+    app.button(key="budget_twice").click().run()
+    assert app.session_state["budget_way"] == "beta" and app.session_state["budget_size"] == pytest.approx(2.0)
+
+
+def test_a_list_of_caps():
+    assert budgets_cap.caps(" 64, 32 1k,32") == [32, 64, 1024]
+    for raw in ("", "x", "0", "1,,k", "9" * 9, ",".join(["1"] * 40)):
+        with pytest.raises(BadSetting, match="is no list of caps"):
+            budgets_cap.caps(raw)
+
+
+# --- calibrating, comparing -------------------------------------------------------------------------------------------
+
+
+def test_a_calibration_is_a_job_and_its_policy_can_be_used(client):
+    app = page(budgets="calibrate", budget_mass="0.8", budget_by="total", budget_min_pos=5)
+    app.button(key="budget_calibrate").click().run()
+    args = client.states["0123456789ab"].args
+    assert args["texts"] == [key(client)] and args["name"] == "mine" and args["total"] == 5000 and "beta" not in args
+    assert (args["mass"], args["min_pos"], args["caps"]) == (0.8, 5, [32, 64, 128, 256, 512])
+    measure(client, "calibrate", **args)
+    client.states.clear()
+    app = page(budgets="calibrate", budget_mass="0.8", budget_by="total", budget_min_pos=5)
+    assert "The smallest cap is 64." in markup(app)
+    store_policy(client.store.root, "mine")
+    app.button(key="budget_use").click().run()
+    assert app.session_state["budget_policy"] == "mine" and not app.error
+
+
+def test_a_running_calibration_can_be_cancelled(client):
+    client.states["0123456789ab"] = status("running", verb="calibrate", fraction=0.4, stage="ranks, window 2 of 8")
+    app = page(budgets="calibrate", job="0123456789ab")
+    app.button(key="job_cancel").click().run()
+    assert client.states["0123456789ab"].state == "cancelled"
+
+
+def test_early_positions_and_two_calibrations(client):
+    app = page(budgets="calibrate")
+    assert "over the last sixteenth of the window 30" in markup(app)
+    assert "The ranks of policy and other agree to 0.50." in markup(app)
+    titles = [chart["layout"]["xaxis"]["title"]["text"] for chart in figures(app)]
+    assert titles == ["position in the window, tokens", "rank in policy, keys"]
+    changes = part(app, "table")["columns"][4]["values"]
+    assert [abs(change) for change in changes] == sorted((abs(change) for change in changes), reverse=True)
+
+
+def test_the_name_of_a_new_policy_is_one_that_a_file_can_have(client):
+    app = page(budgets="calibrate")
+    for typed, kept in (("My Novels!", "my-novels"), ("policy", "mine"), ("--", "mine")):
+        app.text_input(key="budget_name").set_value(typed).run()
+        assert app.session_state["budget_name"] == kept

@@ -1,0 +1,217 @@
+"""Attention heads in-process with hand-made results: map, finder, one head, its tile, and what stands beside it."""
+
+import json
+from base64 import b64decode
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from analysis.errors import TooLarge
+from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
+from tests.made.heads import ANSWERS, SENTENCE
+from tests.made.in_process import ENTRY, HOSTILE, markup, part
+from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES
+
+VIEW = "views/attention_heads.py"
+
+
+@pytest.fixture
+def client(client, monkeypatch):
+    for verb, answer in ANSWERS.items():
+        monkeypatch.setitem(STUDIES, verb, answer)
+    return client
+
+
+def opened(view: str = VIEW, **link: object) -> AppTest:
+    app = AppTest.from_file(ENTRY, default_timeout=30)
+    for name, value in link.items():
+        app.query_params[name] = str(value)
+    app.run().switch_page(view).run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def figures(app: AppTest) -> list[dict]:
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def unpacked(packed: dict) -> np.ndarray:
+    """The numbers of an array as the browser gets it."""
+    shape = [int(size) for size in packed["shape"].split(", ")]
+    return np.frombuffer(b64decode(packed["bdata"]), np.float32).reshape(shape)
+
+
+def headers(app: AppTest) -> str:
+    return " ".join(element.value for element in app.header)
+
+
+# --- the map and the finder -------------------------------------------------------------------------------------------
+
+
+def test_the_page_opens_with_its_question_and_the_finder_s_first_head(client):
+    app = opened()
+    assert app.title[0].value == "What does each head read?" and not app.error
+    assert SENTENCE in markup(app) and "A note to &lt;read&gt;." in markup(app)
+    assert headers(app) == "Head 0 of layer 0" and part(app, "table")["selected"] == 0
+    table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
+    assert table["Entropy, nats"] == sorted(table["Entropy, nats"]) and len(table["layer"]) == LAYERS * HEADS
+    assert [trace["type"] for trace in figures(app)[0]["data"]] == ["heatmap", "scatter"]
+    assert client.asked.count("head") == 1 and len(app.get("plotly_chart")) == 3
+
+
+def test_a_statistic_that_spans_decades_gets_a_log_colour_and_says_so(client):
+    app = opened(statistic="top_p_rank")
+    bar = figures(app)[0]["data"][0]["colorbar"]
+    assert bar["title"]["text"].endswith(", log") and "ticktext" in bar
+    plain = figures(opened())[0]["data"][0]["colorbar"]
+    assert "log" not in plain["title"]["text"]
+
+
+def test_what_has_no_value_is_left_out_of_the_finder(client):
+    app = opened(statistic="induction", finder=5)
+    table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
+    assert table["Induction score"] == [0.5, 0.4, 0.3, 0.2, 0.1] and headers(app) == "Head 1 of layer 0"
+    app.segmented_control(key="order_pick").set_value("lowest").run()
+    table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
+    assert table["Induction score"][0] == 0.1 and app.query_params["order"] == "lowest"
+
+
+def test_leaving_out_the_first_token_says_that_it_renormalises(client):
+    app = opened()
+    assert any("The first token counts like any other." in caption.value for caption in app.caption)
+    app.toggle(key="without_first").set_value(True).run()
+    assert any("the rest renormalised to 100 %" in caption.value for caption in app.caption)
+    assert app.query_params["without_first"] == "yes" and client.asked.count("statistics") == 2
+    assert client.store.list("head", 5)[0].request["without_first"] is True
+
+
+def test_a_point_of_the_map_chooses_its_head_once(client):
+    app = opened()
+    app.session_state["heads_map"] = {
+        "selection": {"points": [{"customdata": [2, 1]}], "point_indices": [5], "box": [], "lasso": []}
+    }
+    app.run()
+    assert headers(app) == "Head 1 of layer 2"
+    app.button(key="heads_previous").click().run()
+    assert headers(app) == "Head 0 of layer 2", "the chart keeps its selection and must not win again"
+
+
+def test_next_and_previous_walk_round_and_have_keys(client):
+    app = opened(layer=LAYERS - 1, head=HEADS - 1, tile="0.0")
+    assert app.button(key="heads_next").proto.shortcut.upper() == "N"
+    app.button(key="heads_next").click().run()
+    assert headers(app) == "Head 0 of layer 0" and "tile" not in app.query_params
+    app.button(key="heads_previous").click().run()
+    assert headers(app) == f"Head {HEADS - 1} of layer {LAYERS - 1}"
+
+
+def test_a_link_to_a_head_that_is_not_there_is_said(client):
+    app = opened(layer=99, head=1, query=999_999, tile="5.9999999")
+    said = " ".join(caption.value.replace("\\", "") for caption in app.caption)
+    assert "layer “99” is not available" in said and "token “999999” is not available" in said
+    assert "exact tile “5.9999999” is not available" in said and headers(app).startswith("Head 1 of layer")
+
+
+# --- one head ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_is_shown_in_its_own_window_and_its_place_in_the_text(client):
+    app = opened(layer=1, head=1, query=CONTEXT + 5)
+    request = client.store.list("head", 1)[0].request
+    assert (request["part"], request["query"]) == (1, 5)
+    painted = part(app, "painted")
+    assert painted["locked"] == CONTEXT + 5 and painted["clickable"]
+    seen = [value for value in painted["tips"][0]["values"] if value is not None]
+    assert len(seen) == 6 and painted["tips"][0]["values"][CONTEXT] == seen[0]
+    axis = figures(app)[1]["data"][0]
+    assert axis["y0"] == CONTEXT + 0.5 and axis["dy"] == 2 and np.isnan(unpacked(axis["z"])[0, 1])
+
+
+def test_a_dragged_rectangle_becomes_an_exact_tile_and_closes(client):
+    app = opened(layer=1, head=0)
+    box = [{"xref": "x", "yref": "y", "x": [2, 10], "y": [20, 40]}]
+    app.session_state["heads_pattern_0"] = {"selection": {"points": [], "point_indices": [], "box": box, "lasso": []}}
+    app.run()
+    assert app.query_params["tile"] == "0.0"
+    request = client.store.list("head", 1)[0].request
+    assert request["rows"] == request["columns"] == [0, CONTEXT]
+    exact = next(figure for figure in figures(app) if figure["data"][0].get("dx") == 1)
+    assert unpacked(exact["data"][0]["z"]).shape == (CONTEXT, CONTEXT)
+    app.button(key="tile_close").click().run()
+    assert "tile" not in app.query_params
+
+
+def test_another_head_and_another_text_stand_beside_on_one_scale(client):
+    app = opened(layer=1, head=0, beside="head")
+    assert app.selectbox(key="other_head_pick").value == "1.1"
+    patterns = [figure for figure in figures(app) if figure["data"][0]["type"] == "heatmap"][1:]
+    assert len(patterns) == 2
+    assert len({(panel["data"][0]["zmin"], panel["data"][0]["zmax"]) for panel in patterns}) == 1
+    app.selectbox(key="other_head_pick").set_value("2.1").run()
+    assert app.query_params["other_head"] == "2.1"
+    app.segmented_control(key="beside_pick").set_value("text").run()
+    assert client.store.list("head", 1)[0].request["text"] == app.selectbox(key="other_text_pick").value
+    numbers = part(app, "table", 2)["columns"]
+    assert len(numbers) == 5 and numbers[3]["label"].startswith("all alike, ")
+
+
+def test_two_texts_of_one_name_stand_beside_each_other(client):
+    first, second = (client.store.put_text(words * 40, "The pasted text") for words in ("one two. ", "three four. "))
+    app = opened(text=first, layer=1, head=0, beside="text", other_text=second)
+    patterns = [figure for figure in figures(app) if figure["data"][0]["type"] == "heatmap"][1:]
+    assert len(patterns) == 2 and len(part(app, "table", 2)["columns"]) == 5
+
+
+def test_hostile_text_is_escaped_and_an_error_is_one_sentence(client):
+    text = client.store.put_text(HOSTILE * 3, "mine")
+    app = opened(text=text)
+    assert not app.error and "<script>" not in markup(app)
+    client.refusals["head"] = TooLarge("A window of 9 tokens does not fit; take a shorter text.")
+    app = opened(text=text, layer=2)
+    assert len(app.error) == 1 and "does not fit" in app.error[0].value and headers(app)
+
+
+def test_arguments_are_those_of_the_verbs(client):
+    from analysis.jobs.arguments import check_arguments
+    from analysis.studies import STUDIES as REAL
+
+    opened(layer=1, head=0, tile="0.0", query=3)
+    for verb in ("statistics", "head"):
+        for run in client.store.list(verb, 5):
+            assert check_arguments(verb, REAL[verb], run.request)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def test_ranked_by_hand():
+    values = [0.3, None, 0.1, 0.3, 0.2]
+    assert heads_words.ranked(values, "highest", 3) == [0, 3, 4] and heads_words.ranked(values, "lowest", 2) == [2, 4]
+
+
+def test_log_only_for_positive_values_over_a_decade():
+    assert heads_charts.is_log([1.0, 10.0]) and not heads_charts.is_log([1.0, 9.0])
+    assert (
+        not heads_charts.is_log([0.0, 100.0]) and not heads_charts.is_log([]) and heads_charts.is_log([0.01, None, 1])
+    )
+
+
+def test_a_tile_stays_inside_its_window():
+    assert heads_one.around(0, 2000, 2048) == "0.1792" and heads_one.around(1000, 500, 2048) == "872.372"
+    assert heads_one.around(50, 3, 64) == "0.0"
+
+
+def test_a_pattern_is_blank_where_nothing_is_visible_and_keeps_every_number():
+    made = heads_charts.pattern(np.array([[1.0, 0.0], [0.25, 0.75]]), 0, 0, 1, 1)["data"][0]
+    np.testing.assert_allclose(unpacked(made["z"]), [[0.0, np.nan], [-0.60206, -0.1249387]], atol=1e-5)
+    np.testing.assert_array_equal(unpacked(made["customdata"]), np.float32([[1.0, np.nan], [0.25, 0.75]]))
+    table = heads_charts.cells(np.array([[1.0, 0.0], [0.25, 0.75]]), 10, 10, 4)
+    assert table["query from"] == [10, 14, 14] and table["key from"] == [10, 10, 14]
+    outside = heads_charts.pattern(np.zeros((2, 2)), 0, 8, 1, None)["data"][0]
+    assert np.isnan(unpacked(outside["z"])).all(), "keys after every query of the tile"
+
+
+def test_levels_of_attention_by_hand():
+    paint, palette = heads_text.by_weight([None, 0.002, 0.003, 0.05, 0.3, 1.0])
+    assert paint == [-1, -1, 0, 2, 4, 4] and [entry["note"] for entry in palette] == ["1", "0", "1", "0", "2"]

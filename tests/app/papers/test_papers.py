@@ -1,0 +1,134 @@
+"""Papers vs measured in-process: states, one row in full, findings, and links that bring a row back."""
+
+import json
+from html import unescape as plain
+from pathlib import Path
+
+import pytest
+
+from analysis.papers import PAPERS
+from analysis.papers.beside import printed
+from analysis.papers.findings import findings
+from app.papers import found
+from tests.app.heads.test_heads import figures, opened
+from tests.made.in_process import markup, part
+from tests.made.training import put_studies
+
+VIEW = "views/papers_vs_measured.py"
+STUDIES = Path(__file__).parents[3] / "models_cache" / "demo" / "studies"
+K4 = json.loads((STUDIES / "top-k4-top1.json").read_text())
+FIRST_OF_SEVEN = [key for key in printed() if key[0] == "focus"].index(
+    ("focus", "table 7", "GPT-2 124M, top-k=1 (argmax)")
+)
+
+
+@pytest.fixture(autouse=True)
+def made(client):
+    client.store.samples()
+    return client
+
+
+def rows(app) -> dict:
+    return {column["label"]: column["shown"] for column in part(app, "table", 0)["columns"]}
+
+
+def test_the_page_opens_with_all_rows_and_their_states(made):
+    app = opened(VIEW)
+    assert app.title[0].value == "Do the papers' numbers hold here?" and not app.error
+    assert f"Of {len(printed())} printed rows" in markup(app) and "cannot hold as printed" in markup(app)
+    (chart,) = figures(app)
+    assert [trace["name"] for trace in chart["data"]] == ["measured here", "not measured", "cannot hold"]
+    assert sum(sum(trace["x"]) for trace in chart["data"]) == len(printed())
+    shown = rows(app)
+    assert set(shown["state"]) <= {"measured here", "not measured", "cannot hold"}
+    assert "PPL 42.8 ppl" in shown["printed"][0] and "†" in " ".join(shown["printed"])
+
+
+def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(made):
+    put_studies(made.store, **{"top-k4-top1": K4})
+    app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
+    assert "Focus, table 7: GPT\\-2 124M\\, top\\-k\\=1 \\(argmax\\)" in [header.value for header in app.header]
+    here = {column["label"]: column["shown"] for column in part(app, "table", 2)["columns"]}
+    value = dict(zip(here["here"], here["value (95 % interval)"], strict=True))
+    one = next(row for row in K4["rows"] if row["k"] == 1)
+    assert value["k = 1, held out"] == f"{one['perplexity']:.2f}"
+    ends = [f"{one[f'against_dense{end}']:+.4f} nats" for end in ("", "_low", "_high")]
+    assert value["above reading everything"] == f"{ends[0]} ({ends[1]} to {ends[2]})"
+    assert "model demo" in markup(app) and K4["protocol"]["date"][:10] in markup(app)
+    assert any("study top --corpus DIR --router k4-top1" in code.value for code in app.code)
+
+
+def test_a_row_that_cannot_hold_says_why_and_names_the_finding(made):
+    app = opened(VIEW, paper_row=FIRST_OF_SEVEN + 2, paper_state="cannot hold")
+    assert set(rows(app)["state"]) == {"cannot hold"}
+    assert "With 3 of 4 groups any two tokens share one" in markup(app) and "(Finding 4 below.)" in markup(app)
+    assert "Nothing of this row is measured here yet." in markup(app)
+
+
+def test_papers_and_states_are_chosen_and_stand_in_the_link(made):
+    app = opened(VIEW)
+    for paper in PAPERS:
+        app.segmented_control(key="paper").set_value(paper).run()
+        assert not app.error and not app.exception, paper
+        assert len(rows(app)["row"]) == sum(key[0] == paper for key in printed())
+    assert app.query_params["paper"] == "focal_summary_zh"
+    app.segmented_control(key="paper_state").set_value("measured here").run()
+    assert "No row of this paper is in this state." in markup(app) and not app.error
+
+
+def test_what_can_be_asked_for_here_has_a_button(made, monkeypatch):
+    at = [key for key in printed() if key[0] == "focus"].index(("focus", "table 6", "K=4 speedup"))
+    app = opened(VIEW, paper_row=at)
+    app.button(key="papers_run").click().run()
+    job = made.states["0123456789ab"]
+    assert job.verb == "bench" and (job.args["groups"], job.args["lengths"][0]) == (4, 1024)
+    monkeypatch.setattr(found, "corpora", lambda: [])
+    app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
+    assert "With a folder of texts in models_cache/corpora a button measures it here." in markup(app)
+    monkeypatch.setattr(found, "corpora", lambda: ["novels"])
+    app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
+    app.button(key="papers_run").click().run()
+    job = made.states["0123456789ab"]
+    assert (job.verb, job.args["name"], job.args["corpus"], job.args["model"]) == ("study", "top", "novels", "demo")
+
+
+def test_all_ten_findings_stand_on_the_page(made):
+    app = opened(VIEW)
+    titles = [heading.value for heading in app.subheader]
+    for finding in findings():
+        assert f"{finding.number}. {finding.title}" in titles
+
+
+def test_a_row_that_is_not_there_is_dropped_with_a_sentence(made):
+    app = opened(VIEW, paper_row=900)
+    assert "printed row" in " ".join(caption.value for caption in app.caption) or "paper row" in " ".join(
+        caption.value for caption in app.caption
+    )
+    assert not app.error
+
+
+def test_what_takes_seconds_is_measured_when_the_page_is_opened(made):
+    app = opened(VIEW)
+    assert made.asked.count("pitfalls") == 1 and not app.error
+    assert "torch's sum for a row that reads nothing: 0" in plain(markup(app))
+    at = [key for key in printed() if key[0] == "focus"].index(
+        ("focus", "appendix D", "Subtraction in logsumexp space")
+    )
+    app = opened(VIEW, paper_row=at)
+    assert made.asked.count("pitfalls") == 1, "its run is stored"
+    here = {column["label"]: column["shown"] for column in part(app, "table", 2)["columns"]}
+    assert here["value (95 % interval)"][0] == "0.7"
+
+
+def test_a_study_that_is_not_stored_is_named_with_its_command(made):
+    at = [key for key in printed() if key[0] == "focus"].index(("focus", "table 3", "LoRA (r=4)"))
+    app = opened(VIEW, paper_row=at)
+    assert "the study baselines: python -m analysis study baselines --corpus DIR" in markup(app)
+
+
+def test_a_row_links_the_panels_of_all_its_studies(made):
+    put_studies(made.store, **{"equal-budget": json.loads((STUDIES / "equal-budget.json").read_text())})
+    at = [key for key in printed() if key[0] == "focus"].index(("focus", "table 1", "Longformer"))
+    app = opened(VIEW, paper_row=at)
+    links = [link.label for link in app.get("page_link")]
+    assert "Quality vs speed, Equal reads" in links and "Long-context tests" in links

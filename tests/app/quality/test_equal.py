@@ -1,0 +1,137 @@
+"""Equal reads in-process with hand-made results: budgets for all, speeds by kernels, the headline, the stored table."""
+
+import json
+
+import pytest
+
+from analysis.studies.quality.budget_arms import ENTRIES
+from analysis.studies.quality.budget_shown import columns as told_columns, means, panels
+from app import cached
+from app.quality import headline
+from app.quality.equal import SHARES
+from app.quality.words import Asked, Shown
+from app.selection import state
+from tests.app.quality.test_quality import columns, opened, trade
+from tests.made import results
+from tests.made.in_process import markup
+from tests.made.quality import equal_budget, evaluate, time_method
+from tests.made.results import STUDIES
+
+
+@pytest.fixture
+def client(client, monkeypatch):
+    monkeypatch.setattr(results, "CONTEXT", 2048)
+    for verb, study in {"evaluate": evaluate, "equal-budget": equal_budget, "time-method": time_method}.items():
+        monkeypatch.setitem(STUDIES, verb, study)
+    return client
+
+
+def test_every_method_gets_the_same_budget(client):
+    app = opened(quality_equal=25, quality="focus~top-2~~streaming_llm~window-8~~quick~~later")
+    assert not app.error and app.query_params["quality_equal"] == "25"
+    shown = columns(app)
+    assert shown["method"] == [
+        "Dense", "Focus, groups per token 2, window 128", "StreamingLLM", "Quick, keys 128", "Later"
+    ]  # fmt: skip
+    assert shown["keys of a query"][1:4] == ["128.1"] * 3
+    said = markup(app)
+    assert "a query reads 128.0 keys on average" in said and "Later reads every key, so no budget can" in said
+    assert "set by the budget" in str([caption.value for caption in app.caption])
+    assert not any(key.endswith((".window", ".keys")) for key in (one.key or "" for one in app.select_slider))
+    assert app.slider(key="quality.focus.top").value == 2
+    assert "--set focus.window=128" in app.code[0].value and client.asked.count("equal-budget") == 3
+    assert "at the least, not 25.6" in markup(opened(quality_equal=5, quality="quick"))
+    assert opened(quality="quick").select_slider(key="quality.quick.keys").value == 8
+
+
+def test_only_these_budgets_can_stand_in_a_link():
+    assert [state.CONTROLS["quality_equal"].parse(f"{share}") for share in SHARES] == list(SHARES)
+    with pytest.raises(ValueError, match="7"):
+        state.CONTROLS["quality_equal"].parse("7")
+
+
+def test_speed_comes_from_kernels_or_not_at_all(client):
+    app = opened(quality="quick~keys-64~~streaming_llm")
+    assert "No kernel here: StreamingLLM runs as a masked pass" in markup(app)
+    assert "stay dense until a speed is measured: Quick can be timed below" in markup(app)
+    assert "quality_launch_streaming_llm" not in [button.key for button in app.button]
+    app.button(key="quality_launch_quick").click().run()
+    job = client.states["0123456789ab"]
+    spec = {"name": "quick", "settings": {"keys": 64}}
+    asked = {"method": spec, "length": None, "new_tokens": 16, "repeats": 3}
+    assert job.verb == "time-method" and job.args == {"model": "demo", "text": cached.samples()[0][0]} | asked
+    made = time_method(job.args, "")
+    client.store.put("time-method", job.args, made, made.numbers["protocol"], 1.0)
+    app = opened(quality="quick~keys-64~~streaming_llm")
+    best = "Quick, +0.5% perplexity, 1.5 times faster for each further token above 700 tokens (at 1,008)"
+    assert f"For this text and machine: {best}; below it, stay dense." in markup(app)
+    solid = [trace for trace in trade(app)["data"] if "measured" in trace.get("name", "")]
+    assert [trace["x"] for trace in solid] == [[1.5]] and "for each further token" in solid[0]["hovertemplate"]
+
+
+def one(title: str, difference: float, speed: dict | None = None, kernels: tuple = ("token",), **more) -> Shown:
+    asked = Asked(title.lower(), {"title": title, "kernels": kernels}, None, {}, {}, 0)
+    row = {"ceiling": False, "settings": {}, "reads_causal": 0.2, "difference": difference}
+    return Shown(asked, None, row | more, speed)
+
+
+def gains(times: float, crossover: int | None, at: int = 2048, measured: int = 2048) -> dict:
+    numbers = {"longer": {"prefill": [], "per_token": [(at // 2, 0.5), (at, times)]}}
+    return {"gains": headline.gains(numbers | {"crossover": {"prefill": None, "per_token": crossover}}, measured)}
+
+
+def test_the_headline_is_honest():
+    said = headline.headline
+    near = one("Near", 0.012, gains(1.44, 3100, 8192))
+    assert said([one("Slow", 0.0, gains(0.9, None)), near]) == (
+        "For this text and machine: Near, +1.2% perplexity, 1.4 times faster for each further token above 3,100 tokens "
+        "(at 8,192, estimated); below it, stay dense."
+    )
+    assert "Far" not in said([one("Far", 0.3, gains(9.0, 10)), near])
+    assert said([one("Top", 0.0, gains(9.0, 10), ceiling=True)]).endswith(
+        "No chosen method keeps the perplexity within 5%."
+    )
+    slow = said([one("Slow", 0.0, gains(0.9, None)), one("Other", 0.0, gains(0.8, None))])
+    assert slow.endswith("Slow and Other were timed, and nothing is faster at up to 2,048 tokens.")
+    assert said([one("New", 0.0)]).endswith("until a speed is measured: New can be timed below.")
+    assert said([one("Bare", 0.0, kernels=())]).endswith(
+        "Bare would keep the quality, but nothing of it has a kernel here."
+    )
+    assert said([]) == ""
+
+
+def stored_table() -> dict:
+    rows = [
+        {"domain": "novels", "context": 1024, "share": share, "target": 512 * share, "method": entry.method}
+        | {"label": entry.label, "field": entry.field, "value": 1, "reached": share > 0.1 or at > 3, "kv_read": share}
+        | {"difference": at / 100, "difference_low": None, "difference_high": None, "attended": 512 * share}
+        | {"reads_causal": share, "perplexity": 20.0}
+        for at, entry in enumerate(ENTRIES)
+        for share in (0.5, 0.25, 0.1, 0.05)
+    ]
+    return {
+        "rows": rows,
+        "columns": told_columns(),
+        "panels": panels(rows),
+        "means": means(rows),
+        "sentence": "At 5%.",
+        "notes": ["A note."],
+    }
+
+
+def test_figure_1_is_redrawn_from_the_stored_table(client, monkeypatch):
+    app = opened(tab="equal")
+    assert "is not measured for the model" in app.info[0].value and "study equal-budget" in app.code[0].value
+    study = stored_table() | {"protocol": results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
+    monkeypatch.setattr(cached, "studies", lambda model: ({"equal-budget": study}, []))
+    app = opened(tab="equal")
+    (quality,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    app.selectbox(key="equal_panel_pick").set_value("Fetched, novels, 1,024 tokens").run()
+    assert app.query_params["equal_panel"] == "Fetched, novels, 1,024 tokens"
+    (fetched,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    assert quality["layout"]["yaxis"]["autorange"] == "reversed" and "autorange" not in fetched["layout"]["yaxis"]
+    assert [trace["name"] for trace in quality["data"]] == [entry.label for entry in ENTRIES]
+    looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in quality["data"]}
+    assert len(looks) == len(ENTRIES), "no two methods look alike"
+    assert quality["data"][0]["x"] == [2, 4, 10, 20] and quality["data"][0]["y"] == [0.0, 0.0, None, None]
+    assert "At 5%." in markup(app)

@@ -1,0 +1,242 @@
+"""The quality tab in-process with hand-made results: what it asks for, what it shows, and what it refuses."""
+
+import json
+import math
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from analysis.errors import BadText
+from analysis.methods import describe
+from analysis.studies.start.examples import compared
+from app import cached
+from app.quality import controls as quality_controls, text as quality_text, words as quality_words
+from app.quality.words import Asked, Shown
+from tests.made import results
+from tests.made.in_process import ENTRY, HOSTILE, markup, part
+from tests.made.quality import DESCRIBED, evaluate
+from tests.made.results import STUDIES, FakeJobs
+
+VIEW = "views/quality_vs_speed.py"
+FOCUS, STREAMING = "quality.focus.window", "quality.streaming_llm.window"
+
+
+@pytest.fixture
+def client(client, monkeypatch):
+    monkeypatch.setattr(results, "CONTEXT", 2048)
+    monkeypatch.setitem(STUDIES, "evaluate", evaluate)
+    return client
+
+
+def opened(**link: object) -> AppTest:
+    app = AppTest.from_file(ENTRY, default_timeout=30)
+    for name, value in link.items():
+        app.query_params[name] = str(value)
+    app.run().switch_page(VIEW).run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def columns(app: AppTest, at: int = 0) -> dict:
+    return {column["label"]: column["shown"] for column in part(app, "table", at)["columns"]}
+
+
+def trade(app: AppTest) -> dict:
+    return json.loads(app.get("plotly_chart")[0].proto.spec)
+
+
+def asked(client: FakeJobs, app: AppTest, action) -> int:
+    before = client.asked.count("evaluate")
+    action(app)
+    assert not app.exception, app.exception[0].message
+    return client.asked.count("evaluate") - before
+
+
+def test_the_first_page_asks_what_is_stored_as_example(client):
+    """Byte for byte the requests of the examples, so that the first page of a fresh install waits for nothing."""
+    app = opened()
+    assert not app.error
+    for key, _ in cached.samples()[:1]:
+        wanted = json.loads(json.dumps(compared(key)).replace("k8-top1", "k4-top1"))
+        assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + quality_controls.AT_FIRST]
+        assert all(client.store.find("evaluate", args) for args in wanted)
+    assert client.asked.count("evaluate") == 4
+
+
+def test_it_opens_with_a_conclusion_the_numbers_and_a_command(client):
+    app = opened()
+    said = markup(app)
+    assert "On 1,024 tokens of this text, Focus stays within 5% of dense while it reads 3% of what dense reads" in said
+    assert "OracleTopK, a ceiling that scores every pair to choose, keeps 2% at +4.0%" in said
+    assert "The first 1,024 tokens are scored." in said and "2 units of 64 tokens in a row" in said
+    shown = columns(app)
+    assert shown["method"] == ["Dense", "Focus", "StreamingLLM", "OracleTopK"]
+    assert shown["against dense"][:2] == ["–", "+2.0% (+1.5 to +2.5%)"] and shown["perplexity"][1] == "20.40"
+    assert shown["worst bin"][1] == "+4.0% at 683–1,023" and shown["KL, mean / 99 %"][1] == "0.020 / 0.04"
+    assert shown["speed"] == ["1 ×", "≤ 32.0 ×", "≤ 4.0 ×", "ceiling"]
+    assert all(column["help"] for column in part(app, "table")["columns"][1:])
+    line = "python -m analysis evaluate story --model demo --methods dense,focus,streaming_llm,oracle_topk"
+    assert app.code[0].value == f"{line} --router k4-top1 --window 1024 --first"
+
+
+def test_a_moved_slider_costs_one_pass_of_one_method_and_a_stored_value_none(client):
+    app = opened()
+    assert app.select_slider(key=FOCUS).value == 16 and app.select_slider(key=STREAMING).value == 128
+    assert asked(client, app, lambda app: app.select_slider(key=STREAMING).set_value(64).run()) == 1
+    assert columns(app)["method"][2] == "StreamingLLM, window 64"
+    assert "--set streaming_llm.window=64" in app.code[0].value
+    assert app.query_params["quality"] == "focus~~streaming_llm~window-64~~oracle_topk"
+    assert asked(client, app, lambda app: app.select_slider(key=STREAMING).set_value(128).run()) == 0
+    assert columns(app)["method"][2] == "StreamingLLM"
+    before = [trace for trace in trade(app)["data"] if "tried before" in trace["hovertemplate"]]
+    assert [(trace["x"], trace["y"]) for trace in before] == [([8], [0.005])] and "window 64" in str(before)
+    assert asked(client, app, lambda app: app.slider(key="quality.focus.top").set_value(2).run()) == 1
+    assert asked(client, app, lambda app: app.button(key="quality_reset_focus").click().run()) == 0
+    assert app.slider(key="quality.focus.top").value == 1
+
+
+def test_a_link_restores_methods_and_settings(client):
+    link = {"quality": "oracle_topk~k-32~fraction-0.25~~focus~window-8~membership-literal", "quality_read": "256w"}
+    app = opened(**link, quality_paint="oracle_topk", quality_token=7)
+    assert not app.error and app.multiselect(key="quality_pick").value == ["focus", "oracle_topk"]
+    assert app.select_slider(key="quality.oracle_topk.k").value == 32
+    assert app.slider(key="quality.oracle_topk.fraction").value == 0.25
+    assert app.selectbox(key="quality.focus.membership").value == "literal"
+    assert columns(app)["method"][1] == "Focus, window 8, membership literal"
+    assert "no chosen method" not in markup(app) and "whose groups saw the future, reads 2%" in markup(app)
+    assert "windows" in markup(app) and app.code[0].value.endswith("--set oracle_topk.fraction=0.25")
+    assert "--window 256 --set" in app.code[0].value
+    assert part(app, "painted")["locked"] == 7
+
+
+@pytest.mark.parametrize(
+    "link, words",
+    [
+        ({"quality": "focus~window-0"}, "window “0” is not available"),
+        ({"quality": "focus~top-5"}, "groups per token “5” is not available"),
+        ({"quality": "focus~membership-x~n_sink-1e9"}, "membership “x” is not available"),
+        ({"quality": "focus~colour-3"}, "colour “3” is not available"),
+        ({"quality": "magic"}, "choice of methods “magic” is not available"),
+        ({"quality_read": "64"}, "choice of what is read “64” is not available"),
+        ({"quality_token": "99999"}, "marked token “99999” is not available"),
+        ({"quality_paint": "magic"}, "painted method “magic” is not available"),
+    ],
+)
+def test_what_a_link_cannot_ask_for_is_dropped_with_one_sentence(client, link, words):
+    app = opened(**link)
+    said = [caption.value.replace("\\", "") for caption in app.caption]
+    assert sum(words.lower() in sentence.lower() for sentence in said) == 1 and not app.error
+
+
+def test_a_refused_method_is_one_sentence_and_the_others_stay(client, monkeypatch):
+    def refusing(args, text):
+        if args["methods"][0]["name"] == "focus":
+            raise BadText("The text has 3 tokens and 10 are needed: use a longer one.")
+        return evaluate(args, text)
+
+    monkeypatch.setitem(STUDIES, "evaluate", refusing)
+    app = opened()
+    assert len(app.error) == 1 and "3 tokens and 10 are needed" in app.error[0].value.replace("\\", "")
+    assert columns(app)["method"] == ["Dense", "StreamingLLM", "OracleTopK"] and app.slider(key="quality.focus.top")
+    monkeypatch.setitem(client.refusals, "evaluate", BadText("Too short."))
+    app = opened(text=client.store.put_text("one two three", "short"))
+    assert [error.value for error in app.error] == ["Too short\\."]
+
+
+def test_hollow_marks_are_bounds_and_solid_ones_measured(client):
+    app = opened()
+    marks, bins = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    names = [trace["name"] for trace in marks["data"]]
+    assert names == ["dense", "Focus, at most", "StreamingLLM, at most", "OracleTopK, ceiling (no faster itself)"]
+    symbols = [trace["marker"]["symbol"] for trace in marks["data"]]
+    assert symbols == ["circle", "circle-open", "square-open", "diamond-open"]
+    assert marks["data"][1]["x"] == [32] and marks["data"][1]["error_y"]["array"][0] == pytest.approx(0.005)
+    assert marks["layout"]["yaxis"]["autorange"] == "reversed" and "up is better" in str(marks["layout"]["yaxis"])
+    assert len(bins["data"]) == 3 and "n = 341" in bins["data"][0]["text"][0] and len(bins["data"][0]["x"]) == 3
+    app.button(key="quality_launch_focus").click().run()
+    job = client.states["0123456789ab"]
+    timed = {"router": "k4-top1", "top": 1, "window": 16, "n_sink": 0, "new_tokens": 32, "length": 1024, "repeats": 5}
+    assert job.verb == "launch" and job.args == {"model": "demo", "text": cached.samples()[0][0]} | timed
+    made = results.launch(job.args | {"top": None, "window": None}, "words")
+    client.store.put("launch", job.args | {"top": None, "window": None}, made, made.numbers["protocol"], 1.0)
+    app = opened()
+    solid = [trace for trace in trade(app)["data"] if "measured" in trace.get("name", "")]
+    assert [(trace["x"], trace["marker"]["symbol"]) for trace in solid] == [([0.8], "circle")]
+    assert "measured here: 0.80 times (0.70 to 0.90 over the rounds), at 48" in markup(app)
+    assert columns(app)["speed"][1] == "0.80 ×, ≤ 32.0 ×"
+    assert "measured" not in str(trade(opened(quality="focus~top-2"))["data"])
+
+
+def test_the_text_is_painted_by_change_and_the_worst_tokens_are_listed(client):
+    text = client.store.put_text(f"{HOSTILE} and so on it goes " * 3, "mine")
+    app = opened(text=text)
+    painted, worst = part(app, "painted"), columns(app, 1)
+    paint = painted["paint"]
+    assert paint[3] == 0 and paint[5] == 5 and paint.count(-1) == len(paint) - 2
+    assert [entry["name"] for entry in painted["palette"]][0] == "over 8 times less likely"
+    tips = {tip["label"]: tip["values"] for tip in painted["tips"]}
+    assert (tips["dense gave it"][3], tips["Focus gave it"][3], tips["dense gave it"][0]) == ("5.0%", "0.4%", None)
+    assert worst["token"][0] == "3" and worst["times less likely"][0] == "12.2" and "[" in worst["in its context"][0]
+    assert "<script" not in markup(app)
+    assert part(opened(text=text, quality_token=3), "table", 1)["selected"] == 0
+
+
+def test_paint_has_a_class_for_each_doubling_and_both_signs():
+    changes = [None, 0.0, 0.4, math.log(1.6), math.log(3), math.log(5), 9.0, -0.1, -math.log(1.6), -math.log(5), -9.0]
+    paint, palette = quality_text.by_change(changes)
+    assert paint == [-1, -1, -1, 3, 2, 1, 0, -1, 4, 6, 7] and len(palette) == 8
+    assert [entry["note"] for entry in palette] == ["1", "1", "1", "1", "1", "0", "1", "1"]
+    assert {entry["line"] for entry in palette[:4]}.isdisjoint(entry["line"] for entry in palette[4:])
+
+
+def test_a_method_of_a_later_issue_needs_no_line_of_the_page(client):
+    app = opened(quality="later~~focus")
+    assert columns(app)["method"] == ["Dense", "Focus", "Later"]
+    assert any("needs calibration to change" in caption.value for caption in app.caption)
+    mine, real = DESCRIBED["focus"], describe()["focus"]
+    assert set(mine) == set(real) and set(mine["fields"][0]) == set(real["fields"][0])
+
+
+def test_no_method_at_all_is_said(client):
+    app = opened(quality="none")
+    assert "choose a method" in app.info[0].value and "dense attention has perplexity 20.0" in markup(app)
+
+
+def test_tabs_are_lazy_and_old_links_to_the_speed_tab_work(client):
+    app = opened()
+    assert app.title[0].value == "What does reading less cost, and what does it gain?"
+    assert [tab.label for tab in app.tabs] == ["Quality", "Speed", "Equal reads"]
+    assert app.multiselect(key="quality_pick") and "speed_launch" not in [button.key for button in app.button]
+    app = opened(speed_new=4)
+    assert app.button(key="speed_launch") and not app.multiselect and app.query_params["tab"] == "speed"
+    assert opened(tab="quality", speed_new=4).multiselect and opened(tab="speed").button(key="speed_launch")
+
+
+@pytest.mark.parametrize("raw", ["focus", "focus~window-8~~oracle_topk~fraction-0.5", "none", "a~b--1~c-d_e"])
+def test_the_word_of_the_url_comes_back(raw):
+    assert quality_controls.spell(quality_controls.parse(raw, ["focus"])) == raw
+
+
+def found(title: str, reads: float, change: float, half: float = 0.001, **more) -> Shown:
+    about = {"title": title, "fields": [], "ceiling": False, "kernels": []}
+    row = {"ceiling": False, "settings": {}, "reads_causal": reads, "difference": change} | more
+    row |= {"difference_low": change - half, "difference_high": change + half, "perplexity": 20.0}
+    return Shown(Asked(title, about, more.get("router"), {}, {}, 0), None, row, None)
+
+
+def test_the_conclusion_is_honest_about_near_far_noise_and_who_beats_whom():
+    cheap, dear = found("Cheap", 0.1, 0.04), found("Dear", 0.5, 0.01)
+    said = quality_words.conclusion([dear, cheap], {}, "x")
+    assert said[0].startswith(
+        "On x, Cheap stays within 5% of dense while it reads 10% of what dense reads: perplexity +4.0%"
+    )
+    assert said[1] == "Dear reads 50% at +1.0%."
+    said = quality_words.conclusion([found("Bad", 0.5, 0.5), found("Worse", 0.6, 0.9)], {}, "x")
+    assert "no chosen method stays within 5% of dense: the nearest, Bad, reads 50% of what" in said[0]
+    assert (
+        said[1]
+        == "Worse reads 60% at +90.0%. Bad beats Worse here: it reads no more and loses less, beyond both intervals."
+    )
+    assert "within the noise of this text" in quality_words.conclusion([found("A", 0.5, 0.001, 0.02)], {}, "x")[0]
+    ceiling = found("Top", 0.1, -0.02, ceiling=True)
+    assert "beats" not in " ".join(quality_words.conclusion([ceiling, found("Bad", 0.5, 0.5)], {}, "x"))

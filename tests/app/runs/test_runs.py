@@ -1,0 +1,188 @@
+"""The page Runs in-process: search, open, pin, compare, delete and undo, what is kept, bundles, and prices."""
+
+import io
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from analysis.runs import RunStore
+from analysis.runs.price import LIVE
+from app import cached
+from app.runs import pages
+from app.selection import state
+from tests.made.in_process import ENTRY, markup, opened as opened_page, part
+from tests.made.results import STUDIES, status
+
+RUNS = "views/runs.py"
+
+
+def opened(**link):
+    """The page Runs with what a link carried."""
+    app = AppTest.from_file(ENTRY, default_timeout=60)
+    for name, value in link.items():
+        app.query_params[name] = value
+    app.run()
+    app.switch_page(RUNS).run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def computed(client, **more):
+    """A run of `groups` on the first sample."""
+    args = {"model": "demo", "text": cached.samples()[0][0], "long_text": "windows", "router": "k4-top1"} | more
+    made = STUDIES["groups"](args, "some words " * 30)
+    return client.store.put("groups", args, made, {"tokens": 60, "model": "demo"}, 2.0)
+
+
+def listed(app) -> list[str]:
+    """The kinds of runs in the list."""
+    return part(app, "table")["columns"][1]["values"] if app.get("bidi_component") else []
+
+
+def test_the_list_is_searched_and_filtered(client):
+    computed(client)
+    computed(client, router="k8-top2")
+    app = opened()
+    assert app.title[0].value.startswith("What was computed here") and not app.error
+    app.text_input(key="runs_find").set_value("k8-top2").run()
+    assert listed(app) == ["groups"] and app.query_params["runs_find"] == "k8-top2"
+    app.text_input(key="runs_find").set_value("no such run").run()
+    assert app.info[0].value.startswith("No stored run has all of these words")
+    app.text_input(key="runs_find").set_value("").run()
+    assert "runs_find" not in app.query_params
+    app.toggle(key="runs_pinned").set_value(True).run()
+    assert app.info and app.query_params["runs_pinned"] == "yes"
+
+
+def test_a_run_is_pinned_deleted_and_brought_back(client):
+    run = computed(client)
+    app = opened(run=run.id)
+    app.button(key="run_pin").click().run()
+    assert client.store.open(run.id).marks.pinned and app.button(key="run_pin").label == "Unpin"
+    app.button(key="run_delete").click().run()
+    assert client.store.search(verb="groups") == [] and not app.error
+    app.button(key="runs_undo").click().run()
+    assert [row.pinned for row in client.store.search(verb="groups")] == [True]
+    assert "1 run brought back" in app.success[0].value
+
+
+def test_all_runs_of_the_list_are_deleted_but_the_pinned(client):
+    run, other = computed(client), computed(client, router="k8-top2")
+    client.store.pin(other.id)
+    app = opened(runs_made="groups")
+    app.button(key="runs_delete_all").click().run()
+    assert [row.id for row in client.store.search(verb="groups")] == [other.id]
+    app.button(key="runs_back").click().run()
+    assert {row.id for row in client.store.search(verb="groups")} == {run.id, other.id}
+
+
+def test_what_is_kept_can_be_chosen(client):
+    for router in "abc":
+        computed(client, router=router)
+    app = opened()
+    app.number_input(key="runs_keep").set_value(2).run()
+    app.button(key="runs_keep_set").click().run()
+    assert not app.error and client.store.usage().kept_runs == 2 and client.store.usage().runs <= 2
+
+
+def test_two_runs_are_compared(client):
+    first, second = computed(client), computed(client, router="k8-top2")
+    app = opened(run=first.id)
+    app.selectbox(key="run_other").set_value(second.id).run()
+    assert not app.error and not app.exception
+    tables = [
+        json.loads(one.proto.json)[0] for one in app.get("bidi_component") if one.proto.component_name.endswith("table")
+    ]
+    asked = next(table for table in tables if table["label"].startswith("Differences"))
+    assert [column["values"][0] for column in asked["columns"]] == ["router", "k4-top1", "k8-top2"]
+    app.selectbox(key="runs_table").set_value("groups").run()
+    app.selectbox(key="runs_column").set_value("purity").run()
+    assert "matched by layer and group" in markup(app)
+    *_, both, against = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    assert {trace["name"] for trace in both["data"]} == {"first run", "second run"}
+    assert against["layout"]["xaxis"]["range"] == against["layout"]["yaxis"]["range"]
+    assert app.query_params["runs_column"] == "purity" and app.query_params["run_other"] == second.id
+
+
+def test_a_run_opens_on_its_page_with_every_control(client):
+    app = opened_page("groups", layer="2", group="1", content="no")
+    (run,) = client.store.search(verb="groups")
+    wanted = {name: value for name, value in app.query_params.items()}
+    assert client.store.open(run.id).marks.link["page"] == "token-groups"
+    app = opened(run=run.id, layer="1", measure="confidence", runs_find="groups")
+    app.button(key="run_open").click().run()
+    assert not app.exception and app.title[0].value == "Which tokens did the model learn to treat alike?"
+    left = {name: app.session_state[name] for name in ("layer", "group", "content", "measure", "run", "runs_find")}
+    assert left == {"layer": 2, "group": 1, "content": False, "measure": "share", "run": None, "runs_find": ""}
+    assert {name: app.query_params[name] for name in ("layer", "group", "content")} == {
+        name: wanted[name] for name in ("layer", "group", "content")
+    }
+
+
+@pytest.mark.parametrize("verb", pages.PAGES)
+def test_every_kind_of_run_has_a_page_that_is_there(verb):
+    assert pages.view(pages.PAGES[verb]).is_file() and pages.title_of(verb)[0].isupper()
+
+
+def test_a_run_without_a_note_opens_with_what_its_arguments_name(client):
+    run = computed(client, router="k8-top2")
+    found = pages.link(run)
+    assert found["page"] == "token-groups" and not found["exact"]
+    assert found["controls"] == {
+        "model": "demo",
+        "text": run.request["text"],
+        "long_text": "windows",
+        "router": "k8-top2",
+    }
+    assert set(found["controls"]) <= set(state.CONTROLS)
+
+
+def test_a_bundle_comes_in_and_is_opened(client, tmp_path):
+    other = RunStore(tmp_path / "other")
+    key = other.put_text("Marguerite kept the ferry. " * 9, "ferry.txt")
+    args = {"model": "demo", "text": key, "long_text": "windows", "router": "k4-top1"}
+    run = other.put("groups", args, STUDIES["groups"](args, "some words " * 9), {"tokens": 18}, 2.0)
+    out = io.BytesIO()
+    other.bundle([run.id], out)
+    other.close()
+    app = opened()
+    app.file_uploader[0].upload("bundle.zip", out.getvalue(), "application/zip").run()
+    assert not app.exception and not app.error and "1 run came in" in app.success[0].value
+    assert app.query_params["run"] == run.id and "from a bundle" in " ".join(one.value for one in app.markdown)
+    app.file_uploader[0].upload("evil.zip", b"no zip <script>", "application/zip").run()
+    assert len(app.error) == 1 and "no zip file" in app.error[0].value
+
+
+def test_a_link_to_a_run_that_is_gone_says_so(client):
+    app = opened(run="0" * 12)
+    assert any("is not stored here" in caption.value for caption in app.caption)
+    assert "run" not in app.query_params
+
+
+def test_a_price_over_the_limit_offers_less(client):
+    key = client.store.put_text("word " * 900, "long.txt")
+    for seed in range(2):
+        args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
+        made = STUDIES["groups"](args, "some words")
+        client.store.put("groups", args, made, {"tokens": 100, "model": "demo"}, 10.0)
+    app = opened_page("groups", text=key)
+    assert "groups" not in client.asked
+    offered = {button.label.partition(",")[0]: button for button in app.button if "_smaller_" in button.key}
+    assert list(offered) == ["the first window only", "the first quarter of the text"]
+    assert "so far off by 0%" in markup(app)
+    offered["the first quarter of the text"].click().run()
+    assert app.query_params["text"] != key
+    assert client.store.text(app.query_params["text"])[0] == "long.txt (first quarter)"
+    assert LIVE < 10.0 / 100 * 900 / 4 and "groups" not in client.asked
+
+
+def test_a_long_job_over_the_limit_offers_less_in_its_own_controls(client):
+    app = opened_page("start")
+    client.store.put("train-router", {"model": "demo", "phase": 1, "steps": 1, "tokens_per_step": 1},
+                     STUDIES["inspect"]({"model": "demo"}, "a b"), {"model": "demo"}, 90_000.0)  # fmt: skip
+    app.switch_page("views/train_a_router.py").run()
+    offered = [button for button in app.button if button.key.startswith("train_run_smaller")]
+    assert offered and offered[0].label.startswith("25 steps") and "longer than 10 min" in markup(app)
+    offered[0].click().run()
+    assert app.query_params["train_steps"] == "25" and status("queued").state == "queued"

@@ -1,0 +1,147 @@
+"""The selection in the URL: a link restores it, a damaged one loses only what is damaged."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from app.selection import state
+from app.ui.tables import Column, to_csv
+from app.ui.widgets import plain
+
+
+def visit(session: dict, params: dict) -> list[str]:
+    """One run of the script with an address; the address follows the session as in the app."""
+    dropped = state.read(session, params)
+    wanted = state.write(session, params)
+    if wanted is not None:
+        params.clear()
+        params.update(wanted)
+    return dropped
+
+
+def test_a_link_restores_every_control_and_comes_out_as_it_went_in():
+    link = {
+        "text": "0123456789ab",
+        "layer": "3",
+        "group": "0",
+        "pair": "3.5.812.131",
+        "distance": "64",
+        "content": "no",
+    }
+    session, params = {}, dict(link)
+    assert visit(session, params) == []
+    assert (session["layer"], session["group"], session["distance"], session["content"]) == (3, 0, 64, False)
+    assert params == link
+
+
+def test_defaults_do_not_crowd_the_url():
+    session, params = {}, {}
+    visit(session, params)
+    assert params == {} and session["model"] == "demo" and session["layer"] is None
+
+
+def test_a_selection_survives_a_page_that_does_not_show_its_widget():
+    session, params = {}, {"layer": "2"}
+    visit(session, params)
+    del session["layer"]  # what Streamlit does with a widget that the next page lacks
+    params.clear()  # and a click on another page empties the address
+    visit(session, params)
+    assert session["layer"] == 2 and params == {"layer": "2"}
+
+
+def test_a_widget_wins_over_the_address_and_the_back_button_over_the_widget():
+    session, params = {}, {"layer": "2"}
+    visit(session, params)
+    session["layer"] = 4
+    visit(session, params)
+    assert params == {"layer": "4"}
+    params["layer"] = "2"  # Back
+    visit(session, params)
+    assert session["layer"] == 2
+
+
+@pytest.mark.parametrize(
+    "name, raw",
+    [
+        ("text", "../../etc/passwd"),
+        ("text", "0123456789AB"),
+        ("model", "../secret"),
+        ("model", "/etc"),
+        ("model", "a/b/c"),
+        ("router", "k8;rm"),
+        ("layer", "-1"),
+        ("layer", "1e9"),
+        ("layer", "٣"),
+        ("pair", "1.2.3"),
+        ("distance", "77"),
+        ("content", "True"),
+        ("job", "<script>"),
+        ("view", "tsne"),
+    ],
+)
+def test_damaged_values_are_dropped_with_one_sentence_each(name, raw):
+    session, params = {}, {name: raw, "head": "1"}
+    dropped = visit(session, params)
+    assert len(dropped) == 1 and dropped[0].endswith("dropped.")
+    assert session[name] == state.CONTROLS[name].default and session["head"] == 1
+    assert params == {"head": "1"}
+
+
+def test_an_unknown_entry_is_dropped_and_named_in_short():
+    session, params = {}, {"z" * 500: "1"}
+    (sentence,) = visit(session, params)
+    assert "…" in sentence and len(sentence) < 150 and params == {}
+
+
+@given(st.dictionaries(st.sampled_from(sorted(state.CONTROLS)), st.text(max_size=30)))
+def test_no_link_can_break_the_page(params):
+    session = {}
+    visit(session, params)
+    for name, value in session[state.CHOSEN].items():
+        if value is not None:
+            assert state.CONTROLS[name].parse(state.to_url(value)) == value
+
+
+def test_settle_keeps_what_is_offered_and_tells_what_is_not():
+    session = {}
+    state.read(session, {"layer": "9"})
+    assert state.settle(session, "layer", [None, 0, 1], None) == state.unusable("layer", "9")
+    assert session["layer"] is None
+    assert state.settle(session, "layer", [None, 0, 1], None) is None
+
+
+def test_what_a_fragment_lets_somebody_choose_stands_in_the_address():
+    session, params = {}, {}
+    visit(session, params)
+    session["layer"] = 3  # a widget inside a fragment: the page itself is not read again
+    assert state.write(session, params) == {"layer": "3"}
+    del session["layer"]
+    assert state.address(session) == {"layer": "3"}
+
+
+def test_settle_gives_back_what_a_fragment_did_not_draw():
+    session = {}
+    state.read(session, {"layer": "1"})
+    del session["layer"]  # what Streamlit does when a fragment runs without the widget
+    assert state.settle(session, "layer", [None, 0, 1], None) is None and session["layer"] == 1
+
+
+def test_study_args_name_the_text_and_what_was_asked_for():
+    session = {}
+    state.read(session, {"text": "0123456789ab", "router": "k8-top1"})
+    wanted = {"model": "demo", "text": "0123456789ab", "long_text": "windows", "router": "k8-top1", "layer": 2}
+    assert state.study_args(session, "router", layer=2) == wanted
+
+
+@pytest.mark.parametrize("text", ["**bold** [x](y) $a$ `c` :red[z] <b> # h", "a\\b|c~d_e^f{g}"])
+def test_plain_text_has_no_markdown_left(text):
+    assert all(plain(text)[i - 1] == "\\" for i, c in enumerate(plain(text)) if c in "*[]()$`:<>#_~|{}" and i)
+
+
+def test_cells_show_numbers_as_a_reader_expects():
+    assert [Column("a", "share").show(v) for v in (0.1234, None)] == ["12.3%", "–"]
+    assert [Column("a", "share", digits=4).show(0.00123), Column("a", "whole").show(12345.0)] == ["0.12%", "12,345"]
+
+
+def test_csv_keeps_any_text_and_starts_no_formula():
+    written = to_csv({"word": ['a"b,c', "=1+1", "naïve 漢字", "-"], "n": [1, -2, None, 0.5]}).decode("utf-8-sig")
+    assert written.splitlines() == ["word,n", '"a""b,c",1', "'=1+1,-2", "naïve 漢字,", "'-,0.5"]

@@ -1,0 +1,144 @@
+"""An installation that others use: headers, limits, the allow-list, signing in, and what one reader sees of another."""
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from analysis.errors import AnalysisError, BadModel, BadSetting
+from analysis.jobs import Jobs, runner
+from analysis.limits import CHANGING, DEMO, OPEN, Limits, limits
+from analysis.runs import RunStore
+from analysis.studies import STUDIES
+from app.serve import sharing
+from app.serve.headers import headers
+from tests.made.in_process import opened
+
+ENTRY = str(Path(__file__).resolve().parents[3] / "app" / "streamlit_app.py")
+
+
+@pytest.fixture
+def demo(monkeypatch):
+    monkeypatch.setenv("FOCUSCOPE_DEMO", "1")
+
+
+def test_limits_follow_the_environment(monkeypatch):
+    assert limits() == OPEN
+    monkeypatch.setenv("FOCUSCOPE_MODELS", "demo, owner/name,")
+    assert limits().models == ("demo", "owner/name") and not limits().demo
+    monkeypatch.setenv("FOCUSCOPE_DEMO", "1")
+    assert limits().models == ("demo", "owner/name") and limits().refused == DEMO.refused
+
+
+def test_a_demo_refuses_models_verbs_and_long_texts():
+    DEMO.check("groups", {"model": "demo"})
+    for args in ({"model": "owner/name"}, {"model": "../x"}, {"model": 3}, {"other_model": "x/y"}):
+        with pytest.raises(BadModel, match="not among the models of this installation: choose demo"):
+            DEMO.check("groups", args)
+    with pytest.raises(BadSetting, match="shared demo, and train-router would change"):
+        DEMO.check("train-router", {"model": "demo"})
+    with pytest.raises(AnalysisError, match="101 kB and this shared demo reads 100 kB"):
+        DEMO.check_text(b"x" * 101_000, "mine.txt")
+    OPEN.check("train-router", {"model": "../anything"})
+
+
+def test_verbs_that_change_what_all_share_are_named_as_they_are():
+    known = set(STUDIES)
+    assert {"fit-router", "train-router", "calibrate", "import-policy", "fit-method"} <= set(CHANGING) & known
+
+
+def test_app_and_worker_both_refuse(tmp_path, demo):
+    store = RunStore(tmp_path)
+    jobs = Jobs(store, "tests.made.fake_studies:STUDIES")
+    try:
+        for ask in (jobs.request, jobs.submit):
+            with pytest.raises(BadModel):
+                ask("typed", {"model": "owner/name"})
+        assert jobs.status()["state"] == "cold"
+        forged = {"model": "owner/name"}  # past the app's own check, as nothing but a mistake of ours could be
+        with pytest.raises(BadModel, match="not among the models"):
+            jobs._keeper.ask("typed", forged, 60)
+        assert jobs.request("typed", {"model": "demo"}).numbers["model"] == "demo"
+    finally:
+        jobs.close()
+        store.close()
+
+
+def test_a_job_that_takes_too_long_is_ended_with_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "limits", lambda: Limits(job_seconds=0.3))
+    store = RunStore(tmp_path)
+    jobs = Jobs(store, "tests.made.fake_studies:STUDIES")
+    try:
+        job = jobs.submit("gate", {"name": "long"})
+        while not (status := jobs.watch(job)).ended:
+            pass
+        assert status.state == "failed" and "more than 0 s, the limit here: choose a smaller scope" in status.error
+    finally:
+        jobs.close()
+        store.close()
+
+
+def test_every_answer_carries_the_headers(app_server):
+    for place in ("/", "/token-groups", "/_stcore/health"):
+        with urllib.request.urlopen(app_server + place) as answer:
+            for name, value in headers():
+                assert answer.headers.get_all(name.decode()) == [value.decode()], (place, name)
+    rules = dict(headers())[b"content-security-policy"].decode()
+    assert "unsafe-eval" not in rules and "script-src 'self' blob: 'sha256-" in rules and "*" not in rules
+
+
+def test_a_demo_shows_neither_texts_nor_runs_of_others(client, demo):
+    client.store.put_text("a secret of somebody else " * 5, "theirs.txt")
+    app = opened()
+    assert "theirs.txt" not in str(app.selectbox(key="text_pick").options)
+    assert any("other readers are not shown it" in caption.value for caption in app.caption)
+    app.file_uploader(key="upload_0").upload("mine.txt", b"some words of my own " * 9)
+    app.run()
+    assert "mine.txt" in str(app.selectbox(key="text_pick").options) and not app.sidebar.error
+    app.file_uploader(key="upload_1").upload("long.txt", b"some words of my own " * 9000)
+    app.run()
+    assert "189 kB and this shared demo reads 100 kB" in app.sidebar.error[0].value.replace("\\", "")
+
+
+def test_a_demo_locks_the_model(client, demo):
+    app = opened()
+    assert app.selectbox(key="model_pick").options == ["demo"] and app.selectbox(key="model_pick").disabled
+    assert not [box for box in app.text_input if box.key == "model_name"]
+
+
+def test_a_list_of_models_is_a_choice(client, monkeypatch):
+    monkeypatch.setenv("FOCUSCOPE_MODELS", "demo,owner/tiny")
+    app = opened()
+    app.selectbox(key="model_pick").set_value("owner/tiny").run()
+    assert app.query_params["model"] == "owner/tiny" and not app.exception
+
+
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [
+        ({"is_logged_in": False}, "sign_in"),
+        ({"is_logged_in": True, "email": "x@example.org"}, "sign_out"),
+        ({"is_logged_in": True, "email": "a@team.example.org", "email_verified": False}, "sign_out"),
+        ({"is_logged_in": True, "email": "A@team.example.org"}, None),
+        ({"is_logged_in": True, "email": "one@example.org", "email_verified": True}, None),
+    ],
+)
+def test_with_a_provider_only_the_listed_come_in(client, monkeypatch, user, shown):
+    class User(dict):
+        is_logged_in = user["is_logged_in"]
+
+    monkeypatch.setattr(sharing.st, "user", User(user))
+    app = AppTest.from_file(ENTRY, default_timeout=60)
+    app.secrets["auth"] = {"redirect_uri": "https://example.org/oauth2callback"}
+    app.secrets["focuscope"] = {"allowed": ["one@example.org", "@team.example.org"]}
+    app.run()
+    assert not app.exception
+    assert [button.key for button in app.button if button.key in ("sign_in", "sign_out")] == ([shown] if shown else [])
+    assert bool(app.sidebar.selectbox) == (shown is None)
+
+
+def test_without_a_provider_nobody_is_asked(client):
+    assert not [button for button in opened().button if button.key == "sign_in"]
+    assert st.user is not None

@@ -1,0 +1,235 @@
+"""The speed tab in-process with hand-made results: what it asks for, what it shows, and what it must not show."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from analysis.errors import BadSetting
+from app import cached
+from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
+from tests.made.in_process import HOSTILE, markup, part
+from tests.made.results import STUDIES, FakeJobs, status
+
+SHAPES = {"what": "attention", "heads": 8, "head_dim": 64, "groups": 8, "batch": 1, "dtype": "bfloat16", "top": 1}
+SHAPES |= {"window": 128, "skew": False, "model": "demo", "lengths": [1024, 4096, 16384], "repeats": 5}
+
+
+def page() -> None:
+    """The tab with what the app's entry puts around it."""
+    import streamlit as st
+
+    from app import cached
+    from app.selection import state
+    from app.speed import tab as speed
+    from app.ui import jobs
+
+    for sentence in state.read(st.session_state, st.query_params):
+        st.caption(sentence)
+    state.settle(st.session_state, "text", list(cached.texts()), cached.samples()[0][0])
+    with st.sidebar:
+        jobs.job_panel()
+    speed.tab()
+    address = state.write(st.session_state, st.query_params.to_dict())
+    if address is not None:
+        st.query_params.from_dict(address)
+
+
+def opened(**link: object) -> AppTest:
+    app = AppTest.from_function(page, default_timeout=30)
+    for name, value in link.items():
+        app.query_params[name] = str(value)
+    app.run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def launching(text: str, **more: object) -> dict:
+    """The arguments that the tab's defaults stand for."""
+    args = {"model": "demo", "text": text, "router": "k4-top1", "top": None, "window": None, "n_sink": 0}
+    return args | {"new_tokens": 32, "length": None, "repeats": 5} | more
+
+
+def measured(client: FakeJobs, verb: str, args: dict, text: str | None = None):
+    made = STUDIES[verb](args, text)
+    return client.store.put(verb, args, made, made.numbers["protocol"], 30.0)
+
+
+def charts(app: AppTest) -> list[dict]:
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def tables(app: AppTest) -> list[dict]:
+    found = [element.proto for element in app.get("bidi_component")]
+    return [json.loads(proto.json)[0] for proto in found if proto.component_name == "focuscope_table"]
+
+
+def test_without_a_run_it_says_what_will_be_measured_and_shows_only_hollow_marks(client):
+    app = opened()
+    assert app.button(key="speed_launch").label == "Launch sparse inference"
+    assert "It will measure" in markup(app) and "First time on this machine" in markup(app)
+    assert not tables(app) and not app.error
+    (curve,) = charts(app)
+    ours = [trace for trace in curve["data"] if "xaxis" not in trace]
+    assert [trace["name"] for trace in ours] == ["bound: 1 / pairs read (not measured)"]
+    assert ours[0]["marker"]["symbol"].endswith("-open")
+
+
+def test_the_button_submits_a_launch_with_every_setting_and_the_job_is_watched(client):
+    app = opened(speed_new=8, speed_rounds=2, speed_prompt=40, speed_window=9, speed_sinks=4, speed_top=2)
+    app.button(key="speed_launch").click().run()
+    job = client.states["0123456789ab"]
+    text = cached.samples()[0][0]
+    wanted = {"top": 2, "window": 9, "n_sink": 4, "new_tokens": 8, "length": 40, "repeats": 2}
+    assert (job.verb, job.args) == ("launch", launching(text, **wanted))
+    assert app.query_params["job"] == "0123456789ab"
+    app.run()
+    assert app.button(key="speed_launch").disabled and app.get("progress")
+    client.states["0123456789ab"] = status("failed", verb="launch", error="9,000 tokens need 40 GB: choose 1,000.")
+    app.run()
+    assert app.error[0].value == "9\\,000 tokens need 40 GB\\: choose 1\\,000\\."
+
+
+def test_a_stored_launch_shows_both_sides_spread_proof_and_opponent(client):
+    text = cached.samples()[0][0]
+    measured(client, "launch", launching(text), client.store.text(text)[1])
+    app = opened()
+    said = markup(app)
+    assert "Dense wins here" in said and "estimated crossover" in said and "A chip" in said
+    assert "0.9999999" in said and "2.0e-06" in said and "flash-attn 2 (needs an NVIDIA GPU)" in said
+    sides = {column["label"]: column["shown"] for column in tables(app)[0]["columns"]}
+    assert sides["dense"][0] == "8.0 ms (7.0–9.0)" and sides["sparse"][-1] == "not measurable here"
+    assert sides["sparse is"][:4] == ["0.80 × as fast", "0.80 × as fast", "1.00 × as fast", "1.00 × the bytes"]
+    ups, time, curve = charts(app)
+    assert ups["data"][0]["y"] == list(speed_charts.KINDS.values())[:3] and ups["data"][1]["x"] == [2.5]
+    assert len(time["data"]) == 6 and sum(trace["x"][0] for trace in time["data"]) == pytest.approx(1)
+    names = [trace["name"] for trace in curve["data"]]
+    assert "whole model, first token (estimated)" in names and "attention alone (measured)" in names
+    assert "whole model, each further token (estimated)" not in names
+    assert app.button(key="speed_launch").label == "Launch sparse inference again"
+    assert "It will measure" not in said
+
+
+def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):
+    text = client.store.put_text(f"{HOSTILE} " * 3, "mine")
+    measured(client, "launch", launching(text), HOSTILE)
+    app = opened(text=text)
+    dense, sparse = part(app, "contexts")["panels"]
+    assert (dense["pieces"][dense["hit"]], sparse["pieces"][sparse["hit"]]) == (" burned", " <b>fell</b>")
+    assert "<script" not in markup(app) and "<b>" not in markup(app)
+    for chart in app.get("plotly_chart"):
+        assert "<script" not in chart.proto.spec
+
+
+@pytest.mark.parametrize(
+    "mine, other, hit",
+    [
+        (" one two", " one ten", " two"),
+        (" one", " one two", None),
+        (" a b", " a b", None),
+        ("", "x", None),
+        (" The end", "\n\nThe end", " "),
+        ("\n\nThe end", " The end", "\n\n"),
+        (" a, b", " ab", " a,"),
+    ],
+)
+def test_the_difference_is_a_whole_word(mine, other, hit):
+    cut = speed_texts.pieces("before ", mine, other)
+    assert "".join(cut["pieces"]) == "before " + mine
+    assert (cut["pieces"][cut["hit"]] if cut["hit"] >= 0 else None) == hit
+
+
+def test_measuring_again_drops_the_stored_run_first(client):
+    text = cached.samples()[0][0]
+    run = measured(client, "launch", launching(text), "some words")
+    app = opened()
+    app.button(key="speed_launch").click().run()
+    assert client.store.find("launch", launching(text)) is None and run.id
+    assert client.states["0123456789ab"].args == launching(text)
+
+
+def test_shapes_are_timed_by_bench_and_drawn_with_crossover_bound_and_paper(client):
+    app = opened(speed_on="shapes")
+    app.button(key="speed_bench").click().run()
+    job = client.states["0123456789ab"]
+    assert (job.verb, job.args) == ("bench", SHAPES)
+    measured(client, "bench", SHAPES)
+    app = opened(speed_on="shapes")
+    curve, time = charts(app)
+    ours, bound = curve["data"][:2]
+    assert ours["y"] == [0.5, 2.0, 4.0] and ours["marker"]["symbol"] == "circle" and ours["error_y"]["array"]
+    assert bound["y"] == [7.0] * 3 and bound["marker"]["symbol"] == "diamond-open"
+    papers = [trace for trace in curve["data"] if trace.get("xaxis") == "x2"]
+    assert [trace["name"] for trace in papers] == ["paper, K=4", "paper, K=8"]
+    assert papers[1]["x"][0] == 1024 and papers[1]["x"][4:6] == [65536, 262144]
+    assert papers[1]["y"][0] == 0.2 and papers[1]["y"][-1] == 8.6
+    assert any("H100-80GB" in note["text"] for note in curve["layout"]["annotations"])
+    assert any("2,000" in shape.get("label", {}).get("text", "") for shape in curve["layout"]["shapes"])
+    assert "Dense wins below about 2,000 tokens" in markup(app) and len(time["data"]) == 5
+    assert tables(app)[1]["columns"][1]["shown"] == ["1.000000", "0.700000"] and "0.79 for subtraction" in markup(app)
+    assert "bench attention --model demo --lengths 1024,4096,16384 --heads 8" in app.code[0].value
+
+
+def test_a_real_routers_groups_are_timed_for_the_loaded_model(client):
+    app = opened(speed_lengths="512")
+    app.button(key="speed_bench").click().run()
+    args = client.states["0123456789ab"].args
+    assert (args["router"], args["heads"], args["kv_heads"], args["window"]) == ("k4-top1", 2, 1, 16)
+    app = opened(speed_lengths="512", speed_top=2)
+    app.button(key="speed_bench").click().run()
+    args = client.states["0123456789ab"].args
+    assert "router" not in args and (args["groups"], args["top"]) == (4, 2)
+    app = opened(speed_what="inference", speed_new=4, speed_window=9)
+    assert "It will time the whole model at 15, 30, 60 tokens" in markup(app)
+    app.button(key="speed_bench").click().run()
+    args = client.states["0123456789ab"].args
+    about = {"what": "inference", "model": "demo", "router": "k4-top1", "text": cached.samples()[0][0]}
+    assert args == about | {"window": 9, "new_tokens": 4, "repeats": 5}
+
+
+@pytest.mark.parametrize(
+    "words, found",
+    [("1024, 4096", [1024, 4096]), ("4k 1K", [1024, 4096]), ("1M", [1 << 20]), ("7;7", [7])],
+)
+def test_lengths_are_read(words, found):
+    assert speed_requests.lengths(words) == found
+
+
+@pytest.mark.parametrize("words", ["", "abc", "1,024", "-5", "0", "1e9", "9M", " ".join(map(str, range(1, 30))), "١"])
+def test_lengths_that_cannot_be_read_are_one_sentence(client, words):
+    with pytest.raises(BadSetting):
+        speed_requests.lengths(words)
+    app = opened(speed_on="shapes")
+    app.text_input(key="speed_lengths").set_value(words).run()
+    assert not app.exception and len(app.error) == 1
+    app.text_input(key="speed_lengths").set_value("64").run()
+    assert not app.error and app.button(key="speed_bench")
+
+
+def test_numbers_out_of_range_are_dropped_with_a_sentence(client):
+    app = opened(speed_heads=9999, speed_groups=0, speed_top=77, speed_dtype="int4", speed_on="shapes")
+    said = " ".join(caption.value for caption in app.caption).replace("\\", "")
+    assert all(word in said for word in ("9999", "number of groups", "groups per token", "int4")) and not app.error
+    assert app.number_input(key="speed_heads").value == 8
+
+
+def test_a_price_learns_from_what_was_timed_here(client):
+    first = speed_requests.bench_price(SHAPES)
+    assert first.n == 0 and first.bytes > 16384 * 64 * 8 * 4
+    measured(client, "bench", SHAPES | {"lengths": [4096]})
+    later = speed_requests.bench_price(SHAPES)
+    assert later.n == 1 and later.seconds > 30
+
+
+def test_the_bound_counts_pairs():
+    assert speed_requests.even_bound(100, 8, 1, 100) == 1
+    assert speed_requests.even_bound(1 << 20, 8, 1, 1) == pytest.approx(8, rel=1e-3)
+    assert speed_requests.even_bound(1 << 20, 16, 2, 1) == pytest.approx(4.14, rel=1e-2)
+    assert speed_requests.even_bound(4096, 4, 3, 16) == 1
+    assert speed_requests.even_bound(4096, 8, 1, 128, "decode") == pytest.approx(4096 / (128 + 3968 / 8))
+
+
+def test_the_papers_curve_is_read_from_its_table():
+    curves = speed_curve.paper_curves()
+    assert list(curves) == [4, 8] and [length for length, _ in curves[8]][:2] == [1024, 4096]
+    assert [times for _, times in curves[4]] == [0.2, 0.5, 1.5, 2.2, 3.0, 4.0, 4.1]

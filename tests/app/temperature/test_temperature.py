@@ -1,0 +1,164 @@
+"""Softmax temperature in-process with hand-made results: the slider, one query, perplexity, layers, the paper."""
+
+import json
+
+import pytest
+
+from analysis.errors import BadSetting
+from analysis.studies.temperature import trained as focal_temperatures
+from app.selection import state
+from app.temperature import charts as temperature_charts, trained
+from tests.app.heads.test_heads import client, figures, opened  # noqa: F401
+from tests.conftest import ROOT
+from tests.made.focal import WINDOWS, several
+from tests.made.heads import TRIED, study
+from tests.made.in_process import markup, part
+from tests.made.results import CONTEXT, LAYERS
+from tests.made.training import put_studies
+
+VIEW = "views/softmax_temperature.py"
+
+
+def page(**link: object):
+    return opened(VIEW, **link)
+
+
+@pytest.fixture(autouse=True)
+def made(client):  # noqa: F811
+    return client
+
+
+def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperature(made):
+    app = page()
+    assert app.title[0].value == "What does sharpening do?" and not app.error
+    assert "At temperature 0.4 a token reads fewer keys." in markup(app)
+    assert app.select_slider(key="softmax").value == 0.4 and len(figures(app)) == 3
+    requests = [run.request for run in made.store.list("temperature", 5)]
+    assert all(request["t"] == list(state.SOFTMAX) for request in requests) and len(requests) == 2
+    before, after = (part(app, "painted", at) for at in (0, 1))
+    assert before["locked"] == after["locked"] == CONTEXT - 1
+    assert [tip["label"] for tip in after["tips"]] == ["at t = 1", "at t = 0.4"]
+    assert after["tips"][1]["values"][0] == "100.00%" and after["paint"][0] == 4
+    app.select_slider(key="softmax").set_value(0.5).run()
+    assert part(app, "painted", 0) == before and part(app, "painted", 1)["id"] != after["id"]
+
+
+def test_the_slider_moves_everything_and_stands_in_the_url(made):
+    app = page(layer=1, head=1, sharpness="max_prob")
+    app.select_slider(key="softmax").set_value(0.8).run()
+    assert app.query_params["softmax"] == "0.8" and "At temperature 0.8" in markup(app)
+    (asked, _) = [run.request for run in made.store.list("temperature")]  # the slider asked for nothing
+    assert (asked["t"], asked["layer"], asked["head"]) == (list(state.SOFTMAX), 1, 1)
+    _, layers, heads = figures(app)
+    assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
+    assert [trace["line"]["width"] for trace in layers["data"]] == [1.5, 4, 1.5]
+    assert [trace["line"]["width"] for trace in heads["data"]] == [1.5, 4]
+
+
+def test_a_query_of_another_window_is_measured_there(made):
+    page(query=CONTEXT + 3)
+    asked = [run.request for run in made.store.list("temperature", 5)]
+    assert [request.get("part", 0) for request in asked] == [1, 0]
+
+
+def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
+    app = page()
+    assert "not measured for the model demo" in app.info[0].value
+    assert app.code[0].value == "python -m analysis study temperature --model demo"
+    assert "here it is not measured yet" in markup(app)
+    put_studies(made.store, temperature=study())
+    app = page()
+    assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 6
+    assert f"the lowest perplexity is at {TRIED[1]:g} on story, {TRIED[1]:g} on essay" in markup(app)
+
+
+def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(made):
+    app = page()
+    assert any("focal-temperatures --corpus DIR" in code.value for code in app.code)
+    arms = focal_temperatures.arms_of(None)
+    losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in arms}
+    found = focal_temperatures.summary(several(losses), WINDOWS) | {"protocol": study()["protocol"], "check": {}}
+    put_studies(made.store, focal_temperatures=found)
+    app = page()
+    assert "the best constant temperature is 0.5: lower" in markup(app) and len(figures(app)) == 7
+    assert "the one with t = 0.5 has the lowest loss" in markup(app)
+    assert "under “Constant, learned, adapted”" in markup(app)
+    app.segmented_control(key="trained_with").set_value("scaling").run()
+    assert app.query_params["trained_with"] == "scaling" and len(figures(app)) == 3
+    assert any("study focal-scaling --corpus DIR" in code.value for code in app.code)
+
+
+@pytest.mark.parametrize("choice", trained.STUDIES)
+def test_bundled_studies_of_training_are_drawn_with_their_rows(made, choice):
+    words = (ROOT / "models_cache" / "demo" / "studies" / f"{trained.STUDIES[choice][0]}.json").read_text()
+    put_studies(made.store, **{trained.STUDIES[choice][0]: words})
+    app, study = page(trained_with=choice), json.loads(words)
+    assert not app.error and len(figures(app)) == 3 + len(study["panels"])
+    assert {len(column["shown"]) for column in part(app, "table")["columns"]} == {len(study["rows"])}
+
+
+def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(made):
+    app = page()
+    assert "First time on this machine" in markup(app)
+    app.button(key="temperature_run").click().run()
+    job = made.states["0123456789ab"]
+    assert job.verb == "temperature-curve" and job.args["t"] == list(state.SOFTMAX) and job.args["layers"] == [0.6]
+    made.request("temperature-curve", job.args)
+    app.run()
+    assert "No temperature beats dense." in markup(app) and len(figures(app)) == 6
+    assert any("95 % intervals over 4 units of 64 tokens in a row" in caption.value for caption in app.caption)
+
+
+def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(made):
+    app = page(by_layer="1~0.8~1")
+    assert app.number_input(key="by_layer_1").value == 0.8
+    assert "Perplexity 10.50 against 10.00 dense on this text: +5.0%" in markup(app)
+    assert made.store.list("temperature-curve", 1)[0].request["by_layer"] == [1.0, 0.8, 1.0]
+    app.number_input(key="by_layer_0").set_value(0.6).run()
+    assert app.query_params["by_layer"] == "0.6~0.8~1"
+    app.button(key="by_layer_none").click().run()
+    assert "by_layer" not in app.query_params and "All are 1, which is dense attention" in markup(app)
+    app.button(key="by_layer_all").click().run()
+    assert app.query_params["by_layer"] == "0.4~0.4~0.4"
+
+
+@pytest.mark.parametrize("wrong", ["1~1", "0~1~1", "1~1~9", "1~1~1..2"])
+def test_temperatures_that_do_not_fit_the_model_are_dropped(made, wrong):
+    app = page(by_layer=wrong)
+    said = " ".join(caption.value.replace("\\", "") for caption in app.caption)
+    assert "temperatures of the layers" in said and "All are 1" in markup(app) and not app.error
+
+
+def test_a_refusal_is_one_sentence_and_the_rest_stays(made):
+    made.refusals["temperature-curve"] = BadSetting("Layers of this model have no softmax: choose another model.")
+    app = page(by_layer="1~0.8~1")
+    assert (
+        len(app.error) == 1 and "no softmax" in app.error[0].value and "best constant temperature is 0.4" in markup(app)
+    )
+
+
+def test_the_paper_stands_beside_with_its_doubts(made):
+    app = page()
+    rows = {column["label"]: column["shown"] for column in part(app, "table", 0)["columns"]}
+    assert rows["setting"] == ["Baseline", "Focal Attn (Constant)", "Focal Attn (Learned)"]
+    assert rows["Average, %"] == ["55.83", "58.02", "56.71"] and "duplicated" in markup(app)
+
+
+def test_arguments_are_those_of_the_verbs(made):
+    from analysis.jobs.arguments import check_arguments
+    from analysis.studies import STUDIES as REAL
+
+    page(by_layer="1~0.8~1", query=CONTEXT + 1)
+    for verb in ("temperature", "temperature-curve"):
+        for run in made.store.list(verb, 5):
+            assert check_arguments(verb, REAL[verb], run.request)
+
+
+def test_intervals_are_drawn_only_where_they_are_known():
+    table = {"t": [0.5, 1.0], "difference": [0.2, 0.0], "low": [0.1, 0.0], "high": [0.4, 0.0]}
+    (known,) = temperature_charts.change({"a": table}, "t", "t")["data"]
+    assert known["error_y"]["array"] == [pytest.approx(0.2), 0] and known["error_y"]["arrayminus"][0] == pytest.approx(
+        0.1
+    )
+    (unknown,) = temperature_charts.change({"a": table | {"low": [None, None]}}, "t", "t")["data"]
+    assert unknown["error_y"]["visible"] is False and json.dumps(unknown)

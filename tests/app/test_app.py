@@ -1,0 +1,199 @@
+"""Every page in-process with hand-made results: what it shows, its jobs and their prices."""
+
+import json
+
+import numpy as np
+import pytest
+import streamlit as st
+
+from analysis.runs import Result, RunStore
+from app import cached
+from tests.made.in_process import VIEWS, markup, opened, part, put
+from tests.made.results import CONTEXT, STUDIES, status
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_page_opens_with_its_question_and_a_computed_answer(client, view):
+    app = opened(view)
+    assert app.title[0].value == VIEWS[view][1]
+    assert not app.error and not app.warning
+    assert "fs-lead" in markup(app)
+    assert "badge[" in " ".join(element.value for element in app.markdown)
+    assert any("Your text stays on this machine." in caption.value for caption in app.caption)
+
+
+def test_start_paints_the_text_and_opens_a_pair_with_both_contexts(client):
+    app = opened()
+    painted, contexts = part(app, "painted"), part(app, "contexts")
+    assert len(painted["pieces"]) == len(painted["paint"]) > CONTEXT
+    assert painted["breaks"][0] == CONTEXT and painted["open"] == 0 and len(painted["arcs"]) == 6
+    assert painted["paint"][:7] == [-1, 0, 1, 2, 3, 4, -1]  # 0.5, 1, 2, 4, 8, 16 times chance, and no number
+    key, query = contexts["panels"]
+    assert (key["role"], query["role"]) == ("key", "query")
+    assert key["pieces"][key["hit"]] == painted["pieces"][painted["arcs"][0]["key"]]
+
+
+def test_a_link_opens_its_pair_and_a_pair_of_another_text_falls_back_to_the_strongest(client):
+    text = put(client, " ".join(f"word{i}" for i in range(40)))
+    assert part(opened(text=text, pair="1.1.38.1"), "painted")["open"] == 1
+    assert part(opened(text=text, pair="9.9.9.9"), "painted")["open"] == 0
+
+
+def test_groups_show_controls_labels_and_the_badge(client):
+    app = opened("groups", layer="2", group="1")
+    assert "not trained" in " ".join(element.value for element in app.markdown)
+    painted, table = part(app, "painted"), part(app, "table")
+    assert painted["isolate"] == 1 and painted["paint"][:5] == [2, 3, 0, 1, 2]
+    assert [column["label"] for column in table["columns"]][:2] == ["group", "label"] and table["selected"] == 1
+    shares, layers, vectors = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    assert {trace["name"] for trace in shares["data"]} >= {"this router", "random centroids", "shuffled text"}
+    assert any("1/K = 25.0%" in trace["name"] for trace in layers["data"])
+    assert len(vectors["data"]) == 4 and all(trace["type"] == "scattergl" for trace in vectors["data"])
+
+
+def test_the_layer_is_shared_between_pages_and_a_shown_default_is_not_a_choice(client):
+    app = opened("groups")
+    assert "layer" not in app.query_params
+    app.pills(key="layer_pick").set_value(2).run()
+    assert app.query_params["layer"] == "2"
+    app.switch_page(VIEWS["pairs"][0]).run()
+    assert app.selectbox(key="layer").value == 2
+
+
+def test_pairs_are_filtered_by_the_controls(client):
+    app = opened("pairs", distance="16")
+    assert part(app, "table")["selected"] == 0
+    assert part(app, "table")["columns"][0]["label"] == "query (attends)"
+    app.select_slider(key="distance").set_value(32).run()
+    assert app.info[0].value.startswith("No pair is left")
+    assert app.query_params["distance"] == "32"
+    lift, mass = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    assert [trace["name"] for trace in lift["data"]][-1] == "chance (1.0)"
+    assert any("chance" in trace["name"] for trace in mass["data"])
+
+
+def test_another_model_is_used_when_the_worker_accepts_it(client):
+    app = opened("groups", layer="2")
+    app.text_input(key="model_name").set_value("owner/tiny").run()
+    app.button(key="load_model").click().run()
+    assert not app.sidebar.error and app.query_params["model"] == "owner/tiny"
+    assert "layer" not in app.query_params
+    app.button(key="demo_model").click().run()
+    assert "model" not in app.query_params
+
+
+def test_loading_a_model_says_its_price_before(client, tmp_path, monkeypatch):
+    from analysis import places
+
+    def said(name):
+        app.text_input(key="model_name").set_value(name).run()
+        assert not app.exception and not app.sidebar.error
+        return markup(app)
+
+    monkeypatch.setattr(places, "CACHE", tmp_path)
+    for name, size in (("small", 10**6), ("large", 10**9)):
+        (tmp_path / name).mkdir()
+        with open(tmp_path / name / "model.safetensors", "wb") as file:
+            file.truncate(size)
+    app = opened()
+    assert "another one is downloaded first" in said("") and "downloaded first" in said("no/such")
+    assert "First time on this machine: perhaps 10 s" in said("large") and "1.0 GB of weights" in said("large")
+    for name, size, took in (("owner/tiny", 10**6, 2.51), ("owner/other", 10**9, 5.0)):  # half of what was guessed
+        made = STUDIES["model"]({"model": name}, None)
+        made.numbers["weight_bytes"] = size
+        client.store.put("model", {"model": name}, made, made.numbers["protocol"], took)
+    assert "About 2.5 s (2.5 s to 2.5 s, from 2 runs on this machine" in said("small")
+    assert "used at once" in said("owner/tiny") and client.asked.count("model") == 1
+
+
+def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
+    app = opened("groups")
+    app.button(key="fit_run").click().run()
+    assert app.query_params["job"] == "0123456789ab" and "queue" in app.get("progress")[0].proto.text
+    client.states["0123456789ab"] = status("running", fraction=0.4, stage="fitting <b>", seconds_left=130)
+    app.run()
+    assert "40%, about 2 min left" in app.get("progress")[0].proto.text
+    app.button(key="job_cancel").click().run()
+    assert "cancelled" in app.warning[0].value
+    app.button(key="job_resume").click().run()
+    assert app.get("progress")
+    client.states["0123456789ab"] = status("failed", error="The disk is full: free 1 GB.")
+    app.run()
+    assert app.error[0].value == "The disk is full\\: free 1 GB\\." and app.title
+    app.button(key="job_dismiss").click().run()
+    assert "job" not in app.query_params and not app.error
+
+
+def test_a_finished_fit_offers_its_router(client):
+    done = status("done", fraction=1.0, args={"model": "demo", "groups": 6, "top": 2})
+    client.states["0123456789ab"] = done
+    app = opened("groups", job="0123456789ab")
+    assert any("fit-router is done" in element.value for element in app.markdown)
+    app.button(key="job_use").click().run()
+    assert app.query_params["router"] == "k6-top2" and "job" not in app.query_params
+
+
+def test_a_link_to_an_unknown_job_loses_it(client):
+    app = opened(job="abcdefabcdef")
+    assert any("not known here" in caption.value for caption in app.caption)
+    assert "job" not in app.query_params and app.title
+
+
+def test_a_missing_umap_has_a_button_with_its_price_and_a_stored_one_is_drawn(client):
+    app = opened("groups")
+    app.get("segmented_control")[-1].set_value("UMAP").run()
+    assert app.button(key="groups_umap") and "on this machine" in markup(app)
+    assert len(app.get("plotly_chart")) == 2
+    args = {"model": "demo", "text": app.query_params["text"], "router": "k4-top1", "long_text": "windows", "layer": 1}
+    arrays = {"umap": np.zeros((5, 2), np.float32), "positions": np.arange(5, dtype=np.int32)}
+    client.store.put("umap", args, Result({"protocol": {}}, {}, arrays), {}, 1.0)
+    app.run()
+    drawn = json.loads(app.get("plotly_chart")[2].proto.spec)
+    assert drawn["layout"]["xaxis"]["title"]["text"] == "UMAP 1 (no unit)"
+
+
+def test_an_expensive_request_waits_for_its_button(client):
+    key = cached.samples()[0][0]
+    for seed in range(2):
+        args = {"model": "demo", "text": key, "router": "k4-top1", "seed": seed, "long_text": "windows"}
+        made = STUDIES["groups"](args, "some words")
+        client.store.put("groups", args, made, {"tokens": 2, "model": "demo"}, 100.0)
+    app = opened("groups")
+    assert "groups" not in client.asked and "About" in markup(app)
+    next(button for button in app.button if button.key.startswith("run_groups_")).click().run()
+    assert "groups" in client.asked and part(app, "painted")
+
+
+def test_a_long_text_is_offered_in_windows_or_cut(client):
+    app = opened(text=put(client, "word " * (CONTEXT + 5)))
+    assert "64" in app.get("segmented_control")[0].label
+    app.get("segmented_control")[0].set_value("first").run()
+    assert app.query_params["long_text"] == "first"
+
+
+def test_notes_are_shown_beside_the_result(client):
+    assert "A note to &lt;read&gt;." in markup(opened())
+
+
+def test_an_example_says_so_and_asks_no_worker(client, tmp_path, monkeypatch):
+    app = opened()
+    shelf = tmp_path / "examples"
+    for run in client.store.list():
+        client.store.export_example(run.id, shelf)
+    st.cache_data.clear()
+    fresh = RunStore(tmp_path / "fresh", examples=shelf)
+    monkeypatch.setattr(cached, "store", lambda: fresh)
+    client.asked.clear()
+    app = opened()
+    assert client.asked == []
+    assert "example" in " ".join(element.value for element in app.markdown)
+    fresh.close()
+
+
+def test_the_numbers_of_a_chart_are_a_table_and_a_file(client):
+    app = opened()
+    app.session_state["start_distance_numbers"] = True
+    app.run()
+    table = part(app, "table")
+    assert [column["label"] for column in table["columns"]] == ["low", "high", "mass", "uniform"]
+    assert table["columns"][0]["values"] == [0, 1, 2]

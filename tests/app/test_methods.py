@@ -1,0 +1,49 @@
+"""The quality tab with the methods as they describe themselves: every one is offered, and every control of it works."""
+
+import pytest
+import streamlit as st
+
+from analysis.methods import METHODS, describe
+from analysis.runs import RunStore
+from app import cached
+from tests.app.quality.test_quality import opened
+from tests.made import quality, results
+from tests.made.results import STUDIES, FakeJobs
+
+FREE = [name for name in METHODS if name != "dense" and not describe()[name]["routed"]]
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A store with hand-made answers for the real methods."""
+    st.cache_data.clear()
+    st.cache_resource.clear()
+    store = RunStore(tmp_path / "state")
+    jobs = FakeJobs(store)
+    monkeypatch.setattr(cached, "store", lambda: store)
+    monkeypatch.setattr(cached, "jobs", lambda: jobs)
+    monkeypatch.setattr(results, "CONTEXT", 2048)
+    monkeypatch.setattr(quality, "DESCRIBED", describe())
+    monkeypatch.setitem(STUDIES, "evaluate", quality.evaluate)
+    yield jobs
+    store.close()
+
+
+@pytest.mark.parametrize("at", range(0, len(FREE), 6))
+def test_every_method_has_a_card_with_its_controls(made, at):
+    names = FREE[at : at + 6]
+    app = opened(quality="~~".join(names))
+    drawn = {one.key for kind in ("slider", "select_slider", "selectbox") for one in getattr(app, kind)}
+    for name in names:
+        for field in describe()[name]["fields"]:
+            assert field["price"] != "live" or f"quality.{name}.{field['name']}" in drawn, (name, field["name"])
+    assert not app.error
+
+
+def test_a_choice_of_a_method_is_asked_for(made):
+    app = opened(quality="magicpig~variant-hub~~longformer~widths-growing~dilation-2")
+    app.selectbox(key="quality.magicpig.variant").set_value("paper").run()
+    app.slider(key="quality.longformer.dilation").set_value(3).run()
+    assert not app.exception and not app.error
+    said = app.session_state["quality"]
+    assert "hub" not in said and "widths-growing" in said and "dilation-3" in said

@@ -1,0 +1,63 @@
+"""The panel of a study: what stands on its x axis, which marks are joined, what is dashed."""
+
+import pytest
+
+from analysis.studies.stored.panels import panel, series
+from app.ui import study, study_charts
+
+
+def drawn(x: list, **more) -> dict:
+    lines = [series("ours", [float(at) for at in range(len(x))], **more)]
+    return study_charts.panel(panel("Loss", "x", "by", x, "nats", lines), ["ours"])
+
+
+@pytest.mark.parametrize(
+    ("x", "mode", "kind"),
+    [
+        (["novels", "python"], "markers", "category"),
+        (["full", 128, 32], "lines+markers", "category"),
+        ([0.3, 0.4, 1.0], "lines+markers", None),
+        ([16, 128, 1024], "lines+markers", "log"),
+        ([16, 128], "lines+markers", None),
+        ([1, 512, 1023, 1534, 2045], "lines+markers", None),
+        (list(range(20, 520, 20)), "lines", None),
+    ],
+)
+def test_words_are_not_joined_and_a_long_curve_has_no_marks(x, mode, kind):
+    made = drawn(x)
+    assert made["data"][0]["mode"] == mode and made["layout"]["xaxis"].get("type") == kind
+
+
+@pytest.mark.parametrize(
+    ("x", "named"),
+    [
+        ([0.3, 0.6, 1.0, 0.62], ["0.3", "0.6", "1"]),
+        ([1024, 64, 4096], ["64", "1,024", "4,096"]),
+        ([1000, 1, 1.05], ["1", "1,000"]),
+        ([7], ["7"]),
+    ],
+)
+def test_names_on_the_axis_have_room(x, named):
+    made = drawn(x)
+    assert made["layout"]["xaxis"]["ticktext"] == named
+    assert made["data"][0]["x"] == x, "every value is drawn, named or not"
+
+
+def test_long_curves_leave_their_names_to_the_chart():
+    assert "tickvals" not in drawn(list(range(13)))["layout"]["xaxis"]
+
+
+def test_printed_numbers_are_dashed_and_intervals_drawn():
+    ours = drawn([1, 2], low=[-0.5, 0.5], high=[0.5, 1.5])["data"][0]
+    assert ours["line"]["dash"] == "solid" and ours["error_y"]["array"] == [0.5, 0.5]
+    paper = drawn([1, 2], paper=True)["data"][0]
+    assert paper["name"] == "ours, paper" and paper["line"]["dash"] == "dash"
+    assert paper["marker"]["symbol"].endswith("-open")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "digits"),
+    [([1e-05, 0.001, None], 6), ([125.4, 0.0], 3), ([0.0002, -0.03], 5), ([1e-9], 6), (["a"], 3), ([7], 3), ([], 3)],
+)
+def test_a_small_number_keeps_two_digits(numbers, digits):
+    assert study.digits(numbers) == digits

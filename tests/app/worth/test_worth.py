@@ -1,0 +1,197 @@
+"""Is it worth it?: the page in-process, the worker's arithmetic being the real one."""
+
+import json
+
+import pytest
+
+from analysis.costs import KNOWN
+from analysis.errors import BadModel
+from app import cached
+from app.selection import state
+from app.worth import charts as worth_charts, tables as worth
+from tests.made.in_process import HOSTILE, markup, opened, part
+from tests.made.results import FakeJobs
+
+VIEW = "views/is_it_worth_it.py"
+LLAMA = "meta-llama/Llama-3.1-8B"
+OWN = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
+OWN |= {"intermediate_size": 128, "max_position_embeddings": 2048, "dtype": "bfloat16"}
+
+
+@pytest.fixture
+def worker(client) -> FakeJobs:  # noqa: F811
+    return client
+
+
+def page(**link: str):
+    """The app at this page, with what a link carried."""
+    app = opened(**link)
+    app.switch_page(VIEW).run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def lead(app) -> str:
+    return next(line for line in markup(app).split("\n") if "fs-lead" in line)
+
+
+def figures(app) -> dict[str, str]:
+    return {metric.label: metric.value for metric in app.metric}
+
+
+def paste(app, text: str, nonce: int = 0):
+    app.text_area(key=f"config_paste_{nonce}").set_value(text).run()
+    return app.button(key="read_config").click().run()
+
+
+def test_it_opens_with_its_question_and_one_computed_sentence_about_the_loaded_model(worker):
+    app = page()
+    assert app.title[0].value == "Is it worth it?" and not app.error and worker.asked.count("worth") == 2
+    assert "with 2,048 tokens and 1 sequence, attention is 40%" in lead(app)
+    assert "estimated" in " ".join(element.value for element in app.markdown)
+    assert list(figures(app)) == [
+        "First token, at most",
+        "Each later token, at most",
+        "KV cache",
+        "Weights read in a step",
+    ]
+    assert len(app.get("plotly_chart")) == 3 and "context" not in app.query_params, "a shown default is not a choice"
+
+
+def test_the_well_known_shapes_are_those_of_the_worker(worker):
+    assert list(worth.SHAPES) == list(KNOWN)
+    for name in worth.SHAPES:
+        assert not page(shape=name).error
+
+
+def test_sliders_change_the_answer_and_stand_in_the_address(worker):
+    app = page(shape=LLAMA)
+    before = lead(app)
+    assert "with 131,072 tokens" in before
+    asked = len(worker.asked)
+    app.select_slider(key="context_pick").set_value(4096).run()
+    app.select_slider(key="sequences").set_value(64).run()
+    assert len(worker.asked) == asked, "context and batch are rows of one stored run"
+    assert "with 4,096 tokens and 64 sequences at once" in lead(app)
+    app.select_slider(key="keep").set_value(0.25).run()
+    assert "reading 25% of the keys" in lead(app)
+    app.segmented_control(key="counted").set_value("ffn").run()
+    assert "beside the feed-forward blocks alone" in lead(app)
+    link = {name: app.query_params[name] for name in ("shape", "context", "sequences", "keep", "counted")}
+    assert link == {"shape": LLAMA, "context": "4096", "sequences": "64", "keep": "0.25", "counted": "ffn"}
+    assert lead(page(**link)) == lead(app), "the link opens the same view"
+
+
+def test_the_answer_may_be_no(worker):
+    app = page(shape=LLAMA, context="1024")
+    assert lead(app).startswith('<p class="fs-lead">No: with 1,024 tokens') and "would need about" in markup(app)
+    beyond = page(shape="openai-community/gpt2", context="65536")
+    assert "The model was made for 1,024 tokens." in markup(beyond)
+
+
+def test_damaged_links_lose_only_what_is_damaged(worker):
+    app = opened(shape="0123456789ab", context="1000", sequences="many", keep="0")
+    said = " ".join(caption.value for caption in app.caption).replace("\\", "")
+    assert all(f"“{value}”" in said for value in ("1000", "many", "0"))
+    app.switch_page(VIEW).run()
+    assert not app.error and any("0123456789ab" in caption.value for caption in app.caption)
+    assert not {"shape", "context", "sequences", "keep"} & set(app.query_params)
+    text = cached.samples()[0][0]
+    assert "shape" not in page(shape=text).query_params, "a text is no config"
+
+
+def test_a_pasted_config_is_read_linked_and_kept_out_of_the_texts(worker):
+    app = paste(page(context="256"), json.dumps(OWN))
+    assert not app.error and "with 2,048 tokens" in lead(app)
+    key = app.query_params["shape"]
+    assert worker.store.text(key) == (f"{cached.CONFIG}the pasted config", json.dumps(OWN))
+    assert key not in cached.texts() and key in [name for name, *_ in worker.store.texts()]
+    again = page(shape=key)
+    assert lead(again) == lead(app) and "the pasted config" in again.selectbox(key="shape").options
+
+
+def test_an_uploaded_config_is_read(worker):
+    app = page()
+    app.file_uploader(key="config_upload_0").upload("mine.json", json.dumps(OWN).encode())
+    app.run()
+    assert not app.error and "with 2,048 tokens" in lead(app) and "mine.json" in app.selectbox(key="shape").options
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("{", "not valid JSON"),
+        ("[1]", "an object in braces"),
+        ('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}', "not a causal language model"),
+        ('{"model_type": "llama"}', "lacks num_hidden_layers, hidden_size, num_attention_heads, vocab_size"),
+        (json.dumps(OWN | {"num_attention_heads": HOSTILE}), "where a whole number from 1"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"a": "' + "x" * 1_000_001 + '"}', "larger than 1 MB"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_bad_config_is_one_sentence_and_the_shape_in_use_stays(worker, text, said):
+    app = page(shape=LLAMA)
+    before = lead(app)
+    paste(app, text)
+    assert len(app.error) == 1 and said in app.error[0].value.replace("\\", "")
+    assert (
+        lead(app) == before
+        and app.query_params["shape"] == LLAMA
+        and "<script" not in app.error[0].value.replace("\\<", "")
+    )
+    app.select_slider(key="keep").set_value(0.2).run()
+    assert app.error, "a rerun does not swallow the sentence"
+    app.selectbox(key="shape").set_value("openai-community/gpt2").run()
+    assert not app.error, "it goes with the next shape"
+
+
+def test_a_worker_that_refuses_leaves_the_controls(worker):
+    worker.refusals["worth"] = BadModel("This config lacks *everything*: give another.")
+    app = page()
+    assert len(app.error) == 1 and app.title and app.selectbox(key="shape").value == worth.LOADED
+
+
+def test_a_row_of_the_table_is_the_context_to_look_at(worker):
+    app = page(shape=LLAMA)
+    table = part(app, "table", 1)
+    assert table["columns"][0]["label"] == "context" and table["selected"] == state.CONTEXTS.index(131072)
+    assert [column["label"] for column in table["columns"]][-3:] == [
+        "gain, first token",
+        "gain, later tokens",
+        "free attention",
+    ]
+
+
+def test_csas_table_stands_beside_ours(worker):
+    columns = {column["label"]: column["shown"] for column in part(page(), "table")["columns"]}
+    assert columns["share"] == ["20%", "20.0%", "14.3%", "12.5%", "33%", "33.3%", "25.0%", "22.2%"]
+    assert columns["gain"] == ["1.22", "1.22", "1.15", "1.13", "1.43", "1.43", "1.29", "1.25"]
+
+
+def test_figures_are_hollow_and_shade_what_the_model_was_not_made_for(worker):
+    app = page(shape=LLAMA, sequences="16")
+    shares, gains, memory = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    assert [trace["name"] for trace in shares["data"]][1:] == [
+        f"later tokens, {n}" for n in ("1 sequence", "16 sequences", "64 sequences")
+    ]
+    marked = [
+        trace["marker"]["symbol"] for figure in (shares, gains, memory) for trace in figure["data"] if "marker" in trace
+    ]
+    assert all(symbol.endswith("-open") for symbol in marked), "estimates are drawn hollow"
+    assert any(shape["x0"] == 131072 and shape["type"] == "rect" for shape in shares["layout"]["shapes"])
+    assert memory["data"][-1]["name"] == "weights read" and max(gains["data"][-1]["y"]) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("chosen", "drawn"), [(1, [1, 8, 64]), (2, [2, 8, 64]), (32, [1, 8, 32]), (256, [1, 8, 256])])
+def test_the_chosen_batch_takes_the_place_of_its_nearest(chosen, drawn):
+    assert worth_charts.batches(chosen) == drawn
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(17_179_869_184, "17.2 GB"), (274_877_906_944, "275 GB"), (3_145_728, "3.15 MB"), (12, "12 bytes")],
+)
+def test_sizes_are_said_as_a_person_says_them(count, said):
+    assert worth.size(count) == said

@@ -1,0 +1,184 @@
+"""Every page in a real browser: each control is moved, and the address restores all of them for a stranger.
+
+A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
+"""
+
+import contextlib
+import json
+import re
+
+import pytest
+from playwright.sync_api import TimeoutError, expect
+
+from tests.conftest import ROOT
+from tests.made.browsing import PATIENCE, settle, unfold
+
+pytestmark = pytest.mark.browser
+
+PATHS = ["", *re.findall(r'url_path="([a-z-]+)"', (ROOT / "app" / "streamlit_app.py").read_text())]
+EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
+TWO = [one["id"] for one in EXAMPLES if one["verb"] == "groups"][:2]
+MORE = {"runs": "?run={}&run_other={}".format(*TWO)}  # what a page shows only when it is asked for
+MOST = 40  # moves on one part of a page
+BEGUN = """patience => { window.begun = new Promise(done => {
+  const look = new MutationObserver(() => { look.disconnect(); done(true) });
+  look.observe(document.querySelector("[data-testid=stApp]"), { attributeFilter: ["data-test-script-state"] });
+  setTimeout(() => { look.disconnect(); done(false) }, patience);
+}) }"""
+NO_RUN = 3000  # milliseconds after which something moved has made no script run: a slider waits 200, then it goes out
+STATES = """() => {
+  const said = {}, kinds = "stSlider stSelectbox stMultiSelect stButtonGroup stCheckbox stNumberInput stTextInput";
+  const own = kinds.split(" ").map(kind => `[data-testid=${kind}]`).join(",");
+  for (const place of document.querySelectorAll("[data-testid=stMain], [data-testid=stSidebar]"))
+    for (const one of place.querySelectorAll(own)) {
+      if (!one.offsetParent || one.closest("[data-testid=stPopoverBody]")) continue;
+      const keyed = one.closest("[class*=st-key-]"), label = one.querySelector("label")?.innerText || "";
+      const key = (keyed ? /st-key-(\\S+)/.exec(keyed.className)[1] : "") + " | " + label.split("\\n")[0];
+      const marks = [...one.querySelectorAll("[role=slider]")].map(each => each.getAttribute("aria-valuenow"));
+      const on = [...one.querySelectorAll("[aria-checked=true], [aria-pressed=true]")].map(each => each.innerText);
+      const tags = [...one.querySelectorAll("[data-baseweb=tag]")].map(each => each.innerText);
+      const box = each => each.type === "checkbox" ? each.checked : each.value;
+      const typed = [...one.querySelectorAll("input")].map(box);
+      said[key] = JSON.stringify([one.dataset.testid, marks, on, tags, typed]);
+    }
+  for (const tab of document.querySelectorAll("[data-testid=stMain] [role=tab][aria-selected=true]"))
+    said["tab " + tab.innerText] = "open";
+  return said;
+}"""
+
+
+def opened(page, address: str):
+    """A page once it has nothing more to draw."""
+    page.goto(address, timeout=PATIENCE)
+    expect(page.get_by_test_id("stSidebarNavLink").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_test_id("stMain").locator("h1").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Text")).to_be_visible(timeout=PATIENCE)
+    at_rest(page)
+
+
+def still(page):
+    """Until the script has ended and nothing is spinning; no part of the page has failed by then."""
+    expect(page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_have_count(1, timeout=PATIENCE)
+    expect(page.get_by_test_id("stSpinner")).to_have_count(0, timeout=PATIENCE)
+    settle(page)
+    asked = page.get_by_test_id("stMain").get_by_role("button", name="Run", exact=True)
+    if asked.count():  # on a slow machine a request waits for its button
+        asked.first.click()
+        page.wait_for_timeout(300)
+        still(page)
+    assert page.get_by_text("This part of the page failed").count() == 0, page.url
+
+
+def redrawn(page, act) -> bool:
+    """Until the script that `act` asked for has run, if it moved anything: right after a click it has not yet begun."""
+    page.evaluate(BEGUN, NO_RUN)
+    if act() is False:
+        return False
+    page.evaluate("() => window.begun")
+    still(page)
+    return True
+
+
+def controls(page) -> list[str]:
+    """The keys of the controls in the page's main part, in their order."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll("[data-testid=stMain] [class*=st-key-]")].filter(one =>
+        one.offsetParent && !one.closest("[data-testid=stPopoverBody]") && one.querySelectorAll(
+        "[class*=st-key-]").length === 0 && one.querySelector("[role=slider], input, [data-testid=stButtonGroup]"))
+        .map(one => /st-key-(\\S+)/.exec(one.className)[1])"""
+    )
+
+
+def moved(page, key: str) -> bool:
+    """Whether a control was given another value; one that went while another was moved is none."""
+    if key not in controls(page):
+        return False
+    try:
+        return redrawn(page, lambda: move(page, key))
+    except TimeoutError:
+        if key in controls(page):
+            raise
+        return False
+
+
+def move(page, key: str) -> bool:
+    """Give one control another value, as a reader would; whether there was something to move."""
+    one = page.get_by_test_id("stMain").locator(f".st-key-{key}").first
+    slider, box = one.get_by_role("slider"), one.locator("input[type=checkbox]")
+    number, combo = one.get_by_test_id("stNumberInput"), one.get_by_role("combobox")
+    others = one.locator("button[aria-checked=false], button[aria-pressed=false], [role=radio][aria-checked=false]")
+    if slider.count():
+        before = slider.first.input_value()
+        slider.first.press("ArrowRight")
+        if slider.first.input_value() == before:
+            slider.first.press("ArrowLeft")
+    elif number.count():
+        field = number.locator("input")
+        if field.is_disabled():
+            return False
+        before = field.input_value()
+        field.press("ArrowUp")
+        if field.input_value() == before:
+            field.press("ArrowDown")
+        field.press("Enter")
+    elif combo.count() and not one.get_by_test_id("stMultiSelect").count():
+        if combo.first.is_disabled():
+            return False
+        unfold(page, combo.first)
+        options = page.get_by_role("option")
+        count = options.count()
+        if count < 2:
+            page.keyboard.press("Escape")
+            return False
+        options.nth(count - 1).click()
+    elif box.count():
+        one.locator("label").first.click()
+    elif others.count():
+        others.last.click()
+    elif one.get_by_test_id("stTextInput").count() and not one.locator("input").input_value():
+        one.locator("input").fill("k8")
+        one.locator("input").press("Enter")
+    else:
+        return False
+    return True
+
+
+def at_rest(page) -> tuple[dict, str]:
+    """Every control and the address, once two looks agree: both follow the last redraw, not at the same moment."""
+    before, now = None, (page.evaluate(STATES), page.url)
+    while now != before:
+        page.wait_for_timeout(300)
+        still(page)
+        before, now = now, (page.evaluate(STATES), page.url)
+    return now
+
+
+def compared(page, browser):
+    """What a stranger sees at this address, against what stands here."""
+    mine, address = at_rest(page)
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    fresh = context.new_page()
+    fresh.set_default_timeout(PATIENCE)
+    opened(fresh, address)
+    with contextlib.suppress(TimeoutError):  # what is not there is told below
+        fresh.wait_for_function(f"mine => Object.keys(mine).every(key => key in ({STATES})())", arg=mine)
+    still(fresh)
+    theirs, again = fresh.evaluate(STATES), fresh.url
+    context.close()
+    assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
+    assert again == address
+    return len(mine)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path or "start")
+def test_the_address_restores_every_control_for_a_stranger(app_server, page, browser, path):
+    opened(page, f"{app_server}/{path}{MORE.get(path, '')}")
+    tabs = page.get_by_test_id("stMain").get_by_role("tab").all_inner_texts()
+    said = []
+    for tab in tabs or [None]:
+        if tab is not None:
+            redrawn(page, page.get_by_test_id("stMain").get_by_role("tab", name=tab, exact=True).click)
+        tried = [key for key in controls(page)[:MOST] if moved(page, key)]
+        said.append(f"{tab or path or 'start'}: {len(tried)} moved, {compared(page, browser)} compared")
+    print("; ".join(said))
+    assert all(int(number) > 0 for number in re.findall(r"(\d+) compared", said[-1]))

@@ -1,0 +1,57 @@
+"""The speed tab in a real browser with the real model: one launch completed, one cancelled, one refused."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.made.browsing import PATIENCE, settle
+
+pytestmark = pytest.mark.browser
+LAUNCH = "Launch sparse inference"
+
+
+def speed_tab(page, address: str, **link: object):
+    """The tab, its controls as the link says."""
+    page.goto(f"{address}/quality-vs-speed?" + "&".join(f"{name}={value}" for name, value in link.items()))
+    button, tab = page.get_by_role("button", name=LAUNCH), page.get_by_role("tab", name=re.compile("^Speed"))
+    expect(button.or_(tab).first).to_be_visible(timeout=PATIENCE)
+    if tab.count():  # the page may have a tab for quality too
+        tab.click()
+    expect(button).to_be_visible(timeout=PATIENCE)
+
+
+def test_a_short_launch_is_watched_to_its_result(app_server, page):
+    speed_tab(page, app_server, speed_prompt=128, speed_new=4, speed_rounds=2)
+    expect(page.get_by_text("It will measure, in 2 rounds")).to_be_visible()
+    page.get_by_role("button", name=LAUNCH).click()
+    expect(page.get_by_test_id("stSidebar").get_by_role("progressbar")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("region", name="Dense and sparse")).to_contain_text("time to first token", timeout=PATIENCE)
+    settle(page)
+    for words in ("What both wrote", "Against the masked reference, on the first 128 tokens", "The opponent is"):
+        expect(page.get_by_text(words)).to_be_visible()
+    expect(page.locator(".contexts article")).to_have_count(2)
+    expect(page.get_by_role("button", name=f"{LAUNCH} again")).to_be_enabled()
+    page.get_by_test_id("stNumberInput").filter(has_text="New tokens").get_by_role("spinbutton").fill("5")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("time of each of 5 tokens")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("region", name="Dense and sparse")).to_have_count(0)
+
+
+def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
+    speed_tab(page, app_server, speed_prompt=960, speed_new=64, speed_rounds=50)
+    page.get_by_role("button", name=LAUNCH).click()
+    expect(page.get_by_text(re.compile("(dense|sparse), 960 tokens"))).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("nothing half-made was kept")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("button", name=LAUNCH)).to_be_enabled()
+    expect(page.get_by_text("It will measure, in 50 rounds")).to_be_visible()
+
+
+def test_a_length_beyond_memory_is_refused_with_the_numbers(app_server, page):
+    speed_tab(page, app_server, speed_on="shapes", speed_lengths="4M", speed_heads=256, speed_batch=64)
+    page.get_by_role("button", name=LAUNCH).click()
+    expect(page.get_by_text(re.compile("need about .* GB and .* GB are free"))).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("textbox", name="Lengths, tokens").fill("many")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("is no length: write whole numbers")).to_be_visible(timeout=PATIENCE)

@@ -1,0 +1,208 @@
+"""One suite for both engines of jobs, worker processes and Ray; and one question asked in many parts."""
+
+import os
+import re
+import shlex
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.cli.options import parser
+from analysis.cluster import RayJobs, spread
+from analysis.cluster.command import spread_command
+from analysis.errors import AnalysisError, BadSetting, BadText, Busy
+from analysis.jobs import Jobs, runner
+from analysis.runs import RunStore
+
+STUDIES = "tests.made.fake_studies:STUDIES"
+SLOW = 200  # seconds a loaded machine may need for what takes a fiftieth of that
+
+
+def engine(name, store, workers=1):
+    if name == "processes":
+        return Jobs(store, STUDIES, workers)
+    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
+    return RayJobs(store, STUDIES, workers, cpus=0.1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_cluster_is_left():
+    yield
+    import sys
+
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+
+
+@pytest.fixture(params=["processes", "ray"])
+def jobs(request, tmp_path):
+    store = RunStore(tmp_path / "state")
+    made = engine(request.param, store)
+    made.store = store
+    yield made
+    made.close()
+    store.close()
+
+
+def until(condition, seconds=SLOW):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+    return value
+
+
+def ended(jobs, job):
+    return until(lambda: (status := jobs.watch(job)).ended and status)
+
+
+def began(jobs, name):
+    until((jobs.store.root / f"began-{name}").exists)
+
+
+def test_requests_are_answered_refused_and_found_again(jobs):
+    run = jobs.request("echo", {"value": 7})
+    assert run.numbers["value"] == 7 and run.array("group").shape == (2, 3)
+    assert run.table("tokens")["position"].tolist() == [7, 8, 9] and run.numbers["pid"] != os.getpid()
+    assert jobs.request("echo", {"value": 7}).cached and "echo" in jobs.describe()["verbs"]
+    with pytest.raises(BadText, match="^the text has 3 characters"):
+        jobs.request("bad-text", {})
+    with pytest.raises(AnalysisError, match="internal error .KeyError: 'missing'"):
+        jobs.request("bug", {})
+    with pytest.raises(BadSetting, match="must be a whole number"):
+        jobs.request("typed", {"layer": "3"})
+    with pytest.raises(BadSetting, match="There is no study 'nothing'"):
+        jobs.request("nothing", {})
+    with pytest.raises(Busy):
+        jobs.request("gate", {"name": "slow"}, timeout=0.3)
+
+
+def test_a_job_reports_progress_serves_requests_and_is_done(jobs):
+    job = jobs.submit("gate", {"name": "a"}, session="one")
+    status = until(lambda: (status := jobs.watch(job)).stage == "waiting at the gate" and status)
+    assert status.state == "running" and 0 < status.fraction <= 0.9
+    waiting = jobs.submit("count", {})
+    assert jobs.watch(waiting).queue_position == 1 and jobs.submit("count", {}) == waiting
+    assert jobs.request("echo", {"value": 1}, timeout=SLOW).numbers["value"] == 1
+    (jobs.store.root / "open-a").touch()
+    done = ended(jobs, job)
+    assert (done.state, done.fraction, done.error) == ("done", 1.0, None)
+    assert jobs.store.open(done.run_id).numbers["same_draw"] and ended(jobs, waiting).state == "done"
+
+
+def test_a_job_is_cancelled_at_its_border_and_killed_where_it_has_none(jobs, monkeypatch):
+    job = jobs.submit("gate", {"name": "a"})
+    began(jobs, "a")
+    jobs.cancel(job)
+    assert ended(jobs, job).state == "cancelled" and jobs.store.list("gate") == []
+    monkeypatch.setattr(runner, "GRACE", 0.5)
+    stuck = jobs.submit("stubborn", {"name": "s"})
+    began(jobs, "s")
+    jobs.cancel(stuck)
+    status = ended(jobs, stuck)
+    assert status.state == "cancelled" and "its worker was replaced" in status.error
+    assert ended(jobs, jobs.submit("count", {})).state == "done"
+
+
+def test_the_death_of_a_worker_is_said_and_the_job_resumes_from_its_checkpoint(jobs):
+    job = jobs.submit("count", {"steps": 30, "wait_at": 20})
+    until(lambda: jobs.watch(job).stage == "holding")
+    waiting = jobs.submit("echo", {"value": 9})
+    os.kill(jobs.status()["pid"], signal.SIGKILL)
+    status = ended(jobs, job)
+    assert status.state == "interrupted" and "worker process stopped while it ran this job" in status.error
+    assert ended(jobs, waiting).state == "done"
+    again = ended(jobs, jobs.resume(job))
+    assert again.state == "done" and jobs.store.open(again.run_id).numbers["began_at"] == 20
+    with pytest.raises(AnalysisError, match="stopped while it ran die"):
+        jobs.request("die", {})
+
+
+def test_closing_interrupts(jobs):
+    job = jobs.submit("gate", {"name": "a"})
+    began(jobs, "a")
+    jobs.close()
+    assert jobs.watch(job).state == "interrupted" and "was closed" in jobs.watch(job).error
+
+
+@pytest.mark.parametrize("name", ["processes", "ray"])
+def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
+    store = RunStore(tmp_path)
+    jobs, said = engine(name, store, workers=2), []
+    try:
+        made = spread(jobs, store, "echo", {"name": "x"}, "value", [1, 2, 3], lambda done, stage: said.append(done))
+        assert [part["value"] for part in made.numbers["parts"]] == [1, 2, 3] and said[-1] == 1
+        assert made.tables["tokens"]["position"].tolist() == [1, 2, 3, 2, 3, 4, 3, 4, 5]
+        assert made.tables["tokens"]["value"].tolist() == [1] * 3 + [2] * 3 + [3] * 3
+        gates = [jobs.submit("gate", {"name": part}) for part in "ab"]
+        until(lambda: all(jobs.watch(job).state == "running" for job in gates))
+        for part in "ab":
+            until((tmp_path / f"began-{part}").exists)
+            (tmp_path / f"open-{part}").touch()
+        assert [ended(jobs, job).state for job in gates] == ["done", "done"]
+        with pytest.raises(AnalysisError, match="1 of 2 parts failed; name None"):
+            spread(jobs, store, "gate", {"step": 0.001}, "name", ["a", None])
+        with pytest.raises(BadSetting, match="different ones"):
+            spread(jobs, store, "echo", {}, "value", [1, 1])
+    finally:
+        jobs.close()
+        store.close()
+
+
+def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, monkeypatch):
+    """As on a cluster: no common folder. Ray runs here, but the worker is treated as one far away."""
+    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
+    store = RunStore(tmp_path)
+    text = store.put_text("some words to be read far away " * 5, "mine.txt")
+    jobs = engine("ray", store)
+    jobs._remote = True
+    try:
+        assert jobs.texts_of({"text": text}) == [store.text(text)] and jobs.texts_of({"text": "0" * 12}) == []
+        run = jobs.request("echo", {"value": 4, "name": text})
+        assert run.array("group")[0, 0] == 4 and run.folder.is_relative_to(tmp_path)
+        job = jobs.submit("count", {"steps": 30, "wait_at": 20})
+        until(lambda: jobs.watch(job).stage == "holding")
+        assert jobs.watch(job).fraction == pytest.approx(20 / 30)
+        jobs.cancel(job)
+        assert ended(jobs, job).state == "cancelled"
+        again = ended(jobs, jobs.resume(job))
+        assert again.state == "done" and store.open(again.run_id).numbers["began_at"] == 20
+    finally:
+        jobs.close()
+        store.close()
+
+
+def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
+    store = RunStore(tmp_path)
+    for asked, words in (({"gpus": 999}, "2 workers with 999 GPU each"), ({"cpus": 999}, "need 1998 and Ray has")):
+        with pytest.raises(BadSetting, match=words):
+            RayJobs(store, STUDIES, 2, **asked)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"over": "seed"}, "write it like seed=0,1,2"),
+        ({"study": "nothing"}, "There is no study 'nothing'"),
+        ({"with": "[1]"}, "no JSON object"),
+        ({"engine": "slurm"}, "no engine 'slurm'"),
+        ({"workers": 0}, "give 1 to 256"),
+    ],
+)
+def test_what_cannot_be_spread_is_refused_in_a_sentence(wrong, words, state):
+    given = {"study": "worth", "over": "keep=0.1,0.2", "with": "{}", "engine": "local", "workers": 1, "gpus": 0}
+    with pytest.raises(BadSetting, match=words):
+        spread_command(given | wrong, lambda fraction, stage: None)
+
+
+def test_the_commands_of_the_document_are_understood():
+    said = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    found = re.findall(r"^(?:\w+\$ +)?python -m analysis (.*)$", said, flags=re.M)
+    assert len(found) >= 5
+    for line in found:
+        given = vars(parser("").parse_args(shlex.split(line)))
+        assert given["verb"] != "spread" or given["engine"].partition("://")[0] in ("local", "ray")

@@ -1,0 +1,99 @@
+"""The contract matrix of the kernels: each computes what the masked path does, and runs only where it is exact."""
+
+import pytest
+import torch
+
+from analysis.attention import apply, ran
+from analysis.methods import METHODS
+from tests.contract.test_contract import CASES, AllKeys, copy_of, logits, logits_of, router, taken  # noqa: F401
+from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
+
+
+def with_empty_groups():
+    made = router(6)
+    made.potential[:, 2:] = -1e4
+    return METHODS["focus"].of(made)
+
+
+KERNELS = CASES | {
+    "focus literal gate": lambda: METHODS["focus"].of(router().variant(gate="literal"), reading="soft"),
+    "focus straight through": lambda: METHODS["focus"].of(router(6, 2), reading="straight_through", n_sink=2),
+    "focus window 1": lambda: METHODS["focus"].of(router(6, 2), window=1),
+    "focus window beyond the text": lambda: METHODS["focus"].of(router(), window=500),
+    "focus with empty groups": with_empty_groups,
+}
+GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", KERNELS)
+def test_kernels_compute_what_the_masked_path_does(family, case, monkeypatch):
+    monkeypatch.setattr("analysis.kernels.plans._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
+    lm, ids = tiny(family), token_ids(2, 40)
+    options = dict(max_new_tokens=41, do_sample=False, eos_token_id=None)
+    before = {id(m): set(m.__dict__) for m in lm.modules()}
+    with apply(lm, KERNELS[case]()):
+        wanted, tokens = logits(lm, input_ids=ids), lm.generate(ids, **options)
+        assert case == "dense" or {entry.kernel for entry in ran(lm)} == {"masked blocks"}
+    with apply(lm, KERNELS[case](), kernels=True):
+        assert (logits(lm, input_ids=ids) - wanted).abs().max() < 1e-5
+        assert torch.equal(lm.generate(ids, **options), tokens)
+        found = ran(lm)
+    assert ran(lm) == [] and {id(m): set(m.__dict__) for m in lm.modules()} == before
+    assert {entry.layer for entry in found} == set(range(LAYERS)) and all(entry.why.endswith(".") for entry in found)
+    assert sum(entry.calls for entry in found) == LAYERS * (2 + 40)
+    exact = case.startswith("focus") and family not in ("mistral", "gemma2")
+    kernels = {entry.kernel for entry in found if entry.phase == "prefill"}
+    if exact and case in ("focus soft", "focus literal gate", "focus straight through"):
+        assert kernels == {"gate on the scores"}
+    elif exact:
+        assert kernels <= ({"causal (torch)"} if "beyond" in case else GROUPED_KERNELS)
+        assert {entry.kernel for entry in found if entry.phase == "decode"} == {"group-major cache"}
+    elif case.startswith("focal") and family not in ("mistral", "gemma2"):
+        assert kernels == {"torch dense"}
+    elif case == "csa" and family not in ("mistral", "gemma2"):
+        assert {entry.kernel for entry in found} == {"top-k of all scores", "gathered top-k"}
+    elif case == "quest" and family not in ("mistral", "gemma2"):
+        assert kernels == {"torch dense", "masked blocks"}, "its first layer, and the others"
+    elif case != "dense":
+        assert kernels == {"masked blocks"}
+    if case.startswith("bucket_routing") and family not in ("mistral", "gemma2"):
+        assert {entry.kernel for entry in found if entry.phase == "decode"} == {"gathered buckets"}
+    if case == "quest" and family not in ("mistral", "gemma2"):
+        assert {entry.kernel for entry in found if entry.phase == "decode"} == {"torch dense", "gathered pages"}
+
+
+def test_a_kernel_runs_only_where_it_is_exact():
+    lm, ids = tiny("llama"), token_ids(1, 20)
+    method = METHODS["focus"].of(router())
+
+    def why(model=lm, used=method, **more):
+        with apply(model, used, kernels=True, **more):
+            model(ids, use_cache=False)
+            return {entry.kernel: entry.why for entry in ran(model)}.get("masked blocks", "")
+
+    with torch.no_grad():
+        assert why() == "" and "watches" in why(watch=lambda block, probabilities: None)
+        assert why(used=METHODS["focus"].of(router(), reading="soft")) == ""
+        for more in ({"reading": "straight_through"}, {"membership": "literal"}):
+            assert why(used=METHODS["focus"].of(router(), **more)) == ""
+        assert "no kernel of its own" in why(used=AllKeys())
+    with apply(lm, method, kernels=True):
+        lm(ids, use_cache=False)
+        assert {entry.kernel for entry in ran(lm)} == {"gate on the scores"}, "the others have no gradient"
+    training = copy_of(tiny("gpt2")).train()
+    with torch.no_grad():
+        assert "dropout" in why(training)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_kernels_in_other_types(dtype):
+    lm, ids = copy_of(tiny("llama")).to(dtype), token_ids(2, 40)
+    close = 0.1 if dtype == torch.bfloat16 else 1e-6  # the reference takes its softmax in float32
+    for case in ("focus", "focus top 2 with sinks"):
+        with apply(lm, CASES[case]()):
+            wanted = logits(lm, input_ids=ids)
+        with apply(lm, CASES[case](), kernels=True), torch.no_grad():
+            first = lm(ids[:, :39], past_key_values=CASES[case]().cache(lm), use_cache=True)
+            last = lm(ids[:, 39:], past_key_values=first.past_key_values, use_cache=True).logits
+        assert (torch.cat([first.logits, last], 1) - wanted).abs().max() < close

@@ -1,0 +1,183 @@
+"""The house: what run.py refuses and prints, and that the files around it agree. No network."""
+
+import ast
+import os
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import run
+
+ROOT = Path(__file__).resolve().parents[2]
+GLIBC = ("glibc", "2.36")
+
+
+# --- what it refuses ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [(3, 11), (3, 12, 1), (3, 13), (3, 14)])
+@pytest.mark.parametrize("system, machine", sorted(run.MACHINES))
+def test_supported_machines_pass(version, system, machine):
+    run.check(version, system, machine, GLIBC if system == "Linux" else ("", ""), 64)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (((3, 10, 4), "Linux", "x86_64", GLIBC, 64), ["3.11 to 3.14", "this is Python 3.10", "start it with"]),
+        (((3, 15), "Linux", "x86_64", GLIBC, 64), ["this is Python 3.15"]),
+        (((3, 12), "Linux", "i686", GLIBC, 32), ["32-bit", "use a 64-bit Python"]),
+        (((3, 12), "Windows", "AMD64", ("", ""), 64), ["Windows AMD64", "inside WSL"]),
+        (((3, 12), "Darwin", "x86_64", ("", ""), 64), ["Darwin x86_64", "Apple silicon"]),
+        (((3, 12), "Linux", "riscv64", GLIBC, 64), ["Linux riscv64"]),
+        (((3, 12), "Linux", "x86_64", ("glibc", "2.17"), 64), ["glibc 2.17", "2.28 or newer"]),
+        (((3, 12), "Linux", "x86_64", ("", ""), 64), ["glibc 2.28"]),
+    ],
+)
+def test_unsupported_machines_get_one_sentence(arguments, words):
+    with pytest.raises(run.Refusal) as error:
+        run.check(*arguments)
+    sentence = str(error.value)
+    assert all(word in sentence for word in words), sentence
+    assert sentence.count(". ") == 0 and "\n" not in sentence and sentence.endswith(".")
+
+
+def test_refusal_comes_before_anything_is_touched(monkeypatch, capsys):
+    monkeypatch.setattr(run.platform, "machine", lambda: "mips")
+    monkeypatch.setattr(run, "install", lambda *names: pytest.fail("installed on an unsupported machine"))
+    assert run.main([]) == 1
+    assert capsys.readouterr().err.startswith("focuscope: Focuscope does not run on 64-bit Python on")
+
+
+def test_an_old_python_can_read_the_script_far_enough_to_be_refused():
+    ast.parse((ROOT / "run.py").read_text(), feature_version=(3, 7))
+
+
+def test_the_script_needs_nothing_but_python():
+    tree = ast.parse((ROOT / "run.py").read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names <= set(sys.stdlib_module_names)
+
+
+# --- serving ------------------------------------------------------------------------------------------------------
+
+
+def test_the_next_free_port_is_taken():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run.free_port(port) > port
+        with pytest.raises(run.Refusal, match=f"No port from {port} to {port} is free"):
+            run.free_port(port, tries=1)
+    assert run.free_port(port) == port
+
+
+def test_ssh_line():
+    assert run.ssh_line(8502, "10.0.0.9 52114 10.0.0.7 22", "ada") == "ssh -L 8502:127.0.0.1:8502 ada@10.0.0.7"
+    assert (
+        run.ssh_line(8501, "10.0.0.9 52114 10.0.0.7 2222", "ada") == "ssh -p 2222 -L 8501:127.0.0.1:8501 ada@10.0.0.7"
+    )
+
+
+def test_serve_prints_the_address_and_binds_this_machine_only(monkeypatch, capsys):
+    became = []
+    monkeypatch.setattr(run, "install", lambda *names: None)
+    monkeypatch.setattr(run, "become", lambda *arguments: became.append(arguments) or 0)
+    monkeypatch.setattr(run, "free_port", lambda first: first + 2)
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 52114 10.0.0.7 22")
+    assert run.main(["serve", "--port", "9000"]) == 0
+    out = capsys.readouterr().out
+    assert "http://127.0.0.1:9002" in out and "ssh -L 9002:127.0.0.1:9002" in out
+    assert {"--server.address=127.0.0.1", "--server.port=9002", "--server.headless=true"} <= set(became[0])
+
+
+def test_help_and_unknown_words_in_a_process_of_their_own(tmp_path):
+    def start(*words):
+        return subprocess.run([sys.executable, ROOT / "run.py", *words], cwd=tmp_path, capture_output=True, text=True)
+
+    shown = start("--help")
+    assert shown.returncode == 0 and all(
+        f"python run.py {word}" in shown.stdout for word in run.COMMANDS if word != "serve"
+    )
+    wrong = start("sevre")
+    assert wrong.returncode == 1 and wrong.stderr == (
+        "focuscope: `sevre` is not one of serve, test, lint, python: `python run.py --help` explains them.\n"
+    )
+
+
+# --- the files around it ------------------------------------------------------------------------------------------
+
+
+def test_requirements_name_what_the_code_imports():
+    distributions = {"umap": "umap-learn", "arro3": "arro3-io"}
+    optional = {
+        "spacy",
+        "triton",
+        "flash_attn",
+        "faiss",
+        "lm_eval",
+        "datasets",
+        "ray",
+        "playwright",
+    }  # used when installed
+    optional |= {"analysis", "app", "tests"}  # our own
+    named = set(re.findall(r"^([a-zA-Z0-9_-]+)", (ROOT / run.BASE).read_text(), flags=re.M))
+    for path in [
+        path for room in ("analysis", "app") for path in (ROOT / room).rglob("*.py") if "samples" not in path.parts
+    ]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for name in {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - optional:
+                assert distributions.get(name, name) in named, (
+                    f"{path.name} imports {name}, {run.BASE} does not name it"
+                )
+
+
+def test_extras_have_a_requirements_file():
+    named = {
+        name for path in ROOT.glob("requirements-*.txt") for name in re.findall(r"^([a-z_-]+)", path.read_text(), re.M)
+    }
+    assert {"lm_eval", "ray", "playwright", "flash-attn"} <= named
+
+
+def test_run_and_requirements_ask_for_the_same_torch():
+    assert run.TORCH_RANGE in (ROOT / run.BASE).read_text().splitlines()
+
+
+def test_every_streamlit_setting_exists():
+    from streamlit import config
+
+    settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
+    assert settings["server"]["address"] == "127.0.0.1" and settings["browser"]["gatherUsageStats"] is False
+    for section, values in settings.items():
+        groups = {f"{section}.{key}": value for key, value in values.items() if isinstance(value, dict)} or {
+            section: values
+        }
+        for name, options in groups.items():
+            assert set(options) <= set(config.get_options_for_section(name)), f"an unknown option in [{name}]"
+
+
+def test_the_image_serves_as_nobody_and_installs_before_it_copies_the_code():
+    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line and not line.startswith("#")]
+    order = [line.split()[0] + " " + line.split()[1] for line in lines if line[0].isupper() and len(line.split()) > 1]
+    assert order[0].startswith("ARG BASE=") and order[1] == "FROM ${BASE}"
+    steps = [
+        order.index(step) for step in ("COPY requirements.txt", "RUN pip", "COPY .", "USER focuscope", "EXPOSE 8501")
+    ]
+    assert steps == sorted(steps)
+    assert "/_stcore/health" in "\n".join(lines) and "HEALTHCHECK" in "\n".join(lines)
+
+
+def test_ci_installs_a_browser_and_calls_the_readmes_command():
+    script = ROOT / ".ci" / "run"
+    text = script.read_text()
+    assert os.access(script, os.X_OK) and "export CI=true" in text
+    assert text.index("install -y -qq --no-install-recommends chromium") < text.index("\npython run.py test")

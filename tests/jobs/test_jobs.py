@@ -1,0 +1,245 @@
+"""Long jobs of the worker: progress, cancel, served requests, and every process killed in the middle of its work."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import AnalysisError, BadSetting, BadText, Busy
+from analysis.jobs import Jobs, JobStatus, keeper, runner, table
+from analysis.limits import Limits
+from analysis.runs import RunStore
+from tests.made.working import ROOT, SLOW, STUDIES, began, ended, open_gate, opened, until, warm
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    yield from opened(tmp_path / "state")
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """One client for all tests that leave its worker alive."""
+    yield from opened(tmp_path_factory.mktemp("calm"))
+
+
+def test_a_job_reports_how_far_it_is(jobs):
+    job = jobs.submit("gate", {"name": "a"}, session="one")
+    status = until(lambda: (status := jobs.watch(job)).seconds_left and status)
+    assert isinstance(status, JobStatus) and status.state == "running" and 0 < status.fraction <= 0.9
+    assert status.stage == "waiting at the gate" and 0 < status.seconds_left < 60 and status.queue_position == 0
+    assert [other.id for other in jobs.active("one")] == [job] and jobs.active("two") == []
+    assert jobs.status()["state"] == "busy"
+    open_gate(jobs, "a")
+    status = ended(jobs, job)
+    assert (status.state, status.fraction, status.error, status.seconds_left) == ("done", 1.0, None, None)
+    assert jobs.store.open(status.run_id).verb == "gate" and status.created <= status.started <= status.ended
+    assert jobs.active() == [] and [other.id for other in jobs.recent("one")] == [job]
+
+
+def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
+    job = jobs.submit("gate", {"name": "a"})
+    began(jobs, "a")
+    answers = []
+    for value in range(5):
+        answers.append(jobs.request("echo", {"value": value}, timeout=SLOW).numbers["value"])
+        jobs.request("reseed", {"seed": value}, timeout=SLOW)
+        assert jobs.watch(job).stage != "request"
+    with pytest.raises(BadText):
+        jobs.request("bad-text", {})
+    with pytest.raises(AnalysisError, match="KeyError"):
+        jobs.request("bug", {})
+    with pytest.raises(Busy):
+        jobs.request("gate", {"name": "inner"}, timeout=0.3)
+    assert answers == list(range(5)) and jobs.watch(job).state == "running"
+    open_gate(jobs, "a")
+    status = ended(jobs, job)
+    assert status.state == "done" and jobs.store.open(status.run_id).numbers["same_draw"]
+
+
+def test_jobs_wait_in_a_queue_and_know_their_place(jobs):
+    first = jobs.submit("gate", {"name": "a"})
+    began(jobs, "a")
+    second, third = jobs.submit("gate", {"name": "b"}), jobs.submit("count", {"name": "c"})
+    assert jobs.submit("gate", {"name": "b"}) == second  # a double click
+    assert [jobs.watch(job).queue_position for job in (first, second, third)] == [0, 1, 2]
+    jobs.cancel(second)
+    cancelled = jobs.watch(second)
+    assert cancelled.state == "cancelled" and cancelled.started is None and "before it began" in cancelled.error
+    assert jobs.watch(third).queue_position == 1
+    open_gate(jobs, "a")
+    assert ended(jobs, first).state == ended(jobs, third).state == "done"
+    assert not (jobs.store.root / "began-b").exists()
+
+
+def test_one_session_cannot_fill_the_queue(jobs, monkeypatch):
+    monkeypatch.setattr(table, "limits", lambda: Limits(jobs_each=2, jobs_all=3))
+    for name in ("a", "b"):
+        jobs.submit("gate", {"name": name}, session="one")
+    with pytest.raises(Busy, match="2 jobs of yours are waiting or running and 2 is the limit"):
+        jobs.submit("gate", {"name": "c"}, session="one")
+    jobs.submit("gate", {"name": "c"}, session="two")
+    with pytest.raises(Busy, match="3 jobs in all"):
+        jobs.submit("gate", {"name": "d"}, session="three")
+    for job in jobs.active():
+        jobs.cancel(job.id)
+
+
+def test_a_running_job_leaves_at_its_next_border_when_cancelled(jobs):
+    pid = warm(jobs)
+    job = jobs.submit("gate", {"name": "a"})
+    began(jobs, "a")
+    jobs.cancel(job)
+    status = ended(jobs, job, 4)
+    assert status.state == "cancelled" and "cancelled" in status.error and jobs.store.list("gate") == []
+    jobs.cancel(job)
+    assert jobs.watch(job) == status and warm(jobs) == pid and jobs.status()["pid"] == pid
+
+
+def test_a_job_that_never_comes_to_a_border_is_killed(jobs, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE", 0.5)
+    job = jobs.submit("stubborn", {"name": "s"})
+    began(jobs, "s")
+    pid, answers = jobs.status()["pid"], []
+    ask = threading.Thread(target=lambda: answers.append(jobs.request("echo", {"value": 5}).numbers["pid"]))
+    ask.start()
+    jobs.cancel(job)
+    status = ended(jobs, job)
+    ask.join(SLOW)
+    assert status.state == "cancelled" and "its worker was replaced" in status.error
+    assert len(answers) == 1 and answers[0] != pid
+    assert ended(jobs, jobs.submit("count", {})).state == "done"
+
+
+def test_a_request_served_inside_a_killed_job_is_put_to_the_next_worker(jobs, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE", 0.3)
+    job = jobs.submit("gate", {"name": "outer"})
+    began(jobs, "outer")
+    answers = []
+    ask = threading.Thread(target=lambda: answers.append(jobs.request("gate", {"name": "inner"}).verb))
+    ask.start()
+    began(jobs, "inner")
+    jobs.cancel(job)
+    assert ended(jobs, job).state == "cancelled"
+    open_gate(jobs, "inner")
+    ask.join(SLOW)
+    assert answers == ["gate"]
+
+
+def test_a_failed_job_carries_the_sentence(calm):
+    status = ended(calm, calm.submit("bad-text", {}))
+    assert (status.state, status.run_id) == ("failed", None) and status.error.startswith("the text has 3 characters")
+    assert "no study" in ended(calm, calm.submit("nothing", {})).error
+    with pytest.raises(BadSetting, match="is done: only an interrupted"):
+        calm.resume(ended(calm, calm.submit("count", {})).id)
+
+
+def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jobs):
+    job = jobs.submit("count", {"steps": 30, "wait_at": 20}, session="one")
+    until(lambda: jobs.watch(job).stage == "holding")
+    waiting = jobs.submit("echo", {"value": 9})
+    os.kill(jobs.status()["pid"], signal.SIGKILL)
+    assert ended(jobs, job).state == "interrupted"
+    assert ended(jobs, waiting).state == "done"  # the next job runs
+    again = jobs.resume(job)
+    status = ended(jobs, again)
+    assert again != job and status.state == "done" and jobs.store.open(status.run_id).numbers["began_at"] == 20
+    assert again in [other.id for other in jobs.recent("one")] and jobs.watch(job).state == "interrupted"
+
+
+def test_a_stopped_worker_holds_up_neither_requests_nor_cancel(jobs, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE", 0.5)
+    pid = warm(jobs)
+    job = jobs.submit("gate", {"name": "a"})
+    began(jobs, "a")
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Busy):
+        jobs.request("echo", {"value": 1, "name": "x" * 1900}, timeout=0.3)
+    jobs.cancel(job)
+    assert (
+        ended(jobs, job).state == "cancelled"
+        and warm(jobs)
+        and jobs.request("echo", {"value": 1}).numbers["pid"] != pid
+    )
+
+
+def test_a_request_nobody_waits_for_is_ended_when_it_hangs(jobs, monkeypatch):
+    monkeypatch.setattr(keeper, "HUNG", 0.0)
+    with pytest.raises(Busy):
+        jobs.request("stubborn", {}, timeout=1.5)
+    assert jobs.request("echo", {"value": 1}).numbers["value"] == 1
+
+
+def gone(pid):
+    """Whether the process has ended, also when nobody has asked for its exit status yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+APP = """
+import sys, time
+from analysis.jobs import Jobs
+from analysis.runs import RunStore
+jobs = Jobs(RunStore(sys.argv[1]), "tests.made.fake_studies:STUDIES")
+names = [jobs.submit("count", {"steps": 30, "wait_at": 20}), jobs.submit("echo", {"value": 1})]
+while jobs.watch(names[0]).stage != "holding":
+    time.sleep(0.01)
+print(*names, jobs.status()["pid"], flush=True)
+sys.stdin.read()
+"""
+
+
+def start_app(root):
+    return subprocess.Popen(
+        [sys.executable, "-c", APP, str(root)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_killed_app_interrupts_its_jobs_and_its_worker_ends(jobs):
+    app = start_app(jobs.store.root)
+    job, waiting, pid = app.stdout.readline().split()
+    assert jobs.watch(job).state == "running" and jobs.watch(waiting).queue_position == 1  # another app sees them
+    app.kill()
+    app.communicate()
+    status = ended(jobs, job)
+    assert status.state == jobs.watch(waiting).state == "interrupted" and "resume it" in status.error
+    assert gone(int(pid))
+    again = jobs.resume(job)
+    run = jobs.store.open(ended(jobs, again).run_id)
+    assert run.numbers["began_at"] == 20 and ended(jobs, jobs.resume(waiting)).state == "done"
+
+
+def test_another_app_cancels_a_job_by_its_id(jobs):
+    app = start_app(jobs.store.root)
+    job, waiting, _ = app.stdout.readline().split()
+    jobs.cancel(waiting)
+    jobs.cancel(job)
+    assert ended(jobs, job).state == ended(jobs, waiting).state == "cancelled"
+    app.communicate("")
+
+
+def test_closing_interrupts_and_a_fresh_client_resumes(tmp_path):
+    store = RunStore(tmp_path)
+    first = Jobs(store, STUDIES)
+    job = first.submit("count", {"steps": 30, "wait_at": 20})
+    until(lambda: first.watch(job).stage == "holding")
+    waiting = first.submit("echo", {"value": 4})
+    first.close()
+    first.close()
+    second = Jobs(store, STUDIES)
+    assert second.watch(job).state == second.watch(waiting).state == "interrupted"
+    assert store.open(ended(second, second.resume(job)).run_id).numbers["began_at"] == 20
+    second.close()
+    assert list((tmp_path / "owners").iterdir()) == []
+
+
+def test_the_log_stays_bounded(jobs):
+    (jobs.store.root / "worker.log").write_bytes(b"x" * 9_000_000)
+    warm(jobs)
+    assert (jobs.store.root / "worker.log").stat().st_size <= 1_000_000

@@ -1,0 +1,202 @@
+"""Requests to the worker: one answer each, errors as sentences, and none lost when the worker is."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from analysis.errors import AnalysisError, BadSetting, BadText, Busy, TooLarge
+from analysis.jobs import Jobs, runner
+from analysis.runs import RunStore
+from tests.made.working import SLOW, began, ended, opened, until, warm
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    yield from opened(tmp_path / "state")
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """One client for all tests that leave its worker alive."""
+    yield from opened(tmp_path_factory.mktemp("calm"))
+
+
+def test_a_request_is_computed_once_and_then_found(jobs):
+    run = jobs.request("echo", {"value": 7})
+    assert run.numbers["value"] == 7 and not run.cached and run.table("tokens")["position"].tolist() == [7, 8, 9]
+    assert run.array("group").shape == (2, 3) and run.seconds < 5 and run.protocol["tokens"] == 100
+    os.kill(run.numbers["pid"], signal.SIGKILL)
+    again = jobs.request("echo", {"value": 7.0})
+    assert again.id == run.id and again.cached and again.numbers["pid"] == run.numbers["pid"]
+
+
+def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(jobs):
+    assert jobs.status() == {"state": "cold", "pid": None, "memory": 0}
+    began_at = time.monotonic()
+    jobs.warm()
+    assert time.monotonic() - began_at < 0.5 and jobs.status()["state"] == "starting"
+    status = until(lambda: (status := jobs.status())["state"] == "ready" and status)
+    assert status["memory"] > 10_000_000 and os.path.exists(f"/proc/{status['pid']}") == os.path.exists("/proc")
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "words"),
+    [
+        ("bad-text", BadText, "^the text has 3 characters and 10 are needed: use a longer one.$"),
+        (
+            "bug",
+            AnalysisError,
+            r"internal error \(KeyError: 'missing'\). Nothing stored is lost; the log is at .*worker.log",
+        ),
+        ("wrong", AnalysisError, "TypeError: wrong returned dict, not a Result"),
+        ("greedy", TooLarge, "ran out of memory in greedy"),
+        ("nothing", BadSetting, "There is no study 'nothing'; there are: echo, gate"),
+    ],
+)
+def test_an_error_of_a_study_arrives_as_itself(calm, verb, kind, words):
+    with pytest.raises(AnalysisError, match=words) as caught:
+        calm.request(verb, {})
+    assert type(caught.value) is kind
+    pid = warm(calm)
+    with pytest.raises(kind):
+        calm.request(verb, {})
+    assert calm.status()["pid"] == pid
+    if verb == "bug":
+        assert 'in bug\n    return {}["missing"]' in (calm.store.root / "worker.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"layer": "3"}, "layer of typed must be a whole number or nothing, and '3' was given"),
+        ({"layer": 2.5}, "must be a whole number"),
+        ({"layer": True}, "must be a whole number"),
+        ({"top": None}, "top of typed must be a whole number"),
+        ({"top": [3]}, "must be a whole number"),
+        ({"rate": "nan"}, "rate of typed must be a number"),
+        ({"rate": float("nan")}, "only finite numbers"),
+        ({"rate": float("inf")}, "only finite numbers"),
+        ({"content": 1}, "must be true or false"),
+        ({"model": {"name": {"deep": 1}}}, "model of typed must be text"),
+        ({"model": "x" * 3000}, "3,000 characters and the limit is 2,000"),
+        ({"model": "x" * 30_000}, "the limit is 16,384"),
+        ({"context": "mine"}, "has no argument 'context'; it has: model, layer"),
+        ({"__class__": "x"}, "has no argument"),
+        ({"a": [[[[[[[[[1]]]]]]]]]}, "nested deeper"),
+        ({3: 1}, "names are text"),
+        ([], "named arguments"),
+    ],
+)
+def test_forged_arguments_are_refused_with_a_sentence(calm, args, words):
+    with pytest.raises(BadSetting, match=words):
+        calm.request("typed", args)
+
+
+def test_arguments_of_the_right_type_pass(calm):
+    numbers = calm.request("typed", {"layer": 3.0, "rate": 1, "content": False, "model": "../../etc"}).numbers
+    assert numbers == {"model": "../../etc", "layer": 3, "rate": 1.0, "content": False, "top": 3}
+    with pytest.raises(BadSetting, match="gate needs the argument 'name'"):
+        calm.request("gate", {})
+
+
+@pytest.mark.parametrize("verb", ["../x", "", "A", "a" * 50, None, "describe;"])
+def test_forged_verbs_reach_no_worker(jobs, verb):
+    for ask in (jobs.request, jobs.submit):
+        with pytest.raises(BadSetting, match="not the name of a study"):
+            ask(verb, {})
+    assert jobs.status()["state"] == "cold"
+
+
+@pytest.mark.parametrize("job_id", ["../../x", "", None, "0" * 12])
+def test_forged_job_ids_are_refused(calm, job_id):
+    for ask in (calm.watch, calm.cancel, calm.resume):
+        with pytest.raises(BadSetting, match="job"):
+            ask(job_id)
+
+
+def test_describe(calm):
+    said = calm.describe()
+    assert said["methods"] == {"focus": {"help": "groups"}} and "echo" in said["verbs"] and "bad-text" in said["verbs"]
+
+
+def test_what_a_library_prints_goes_to_the_log(calm):
+    assert calm.request("shout", {}).numbers == {"heard": True}
+    assert calm.request("echo", {"value": 1}).numbers["value"] == 1
+    log = (calm.store.root / "worker.log").read_text()
+    assert '{"id": "forged"}' in log and "from a child" in log
+
+
+def test_a_request_without_an_answer_ends_in_time_and_the_next_one_is_answered(calm):
+    pid = warm(calm)
+    with pytest.raises(Busy, match=r"did not answer gate within 0 s and is still at it"):
+        calm.request("gate", {"name": "a"}, timeout=0.3)
+    assert calm.request("echo", {"value": 2}).numbers == {**calm.request("echo", {"value": 2}).numbers, "pid": pid}
+    assert calm.store.list("gate") == []
+
+
+def test_a_timed_out_request_that_has_not_begun_never_begins(jobs, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE", 0.3)
+    job = jobs.submit("stubborn", {"name": "s"})
+    began(jobs, "s")
+    with pytest.raises(Busy, match="is busy with other work"):
+        jobs.request("gate", {"name": "late"}, timeout=0.2)
+    jobs.cancel(job)
+    assert ended(jobs, job).state == "cancelled" and warm(jobs)
+    assert not (jobs.store.root / "began-late").exists()
+
+
+def test_many_threads_ask_at_once_and_each_gets_its_own_answer(calm):
+    wrong = []
+
+    def session(number):
+        for step in range(20):
+            value = (number * 7 + step) % 40  # sessions ask equal things too
+            try:
+                run = calm.request("echo", {"value": value, "name": f"n{value}"})
+                if run.numbers["value"] != value or run.array("group")[0, 0] != value:
+                    wrong.append((number, step))
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=session, args=(number,)) for number in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert wrong == [] and len({run.numbers["pid"] for run in calm.store.list("echo", limit=100)}) == 1
+
+
+def test_a_request_that_kills_the_worker_gets_a_sentence_and_the_others_an_answer(jobs):
+    job = jobs.submit("stubborn", {"name": "s"})
+    began(jobs, "s")
+    answers = []
+    ask = threading.Thread(target=lambda: answers.append(jobs.request("echo", {"value": 5}).numbers["value"]))
+    ask.start()
+    until(lambda: len(jobs._keeper.process._calls) == 2)
+    os.kill(jobs.status()["pid"], signal.SIGKILL)
+    ask.join(SLOW)
+    assert answers == [5]
+    status = ended(jobs, job)
+    assert status.state == "interrupted" and "signal 9" in status.error and "resume" in status.error
+    with pytest.raises(AnalysisError, match=r"stopped while it ran die \(it was killed \(signal 9\)"):
+        jobs.request("die", {})
+    assert jobs.request("echo", {"value": 6}).numbers["value"] == 6
+
+
+def test_an_equal_request_is_not_repeated_by_the_queue(calm):
+    run = calm.request("echo", {"value": 3})
+    done = calm.watch(calm.submit("echo", {"value": 3}))
+    assert (done.state, done.run_id, done.fraction) == ("done", run.id, 1.0)
+
+
+def test_a_worker_that_cannot_start_is_said(tmp_path):
+    store = RunStore(tmp_path)
+    jobs = Jobs(store, "tests.no_such_module:STUDIES")
+    with pytest.raises(AnalysisError, match=r"it could not start: ModuleNotFoundError.*worker.log"):
+        jobs.request("echo", {})
+    status = ended(jobs, jobs.submit("echo", {}))
+    assert status.state == "failed" and "could not start" in status.error
+    jobs.close()
+    with pytest.raises(AnalysisError, match="was closed"):
+        jobs.request("echo", {})

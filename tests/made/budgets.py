@@ -1,0 +1,218 @@
+"""Hand-made answers of the verbs behind KV budgets, on real allocations of six heads."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.errors import BadSetting
+from analysis.metrics.budgets import allocate_budget, edited, reads
+from analysis.runs import Result
+from app.budgets import by_hand as budgets_map
+from app.selection.controls import READS
+from tests.app.heads.test_heads import figures, opened
+from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
+
+RANKS = np.array([[40.0, 50.0], [8.0, 6.0], [3.0, 20.0]])
+POSITIONS = [{"bin": b, "first": 32 * b, "last": 32 * b + 32, "rank": 10.0 + b, "most": 16.0 + b} for b in range(2)]
+ABOUT = {"tokens": 640, "window": 64, "mass": 0.9, "min_pos": 0, "corpus": "two <texts>", "texts": [], "beta": 1.0}
+ABOUT |= {"positions": POSITIONS, "bias": {"all": 21.0, "from_min_pos": 21.0, "min_pos": 0, "last_sixteenth": 30.0}}
+
+
+def store_policy(root: Path, name: str, **more) -> None:
+    """A policy of these ranks where the app looks for it."""
+    folder = root / "fitted" / "demo" / "abc" / "csa"
+    folder.mkdir(parents=True, exist_ok=True)
+    integers = {"layers": LAYERS, "heads": HEADS, "policy": [*allocate_budget(RANKS, 127).ravel().tolist(), 32]}
+    (folder / f"{name}.json").write_text(json.dumps(ABOUT | integers | {"ranks": RANKS.tolist()} | more))
+
+
+def cells(**columns) -> pd.DataFrame:
+    layer, head = np.divmod(np.arange(LAYERS * HEADS), HEADS)
+    return pd.DataFrame({"layer": layer, "head": head, **{name: np.ravel(value) for name, value in columns.items()}})
+
+
+def budgets(args: dict, text: None) -> Result:
+    policy = args["policy"]
+    total = round(policy["beta"] * RANKS.sum()) if "beta" in policy else 127
+    stored = allocate_budget(RANKS, 127)
+    made, fixed = edited(allocate_budget(RANKS, total), RANKS, policy.get("edits", []), policy.get("keep_total", True))
+    cap = policy.get("cap", 32)
+    numbers = {"ranks": RANKS.tolist(), "budgets": made.tolist(), "stored": stored.tolist(), "fixed": fixed.tolist()}
+    numbers |= {"total": int(made.sum()), "stored_total": 127, "beta": made.sum() / RANKS.sum(), "cap": cap}
+    numbers |= {"integers": {"layers": LAYERS, "heads": HEADS, "policy": [*made.ravel().tolist(), cap]}}
+    numbers |= {**reads(made, cap, CONTEXT), "kv_bytes": 12_000_000, "kv_bytes_evicted": 3_000_000, "window": CONTEXT}
+    numbers |= {
+        "policy": {"name": policy["name"], "total": 127, "cap": 32, "mass": 0.9},
+        "sentence": "Few.",
+        "notes": [],
+    }
+    table = cells(rank=RANKS, budget=made, stored=stored, fixed=fixed, capped=np.minimum(made, cap))
+    return Result(numbers | {"protocol": protocol("budgets", args, 0)}, {"cells": table})
+
+
+def bins(change: float) -> list[dict]:
+    """Two stretches; the last one changes ten times as much as the first."""
+    return [
+        {"bin": b, "first": 31 * b, "last": 31 * b + 31, "n": 31, "perplexity": 10 * (1 + part), "perplexity_low": 9.0}
+        | {
+            "perplexity_high": 30.0,
+            "perplexity_dense": 10.0,
+            "difference": part,
+            "low": part - 0.01,
+            "high": part + 0.01,
+        }
+        for b, part in enumerate((change / 10, change))
+    ]
+
+
+def row(change: float, **more) -> dict:
+    """A row of a sweep whose last stretch changes by `change`."""
+    found = bins(change)
+    made = {"perplexity": 10 * (1 + change / 2), "perplexity_dense": 10.0, "difference": change / 2, "units": 4}
+    made |= {"low": change / 2 - 0.01, "high": change / 2 + 0.01, "unit": "64 tokens in a row", "bins": found}
+    made |= {f"worst_bin_{name}": found[1][name] for name in ("first", "last", "difference", "low", "high", "n")}
+    made |= {"worst_bin": 1, "worst_bin_change": 10 * change, "attended": 9.0, "kv_read": 0.6}
+    return made | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **more}
+
+
+def lost(table: pd.DataFrame, position: int) -> dict:
+    key = {"position": 1, "piece": table["piece"][1], "distance": position - 2, "mass": 3.5, "heads": 4, "layer": 2}
+    key |= {"head": 1, "attention": 0.5, "budget": 3}
+    return {"position": position, "query": position - 1, "piece": table["piece"][position], "key": key} | {
+        "sentence": f"Token {position} lost <b>.", "loss": 3.0, "loss_dense": 1.0, "difference": 2.0,
+    }  # fmt: skip
+
+
+def reads_text(args: dict, text: str) -> Result:
+    table = tokens(text).head(CONTEXT)
+    changes = [0.5 * (1 - share) ** 8 for share in args["shares"]]
+    rows = [row(change, share=share, total=100) for share, change in zip(args["shares"], changes, strict=True)]
+    places = np.arange(1, len(table), dtype=np.int32)
+    apart = np.outer(changes, places / len(table) * 8).astype(np.float32)
+    worst = [None if change == 0 else lost(table, len(table) - 1) for change in changes]
+    numbers = {"rows": rows, "lost": worst, "sentence": "It breaks.", "window": CONTEXT, "windows": 1, "policy": {}}
+    numbers |= {"notes": ["A note to <read>."], "protocol": protocol("reads-text", args, len(table))}
+    columns = [{"share": r["share"], **one} for r in rows for one in r["bins"]]
+    tables = {"tokens": table, "rows": pd.DataFrame({"share": args["shares"]}), "bins": pd.DataFrame(columns)}
+    return Result(
+        numbers, tables, {"position": places, "loss": np.full(len(places), 2, np.float32), "difference": apart}
+    )
+
+
+def lost_keys(args: dict, text: str) -> Result:
+    table = tokens(text)
+    keys = pd.DataFrame({"position": [1, 2], "piece": table["piece"][1:3], "distance": [5, 4], "mass": [2.0, 1.0]})
+    return Result(
+        lost(table, args["position"]) | {"protocol": protocol("lost-keys", args, len(table))},
+        {"keys": keys.assign(heads=3)},
+    )
+
+
+def cap_sweep(args: dict, text: None) -> Result:
+    changes = {16: 0.3, 32: 0.3, 64: 0.04, 128: 0.015, 256: 0.0, 512: 0.0}
+    rows = [row(changes[cap], cap=cap) for cap in args["caps"]]
+    columns = [{"cap": r["cap"], **one} for r in rows for one in r["bins"]]
+    numbers = {"sweep": rows, "cap": 128, "sentence": "128.", "notes": [], "protocol": protocol("cap-sweep", args, 64)}
+    return Result(numbers, {"bins": pd.DataFrame(columns)})
+
+
+def calibrations(args: dict, text: None) -> Result:
+    other = RANKS[::-1]
+    table = cells(rank=RANKS, other=other, change=other / RANKS - 1, budget=RANKS, other_budget=other)
+    said = f"The ranks of {args['policy']} and {args['other']} agree to 0.50."
+    return Result({"sentence": said, "protocol": protocol("calibrations", args, 0)}, {"cells": table})
+
+
+def calibrate(args: dict, text: None) -> Result:
+    about = protocol("calibrate", args, args["tokens"])
+    return Result({"sentence": "The smallest cap is 64.", "notes": ["Few tokens."], "protocol": about})
+
+
+def import_policy(args: dict, text: None) -> Result:
+    numbers = args["policy"]["policy"] if isinstance(args["policy"], dict) else args["policy"]
+    if len(numbers) != LAYERS * HEADS + 1:
+        raise BadSetting(f"The policy was made for {len(numbers) - 1} heads: calibrate on this model.")
+    return Result({"path": "x", "protocol": protocol("import-policy", args, 0)})
+
+
+def topk_cost() -> Result:
+    times = {"dense_ms": 2.0, "topk_ms": 3.0, "masked_ms": 20.0, "times_dense": 1.5, "times_dense_low": 1.4}
+    times |= {"times_dense_high": 1.6, "faster_than_masked": 7.0, "keys": 64, "dense_kernel": "flash"}
+    rows = [{"what": what, "length": 1024, **times} for what in ("pass", "step")]
+    about = {"repeats": 5, "dtype": "float32", "processor": "A chip", "device": "cpu", "threads": 2}
+    return Result({"rows": rows, "sentence": "1.50 times dense.", "met": None, "protocol": about})
+
+
+def evaluate(args: dict, text: str) -> Result:
+    rows = [{"difference": d, "difference_low": d - 0.01, "difference_high": d + 0.01} for d in (0.01, 0.2)]
+    return Result({"rows": rows, "protocol": protocol("evaluate", args, 64)})
+
+
+def router_study() -> dict:
+    """The stored ablation of the query router."""
+    arms = ("with the query", "the query zeroed at test", "retrained without it")
+    found = [{"arm": arm, "pooled": 0.9, "within_head": 0.3, "within_head_and_position": None} for arm in arms]
+    change = {"perplexity": 11.0, "difference": 0.1, "low": 0.05, "high": 0.15, "attended": 20.0, "reads_causal": 0.2}
+    change |= {"against_static": 0.01, "against_low": 0.0, "against_high": 0.02}
+    rows = [{"cap": None, "arm": "dense", **change}]
+    rows += [{"cap": cap, "arm": arm, **change} for cap in (32, 64) for arm in ("static", *arms)]
+    return {
+        "sentence": "The query hardly matters.", "parameters": 33_921, "correlations": found, "rows": rows,
+        "notes": ["Few steps."], "protocol": {"model": "demo", "window": 64, "command": "python x"},
+    }  # fmt: skip
+
+
+def calibration_study() -> dict:
+    """The stored table of corpora and contexts."""
+    cell = {"corpus": "novels", "context": 64, "perplexity_dense": 10.0, "cap": 64, "beta": 1.0, "reads_causal": 0.2}
+    cell |= {"reads_full": 0.1, "difference": 0.005, "worst_bin_change": 0.1, "passes": True}
+    return {"sentence": "1 of 1 pass.", "rows": [cell], "protocol": {"model": "demo", "window": 64, "command": "x"}}
+
+
+ANSWERS = {"budgets": budgets, "reads-text": reads_text, "lost-keys": lost_keys, "cap-sweep": cap_sweep}
+ANSWERS |= {"calibrations": calibrations, "calibrate": calibrate, "import-policy": import_policy, "evaluate": evaluate}
+
+
+def prepared(client, monkeypatch):
+    """The client with the answers of this page, and two policies where the app looks for them."""
+    for verb, answer in ANSWERS.items():
+        monkeypatch.setitem(STUDIES, verb, answer)
+    for name in ("policy", "other"):
+        store_policy(client.store.root, name)
+    return client
+
+
+def page(**link):
+    return opened("views/kv_budgets.py", **link)
+
+
+def key(client) -> str:
+    return client.store.samples()[0][0]
+
+
+def measure(client, verb: str, **args):
+    """Store what a finished job would have left."""
+    asked = {"model": "demo"} | args
+    text = client.store.text(asked["text"])[1] if "text" in asked else None
+    made = ANSWERS[verb](asked, text)
+    client.store.put(verb, asked, made, made.numbers["protocol"], 0.01)
+
+
+def measure_reads(client):
+    more = {"policy": "policy", "shares": list(READS), "window": None, "seed": 0, "long_text": "windows"}
+    measure(client, "reads-text", text=key(client), **more)
+
+
+def sweep(client, policy: dict, caps: list[int]):
+    measure(client, "cap-sweep", texts=[key(client)], policy=policy, caps=caps, **budgets_map.SWEEP)
+
+
+def metrics(app) -> dict[str, str]:
+    return {one.label: one.value for one in app.metric}
+
+
+def map_of(app, at: int) -> dict[tuple[int, int], str]:
+    points = figures(app)[at]["data"][1]
+    return {tuple(cell): text for cell, text in zip(points["customdata"], points["text"], strict=True)}

@@ -1,0 +1,42 @@
+"""What the studies of CSA are tried on: tiny models that read 64 tokens, and texts that differ."""
+
+import random
+from pathlib import Path
+
+from analysis.corpus import text_hash
+from analysis.studies.context import Context
+from tests.made.evaluating import tiny_models
+from tests.made.studied import clean
+
+WORDS = "the cat sat on a mat and saw dogs run far from home while rain fell softly over old green hills".split()
+
+
+def text(seed: int, words: int = 400) -> str:
+    """A text of `words` words in a random order of its own."""
+    return " ".join(random.Random(seed).choices(WORDS, k=words)) + "."
+
+
+def csa_home(home: Path) -> Path:
+    """Makes in `home` the models `tiny` and `begins`."""
+    return tiny_models(home)
+
+
+def csa_context(home: Path, progress=lambda fraction, stage: None) -> Context:
+    """A context in which no progress may be told while a method is on the model."""
+
+    def told(fraction, stage):
+        assert clean(context) and 0 <= fraction <= 1 and stage
+        progress(fraction, stage)
+
+    context = Context(progress=told, state=home / "state", browser=False)
+    return context
+
+
+def keys(context: Context, *seeds: int, words: int = 400) -> list[str]:
+    """Hashes of texts, kept in the context."""
+    return [context.add_text(f"text {seed}", text(seed, words)) for seed in seeds]
+
+
+def key(seed: int, words: int = 400) -> str:
+    """The hash of a text."""
+    return text_hash(text(seed, words))

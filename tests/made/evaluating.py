@@ -1,0 +1,71 @@
+"""Asking `evaluate` on tiny models whose attention is far from uniform, so that reading less matters."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import LlamaForCausalLM
+
+from analysis.models import load_model
+from analysis.studies.context import Context
+from analysis.studies.quality.evaluate import evaluate
+from tests.made.tiny_tokenizer import llama_like, save_model
+
+TEXT = "the cat sat on the mat and the cat saw a dog — “hi” 😀 漢字\n" * 12
+
+
+def tiny_models(home: Path) -> Path:
+    """Saves to `home` the model `tiny`, which reads 64 tokens, and `begins`, whose texts begin with a special token."""
+    for folder, tokenizer in {"tiny": None, "begins": llama_like()}.items():
+        lm = LlamaForCausalLM.from_pretrained(save_model(home / folder, tokenizer))
+        with torch.no_grad():
+            for name, weight in lm.named_parameters():
+                weight.mul_(20 if "q_proj" in name or "k_proj" in name else 4 if "o_proj" in name else 1)
+        lm.save_pretrained(home / folder)
+    return home
+
+
+def watched_context(home: Path) -> Context:
+    """A context in which no progress may be reported while a method is on the model."""
+
+    def progress(fraction, stage):
+        held = context._model and context._model[1].lm
+        assert not held or not any(hasattr(m, "_focuscope") for m in held.modules()), stage
+        assert 0 <= fraction <= 1 and stage
+
+    context = Context(progress=progress, state=home / "state", browser=False)
+    return context
+
+
+def evaluator(context: Context, home: Path):
+    """`ask(methods, text, model="tiny", **arguments)` -> Result."""
+
+    def ask(methods, text=TEXT, model="tiny", **arguments):
+        return evaluate(str(home / model), context.add_text("a text", text), methods, **arguments, context=context)
+
+    return ask
+
+
+def reader(context: Context, home: Path):
+    """`read(study, text=TEXT, **arguments)` -> Result of a study of one text on the tiny model."""
+
+    def read(study, text=TEXT, **arguments):
+        return study(str(home / "tiny"), context.add_text("a text", text), **arguments, context=context)
+
+    return read
+
+
+def stock_tables(home: Path) -> np.ndarray:
+    """Probabilities [L, H, T, T] of the tiny model as transformers computes them, on the first 64 tokens of TEXT."""
+    model = load_model(str(home / "tiny"))
+    ids = torch.tensor(model.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:64])[None]
+    model.lm.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = model.lm(ids, output_attentions=True, use_cache=False).attentions
+    return torch.stack(found)[:, 0].double().numpy()
+
+
+def one(result) -> dict:
+    """The only row of a result."""
+    (row,) = result.numbers["rows"]
+    return row

@@ -1,0 +1,29 @@
+"""Hand-made arms of the studies of Focal Attention, as training leaves them."""
+
+from analysis.studies.temperature.arms import Arm
+from analysis.studies.temperature.rows import Pooled
+from analysis.studies.temperature.train import SHARES
+
+WINDOWS = 16
+
+
+def pooled(arm: Arm, loss: float, windows: int = WINDOWS, parameters: int = 1000, step: float = 0.4) -> Pooled:
+    """An arm that ends at `loss` and was `step` higher a quarter of the tokens before, wobbling from window to
+    window."""
+    wobble = [0.001 * (at % 3 - 1) for at in range(windows)]
+    parts = []
+    for seed in (0, 1):
+        checkpoints = [
+            {"tokens": round(4000 * share), "means": [loss + 4 * step * (1 - share) + w + 0.01 * seed for w in wobble]}
+            for share in ((1.0,) if arm.further else SHARES)
+        ]
+        part = {"parameters": parameters, "checkpoints": checkpoints, "gains": 1.1 if arm.norm else None, "seconds": 1}
+        part["temperature"] = [0.5, 0.7] if arm.limits else None
+        part["curve"] = [{"step": 20, "loss": loss + 1}, {"step": 40, "loss": loss}]
+        parts.append(part)
+    return Pooled(arm, parts)
+
+
+def several(losses: dict[Arm, float]) -> dict[Arm, Pooled]:
+    """Arms and where they end."""
+    return {arm: pooled(arm, loss) for arm, loss in losses.items()}

@@ -1,0 +1,121 @@
+"""Hand-made answers of the verbs behind Attention heads and Softmax temperature."""
+
+import numpy as np
+import pandas as pd
+
+from analysis.runs import Result
+from app.selection.state import STATISTICS
+from tests.made.results import CONTEXT, HEADS, LAYERS, protocol, tokens
+
+SENTENCE = "1 of 6 heads leaves more than half on the first token."
+CELL = 2  # tokens of a cell of the pattern
+TRIED = (0.4, 1.0)
+
+
+def statistics(args: dict, text: str) -> Result:
+    table = tokens(text)
+    cells = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    made = pd.DataFrame(cells, columns=["layer", "head"])
+    for place, name in enumerate(STATISTICS):
+        made[name] = [0.1 + (7 * at + place) % 6 / 10 for at in range(len(cells))]
+    made["top_p_rank"] = [4.0**at for at in range(len(cells))]
+    made["induction"] = [None, 0.5, 0.4, 0.3, 0.2, 0.1]
+    chance = pd.DataFrame({"layer": range(LAYERS)} | dict.fromkeys(STATISTICS, 0.01))
+    numbers = {"sentence": SENTENCE, "without_first": args["without_first"], "notes": ["A note to <read>."]}
+    return Result(
+        numbers | {"protocol": protocol("statistics", args, len(table))},
+        {"tokens": table, "heads": made, "chance": chance},
+    )
+
+
+def window(args: dict, table: pd.DataFrame) -> tuple[int, int, int]:
+    """(offset, length, query) of the window that is asked for."""
+    offset = args["part"] * CONTEXT
+    length = min(CONTEXT, len(table) - offset)
+    return offset, length, length - 1 if args["query"] is None else args["query"]
+
+
+def head(args: dict, text: str) -> Result:
+    table = tokens(text)
+    offset, length, query = window(args, table)
+    row = np.zeros(length, np.float32)
+    row[: query + 1] = 1 / (query + 1)
+    row[0] += 0.5
+    side = -(-length // CELL)
+    keys = table.iloc[offset : offset + min(2, query + 1)]
+    listed = pd.DataFrame({"key": range(len(keys)), "position": keys["position"], "piece": keys["piece"]})
+    listed["word"], listed["distance"], listed["attention"] = keys["word"], query - listed["key"], row[: len(keys)]
+    distance = pd.DataFrame({"low": [0, 1], "high": [1, 2], "mass": [0.7, 0.3], "uniform": [0.5, 0.5]})
+    numbers = {name: args[name] for name in ("layer", "head")} | {"query": query, "cell": CELL, "length": length}
+    numbers |= {"offset": offset, "summary": dict.fromkeys(STATISTICS, 0.5), "chance": dict.fromkeys(STATISTICS, 0.1)}
+    numbers |= {"pooling": "A cell is 2 queries and 2 keys.", "notes": []}
+    numbers["sentence"] = f"Head {args['head']} of layer {args['layer']} reads <b>."
+    arrays = {"pattern": np.tril(np.full((side, side), 0.1, np.float32)), "row": row}
+    if args.get("rows"):
+        shape = [edges[1] - edges[0] for edges in (args["rows"], args["columns"])]
+        arrays["tile"] = np.full(shape, 0.25, np.float32)
+    tables = {"keys": listed, "distance": distance, "tokens": table}
+    return Result(numbers | {"protocol": protocol("head", args, length)}, tables, arrays)
+
+
+def temperature(args: dict, text: str) -> Result:
+    table = tokens(text)
+    offset, length, query = window(args | {"part": args.get("part", 0), "query": args.get("query")}, table)
+    measured = sorted({1.0, *args["t"]})
+    rows = [(t, layer, head) for t in measured for layer in range(LAYERS) for head in range(HEADS)]
+    made = pd.DataFrame(rows, columns=["t", "layer", "head"])
+    made["entropy"], made["effective_support"], made["max_prob"] = 2 * made["t"], 7 * made["t"], 0.3 / made["t"]
+    names = ["entropy", "effective_support", "max_prob"]
+    listed = table.iloc[offset : offset + query + 1][["position", "piece", "word"]].reset_index(drop=True)
+    listed["key"], listed["distance"] = range(query + 1), range(query, -1, -1)
+    weights = np.array([np.full(query + 1, 1 / (query + 1)) if t == 1 else np.eye(query + 1)[0] for t in measured])
+    reads = [{"entropy": 1.0, "effective_support": 2.7, "max_prob": 0.5 if t == 1 else 1.0} for t in measured]
+    sentences = [f"At temperature {t:g} a token reads fewer keys." for t in measured]
+    numbers = {"t": measured, "layer": args.get("layer", 0), "head": args.get("head", 0), "query": query}
+    numbers |= {"length": length, "offset": offset, "reads": reads, "sentences": sentences, "notes": []}
+    numbers["sentence"] = sentences[measured.index(args["t"][0])]
+    layers = made.groupby(["t", "layer"], as_index=False)[names].mean()
+    tables = {"heads": made, "layers": layers, "query": listed, "tokens": table}
+    return Result(numbers | {"protocol": protocol("temperature", args, length)}, tables, {"weights": weights})
+
+
+def temperature_curve(args: dict, text: str) -> Result:
+    def row(value: float) -> dict:
+        change = {"difference": value, "low": value - 0.01, "high": value + 0.01}
+        return {"perplexity": 10 * (1 + value), **change, "units": 4, "unit": "64 tokens in a row"}
+
+    curve = pd.DataFrame([{"t": t, **row(1 - t)} for t in args["t"]])
+    cells = [{"t": t, "bin": b, "first": 8 * b, "last": 8 * b + 8, "n": 8} for t in args["t"] for b in range(2)]
+    bins = pd.DataFrame(cells).assign(perplexity=9.0, difference=0.1)
+    alone = [{"layer": layer, "t": t, **row(0.02)} for t in args.get("layers") or [] for layer in range(LAYERS)]
+    layers = pd.DataFrame(alone, columns=["layer", "t", *row(0)])
+    own = row(0.05) | {"t": args["by_layer"]} if args.get("by_layer") else None
+    numbers = {"by_layer": own, "perplexity_dense": 10.0, "sentence": "No temperature beats dense.", "notes": []}
+    numbers["protocol"] = protocol("temperature-curve", args, 64)
+    return Result(numbers, {"curve": curve, "bins": bins, "layers": layers})
+
+
+def study() -> dict:
+    """The stored study of two domains."""
+    change = {"difference": 0.02, "difference_low": 0.01, "difference_high": 0.03, "tokens": 64}
+    rows = [
+        {"domain": domain, "layer": None, "t": t, "perplexity": 10 + abs(t - 0.9), **change}
+        for domain in ("story", "essay")
+        for t in TRIED
+    ]
+    series = [{"name": name, "y": [0.1, 0.0], "low": [0.0, 0.0], "high": [0.2, 0.0], "paper": False} for name in "ab"]
+    panel = {"x": "t", "x_label": "temperature", "x_values": list(TRIED), "y_label": "change", "series": series}
+    about = {"model": "demo", "window": 64, "corpus": "bundled samples", "date": "2026-01-01", "command": "python x"}
+    return {
+        "sentence": "Stored: no temperature beats dense.",
+        "rows": rows,
+        "bins": [],
+        "columns": [],
+        "panels": [panel | {"title": title} for title in ("All layers", "By position", "One layer")],
+        "notes": ["Not trained with it."],
+        "protocol": about,
+        "check": {},
+    }
+
+
+ANSWERS = {"statistics": statistics, "head": head, "temperature": temperature, "temperature-curve": temperature_curve}

@@ -1,0 +1,55 @@
+"""Hand-made answers of `probe`: dense finds what is near, and another method nothing."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+
+from analysis.errors import BadSetting
+from analysis.probes.pieces import Cut
+from analysis.probes.tasks import TASKS, Ask
+from analysis.runs import Result
+from analysis.studies.probes.rows import Cell, by_length, cell_rows, sentences, summary, truncated
+from tests.made.quality import DESCRIBED
+
+UNABLE = ("labels", "json")  # tasks at chance
+HIDDEN = "a <b>code</b>"
+
+
+def probe(args: dict, text: str) -> Result:
+    methods = [SimpleNamespace(name="dense", label="dense")]
+    for one in args["methods"]:
+        if one["name"] == "later":
+            raise BadSetting("later needs calibration: calibrate it first.")
+        changed = "".join(f", {name} {value}" for name, value in one["settings"].items())
+        methods.append(SimpleNamespace(name=one["name"], label=one["name"] + changed))
+    cells = [cell for name in args["probes"] for cell in _cells(name, args, len(methods))]
+    told, able = sentences(cells, methods, args["model"])
+    numbers = {
+        **{"rows": cell_rows(cells, methods), "sentences": told, "sentence": " ".join(told), "able": able},
+        **{
+            "truncated": truncated(cells),
+            "methods": DESCRIBED,
+            "labels": [one.label for one in methods],
+            "limit": 2048,
+        },
+        "notes": ["2 of 9 prompts were longer."] if args["rope"] != "as_trained" else [],
+        "protocol": {"verb": "probe", "model": args["model"], "text": args["text"], "tokens": 1000},
+    }
+    parts = {"before": "then", "evidence": HIDDEN, "after": "went on", "question": "The code is", "answer": HIDDEN}
+    shown = [{"probe": args["probes"][0], "length": 512, "at": 77} | parts | {"others": "one · two"}]
+    tables = {"rows": numbers["rows"], "lengths": by_length(cells, methods), "summary": summary(cells, methods)}
+    return Result(numbers, {name: pd.DataFrame(rows) for name, rows in (tables | {"shown": shown}).items()})
+
+
+def _cells(name: str, args: dict, methods: int):
+    axis, n = TASKS[name].axis, args["items"]
+    along = {"depth": args["depths"], "examples": args["examples"], None: [None]}[axis]
+    for length in args["lengths"]:
+        for place in along:
+            right = np.zeros((methods, n))
+            right[0] = name not in UNABLE and (axis != "depth" or place >= 0.5)
+            items = [Cut(None, 0, False)] * n
+            yield Cell(
+                name, Ask(length, args["choices"], **({axis: place} if axis else {})), items, right, right, right
+            )

@@ -1,0 +1,120 @@
+"""Hand-made answers of `evaluate`, with a method that no issue has built yet: the page knows methods by description."""
+
+import numpy as np
+import pandas as pd
+
+from analysis.errors import BadSetting
+from analysis.runs import Result
+from tests.made import results
+
+DEFAULTS = {"window": 16}
+
+
+def field(name: str, default, help: str = "what it does", price: str = "live", low=None, high=None, **more) -> dict:
+    about = {"name": name, "type": type(default).__name__, "default": default, "help": help, "price": price}
+    return about | {"low": low, "high": high, "step": None, "options": None} | more
+
+
+def method(title: str, *fields: dict, ceiling: bool = False, routed: bool = False, **more) -> dict:
+    made = {"doc": f"{title} reads *less*.", "paper": "a paper", "causal": True, "title": title}
+    made |= {"ceiling": ceiling, "routed": routed, "fields": list(fields)}
+    return made | {"kernels": [], "budget": None} | more
+
+
+DESCRIBED = {
+    "dense": method("Dense"),
+    "focus": method(
+        "Focus",
+        field("top", 1, low=1, high=64),
+        field("window", 128, low=1, high=1 << 20),
+        field("n_sink", 0, low=0, high=64),
+        field("membership", "causal", options=["causal", "literal"]),
+        routed=True,
+        kernels=["prompt", "token"],
+        budget="window",
+    ),
+    "streaming_llm": method(
+        "StreamingLLM", field("n_sink", 4, low=0, high=64), field("window", 128, low=1, high=1 << 20), budget="window"
+    ),
+    "oracle_topk": method(
+        "OracleTopK",
+        field("k", 8, low=1, high=1 << 20),
+        field("fraction", 0.0, low=0.0, high=1.0),
+        ceiling=True,
+        budget="k",
+    ),
+    "quick": method("Quick", field("keys", 8, low=1, high=1 << 20), kernels=["token"], budget="keys"),
+    "later": method("Later", field("budget_per_head", 0.5, price="refit", low=0.0, high=1.0)),
+}
+
+
+def evaluate(args: dict, text: str) -> Result:
+    """Every method loses 32 % over its window and reads in proportion to it; the token after the third loses most."""
+    (asked,) = args["methods"]
+    about = DESCRIBED[asked["name"]]
+    made_for = DEFAULTS if about["routed"] else {}
+    defaults = {one["name"]: made_for.get(one["name"], one["default"]) for one in about["fields"]}
+    settings = defaults | asked["settings"]
+    if settings.get("top", 1) > results.GROUPS:
+        raise BadSetting(f"top is {settings['top']} and the router has 4 groups: choose at most 4.")
+    table = results.tokens(text)
+    size = min(args["window"] or results.CONTEXT, len(table))
+    windows = 1 if args["long_text"] == "first" else len(table) // size
+    table = table.iloc[: windows * size].copy()
+    table["window"] = table.index // size
+    width = settings.get("window", settings.get("k", settings.get("keys", 64))) if asked["name"] != "dense" else 0
+    share, loses = (width / 512, 0.32 / width) if width else (1.0, 0.0)
+    position = np.array([at for at in range(windows * size) if at % size])
+    apart = np.where(position == 3, 2.5, np.where(position == 5, -1.0, loses)) if width else np.zeros(len(position))
+    losses = pd.DataFrame({"method": 0, "position": position, "window": position // size, "loss": 3.0 + apart})
+    losses["difference"], losses["kl"] = apart, apart
+    edges = np.linspace(0, size - 1, 4).astype(int)
+    bins = [
+        {"bin": at, "first": int(a), "last": int(b), "n": int(b - a), "perplexity": 20.0, "difference": loses * at}
+        | ({"low": None, "high": None} if at == 1 else {"low": loses * at - 0.01, "high": loses * at + 0.01})
+        for at, (a, b) in enumerate(zip(edges, edges[1:], strict=False))
+    ]
+    row = {"method": asked["name"], "title": about["title"], "label": asked["name"], "ceiling": about["ceiling"]}
+    row |= {"router": results.ROUTER if about["routed"] else None, "settings": settings, "defaults": defaults}
+    row |= {"perplexity": 20 * (1 + loses), "low": None, "high": None, "units": 1, "perplexity_dense": 20.0}
+    row |= {"difference": loses, "difference_low": loses - 0.005, "difference_high": loses + 0.005}
+    row |= {"difference_units": 2, "difference_unit": "64 tokens in a row", "kl_mean": loses, "kl_p99": 2 * loses}
+    row |= {
+        "same_top1": 1 - loses,
+        "reads_causal": share,
+        "kv_read": share,
+        "attended": 512.5 * share,
+        "worst_bin": 2,
+        "bins": bins,
+    }
+    row |= {"worst_bin_difference": 2 * loses, "tokens": len(position)}
+    notes = [f"The first {len(table):,} tokens are scored."]
+    numbers = {"rows": [row], "methods": DESCRIBED, "window": size, "sentence": "", "notes": notes}
+    numbers["protocol"] = results.protocol("evaluate", args, len(table))
+    return Result(numbers, {"tokens": table, "losses": losses})
+
+
+def equal_budget(args: dict, text: str) -> Result:
+    """Every method reads a share of 512 keys with as much in its field; a smaller field than 64 cannot be."""
+    (asked,) = args["methods"]
+    field = DESCRIBED[asked["name"]]["budget"]
+    value = max(64, round(512 * args["share"]))
+    spec = asked | {"settings": asked["settings"] | {field: value}}
+    reached = value == round(512 * args["share"])
+    row = {"method": asked["name"], "field": field, "value": value, "attended": float(value), "reached": reached}
+    notes = (
+        [] if reached else [f"{asked['name']} reads 64 keys of a query at the least, not {512 * args['share']:.1f}."]
+    )
+    numbers = {"target": 512 * args["share"], "window": args["window"], "rows": [row], "methods": [spec]}
+    numbers |= {"notes": ["The first tokens.", *notes], "protocol": results.protocol("equal-budget", args, 48)}
+    return Result(numbers, {"rows": pd.DataFrame([row])})
+
+
+def time_method(args: dict, text: str) -> Result:
+    """Prompts have no kernel, tokens after them are faster from 700 tokens on."""
+    numbers = {"kernels": {"prompt": None, "token": "gathered"}, "why": {"prompt": "None.", "token": "Gathers."}}
+    numbers |= {"speedup": {"prefill": None, "per_token": {"median": 1.5, "low": 1.4, "high": 1.6}}, "length": 1008}
+    numbers |= {"longer": {"prefill": [], "per_token": [(252, 0.5), (504, 0.9), (1008, 1.5)]}}
+    numbers |= {"crossover": {"prefill": None, "per_token": 700}, "sentence": "It is.", "label": "quick", "rows": []}
+    numbers["protocol"] = results.protocol("time-method", args, 1008)
+    return Result(numbers, {"rows": pd.DataFrame({"length": [1008]})})

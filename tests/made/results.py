@@ -1,0 +1,223 @@
+"""Hand-made results with the tables of the studies, and a client that answers with them: pages without a model."""
+
+import re
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+
+from analysis.costs import KNOWN
+from analysis.errors import BadModel, BadSetting
+from analysis.jobs import JobStatus
+from analysis.runs import Result, RunStore
+from analysis.studies.worth.worth import worth
+
+LAYERS, HEADS, GROUPS, CONTEXT = 3, 2, 4, 64
+ROUTER = {"name": "k4-top1", "groups": GROUPS, "top": 1, "window": 16, "kind": "not trained", "steps": 0}
+
+
+def tokens(text: str) -> pd.DataFrame:
+    """Words with the space before them, cut into windows of CONTEXT tokens."""
+    found = list(re.finditer(r"\s*\S+|\s+", text))
+    words = [match.group().strip() for match in found]
+    return pd.DataFrame(
+        {
+            "position": range(len(found)),
+            "window": [i // CONTEXT for i in range(len(found))],
+            "piece": [match.group() for match in found],
+            "start": [match.start() for match in found],
+            "end": [match.end() for match in found],
+            "word": words,
+            "content": [len(word) > 3 for word in words],
+        }
+    )
+
+
+def protocol(verb: str, args: dict, count: int) -> dict:
+    return {"verb": verb, "model": args["model"], "text": args.get("text"), "tokens": count}
+
+
+def pair_table(table: pd.DataFrame, count: int = 6) -> pd.DataFrame:
+    last = len(table) - 1
+    rows = [(i % LAYERS, i % HEADS, i % GROUPS, last - i, i, 0.9 - 0.1 * i) for i in range(min(count, last // 2))]
+    made = pd.DataFrame(rows, columns=["layer", "head", "group", "query_position", "key_position", "attention"])
+    made["distance"] = made["query_position"] - made["key_position"]
+    made["affinity"], made["uniform"] = 0.8, 0.01
+    for side in ("query", "key"):
+        made[side] = table["word"].to_numpy()[made[f"{side}_position"]]
+    return made
+
+
+def inspect(args: dict, text: str) -> Result:
+    table = tokens(text)
+    numbers = {"tokens": len(table), "windows": int(table["window"].max()) + 1, "max_positions": CONTEXT, "notes": []}
+    return Result(numbers | {"protocol": protocol("inspect", args, len(table))})
+
+
+def model(args: dict, text: str | None) -> Result:
+    parity = {"same": True, "max_abs_difference": 0.0, "tolerance": 1e-3, "causal_difference": 0.0}
+    sizes = {"layers": LAYERS, "heads": HEADS, "kv_heads": 1, "head_dim": 8, "width": 256, "max_positions": CONTEXT}
+    facts = {"name": args["model"], "family": "llama", "revision": "abc", "parameters": 1234, "weight_bytes": 4936}
+    more = {"dtype": "float32", "device": "cpu", "card": "A *small* model.", "routers": [ROUTER], "parity": parity}
+    return Result(facts | sizes | more | {"protocol": protocol("model", args, 0)})
+
+
+def start(args: dict, text: str) -> Result:
+    table = tokens(text)
+    table["received"] = [None if i % 7 == 6 else 2.0 ** (i % 6) / 2 for i in range(len(table))]
+    said = [f"It reads {table['word'].iloc[0]!r} most.", "A second sentence.", "A third one."]
+    distance = pd.DataFrame({"low": [0, 1, 2], "high": [1, 2, 4], "mass": [0.5, 0.3, 0.2], "uniform": [0.2, 0.2, 0.6]})
+    numbers = {"sentences": said, "min_distance": 8, "router": ROUTER, "notes": ["A note to <read>."]}
+    return Result(
+        numbers | {"protocol": protocol("start", args, len(table))},
+        {"tokens": table, "pairs": pair_table(table), "distance": distance},
+    )
+
+
+def groups(args: dict, text: str) -> Result:
+    table = tokens(text)
+    count = len(table)
+    cells = [(layer, group) for layer in range(LAYERS) for group in range(GROUPS)]
+    contents = pd.DataFrame(cells, columns=["layer", "group"])
+    for name, value in (("share", 0.25), ("share_random", 0.2), ("share_shuffled", 0.3), ("confidence", 0.9)):
+        contents[name] = value
+    contents["tokens"], contents["label"] = count // GROUPS, [f"label {group}" for _, group in cells]
+    for name, value in (
+        ("purity", 0.6),
+        ("purity_random", 0.2),
+        ("purity_random_low", 0.1),
+        ("purity_random_high", 0.3),
+    ):
+        contents[name] = [None if group == GROUPS - 1 else value for _, group in cells]
+    words = contents[["layer", "group"]].assign(rank=1, word=table["word"].iloc[0], count=5, lift=2.5)
+    layers = pd.DataFrame({"layer": range(LAYERS), "dominance": 0.4, "confidence": 0.9})
+    for name in ("dominance_random", "dominance_shuffled", "confidence_random", "confidence_shuffled", "balanced"):
+        layers[name] = 0.3
+    group = np.stack([(np.arange(count) + layer) % GROUPS for layer in range(LAYERS)]).astype(np.int16)
+    spots = np.random.default_rng(0).normal(size=(LAYERS, count, 2)).astype(np.float32)
+    numbers = {"K": GROUPS, "top": 1, "window": 16, "router": ROUTER, "notes": [], "labels_by": "word lists"}
+    return Result(
+        numbers | {"sentence": "Groups are purer than chance.", "protocol": protocol("groups", args, count)},
+        {"tokens": table, "layers": layers, "groups": contents, "words": words},
+        {"group": group, "confidence": np.full((LAYERS, count), 0.9, np.float32), "pca": spots}
+        | {"pca_variance": np.full((LAYERS, 2), 0.2, np.float32)},
+    )
+
+
+def pairs(args: dict, text: str) -> Result:
+    table = tokens(text)
+    arms = ("this router", "random centroids", "random tokens", "shuffled text")
+    controls = pd.DataFrame([(layer, arm) for layer in range(LAYERS) for arm in arms], columns=["layer", "arm"])
+    distance = pd.DataFrame([(arm, 8, 16) for arm in arms], columns=["arm", "low", "high"])
+    for made in (controls, distance):
+        made["pairs_share"], made["mass_share"], made["lift"] = 0.25, 0.3, 1.2
+    listed = pair_table(table) if args["min_distance"] < 32 else pair_table(table, 0)
+    numbers = {"sentence": "Same-group pairs draw 1.2 times chance.", "router": ROUTER, "notes": []}
+    return Result(
+        numbers | {"protocol": protocol("pairs", args, len(table))},
+        {"tokens": table, "pairs": listed, "controls": controls, "distance": distance},
+    )
+
+
+def launch(args: dict, text: str) -> Result:
+    spread = {"median": 8.0, "low": 7.0, "high": 9.0}
+    row = {"kernel": "k", "prefill_ms": spread, "ms_per_token": spread, "tokens_per_second": 90.0}
+    row |= {"kv_bytes": 2_000_000, "kv_bytes_read_per_step": 500_000, "peak_bytes": None}
+    parts = {"router": 1.0, "sort": 2.0, "set_a": 3.0, "set_b": 1.0, "merge": 1.0, "rest": 12.0}
+    times = {"median": 0.8, "low": 0.7, "high": 0.9}
+    numbers = {
+        "rows": [{**row, "side": "dense"}, {**row, "side": "sparse"}],
+        "speedup": {"prefill": times, "per_token": times, "attention": times},
+        **{"attention_layer": 1, "retained": 0.4, "bound": 2.5, "parts": parts, "step_parts": parts, "length": 48},
+        **{"text_dense": " the lamp burned", "text_sparse": " the lamp <b>fell</b>", "prompt_end": f"{text[-80:]}"},
+        **{"first_difference": 2, "new_tokens": 3, "cosine": 0.9999999, "max_difference": 2e-6, "prefix": 48},
+        **{"dense_kernel": "torch flash, growing cache", "missing_kernels": ["flash-attn 2 (needs an NVIDIA GPU)"]},
+        **{"crossover": {"prefill": 8192, "per_token": None}, "longer": {"prefill": [[48, 0.8], [96, 1.1]]}},
+        **{"sentence": "Dense wins here, at 48 tokens; estimated crossover for the prompt near 80 tokens."},
+    }
+    numbers["longer"]["per_token"] = [[48, 0.8]]
+    rounds = pd.DataFrame({"round": [0, 0], "side": ["dense", "sparse"], "prefill_ms": 8.0, "ms_per_token": 1.0})
+    kernels = pd.DataFrame({"layer": [0], "phase": ["prefill"], "kernel": ["groups"], "why": ["It wins."], "calls": 1})
+    about = protocol("launch", args, 48) | {"processor": "A chip", "threads": 2, "dtype": "float32", "repeats": 5}
+    numbers |= {"notes": [], "protocol": about}
+    return Result(numbers, {"rounds": rounds, "kernels": kernels})
+
+
+def bench(args: dict, text: str | None) -> Result:
+    names = ("sort_ms", "set_a_ms", "set_b_ms", "merge_ms", "rest_ms")
+    rows = [
+        {"length": n, "batch": 1, "dtype": "bfloat16", "kernel": "groups", "dense_kernel": "torch flash"}
+        | {"backend": "torch", "dense_ms": n / 100, "sparse_ms": n / 100 / x, "speedup": x, "speedup_low": 0.9 * x}
+        | {"speedup_high": 1.1 * x, "bound": 7.0, "retained": 1 / 7, "computed": 0.2, "memory": 2.0, "why": "It wins."}
+        | dict.fromkeys(names, 1.0)
+        for n, x in zip(args["lengths"], (0.5, 2.0, 4.0), strict=False)
+    ]
+    said = "Dense wins below about 2,000 tokens; sparse runs at 4.00 times dense attention."
+    about = {"verb": "bench", "processor": "A chip", "threads": 2, "dtype": "bfloat16", "repeats": 5}
+    about |= {"memberships": "random, balanced"}
+    merges = {"disjoint": 1.0, "subtraction": 0.7}
+    merges = {"merges": {name: {"cosine": x, "lowest": x, "error": 1 - x} for name, x in merges.items()}}
+    return Result({"rows": rows, "crossover": 2000, "missing": ["x"], "sentence": said, "protocol": about} | merges)
+
+
+def pitfalls(args: dict, text: str) -> Result:
+    merges = {name: {"cosine": x, "lowest": x, "error": 1 - x} for name, x in (("disjoint", 1.0), ("subtraction", 0.7))}
+    empty = {"lse": 0.0, "wrong": True, "error": 0.5, "error_right": 0.0, "gradient": False, "upper_left": True}
+    rule = {"rule": "two tables, weighed for two", "found": 0.04, "ratio": 1.0, "error": 0.5}
+    return Result({"merges": merges, "empty": empty, "rows": [rule], "protocol": protocol("pitfalls", args, 64)})
+
+
+STUDIES = {"pitfalls": pitfalls, "inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
+STUDIES |= {"launch": launch, "bench": bench}
+
+
+@dataclass
+class FakeJobs:
+    """The worker's client with hand-made answers. `refusals`: verb -> the error it raises instead."""
+
+    store: RunStore
+    refusals: dict = field(default_factory=dict)
+    asked: list = field(default_factory=list)
+    states: dict = field(default_factory=dict)  # job id -> JobStatus
+
+    def request(self, verb: str, args: dict, timeout: float = 60):
+        self.asked.append(verb)
+        if verb in self.refusals:
+            raise self.refusals[verb]
+        if args["model"] not in ("demo", "owner/tiny", *KNOWN):
+            raise BadModel(f"There is no model {args['model']!r}: check its name.")
+        text = self.store.text(args["text"])[1] if args.get("text") else None
+        if verb == "worth":  # arithmetic: the real one
+            made = worth(**args, context=SimpleNamespace(text=self.store.text, browser=True))
+        else:
+            made = STUDIES[verb](args, text)
+        return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)
+
+    def submit(self, verb: str, args: dict, session: str = "") -> str:
+        self.states["0123456789ab"] = status("queued", verb=verb, args=args, queue_position=1)
+        return "0123456789ab"
+
+    def watch(self, job_id: str) -> JobStatus:
+        if job_id not in self.states:
+            raise BadSetting(f"The job {job_id} is not known here (any more): start it again.")
+        return self.states[job_id]
+
+    def recent(self, session=None, limit: int = 20) -> list[JobStatus]:
+        return list(self.states.values())
+
+    def status(self) -> dict:
+        return {"state": "ready", "pid": 1, "memory": 500_000_000}
+
+    def cancel(self, job_id: str) -> None:
+        self.states[job_id] = status("cancelled", error="The work was cancelled; nothing half-made was kept.")
+
+    def resume(self, job_id: str) -> str:
+        return self.submit(self.states[job_id].verb, self.states[job_id].args)
+
+
+def status(state: str, **more) -> JobStatus:
+    """A job in some state."""
+    blank = {"id": "0123456789ab", "verb": "fit-router", "args": {}, "state": state, "fraction": 0.0, "stage": ""}
+    blank |= {"seconds_left": None, "queue_position": 0, "run_id": None, "error": None}
+    return JobStatus(**(blank | {"created": "2026-01-01T00:00:00+00:00", "started": None, "ended": None} | more))

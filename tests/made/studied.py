@@ -1,0 +1,45 @@
+"""What the studies of a corpus are tried on: a tiny model, a small corpus and a router that counts as trained."""
+
+from pathlib import Path
+
+from analysis.corpus import sample_texts
+from analysis.groups.router import FocusRouter
+from analysis.models import load_model
+from analysis.studies.context import Context
+from tests.made.evaluating import tiny_models
+
+
+def studied_home(home: Path) -> Path:
+    """Makes in `home` the model `tiny`, the folder `corpus` and, in `state`, the trained router k4-top1 and k2-top1,
+    which nobody trained."""
+    tiny_models(home)
+    (home / "corpus").mkdir()
+    for name, (_, text) in sample_texts().items():
+        (home / "corpus" / f"{name}.txt").write_text(text[:3000])
+    model = load_model(str(home / "tiny"))
+    router = FocusRouter(model.num_layers, model.width, groups=4, window=4, n_sink=1, seed=3)
+    about = {"model": model.name, "revision": model.revision, "corpus": "corpus", "kind": "trained"}
+    for kind in ("", "random-"):
+        router.save(home / "state" / "focus" / f"{kind}k4-top1.safetensors", **about)
+    router.save(home / "state" / "focus" / "k2-top1.safetensors", **about | {"kind": "not trained"})
+    return home
+
+
+def clean(context: Context) -> bool:
+    """No method is on the model, so that others may use it."""
+    held = context._model and context._model[1].lm
+    return not held or not any(hasattr(m, "_focuscope") or m._forward_pre_hooks for m in held.modules())
+
+
+def asker(study, home: Path, **given):
+    """`ask(progress, **arguments)` -> Result of a study on the tiny model."""
+
+    def ask(progress=lambda fraction, stage: None, **arguments):
+        def told(fraction, stage):
+            assert clean(context) and 0 <= fraction <= 1 and stage
+            progress(fraction, stage)
+
+        context = Context(progress=told, state=home / "state", browser=False)
+        return study(**{"model": str(home / "tiny")} | given | arguments, context=context)
+
+    return ask

@@ -1,0 +1,53 @@
+"""Studies as their own code leaves them, from made trainings, and whether a number of the papers' mapping is there."""
+
+import numpy as np
+
+from analysis.papers.ours import Number, reading
+from analysis.studies.temperature import limits, scaling, trained as focal_temperatures
+from analysis.studies.temperature.length_extension import WAYS, _rows
+from analysis.studies.training.finetune import RATES, Way, _about
+from analysis.studies.training.finetune_shown import row_of
+from tests.made.focal import WINDOWS, pooled
+
+
+def there(number: Number, stored: dict) -> bool:
+    """Whether the path of a number leads to a place of the study. What stands there may be None: a share that was never
+    passed, a gain that was not seen."""
+    if reading(number, stored) is not None:
+        return True
+    at = stored
+    for step in number.path[:-1]:
+        rows = at if isinstance(step, dict) else ()
+        found = next((row for row in rows if all(row.get(k) == v for k, v in step.items())), None)
+        at = found if isinstance(step, dict) else at.get(step)
+        if at is None:
+            return False
+    return isinstance(at, dict) and number.path[-1] in at and at[number.path[-1]] is None
+
+
+def studies() -> dict[str, dict]:
+    """Name -> numbers of the studies that train, with the default arms of each."""
+    arms = {
+        "focal-temperatures": focal_temperatures.arms_of(None),
+        "focal-limits": limits.arms_of(None),
+        "focal-scaling": scaling.arms_of(None, 512),
+    }
+    trained = {name: {arm: pooled(arm, 3.0) for arm in listed} for name, listed in arms.items()}
+    return {
+        "focal-temperatures": focal_temperatures.summary(trained["focal-temperatures"], WINDOWS),
+        "focal-limits": limits.summary(trained["focal-limits"], WINDOWS),
+        "focal-scaling": scaling.summary(trained["focal-scaling"], 512, WINDOWS),
+        "length-extension": {
+            "rows": _rows({way: np.ones((16, 127)) for way in WAYS}, {way: np.ones((16, 63)) for way in WAYS}, 64)
+        },
+        "baselines": {"rows": baselines()},
+    }
+
+
+def baselines() -> list[dict]:
+    """The base, and every training at every rate."""
+    base = {"means": {"python": [1.0] * 16, "novels": [2.0] * 16}, "tasks": {"json": [1.0] * 8}}
+    rows = [row_of(_about("base", "dense", None, 0), base, base, "python") | {"rate": None}]
+    lines = [Way("lora", 4, 0).line, Way("lora", 16, 0).line, Way("full", None, 0).line]
+    lines += [f"{Way('focus', groups, 0).line}, hard groups" for groups in (8, 2)]
+    return rows + [row_of(_about(line, "dense", rate, 1), base, base, "python") for line in lines for rate in RATES]

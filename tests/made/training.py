@@ -1,0 +1,137 @@
+"""Hand-made answers of the verbs behind Train a router and the groups beside others, and stored studies as files."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.runs import Result, RunStore
+from analysis.runs.studies import study_folders
+from tests.made.results import GROUPS, LAYERS, protocol, tokens
+
+NAMES = ("softmax", "entropy and balance loss", "sinkhorn")
+PATHS = {"centroid_cosine": 0.1, "drift": 0.2, "start_share": 0.3, "rank": 9.0}
+
+
+def balance(args: dict, text: str) -> Result:
+    count = args["iterations"]
+    layers = {"layer": range(LAYERS), "share": 0.3 + args["temperature"] / 10, "mass": 0.3, "confidence": 0.9}
+    curve = [{"iterations": n, "mean": 0.3, "worst": 0.5, "mass": 0.6 - n / 50} for n in (0, 1, 2, 3, 5, 10, 20)]
+    numbers = {"K": GROUPS, "tokens": 64, "even": 0.25, "chance": 0.3, "mean": 0.3, "worst": 0.5, "notes": ["A note."]}
+    numbers |= {"sentence": f"At temperature {args['temperature']:g} and {count} iterations it holds 30.0%."}
+    made = {"layers": pd.DataFrame(layers), "iterations": pd.DataFrame(curve)}
+    return Result(numbers | {"protocol": protocol("balance", args, 64)}, made)
+
+
+def train(args: dict, text: str | None) -> Result:
+    log = [{"step": n, "loss": 4 - n / 10, "hard": 3.9 if n == 3 else None} for n in range(4)]
+    log[3] |= {"largest_share": 0.31, "stability": 0.9}
+    shares = [{"step": step, "layer": layer, "share": 0.3} for step in (0, 4) for layer in range(LAYERS)]
+    numbers = {f"perplexity_{arm}": 20.0 + n for n, arm in enumerate(("dense", "literal", "causal", "random"))}
+    numbers |= {
+        "gain_over_random": {"mean": 0.01, "low": 0.004, "high": 0.016, "units": 8},
+        "dominance": [0.3] * LAYERS,
+    }
+    numbers |= {"path": "state/finetuned/demo-k8-top1-mine", "protocol": protocol("train-router", args, 512)}
+    return Result(numbers, {"log": pd.DataFrame(log), "shares": pd.DataFrame(shares)})
+
+
+def compare(args: dict, text: str) -> Result:
+    pairs = [(layer, group, place) for layer in range(LAYERS) for group in range(GROUPS) for place in range(GROUPS)]
+    confusion = pd.DataFrame(pairs, columns=["layer", "group", "place"])
+    confusion["other"] = (confusion["place"] + 1) % GROUPS
+    confusion["tokens"] = [7 if group == place else 1 for _, group, place in pairs]
+    matching = confusion[confusion["group"] == confusion["place"]][["layer", "group", "other", "tokens"]]
+    rows = [{"layer": n, "agreement": 0.7, "chance": 0.3, "share": 0.3, "share_other": 0.4} for n in range(LAYERS)]
+    numbers = {"K": GROUPS, "K_other": GROUPS, "mean": 0.7, "chance": 0.3, "layers": rows, "notes": []}
+    numbers |= {
+        "sentence": "They put 70% of the tokens into matching groups.",
+        "protocol": protocol("compare", args, 9),
+    }
+    return Result(numbers, {"matching": matching.assign(shared=0.7), "confusion": confusion})
+
+
+def group_controls(args: dict, text: str) -> Result:
+    arms = {"this router": 0.6, "random centroids": 0.4, "k-means": 0.5}
+    rows = [
+        {"layer": layer, "arm": arm, "share": 0.3, "smallest": 0.2, "confidence": None if arm == "k-means" else 0.9}
+        | {"purity": purity, "purity_random": 0.2, "labels": "name, verb"}
+        for layer in range(LAYERS)
+        for arm, purity in arms.items()
+    ]
+    about = protocol("group-controls", args, len(tokens(text)))
+    said = "A token's group is 60% of one kind."
+    return Result({"K": GROUPS, "rows": rows, "labels_by": "lists", "sentence": said, "notes": [], "protocol": about})
+
+
+ANSWERS = {"balance": balance, "train-router": train, "compare": compare, "group-controls": group_controls}
+
+
+def about(name: str) -> dict:
+    command = f"python -m analysis study {name} --corpus DIR --model demo"
+    return {"command": command, "steps": 40, "corpus": "books, 3 documents", "date": "2026-01-01T00:00:00+00:00"}
+
+
+def dominance() -> dict:
+    rows, curves = [], []
+    for name in NAMES:
+        row = {"row": name, "settings": {}, "collapsed_at": 20 if name == "softmax" else None}
+        for phase in (1, 2):
+            ends = {
+                "share": 0.4,
+                "worst": 0.95,
+                "causal": 0.9,
+                "confidence": 0.8,
+                "stability": 0.9,
+                "hard": 3.0,
+            } | PATHS
+            row |= {f"{key}_{phase}": value for key, value in ends.items()}
+            for step in (0, 20, 40):
+                point = {"row": name, "phase": phase, "step": step, "share": 0.4} | PATHS
+                curves += [point | {"layer": layer} for layer in range(-1, LAYERS)]
+        rows.append(row)
+    said = "With softmax it collapses; with sinkhorn it holds."
+    return {"sentence": said, "even": 0.25, "chance": 0.28, "rows": rows, "notes": ["Weights of ours."]} | {
+        "curves": curves,
+        "protocol": about("dominance"),
+    }
+
+
+def causality() -> dict:
+    arms = [("dense", None, None), ("hard", None, "causal"), ("hard", None, "literal"), ("soft", "literal", "causal")]
+    rows = [
+        {"arm": f"{reading} {membership}", "reading": reading, "gate": gate, "membership": membership, "loss": 3.0}
+        | {"perplexity": 20.0, "pairs_share": 0.4, "smallest_gate": 0.5, "mean_gate": 0.7, "moved": 0.1}
+        | {"predictions_changed": 0.0, "reads_future": membership == "literal"}
+        for reading, gate, membership in arms
+    ]
+    found = [{"reading": "hard", "gate": None, "mean": -0.001, "low": -0.002, "high": 0.0005, "units": 8}]
+    found += [{"reading": "soft", "gate": "literal", "mean": -0.002, "low": None, "high": None, "units": 1}]
+    return {"sentence": "Literal membership reads the future.", "rows": rows, "literal_minus_causal": found} | {
+        "group_agreement": [0.9] * LAYERS,
+        "prediction_agreement": 0.96,
+        "protocol": about("causality"),
+    }
+
+
+def grid() -> dict:
+    rows = [{"K": k, "window": "16, K=2", "share": 0.1 * n} for n, k in enumerate((4, 8, 16, 32))]
+    lines = [{"name": "router alone", "y": [40, 41, None, 43], "low": [39, 40, None, 42], "high": [41, 42, None, 44]}]
+    lines = [lines[0] | {"paper": False}, {"name": "router alone", "y": [36.8, 38.4, 40.4, 42.4], "paper": True}]
+    panel = {"title": "By groups", "x": "K", "x_label": "groups", "x_values": [4, 8, 16, 32], "y_label": "perplexity"}
+    words = panel | {"title": "By words <b>", "x_values": ["a", "b", "c", "d"]}
+    columns = [{"name": "K", "label": "groups", "unit": ""}, {"name": "share", "label": "share", "unit": "tokens"}]
+    return {"sentence": "More groups, more loss.", "rows": rows, "columns": columns, "notes": ["One note."]} | {
+        "panels": [panel | {"series": lines}, words | {"series": lines[:1]}],
+        "protocol": about("grid"),
+    }
+
+
+def put_studies(store: RunStore, **files: dict | str) -> Path:
+    """Write studies into the state of the model demo, as the fake card names its revision."""
+    (folder,) = study_folders(store, "demo", "abc")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, numbers in files.items():
+        words = numbers if isinstance(numbers, str) else json.dumps(numbers)
+        (folder / f"{name.replace('_', '-')}.json").write_text(words)
+    return folder

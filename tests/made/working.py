@@ -1,0 +1,50 @@
+"""A worker of quick studies for the tests of requests and jobs, and how to wait for it."""
+
+import time
+from pathlib import Path
+
+from analysis.jobs import Jobs
+from analysis.runs import RunStore
+
+ROOT = Path(__file__).parents[2]
+STUDIES = "tests.made.fake_studies:STUDIES"
+SLOW = 20  # seconds a loaded machine may need for what takes a tenth of one
+
+
+def opened(root):
+    """A client with a worker of quick studies, and its `store`; closed afterwards."""
+    store = RunStore(root)
+    jobs = Jobs(store, STUDIES)
+    jobs.store = store
+    yield jobs
+    jobs.close()
+    store.close()
+
+
+def until(condition, seconds=SLOW):
+    """What `condition` gives, once that is true."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+    return value
+
+
+def ended(jobs, job_id, seconds=SLOW):
+    """The status of a job that has ended."""
+    return until(lambda: (status := jobs.watch(job_id)).ended and status, seconds)
+
+
+def began(jobs, name):
+    """Wait until a study of this name is in its middle."""
+    until((jobs.store.root / f"began-{name}").exists)
+
+
+def open_gate(jobs, name):
+    """Let a study that waits at its gate go on."""
+    (jobs.store.root / f"open-{name}").touch()
+
+
+def warm(jobs):
+    """A worker that is up: its process id."""
+    return jobs.request("echo", {"value": -1}).numbers["pid"]

@@ -1,0 +1,85 @@
+"""Sinks and a window: the mask by hand, and what a model then reads."""
+
+import pytest
+import torch
+
+from analysis.attention import Block, apply
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from tests.made.tiny import left_padded, tiny, token_ids
+
+STREAMING = METHODS["streaming_llm"]
+
+
+def kept(method, length, first=0):
+    """bool [T, T] that a method asks for, causality applied as the seam does."""
+    places = torch.arange(length)
+    visible = (places <= places[:, None])[None, None]
+    asked = method.keep(Block(0, torch.zeros(1, 1, length, length), visible, places, places, torch.tensor([first])))
+    return (asked & visible)[0, 0]
+
+
+def logits(lm, method, ids, **inputs):
+    with torch.no_grad(), apply(lm, method):
+        return lm(ids, use_cache=False, **inputs).logits
+
+
+def test_the_mask_by_hand():
+    expected = [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 0, 1, 1, 0, 0],
+        [1, 0, 0, 1, 1, 0],
+        [1, 0, 0, 0, 1, 1],
+    ]
+    assert kept(STREAMING(n_sink=1, window=2), 6).int().tolist() == expected
+    assert kept(STREAMING(n_sink=0, window=1), 4).equal(torch.eye(4, dtype=torch.bool))
+
+
+def test_a_token_reads_sinks_and_window_and_no_more():
+    counts = kept(STREAMING(n_sink=4, window=8), 40).sum(1)
+    assert counts.tolist() == [min(i + 1, 12) for i in range(40)]
+
+
+def test_sinks_are_the_first_real_tokens():
+    assert kept(STREAMING(n_sink=2, window=1), 6, first=3)[5].int().tolist() == [1, 1, 1, 1, 1, 1]  # padding is masked
+    lm, (ids, mask) = tiny("llama"), left_padded(2, 40)
+    method = STREAMING(n_sink=2, window=6)
+    padded = logits(lm, method, ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0))
+    assert (padded[1:, 5:] - logits(lm, method, ids[1:, 5:])).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_text_no_longer_than_sinks_and_window_is_dense_and_one_token_more_is_not(family):
+    lm, ids = tiny(family), token_ids(2, 11)
+    method = STREAMING(n_sink=3, window=7)
+    same, dense = logits(lm, method, ids), logits(lm, Method(), ids)
+    assert torch.equal(same[:, :10], dense[:, :10]) and (same[:, 10] - dense[:, 10]).abs().max() > 1e-4
+
+
+def test_what_is_not_read_cannot_matter():
+    """With one layer's reach: what lies between the sinks and all windows before a token changes nothing there."""
+    lm, ids = tiny("llama"), token_ids(1, 40)
+    method = STREAMING(n_sink=2, window=3)  # 3 layers reach back 3 * 2 tokens beside the sinks
+    other = ids.clone()
+    other[:, 10:20] = token_ids(1, 40, seed=5)[:, 10:20]
+    before, after = logits(lm, method, ids), logits(lm, method, other)
+    assert torch.equal(before[:, 30:], after[:, 30:]) and not torch.equal(before[:, 20], after[:, 20])
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"window": 0}, "window is 0 and must lie between 1 and"),
+        ({"n_sink": -1}, "n_sink is -1 and must lie between 0 and 64"),
+        ({"n_sink": 65}, "n_sink is 65"),
+        ({"window": 2.0}, "window is 2.0"),
+        ({"window": True}, "window is True"),
+        ({"n_sink": "4"}, "n_sink is '4'"),
+    ],
+)
+def test_bad_settings_are_refused(settings, said):
+    with pytest.raises(BadSetting, match=said):
+        STREAMING(**settings)

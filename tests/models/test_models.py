@@ -1,0 +1,247 @@
+"""Loading models: from disk, from memory and from the cache, and one sentence for everything that is refused."""
+
+import json
+import re
+import shutil
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub.constants
+import pytest
+import torch
+from huggingface_hub.errors import GatedRepoError
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer, BertConfig
+
+from analysis.errors import BadModel, BadSetting, TooLarge
+from analysis.models import CACHE, load_model, parameter_count
+from tests.made.tiny import FAMILIES, tiny
+from tests.made.tiny_tokenizer import byte_level, llama_like, save_model
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A tiny model's folder. Copy it before changing it."""
+    return save_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    """A copy of the tiny model's folder that a test may damage."""
+    return shutil.copytree(saved, tmp_path / "mine")
+
+
+def configure(folder: Path, **changes) -> str:
+    """Change entries of a folder's config.json; returns the folder's name."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return str(folder)
+
+
+def refused(name, kind=BadModel, **options) -> str:
+    """The one sentence with which a model is refused."""
+    with pytest.raises(kind) as caught:
+        load_model(name, **options)
+    sentence = str(caught.value)
+    assert type(caught.value) is kind and "\n" not in sentence and sentence.endswith(".") and len(sentence) < 400
+    return sentence
+
+
+def test_the_bundled_model_loads_without_a_network():
+    model, config = load_model(), json.loads((CACHE / "demo" / "config.json").read_text())
+    assert model.name == "demo" and model.family == config["model_type"] and model.width == config["hidden_size"]
+    assert (model.num_layers, model.num_heads) == (config["num_hidden_layers"], config["num_attention_heads"])
+    assert (model.num_kv_heads, model.head_dim) == (config["num_key_value_heads"], config["head_dim"])
+    assert model.max_positions == config["max_position_embeddings"] and model.state_dir == CACHE / "demo"
+    assert model.dtype == torch.float32 and model.device.type == "cpu" and not model.lm.training
+    assert model.weight_bytes == 4 * model.parameters > 4_000_000 and re.fullmatch("[0-9a-f]{12}", model.revision)
+
+
+def test_a_local_folder_loads_and_is_named_by_its_content(folder):
+    model = load_model(str(folder))
+    assert model.name == str(folder) and model.max_positions == 64 and model.tokenizer.is_fast
+    assert model.state_dir.parent.parent == CACHE and model.state_dir.name == model.revision
+    assert "/" not in model.state_dir.parent.name and ".." not in model.state_dir.parts
+    assert load_model(str(folder)).revision == model.revision
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][3] += 0.5
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    changed = load_model(str(folder)).revision
+    configure(folder, rms_norm_eps=0.1)
+    assert len({model.revision, changed, load_model(str(folder)).revision}) == 3
+
+
+def test_a_large_weight_file_is_named_by_its_ends_too(folder, monkeypatch):
+    monkeypatch.setattr("analysis.models.HASHED_WHOLE", 1000)
+    before = load_model(str(folder)).revision
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][-1] += 0.5
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert load_model(str(folder)).revision != before
+
+
+def test_a_model_already_held_is_named_by_its_weights():
+    lm = tiny("llama")
+    model = load_model(lm, tokenizer=byte_level())
+    assert model.lm is lm and model.tokenizer is byte_level() and model.name == "llama"
+    copy = type(lm)(lm.config)
+    model.name = "demo"
+    assert model.state_dir == CACHE / "demo" / model.revision, "never the bundled model's own folder"
+    copy.load_state_dict(lm.state_dict())
+    assert load_model(copy).revision == model.revision
+    with torch.no_grad():
+        next(copy.parameters())[5] += 1
+    assert load_model(copy).revision != model.revision
+
+
+def test_another_tokenizer_and_type_can_be_asked_for(saved):
+    model = load_model(str(saved), tokenizer=llama_like(), dtype="bfloat16")
+    assert model.tokenizer is llama_like() and model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parameters_are_counted_without_making_them(family):
+    lm = tiny(family)
+    assert parameter_count(lm.config) == sum(p.numel() for p in lm.parameters())
+
+
+def test_the_cache_is_used_before_the_network(saved, tmp_path, monkeypatch):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--somebody--tiny"
+    shutil.copytree(saved, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", lambda *a: pytest.fail("the network was asked"))
+    model = load_model("somebody/tiny")
+    assert model.revision == commit[:12] and model.state_dir == CACHE / "somebody--tiny" / commit[:12]
+
+
+def test_the_network_is_asked_second_and_only_for_a_hub_id(monkeypatch, tmp_path):
+    asked = []
+
+    def loader(place, **options):
+        asked.append((str(place), options.get("local_files_only", False), options["trust_remote_code"]))
+        raise OSError("We couldn't connect to the Hub")
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", loader)
+    assert "is not on this machine and the Hugging Face Hub cannot be reached" in refused("somebody/tiny")
+    assert asked == [("somebody/tiny", True, False), ("somebody/tiny", False, False)]
+    asked.clear()
+    (tmp_path / "config.json").write_text("{}")
+    refused(str(tmp_path))
+    assert asked == [(str(tmp_path), True, False)]
+
+
+def test_a_gated_repository_names_the_token(monkeypatch):
+    class Gated(GatedRepoError):
+        def __init__(self):
+            """As the Hub raises it, without the answer of the Hub."""
+
+    def loader(place, **options):
+        if options.get("local_files_only"):
+            raise OSError("not in the cache")
+        raise OSError("refused") from Gated()
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", loader)
+    sentence = refused("meta-llama/Llama-2-7b-hf")
+    assert sentence.startswith("meta-llama/Llama-2-7b-hf is gated") and "HF_TOKEN" in sentence
+
+
+def test_a_model_that_does_not_exist_is_refused():
+    assert "no-such/model-at-all is not on this machine" in refused("no-such/model-at-all")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "a" * 5000, "x/y/z", "../x", "http://x/y", "a\0b", "<script>", "~nobody/x"]
+)
+def test_a_name_that_is_neither_folder_nor_id_is_refused(name, tmp_path):
+    sentence = refused(name, root=tmp_path)
+    assert "is no folder here and no Hugging Face id" in sentence and f"below {tmp_path.name}/" in sentence
+
+
+def test_from_the_browser_only_folders_below_the_root_are_read(saved, tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    shutil.copytree(saved, root / "inside")
+    shutil.copytree(saved, tmp_path / "outside")
+    (root / "leaving").symlink_to(tmp_path / "outside")
+    monkeypatch.chdir(tmp_path)
+    assert load_model("inside", root=root).name == "inside"
+    outside = ["../outside", "inside/../../outside", "leaving", "outside", ".", "/", "root"]
+    for name in [str(tmp_path / "outside"), *outside]:
+        assert "is no folder here" in refused(name, root=root), name
+    assert load_model("outside").name == "outside", "code and the command line are not restricted"
+
+
+DAMAGE = {
+    "no configuration": (lambda f: (f / "config.json").unlink(), "has no config.json"),
+    "a configuration that is no JSON": (lambda f: (f / "config.json").write_text("{no"), "not a valid JSON"),
+    "a configuration that is a list": (lambda f: (f / "config.json").write_text("[1]"), "does not know"),
+    "no safetensors": (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "no safetensors weights"),
+    "truncated weights": (lambda f: truncate(f / "model.safetensors"), "weights of .* are damaged"),
+    "empty weights": (lambda f: (f / "model.safetensors").write_bytes(b""), "weights of .* are damaged"),
+    "weights of another size": (lambda f: configure(f, intermediate_size=64), "do not have the shapes"),
+    "weights that lack a layer": (lambda f: configure(f, num_hidden_layers=4), "lack 9 tensors .*layers.3"),
+    "an unknown kind": (lambda f: configure(f, model_type="strange"), "transformers does not know"),
+    "no causal language model": (lambda f: configure(f, model_type="t5"), "'t5' is not a causal language model"),
+    "an absurd width": (lambda f: configure(f, vocab_size=10**18), "could not be loaded"),
+    "a negative vocabulary": (lambda f: configure(f, vocab_size=-(10**12)), "could not be loaded"),
+    "absurdly many layers": (lambda f: configure(f, num_hidden_layers=10**9), "1,000,000,000 layers"),
+    "no heads": (lambda f: configure(f, num_attention_heads=0), "could not be loaded"),
+    "a word for a number": (lambda f: configure(f, hidden_size="big"), "expected int, got str"),
+    "an unknown activation": (lambda f: configure(f, hidden_act="nope"), "could not be loaded"),
+    "no tokenizer": (lambda f: [p.unlink() for p in f.glob("tokenizer*")], "could not be loaded"),
+    "a damaged tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "could not be loaded"),
+}
+
+
+def truncate(path: Path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_folder_is_refused_in_one_sentence(case, folder):
+    damage, said = DAMAGE[case]
+    damage(folder)
+    sentence = refused(str(folder))
+    assert re.search(said, sentence), sentence
+
+
+def test_a_repository_s_own_code_is_never_run(folder):
+    (folder / "theirs.py").write_text(f"open({str(folder / 'ran')!r}, 'w')")
+    theirs = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model"}
+    assert "needs code from its own repository" in refused(configure(folder, model_type="theirs", auto_map=theirs))
+    assert not (folder / "ran").exists()
+
+
+def test_a_model_without_a_fast_tokenizer_is_refused(saved, monkeypatch):
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *a, **k: SimpleNamespace(is_fast=False))
+    assert "has no fast tokenizer" in refused(str(saved))
+
+
+def test_a_model_that_reads_both_ways_is_refused(tmp_path):
+    from transformers import BertLMHeadModel
+
+    sizes = dict(vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+    BertLMHeadModel(BertConfig(**sizes)).save_pretrained(tmp_path)
+    byte_level().save_pretrained(tmp_path)
+    assert "reads in both directions" in refused(str(tmp_path))
+
+
+def test_weights_larger_than_memory_are_refused_before_they_are_read(saved, monkeypatch):
+    monkeypatch.setattr("analysis.models.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *a, **k: pytest.fail("read"))
+    sentence = refused(str(saved), TooLarge)
+    assert "needs 0.0 GB for its weights in float32" in sentence and "smaller model" in sentence
+
+
+def test_an_announced_size_is_weighed_without_allocating_it(folder):
+    configure(folder, hidden_size=1 << 20, num_hidden_layers=900)
+    assert "choose a smaller model" in refused(str(folder), TooLarge)
+
+
+def test_devices_and_types_that_are_not_here_are_refused(saved):
+    for device in ("nonsense", "meta", "cuda:99"):
+        assert "cannot be used on this machine" in refused(str(saved), BadSetting, device=device)
+    assert "float32" in refused(str(saved), BadSetting, dtype="int8")

@@ -1,0 +1,55 @@
+"""A model laid over several devices: the seam and the methods work where each layer lies."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+
+from analysis.attention import apply
+from analysis.errors import TooLarge
+from analysis.methods import METHODS
+from analysis.models import load_model
+from tests.made.tiny_tokenizer import save_model
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    return save_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def test_a_model_is_laid_over_all_devices_and_reads_as_it_did(saved, monkeypatch):
+    plain, seen = load_model(str(saved)), {}
+    whole = transformers.AutoModelForCausalLM.from_pretrained
+
+    def spy(*arguments, **options):
+        seen.update(options)
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", spy)
+    spread = load_model(str(saved), device="spread")
+    assert seen["device_map"] == "auto" and spread.revision == plain.revision
+    ids = torch.arange(40)[None] % 30
+    with torch.no_grad():
+        assert torch.equal(spread.lm(ids).logits, plain.lm(ids).logits)
+        with apply(spread, METHODS["streaming_llm"](window=8)):
+            sparse = spread.lm(ids).logits
+        with apply(plain, METHODS["streaming_llm"](window=8)):
+            assert torch.equal(sparse, plain.lm(ids).logits)
+    monkeypatch.setattr("analysis.models.psutil.virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(TooLarge, match="free on all devices together"):
+        load_model(str(saved), device="spread")
+
+
+@pytest.mark.gpu
+def test_a_model_too_large_for_its_device_reads_as_on_one(saved, monkeypatch):
+    """A device that takes a part of the layers only: the rest lies in main memory and is fetched layer by layer."""
+    monkeypatch.setattr(
+        "transformers.integrations.accelerate.get_max_memory", lambda *a, **k: {0: 60_000, "cpu": 10**9}
+    )
+    spread, plain = load_model(str(saved), device="spread"), load_model(str(saved), device="cuda", dtype="float32")
+    ids = torch.arange(40, device="cuda")[None] % 30
+    near = METHODS["streaming_llm"]
+    with torch.no_grad(), apply(spread, near(window=8)), apply(plain, near(window=8)):
+        torch.testing.assert_close(spread.lm(ids).logits.float(), plain.lm(ids).logits, rtol=1e-3, atol=1e-3)

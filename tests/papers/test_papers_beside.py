@@ -1,0 +1,181 @@
+"""What stands beside the printed rows: every row has a place and a state, and what is measured is read from a study."""
+
+import ast
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from analysis.cli.options import parser
+from analysis.jobs.arguments import check_arguments
+from analysis.papers import PAPERS, find, findings as findings_room, ours, places
+from analysis.papers.beside import beside, printed
+from analysis.papers.findings import collisions, differing, findings
+from analysis.papers.ours import (
+    CANNOT_HOLD,
+    MEASURED,
+    NOT_MEASURED,
+    Beside,
+    Job,
+    Number,
+    Panel,
+    reading,
+    readings,
+    state,
+)
+from analysis.studies import STUDIES
+from app.papers import words
+from app.papers.found import LIVE
+from app.selection.controls import CONTROLS
+from tests.made.studies import there
+
+ROOT = Path(__file__).resolve().parents[2]
+STORED = {path.stem: json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/studies").glob("*.json")}
+ROWS = {"/".join(key): one for key, one in beside().items()}
+PLACES = [*ROWS.values(), *(finding.beside for finding in findings())]
+
+
+def from_studies(number, one):
+    return STORED.get(number.study)
+
+
+def test_every_printed_row_has_a_state():
+    assert set(beside()) == set(printed()) and {key[0] for key in beside()} == set(PAPERS)
+    assert sum(map(len, printed().values())) == len(find())
+    states = {key: state(one, readings(one, from_studies)) for key, one in beside().items()}
+    assert set(states.values()) == {MEASURED, NOT_MEASURED, CANNOT_HOLD}
+    assert states["focus", "table 7", "GPT-2 124M, top-k=1 (argmax)"] == MEASURED
+    assert states["focus", "table 7", "GPT-2 124M, top-k=2"] == CANNOT_HOLD
+    assert states["focus", "table 6", "K=4 speedup"] == NOT_MEASURED
+
+
+def left_out(number):
+    """Whether the command of the stored grid names the rows it has, and this cell is none of them."""
+    command = STORED[number.study]["protocol"]["command"].split()
+    if number.study != "ablations" or "--rows" not in command:
+        return False
+    cell, asked = number.path[1], command[command.index("--rows") + 1].split(",")
+    return not {cell["factor"], f"{cell['factor']}={cell['value']}"} & set(asked)
+
+
+def test_every_number_of_a_stored_study_is_there():
+    """A path that leads nowhere would leave a row unmeasured for ever, with its study beside it."""
+    for key, one in [*ROWS.items(), *((f"finding {f.number}", f.beside) for f in findings())]:
+        for number in one.numbers:
+            if number.study in STORED and not left_out(number):
+                assert there(number, STORED[number.study]), (key, number)
+
+
+def test_measured_means_read_and_never_written_down():
+    """No module of the mapping holds a measured number: floats stand there as settings of a row, never as a result."""
+    for module in ("beside", "beside_focus", "beside_focus_more", "beside_csa", "beside_others", "places"):
+        tree = ast.parse((ROOT / f"analysis/papers/{module}.py").read_text())
+        found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is float}
+        assert found <= SETTINGS, (module, found - SETTINGS)
+    assert state(Beside(Job(""), Panel("", "")), []) == NOT_MEASURED
+
+
+SETTINGS = {1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 10.0, 11.31}
+SETTINGS |= {1e-4, 1e-3}  # learning rates
+
+
+def test_a_number_is_found_by_its_path_with_its_interval():
+    stored = {"rows": [{"k": 1, "loss": 2.0}, {"k": 2, "loss": 3.5, "loss_low": 3, "loss_high": 4}], "ranks": [[7.0]]}
+    found = reading(Number("x", ("rows", {"k": 2}, "loss")), stored)
+    assert (found.value, found.low, found.high) == (3.5, 3, 4)
+    assert reading(Number("x", ("rows", {"k": 1}, "loss")), stored).low is None
+    assert reading(Number("x", ("ranks", 0, 0)), stored).value == 7
+    for path in (
+        ("rows", {"k": 3}, "loss"),
+        ("rows", {"k": 1}, "gone"),
+        ("gone",),
+        ("ranks", 4, 0),
+        ("rows", {"k": 1}),
+    ):
+        assert reading(Number("x", path), stored) is None, path
+    assert reading(Number("x", ("rows",)), None) is None
+
+
+def test_a_list_is_folded_and_ends_may_have_names_of_their_own():
+    stored = {"ranks": [[7.0, 1.0], [3.0]], "rows": [{"change": 0.5, "low": 0.4, "high": 0.6}]}
+    for fold, value in (("median", 3.0), ("largest", 7.0), ("count", 3)):
+        assert reading(Number("x", ("ranks",), fold=fold), stored).value == value
+    assert reading(Number("x", ("ranks",)), stored) is None
+    found = reading(Number("x", ("rows", 0, "change"), ends=""), stored)
+    assert (found.low, found.high, found.items) == (0.4, 0.6, None)
+
+
+def test_a_score_comes_with_its_standard_error_and_its_items():
+    stored = {
+        "rows": [{"task": "piqa", "value": 0.6, "value_low": 0.5, "value_high": 0.7, "stderr": 0.05, "items": 40}]
+    }
+    found = reading(Number("x", ("rows", {"task": "piqa"}, "value"), "share"), stored)
+    assert words.measured(found) == "60.0% (50.0% to 70.0%), standard error 5.0%, 40 items"
+
+
+@pytest.mark.parametrize("study", sorted({number.study for one in PLACES for number in one.numbers if number.study}))
+def test_every_study_has_the_command_that_stores_it(study):
+    told = vars(parser("x").parse_args(places.makes(study).removeprefix("python -m analysis ").split()))
+    assert study in (told["name"], f"{told['name']}-{told['router']}")
+
+
+def test_stored_equal_budgets_calibrations_and_scores_stand_beside_their_rows():
+    studies = {number.study for one in PLACES for number in one.numbers}
+    assert {"equal-budget", "calibration", "query-router", "routing", "pretraining", "ablations"} <= studies
+    assert {"baselines", "benchmarks", "focal-temperatures", "focal-limits", "focal-scaling"} <= studies
+    sparq = ROWS["focus/table 10/SparQ (mean realloc.)"]
+    known = {one.number.says: one for one in readings(sparq, from_studies)}
+    (row,) = (
+        row
+        for row in STORED["equal-budget"]["rows"]
+        if (row["domain"], row["context"], row["share"]) == ("novels", 1024, 0.05)
+        and row["label"] == "SparQ, mean reallocated"
+    )
+    assert known["SparQ, mean reallocated, 5% of the reads"].value == row["perplexity"]
+    against = known["SparQ, mean reallocated, 5% of the reads, against dense"]
+    assert (against.value, against.low) == (row["difference"], row["difference_low"])
+
+
+@pytest.mark.parametrize("one", PLACES, ids=lambda one: one.job.command[:60])
+def test_commands_buttons_and_panels_exist(one):
+    words = shlex.split(re.sub(r"\b(DIR|MODEL)\b", "x", one.job.command).removeprefix("python -m analysis "))
+    assert one.job.command.startswith("python -m analysis ")
+    told = vars(parser("x").parse_args(words))
+    assert all(number.unit in ours.UNITS for number in one.numbers)
+    assert not one.job.verb or told["verb"] == one.job.verb
+    if one.job.verb:
+        check_arguments(one.job.verb, STUDIES[one.job.verb], one.job.args)
+        for name in ("name", "lengths", "groups", "shots", "router", "rows", "tasks", "window"):
+            if name in one.job.args and told.get(name) is not None and one.job.args[name] is not None:
+                assert told[name] == one.job.args[name], name
+    assert (ROOT / "app/views" / f"{one.panel.page.replace('-', '_') or 'start'}.py").is_file()
+    for name, value in one.panel.controls.items():
+        assert CONTROLS[name].parse(str(value)) == value, name
+
+
+def test_what_cannot_hold_says_why_and_only_that():
+    for key, one in ROWS.items():
+        assert one.cannot == "" or (one.cannot.endswith(".") and len(one.cannot) > 40), key
+        assert one.finding is None or one.cannot, key
+    assert {key.split("/")[0] for key, one in ROWS.items() if one.cannot} == {"focus", "focal_summary_zh"}
+
+
+def test_all_ten_findings_have_a_panel():
+    assert [finding.number for finding in findings()] == list(range(1, 11))
+    numbered = {one.finding for one in ROWS.values() if one.finding}
+    assert numbered <= set(range(1, 11)) and all(finding.beside.panel.label for finding in findings())
+    measured = [finding.number for finding in findings() if readings(finding.beside, from_studies)]
+    assert {2, 3, 4, 5, 8, 9} <= set(measured)
+    live = {finding.number for finding in findings() if finding.beside.job.verb in LIVE}
+    assert live == {6, 7}, "these are measured on this machine's torch when the page is opened"
+
+
+def test_the_numbers_that_findings_compute():
+    """MagicPIG: definitions 2.6 gives 0.136 and 0.0097 at cosine 0, 0.990 and 0.943 at 0.6."""
+    for cosine, one, two in ((0.0, 0.136, 0.0097), (0.6, 0.990, 0.943)):
+        assert collisions(cosine, 10, 150, 1) == pytest.approx(one, abs=6e-4)
+        assert collisions(cosine, 10, 150, 2) == pytest.approx(two, abs=6e-4)
+    assert collisions(1.0, 10, 150, 2) == 1.0 and differing() == 24
+    assert findings_room.find("focal_summary_zh")

@@ -1,0 +1,127 @@
+"""How likely a model finds each answer: by hand, from the cache as in whole passes, and at positions it never saw."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.errors import AnalysisError, BadModel, BadSetting
+from analysis.methods import METHODS
+from analysis.models import Model, load_model
+from analysis.probes.pieces import Item
+from analysis.probes.rotary import base_for, reach, rotary_base
+from analysis.probes.scoring import answer_logs, chosen, control, margin
+from tests.contract.test_contract import CASES
+from tests.made.tiny import tiny, token_ids
+from tests.made.tiny_tokenizer import byte_level
+from tests.probes.test_probes import make, pieces, places  # noqa: F401
+
+
+def test_the_likeliest_is_chosen_and_ties_share_the_point():
+    assert [chosen(np.log([0.5, 0.3, 0.2]), right) for right in range(3)] == [1, 0, 0]
+    assert chosen(np.zeros(4), 2) == 0.25 and chosen(np.array([1.0, 1.0, 0.0]), 1) == 0.5
+    assert margin(np.array([1.0, 4.0, 2.5]), 1) == 1.5 and margin(np.array([1.0, 4.0, 2.5]), 0) == -3
+
+
+def model_of(family: str) -> Model:
+    return load_model(tiny(family), tokenizer=byte_level())
+
+
+def whole_pass(model: Model, method, item: Item) -> np.ndarray:
+    """The same log-probabilities, one pass over prompt and answer for each candidate."""
+    found = []
+    for answer in item.candidates:
+        ids = torch.as_tensor(np.concatenate([item.ids, answer]))[None]
+        with apply(model, method), torch.no_grad():
+            logs = torch.log_softmax(model.lm(ids, use_cache=False).logits[0].float(), -1)
+        rows = torch.arange(len(item.ids) - 1, len(item.ids) - 1 + len(answer))
+        found.append(logs[rows, torch.as_tensor(answer)].sum().item())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma2"])
+@pytest.mark.parametrize("case", CASES)
+def test_going_on_from_the_cache_equals_whole_passes(family, case):
+    """Every method, also where the model slides a window or keeps a soft cap."""
+    ids = token_ids(1, 56, seed=3)[0].numpy()
+    item = Item(ids[:40], ids[40:].reshape(4, 4), 0, None, 30)
+    model = model_of(family)
+    try:
+        CASES[case]().check(model.lm)
+    except BadModel:
+        return  # a method that no such model can run, which it says
+    assert answer_logs(model, CASES[case](), item) == pytest.approx(whole_pass(model, CASES[case](), item), abs=1e-3)
+
+
+def test_a_membership_that_sees_the_future_is_refused():
+    from tests.contract.test_contract import router
+
+    item = Item(token_ids(1, 40)[0].numpy(), np.array([[3, 4], [5, 6]]), 0, None, 30)
+    with pytest.raises(AnalysisError):
+        answer_logs(model_of("llama"), METHODS["focus"].of(router(), membership="literal"), item)
+
+
+def test_the_control_is_the_question_after_plain_text(pieces):  # noqa: F811
+    item = make(pieces, "uuid_needle", 600)
+    alone = control(pieces, item, np.random.default_rng(0))
+    assert alone.ids[alone.question :].tolist() == item.ids[item.question :].tolist() and alone.question == 128
+    assert not places(alone.ids, item.answer) and alone.right == item.right
+    short = make(pieces, "uuid_needle", 130)
+    assert control(pieces, short, np.random.default_rng(0)).question <= short.question
+
+
+# --- positions beyond the context -------------------------------------------------------------------------------------
+
+
+def test_the_base_of_dynamic_ntk_is_that_of_transformers():
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    model = model_of("llama")
+    config = type(model.lm.config)(**model.lm.config.to_dict())
+    config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    for length in (300, 512, 700, 1024):
+        wanted, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, "cpu", seq_len=length)
+        with rotary_base(model, base_for(model, "dynamic_ntk", 2.0, 5e5, length)):
+            found = model.lm.model.rotary_emb.inv_freq
+            assert torch.allclose(found, wanted, rtol=1e-5), length
+
+
+def test_dynamic_ntk_beyond_the_context_equals_the_model_that_has_it():
+    from transformers import LlamaForCausalLM
+
+    model = model_of("llama")
+    config = type(model.lm.config)(**model.lm.config.to_dict())
+    config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    stock = LlamaForCausalLM(config).eval()
+    stock.load_state_dict(model.lm.state_dict())
+    ids = token_ids(1, 700)
+    with torch.no_grad():
+        wanted = stock(ids, use_cache=False).logits
+        with rotary_base(model, base_for(model, "dynamic_ntk", 2.0, 5e5, 700)):
+            found = model.lm(ids, use_cache=False).logits
+        plain = model.lm(ids, use_cache=False).logits
+    assert (found - wanted).abs().max() < 1e-3 and (plain - wanted).abs().max() > 1e-2
+
+
+def test_another_base_is_gone_afterwards_whatever_happens():
+    model = model_of("qwen3")
+    module = model.lm.model.rotary_emb
+    before = module.inv_freq
+    with pytest.raises(ZeroDivisionError), rotary_base(model, 500_000.0):
+        assert module.inv_freq[1] == pytest.approx(500_000 ** (-2 / 8))
+        raise ZeroDivisionError
+    assert module.inv_freq is before
+
+
+def test_how_far_positions_reach_and_what_cannot_be_extended():
+    model = model_of("llama")
+    assert reach(model, "as_trained", 2.0) == 512 and reach(model, "dynamic_ntk", 2.0) == 1024
+    assert base_for(model, "longer", 2.0, 5e5, 1000) is None and base_for(model, "base", 2.0, 5e5, 100) == 5e5
+    assert base_for(model, "dynamic_ntk", 2.0, 5e5, 512) is None
+    for wrong, said in ((("yarn", 2.0), "no way"), (("longer", 0.5), "factor"), (("longer", float("nan")), "factor")):
+        with pytest.raises(BadSetting, match=said):
+            reach(model, *wrong)
+    with pytest.raises(BadSetting, match="base"):
+        base_for(model, "base", 2.0, 1.0, 100)
+    with pytest.raises(BadModel, match="no rotary positions"):
+        reach(model_of("gpt2"), "longer", 2.0)

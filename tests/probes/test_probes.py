@@ -1,0 +1,168 @@
+"""Long-context prompts, hand-worked: one answer at the asked place, distractors that differ, seeds that come again."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from analysis.corpus import sample_texts
+from analysis.errors import BadSetting, BadText
+from analysis.models import load_model
+from analysis.probes.layout import Ask
+from analysis.probes.pieces import Item, Pieces, cut
+from analysis.probes.tasks import OFTEN, TASKS
+from tests.made.tiny_tokenizer import SEEN, byte_level, llama_like
+
+STORY = sample_texts()["story"][1]
+PLACED = [name for name, task in TASKS.items() if task.axis == "depth"]
+
+
+@pytest.fixture(scope="module")
+def pieces() -> Pieces:
+    """Prompts of the bundled model's tokenizer, which has whole words."""
+    return Pieces(load_model("demo").tokenizer, STORY)
+
+
+def make(pieces: Pieces, name: str, length: int = 600, depth: float = 0.5, choices: int = 4, seed: int = 0) -> Item:
+    ask = Ask(length, choices, depth=depth, examples=16)
+    return TASKS[name].make(pieces, ask, np.random.default_rng(seed))
+
+
+def places(ids: np.ndarray, part: np.ndarray) -> list[int]:
+    """Where `part` stands in `ids`."""
+    windows = np.lib.stride_tricks.sliding_window_view(ids, len(part))
+    return np.flatnonzero((windows == part).all(1)).tolist()
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("length", [400, 1001])
+def test_prompt_and_answer_have_the_asked_length_and_candidates_differ(pieces, name, length):
+    item = make(pieces, name, length)
+    assert len(item.ids) + item.candidates.shape[1] == length
+    assert len({tuple(row) for row in item.candidates.tolist()}) == 4 == len(item.candidates)
+    assert 0 < item.question < len(item.ids) and item.ids.dtype == item.candidates.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_the_answer_stands_once_and_where_it_is_said_to(pieces, name):
+    for depth in (0, 0.3, 1):
+        item = make(pieces, name, 600, depth)
+        assert places(item.ids, item.answer) == [item.gold[0]] and item.ids[slice(*item.gold)].tolist() == list(
+            item.answer
+        )
+
+
+@given(st.floats(0, 1), st.integers(160, 900), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_a_needle_lies_at_its_depth_to_the_token(depth, length, seed):
+    pieces = Pieces(byte_level(), SEEN[0] * 60)
+    item = make(pieces, "uuid_needle", length, depth, 3, seed)
+    named = len(pieces.ids("The code of the lamp is")) + 1
+    hay = length - 2 * (named + item.candidates.shape[1]) - 2  # tokens of text: all but needle, question and answer
+    assert item.gold[0] - named == round(depth * hay)
+    assert item.question == hay + named + item.candidates.shape[1] + 2
+
+
+@pytest.mark.parametrize("name", ["json", "passages"])
+def test_blocks_lie_at_their_depth_to_the_block(pieces, name):
+    found = [make(pieces, name, 900, depth).gold[0] for depth in (0, 0.5, 1)]
+    block = (found[2] - found[0]) / 2
+    assert found[0] < 150 and found[1] == pytest.approx(found[0] + block, abs=90)
+    assert 900 - found[2] < 200
+
+
+def test_distractors_of_a_single_needle_are_absent_and_those_of_the_others_are_there(pieces):
+    item = make(pieces, "uuid_needle")
+    assert [len(places(item.ids, row)) for row in item.candidates] == [int(i == item.right) for i in range(4)]
+    for name in ("several_needles", "json", "passages", "labels", "frequent_words"):
+        item = make(pieces, name)
+        assert all(places(item.ids, row) for row in item.candidates), name
+
+
+def test_what_is_asked_leads_to_the_answer_and_to_no_other(pieces):
+    """What stands right before the right answer in the text is how the question ends."""
+    for name in PLACED:
+        item = make(pieces, name, 700, 0.4)
+        ending = item.ids[-4:]
+        after = [len(places(item.ids, np.concatenate([ending, row]))) for row in item.candidates]
+        if name == "passages":  # the marks' own introduction is the same, the quote before it is not
+            ending = item.ids[-8:]
+            after = [len(places(item.ids, np.concatenate([ending, row]))) for row in item.candidates]
+        assert after == [int(i == item.right) for i in range(4)], name
+
+
+def test_the_frequent_word_comes_twice_as_often_as_any_other(pieces):
+    item = make(pieces, "frequent_words", 800)
+    counts = [len(places(item.ids, row)) for row in item.candidates]
+    assert counts[item.right] == OFTEN * min(counts) and sorted(counts)[:3] == [min(counts)] * 3
+    assert item.gold is None
+
+
+def test_every_label_is_shown_equally_often_and_the_examples_are_spread(pieces):
+    item = make(pieces, "labels", 1000)
+    found = [places(item.ids, row) for row in item.candidates]
+    assert [len(each) for each in found] == [4] * 4
+    every = sorted(at for each in found for at in each)
+    assert every[0] < 1000 / 16 + 60 and max(np.diff(every)) < 2 * 1000 / 16 and every[-1] > 880
+
+
+@pytest.mark.parametrize("name", ["labels", "several_needles"])
+def test_no_candidate_is_shown_more_often_than_another(pieces, name):
+    for seed in range(60):
+        item = make(pieces, name, 1000, seed=seed)
+        assert len({len(places(item.ids, row)) for row in item.candidates}) == 1, seed
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_seed_comes_again_and_another_differs(pieces, name):
+    first, again, other = (make(pieces, name, seed=seed) for seed in (3, 3, 4))
+    assert first.ids.tolist() == again.ids.tolist() and first.right == again.right
+    assert first.ids.tolist() != other.ids.tolist()
+
+
+def test_a_begin_token_stays_first_and_values_are_made_up_where_the_vocabulary_has_no_words():
+    pieces = Pieces(llama_like(), SEEN[0] * 60)
+    assert pieces.words == [] and pieces.begin.tolist() == [1]
+    item = make(pieces, "several_needles", 600, 0.5)
+    assert item.ids[0] == 1 and 1 not in item.ids[1:] and item.candidates.shape[1] > 1
+    item = make(pieces, "several_needles", 600, 0.0)
+    assert item.ids[0] == 1
+
+
+@pytest.mark.parametrize(
+    "name, ask, said",
+    [
+        ("uuid_needle", Ask(80, 4, depth=0.5), "choose a greater length"),
+        ("json", Ask(200, 4, depth=0.5), "pairs and 4 are needed"),
+        ("passages", Ask(100, 4, depth=0.5), "passages and 4 are needed"),
+        ("frequent_words", Ask(16, 4), "choose a greater length"),
+        ("labels", Ask(300, 4, examples=64), "64 are needed"),
+        ("labels", Ask(300, 4, examples=3), "3 examples cannot show 4 labels"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(pieces, name, ask, said):
+    with pytest.raises(BadSetting, match=said) as caught:
+        TASKS[name].make(pieces, ask, np.random.default_rng(0))
+    assert str(caught.value).endswith(".") and str(caught.value).count(". ") == 0
+
+
+def test_a_text_too_short_to_hide_something_in_is_refused(pieces):
+    with pytest.raises(BadText, match="at least 32"):
+        Pieces(pieces.tokenizer, "a word")
+    short = Pieces(pieces.tokenizer, STORY[:160])
+    with pytest.raises(BadSetting, match="passages of 40 tokens"):
+        make(short, "passages")
+
+
+def test_cutting_drops_the_oldest_and_says_whether_the_answer_went(pieces):
+    early, late = (make(pieces, "uuid_needle", 600, depth) for depth in (0, 1))
+    whole = cut(early, 600, 0)
+    assert (whole.dropped, whole.lost) == (0, False) and whole.item is early
+    found = [cut(item, 400, 0) for item in (early, late)]
+    assert [(one.dropped, one.lost) for one in found] == [(200, True), (200, False)]
+    assert found[0].item.ids.tolist() == early.ids[200:].tolist() and found[0].item.gold is None
+    kept = found[1].item
+    assert kept.ids[slice(*kept.gold)].tolist() == kept.answer.tolist() and kept.question == late.question - 200
+    begins = cut(Item(np.concatenate([[1], late.ids]), late.candidates, late.right, None, late.question + 1), 400, 1)
+    assert begins.item.ids[0] == 1 and begins.item.ids[1:].tolist() == late.ids[201:].tolist()
+    with pytest.raises(BadSetting, match="alone need more than the 40 tokens"):
+        cut(early, 40, 0)

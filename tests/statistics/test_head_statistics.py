@@ -1,0 +1,188 @@
+"""Statistics of every head against tables that are fully made, number by number in float64."""
+
+import contextlib
+import math
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from transformers import LlamaConfig
+
+import analysis
+from analysis.errors import AnalysisError, BadSetting, BadText, TooLarge
+from analysis.models import load_model
+from analysis.statistics import CORE, HeadReading, attention_statistics
+from analysis.statistics.texts import check_room, masks
+from tests.made.full_tables import ALL, agree, few, materialised, read
+from tests.made.tiny import FAMILIES, GROUPED, LAYERS, left_padded, tiny, token_ids
+
+
+@pytest.mark.parametrize("without_first", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_families_equal_the_full_tables(family, without_first):
+    lm, ids = tiny(family), few(batch=1)
+    agree(read(lm, ids, without_first=without_first), materialised(lm, ids, without_first=without_first))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padded_batches_equal_the_full_tables(family):
+    lm, (ids, mask) = tiny(family), left_padded(3, 30)
+    ids = torch.where(mask.bool(), few(batch=3, length=30), ids)
+    agree(read(lm, ids, mask), materialised(lm, ids, mask))
+    right = mask.flip(1)
+    agree(read(lm, ids.flip(1), right), materialised(lm, ids.flip(1), right))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_torch_gives_the_same_numbers(family, monkeypatch):
+    lm, (ids, mask) = tiny(family), left_padded(2, 30)
+    for given in ({}, {"mask": mask}):
+        for without_first in (False, True):
+            compiled = read(lm, ids, without_first=without_first, head=(1, 2), **given)
+            with monkeypatch.context() as patched:
+                patched.setattr("analysis.statistics.streams.compiled", lambda: False)
+                plain = read(lm, ids, without_first=without_first, head=(1, 2), query_block=7, **given)
+            for name in ("means", "bucket", "distances", "queries"):
+                a, b = (
+                    one.bucket_mass(np.arange(60) % 5) if name == "bucket" else getattr(one, name)()
+                    for one in (compiled, plain)
+                )
+                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("block", [1, 7, 40, 500])
+def test_blocks_and_threads_change_nothing(block):
+    lm, ids = tiny("llama"), few(length=40)
+    whole, threads = read(lm, ids).table(), torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        parts = read(lm, ids, query_block=block).table()
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_allclose(whole, parts, atol=1e-5)
+
+
+def test_the_door_and_a_model_that_stays_as_it_is():
+    model, ids = load_model(tiny("qwen3")), few(batch=1)[0]
+    table = analysis.attention_statistics(model, ids.tolist(), mass=0.9, window=5)
+    assert list(table.columns) == ["layer", "head", *CORE] and len(table) == LAYERS * 4
+    pair = attention_statistics(model, torch.stack([ids, ids]).numpy(), 0.9, 5, query_block=9)
+    np.testing.assert_allclose(table, pair, atol=1e-5)
+    assert not any(m._forward_pre_hooks or hasattr(m, "_focuscope") for m in model.lm.modules())
+    assert model.lm.config._attn_implementation == "eager"
+
+
+def test_what_the_pass_computes_is_dense_attention():
+    for family in FAMILIES:
+        lm, ids, seen = tiny(family), few(), []
+        handle = lm.base_model.register_forward_hook(lambda m, a, out, seen=seen: seen.append(out[0]))
+        try:
+            with torch.no_grad():
+                lm.base_model(ids, use_cache=False)
+            read(lm, ids)
+        finally:
+            handle.remove()
+        assert (seen[0] - seen[1]).abs().max() < 1e-4, family
+
+
+def test_several_texts_add_up_and_queries_are_kept():
+    lm, a, b = tiny("mistral"), few(1, 1, 40), few(2, 1, 9)
+    reading = HeadReading(LAYERS, 4, window=5, head=(2, 1))
+    for ids in (a, b):
+        reading.read(load_model(lm), ids)
+    alone = [read(lm, ids).table()["entropy"] for ids in (a, b)]
+    np.testing.assert_allclose(reading.table()["entropy"], (alone[0] * 40 + alone[1] * 9) / 49, atol=1e-5)
+    queries = reading.queries()
+    assert list(queries.columns) == ["position", *ALL] and len(queries) == 49
+    wanted = reading.table().query("layer == 2 and head == 1").iloc[0]
+    np.testing.assert_allclose(queries[list(ALL)].mean(), wanted[list(ALL)], atol=1e-5)
+    mass = reading.bucket_mass(np.arange(49) // 40)
+    assert mass.shape == (LAYERS, 4, 2) and np.allclose(mass.sum(-1), 1, atol=1e-5)
+    assert np.allclose(mass[..., 1], 9 / 49, atol=1e-5), "no attention crosses texts"
+    per_layer = np.tile(np.arange(49) % 3, (LAYERS, 1))
+    np.testing.assert_allclose(reading.bucket_mass(per_layer), reading.bucket_mass(per_layer[0]))
+
+
+def test_chance_is_reading_all_visible_keys_alike():
+    reading = read(tiny("mistral"), few(batch=1, length=30))
+    chance, seen = reading.chance(), np.minimum(np.arange(30) + 1, 12)
+    assert list(chance.columns) == ["layer", *ALL] and len(chance) == LAYERS
+    assert np.allclose(chance["entropy"], np.log(seen).mean()) and np.allclose(chance["max_prob"], (1 / seen).mean())
+    assert np.allclose(chance["top_p_rank"], np.ceil(0.9 * seen - 1e-6).mean())
+    full = read(tiny("llama"), few(batch=1, length=30)).chance()
+    assert np.allclose(full["entropy"], np.log(np.arange(30) + 1).mean())
+
+
+def test_by_hand():
+    """Three tokens a b a under a model that reads all keys alike: its projections are zero."""
+    lm = copy_without_queries()
+    table = read(lm, torch.tensor([[5, 6, 5]]), window=2).table().iloc[0]
+    assert table["entropy"] == pytest.approx((0 + math.log(2) + math.log(3)) / 3, abs=1e-6)
+    assert table["max_prob"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3, abs=1e-6)
+    assert table["top_p_rank"] == 2  # 1, 2 and 3 keys
+    assert table["first_token_mass"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3, abs=1e-6)
+    assert table["window_mass"] == pytest.approx((1 + 1 + 2 / 3) / 3, abs=1e-6)
+    assert table["mean_distance"] == pytest.approx((0 + 1 / 2 + 1) / 3, abs=1e-6)
+    assert table["previous_token"] == pytest.approx((1 / 2 + 1 / 3) / 2, abs=1e-6)
+    assert table["induction"] == pytest.approx(1 / 3, abs=1e-6)  # only the last token was there before; b follows
+
+
+def copy_without_queries():
+    lm = type(tiny("llama"))(LlamaConfig(**GROUPED)).eval()
+    with torch.no_grad():
+        for layer in lm.model.layers:
+            layer.self_attn.q_proj.weight.zero_()
+    return lm
+
+
+def test_sixteen_thousand_tokens_of_one_layer_need_no_table():
+    length, process = 16384, psutil.Process()
+    small = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}
+    small["max_position_embeddings"] = length
+    lm = type(tiny("llama"))(LlamaConfig(**{**GROUPED, **small})).eval()
+    reading, before = HeadReading(1, 1), process.memory_info().rss
+    reading.read(load_model(lm), token_ids(1, length))
+    assert process.memory_info().rss - before < length * length * 4 / 4, "a quarter of one head's T x T"
+    assert reading.table()["entropy"].between(1, math.log(length)).all()
+
+
+@pytest.mark.parametrize("change", [{"mass": 0.0}, {"mass": 1.5}, {"window": 0}, {"query_block": 0}, {"window": 2.5}])
+def test_bad_settings_are_refused(change):
+    with pytest.raises(BadSetting):
+        attention_statistics(load_model(tiny("llama")), few()[0], **change)
+
+
+def test_bad_texts_are_refused(monkeypatch):
+    model, ids = load_model(tiny("llama")), few()
+    for wrong in ([], [[1.5]], [[[1]]], [5000], [-1]):
+        with pytest.raises(BadText):
+            attention_statistics(model, wrong)
+    with pytest.raises(TooLarge, match="512 at once"):
+        attention_statistics(model, token_ids(1, 513))
+    with pytest.raises(BadText, match="nothing but padding"):
+        attention_statistics(model, ids, attention_mask=torch.zeros_like(ids))
+    with pytest.raises(BadSetting, match="mask"):
+        attention_statistics(model, ids, attention_mask=[1, 0])
+    memory = type("Memory", (), {"available": 100_000})
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    with pytest.raises(TooLarge, match="give at most"):
+        attention_statistics(model, ids)
+    with pytest.raises(BadSetting, match="Buckets"):
+        monkeypatch.undo()
+        read(tiny("llama"), ids).bucket_mass([0, 1])
+    assert issubclass(TooLarge, AnalysisError)
+
+
+def test_masks_of_windows_and_padded_texts_take_room_too(monkeypatch):
+    ids, padded = token_ids(1, 512), {"padded": True}
+    each = 4 * (14 * 32 + 3 * 48)  # bytes of a token in the tiny models
+    for spare, refused in ((512**2 - 1000, True), (512**2 + 1000, False)):
+        memory = type("Memory", (), {"available": (512 * each + spare) / 0.9})
+        monkeypatch.setattr("psutil.virtual_memory", lambda memory=memory: memory)
+        check_room(load_model(tiny("llama")), ids, 0)
+        for model, more in ((load_model(tiny("mistral")), {}), (load_model(tiny("llama")), padded)):
+            with pytest.raises(TooLarge, match="give at most") if refused else contextlib.nullcontext():
+                check_room(model, ids, 0, **more)
+    assert masks(tiny("gemma2").config, True) == 2, "of both kinds of its layers"

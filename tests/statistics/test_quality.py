@@ -1,0 +1,191 @@
+"""Perplexity by hand, on a model whose logits are known; bins, paired changes, KL and bits by hand and in float64."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import analysis
+from analysis.attention import apply
+from analysis.errors import BadSetting, BadText
+from analysis.methods import METHODS
+from analysis.metrics.intervals import UNIT
+from analysis.metrics.paired import perplexity_change
+from analysis.metrics.quality import bits_per_byte, divergence, perplexity, position_bins, same_top1, token_losses
+from analysis.models import load_model
+from tests.made.tiny import tiny, token_ids
+
+# After token a, token b has the probability NEXT[a][b].
+NEXT = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+
+
+class Known:
+    """A language model that looks at one token only; it remembers the windows it was given."""
+
+    def __init__(self):
+        self.given = []
+
+    def __call__(self, ids, use_cache):
+        assert not use_cache and not torch.is_grad_enabled()
+        self.given.append(ids.tolist())
+        return SimpleNamespace(logits=NEXT.log()[ids] + 7.0)  # a constant changes no probability
+
+
+def known():
+    return SimpleNamespace(lm=Known(), device=torch.device("cpu"))
+
+
+def test_perplexity_by_hand_and_the_remainder_is_dropped():
+    model = known()
+    quality = perplexity(model, [0, 0, 1, 1, 2, 2, 0], window=3)
+    assert model.lm.given == [[[0, 0, 1]], [[1, 2, 2]]]
+    chances = [0.5, 0.25, 0.1, 0.6]  # 0>0, 0>1 | 1>2, 2>2; the last token has no window
+    np.testing.assert_allclose(quality.losses, -np.log(np.reshape(chances, (2, 2))), rtol=1e-6)
+    assert quality.perplexity == pytest.approx(math.prod(chances) ** -0.25)
+    assert (quality.low, quality.high, quality.units) == (None, None, 1)
+
+
+def test_an_interval_needs_two_units_and_holds_the_mean():
+    ids = np.random.default_rng(0).integers(0, 3, 4 * (UNIT + 1))
+    quality = perplexity(known(), ids, window=4)
+    assert quality.losses.shape == (UNIT + 1, 3) and quality.units == 2
+    assert quality.low <= quality.perplexity <= quality.high
+    assert perplexity(known(), ids[: 4 * UNIT], window=4).low is None
+
+
+def test_a_text_of_exactly_one_window_and_one_token_less():
+    assert perplexity(known(), [0, 1, 2], window=3).losses.shape == (1, 2)
+    with pytest.raises(BadText, match="has 2 tokens and one window needs 3"):
+        perplexity(known(), [0, 1], window=3)
+
+
+@pytest.mark.parametrize("window", [1, 0, -3])
+def test_a_window_without_a_target_is_refused(window):
+    with pytest.raises(BadSetting, match=f"A window of {window} tokens predicts nothing"):
+        perplexity(known(), [0, 1, 2], window=window)
+
+
+def test_losses_that_are_no_numbers_are_refused():
+    model = known()
+    model.lm = lambda ids, use_cache: SimpleNamespace(logits=torch.full((*ids.shape, 3), math.nan))
+    with pytest.raises(BadSetting, match="not finite"):
+        perplexity(model, [0, 1, 2], window=3)
+
+
+def test_progress_counts_windows():
+    seen = []
+    perplexity(known(), list(range(3)) * 4, 3, seen.append)
+    assert seen == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_losses_are_those_of_a_real_model_under_the_applied_method():
+    model, ids = load_model(tiny("llama")), token_ids(2, 24)
+    with torch.no_grad():
+        stock = model.lm(ids, labels=ids).loss.item()
+    assert token_losses(model, ids).shape == (2, 23) and token_losses(model, ids).mean() == pytest.approx(
+        stock, abs=1e-5
+    )
+    with apply(model, METHODS["dense"]()):
+        assert math.log(perplexity(model, ids.flatten(), 24).perplexity) == pytest.approx(stock, abs=1e-5)
+
+
+# --- by position --------------------------------------------------------------------------------------------------
+
+
+def test_position_bins_by_hand_and_through_the_door():
+    assert analysis.position_bins is position_bins and analysis.perplexity is perplexity
+    losses = np.log([[1.0, 4.0, 2.0, 2.0, 9.0], [1.0, 4.0, 8.0, 8.0, 9.0]])
+    table = analysis.position_bins(losses, bins=2)
+    assert list(table.columns) == ["bin", "first", "last", "n", "perplexity"]
+    assert table[["bin", "first", "last", "n"]].to_numpy().tolist() == [[0, 0, 2, 4], [1, 2, 4, 4]]
+    assert table["perplexity"].tolist() == pytest.approx([2, 4]) and table.attrs["dropped"] == 1
+
+
+def test_the_papers_last_bin_and_one_window():
+    table = position_bins(np.zeros(1023))
+    assert (len(table), table.attrs["dropped"]) == (16, 15) and (table["n"] == 63).all()
+    assert table.iloc[-1][["first", "last", "perplexity"]].tolist() == [945, 1008, 1]
+
+
+@pytest.mark.parametrize(
+    "shape, bins, said",
+    [
+        ((2, 5), 6, "5 positions cannot be put into 6 bins: choose between 1 and 5"),
+        ((2, 5), 0, "into 0 bins"),
+        ((0, 5), 1, r"a shape of \(0, 5\) was given"),
+        ((2, 5, 1), 1, r"a shape of \(2, 5, 1\) was given"),
+    ],
+)
+def test_bins_that_cannot_be_are_refused(shape, bins, said):
+    with pytest.raises(BadSetting, match=said):
+        position_bins(np.zeros(shape), bins)
+
+
+# --- against a baseline -------------------------------------------------------------------------------------------
+
+
+def test_a_paired_change_by_hand_and_what_its_units_are():
+    losses = np.random.default_rng(0).random((3, 10))
+    same = perplexity_change(losses, losses)
+    assert (same.change, same.low, same.high, same.units) == (0, 0, 0, 3)
+    assert same.unit == "10 tokens in a row", "a window is no longer than that"
+    worse = perplexity_change(losses + math.log(1.02), losses, stretch=4)
+    assert [worse.change, worse.low, worse.high] == pytest.approx([0.02] * 3), "what makes a text hard cancels"
+    assert (worse.units, worse.unit) == (9, "4 tokens in a row")
+    uneven = np.zeros((1, 10))
+    uneven[0, :4] = math.log(2)
+    change = perplexity_change(uneven, np.zeros((1, 10)), stretch=4)
+    assert change.change == pytest.approx(2**0.4 - 1), "every token weighs the same, also in a short stretch"
+    assert change.low == 0 and change.high == pytest.approx(1)
+
+
+def test_many_windows_are_drawn_in_eights_and_one_stretch_gives_no_interval():
+    few, many = (perplexity_change(np.ones((n, 4)), np.zeros((n, 4))) for n in (7 * UNIT, 7 * UNIT + 1))
+    assert (few.units, few.unit) == (7 * UNIT, "4 tokens in a row")
+    assert (many.units, many.unit) == (8, "8 windows") and many.change == pytest.approx(math.e - 1)
+    one = perplexity_change(np.ones((1, 4)), np.zeros((1, 4)))
+    assert (one.units, one.low, one.high) == (1, None, None) and one.change == pytest.approx(math.e - 1)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((3,), (3,)), ((2, 3), (1, 3)), ((0, 3), (0, 3))])
+def test_losses_that_are_no_pairs_are_refused(shapes):
+    with pytest.raises(BadSetting, match="two tables of windows and positions"):
+        perplexity_change(*map(np.zeros, shapes))
+
+
+def test_divergence_is_from_the_reference_and_that_of_float64():
+    p, q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.25, 0.5, 0.25])
+    by_hand = 0.5 * math.log(2) + 0.25 * math.log(0.5)
+    assert divergence(p.log() + 3, q.log() - 5).item() == pytest.approx(by_hand, abs=1e-6)
+    skewed = torch.tensor([0.8, 0.1, 0.1])
+    assert divergence(skewed.log(), p.log()).item() == pytest.approx(0.8 * math.log(1.6) + 0.2 * math.log(0.4))
+    assert divergence(p.log(), skewed.log()).item() != pytest.approx(divergence(skewed.log(), p.log()).item(), rel=0.1)
+    random = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 50, 4096, generator=random) * 4
+    a64, b64 = a.double().numpy(), b.double().numpy()
+    log_a, log_b = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (a64, b64))
+    exact = (np.exp(log_a) * (log_a - log_b)).sum(-1)
+    np.testing.assert_allclose(divergence(a, b).numpy(), exact, rtol=2e-5)
+    np.testing.assert_allclose(divergence(a.double(), b.double()).numpy(), exact, rtol=1e-10)
+
+
+def test_divergence_at_its_edges():
+    x = torch.randn(20, 4096, generator=torch.Generator().manual_seed(1)) * 9
+    assert divergence(x, x).eq(0).all() and divergence(x, x.flip(1)).gt(0).all()
+    assert divergence(x, x + 1e-4 * torch.randn_like(x)).ge(0).all()
+    never = torch.tensor([0.0, -math.inf])
+    assert divergence(never, torch.zeros(2)).item() == pytest.approx(math.log(2))
+    assert divergence(torch.zeros(2), never).item() == math.inf
+
+
+def test_the_same_most_likely_token():
+    a, b = torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([[0.0, 9.0], [0.0, 0.1]])
+    assert same_top1(a, b).tolist() == [True, False]
+
+
+def test_bits_per_byte_by_hand():
+    assert bits_per_byte(np.log([2.0, 4.0, 8.0]), 3) == pytest.approx(2)
+    with pytest.raises(BadSetting, match="at least one byte"):
+        bits_per_byte([1.0], 0)

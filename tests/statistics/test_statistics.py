@@ -1,0 +1,128 @@
+"""What dense attention reads from afar, against a table that is fully made; and what enters each attention layer."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.methods import METHODS
+from analysis.models import load_model
+from analysis.statistics import FarReading, attention_inputs, forward
+from tests.made.tiny import FAMILIES, tiny, token_ids
+
+PROJECTIONS = ("q_proj", "c_attn", "query_key_value")  # what the hidden states enter first in an attention layer
+
+
+def windows(*lengths: int) -> list[np.ndarray]:
+    return [token_ids(1, length, seed=length)[0].numpy() for length in lengths]
+
+
+def streamed(model, parts, min_distance) -> FarReading:
+    """FarReading as the studies feed it: window by window."""
+    reading, start = FarReading(sum(map(len, parts)), min_distance), 0
+    for ids in parts:
+        with apply(model, METHODS["dense"](), watch=reading.window(start)):
+            forward(model, ids)
+        start += len(ids)
+    return reading
+
+
+def materialised(model, parts, min_distance, sliding) -> dict:
+    """The same from the stock model's full attention tables, one number at a time in float64."""
+    total = sum(map(len, parts))
+    received, expected, mass, uniform = np.zeros(total), np.zeros(total), {}, {}
+    far = far_uniform = sink = queries = 0.0
+    start = 0
+    for ids in parts:
+        with torch.no_grad():
+            tables = model.lm(torch.tensor(ids)[None], output_attentions=True, use_cache=False).attentions
+        for layer, table in enumerate(tables):
+            read = table[0].double().mean(0).numpy()  # [T, T]
+            for i in range(len(ids)):
+                visible = [j for j in range(i + 1) if i - j < sliding[layer]]
+                distant = [j for j in visible if j > 0 and i - j >= min_distance]
+                there = sum(read[i, j] for j in distant)
+                for j in distant:
+                    received[start + j] += read[i, j]
+                    expected[start + j] += there / len(distant)
+                for j in visible:
+                    if j > 0:
+                        bin_ = (i - j).bit_length()  # 0, 1, 2-3, 4-7, ...
+                        mass[bin_] = mass.get(bin_, 0) + read[i, j]
+                        uniform[bin_] = uniform.get(bin_, 0) + 1 / len(visible)
+                far, far_uniform = far + there, far_uniform + len(distant) / len(visible)
+                sink, queries = sink + read[i, 0], queries + 1
+        start += len(ids)
+    ratio = [r / e if e > 0 else np.nan for r, e in zip(received, expected, strict=True)]
+    bins = sorted(uniform)
+    return {
+        "tokens": ratio,
+        "low": [0 if b == 0 else 2 ** (b - 1) for b in bins],
+        "high": [2**b for b in bins],
+        "mass": [mass[b] / queries for b in bins],
+        "uniform": [uniform[b] / queries for b in bins],
+        "shares": {"far": far / queries, "far_uniform": far_uniform / queries, "sink": sink / queries},
+    }
+
+
+@pytest.mark.parametrize("block_bytes", [64 << 20, 4 * 4 * 40 * 7], ids=["one block", "blocks of 7 queries"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt2"])
+def test_far_reading_equals_the_full_table(family, block_bytes, monkeypatch):
+    monkeypatch.setattr("analysis.attention.BLOCK_BYTES", block_bytes)
+    model, parts = load_model(tiny(family)), windows(40, 23, 1)
+    sliding = {"mistral": [12] * 3, "gemma2": [12, 99, 12]}.get(family, [99] * 3)
+    reading, truth = streamed(model, parts, 6), materialised(model, parts, 6, sliding)
+    np.testing.assert_allclose(reading.tokens(), truth["tokens"], rtol=1e-4)
+    table = reading.distances()
+    assert table["low"].tolist() == truth["low"] and table["high"].tolist() == truth["high"]
+    np.testing.assert_allclose(table["mass"], truth["mass"], atol=1e-5)
+    np.testing.assert_allclose(table["uniform"], truth["uniform"], atol=1e-5)
+    for name, value in truth["shares"].items():
+        assert reading.shares()[name] == pytest.approx(value, abs=1e-5), name
+    assert table["mass"].sum() + reading.shares()["sink"] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_text_without_far_tokens_has_no_far_reading():
+    reading = streamed(load_model(tiny("llama")), windows(9), 8)  # the only key 8 tokens back is the sink
+    assert np.isnan(reading.tokens()).all() and reading.shares()["far"] == reading.shares()["far_uniform"] == 0
+    reading = streamed(load_model(tiny("llama")), windows(10), 8)  # token 9 can read token 1
+    assert reading.tokens()[1] == pytest.approx(1) and np.isnan(np.delete(reading.tokens(), 1)).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_inputs_are_what_the_projections_get(family):
+    model, parts, seen = load_model(tiny(family)), windows(17, 5, 1), []
+    modules = [m for n, m in model.lm.named_modules() if n.endswith(PROJECTIONS)]
+    handles = [m.register_forward_pre_hook(lambda m, args: seen.append((m, args[0][0].clone()))) for m in modules]
+    try:
+        inputs = attention_inputs(model, parts)
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert len(inputs) == len(modules) == model.num_layers
+    for layer, module in enumerate(modules):
+        assert inputs[layer].shape == (23, model.width) and not inputs[layer].requires_grad
+        assert torch.equal(inputs[layer], torch.cat([x for m, x in seen if m is module]))
+    assert not any(m._forward_pre_hooks for m in model.lm.modules())
+
+
+def test_others_may_use_the_model_while_progress_is_reported():
+    """Interactive requests are served at a job's progress: what they run must not enter the job's numbers."""
+    model, parts, done = load_model(tiny("llama")), windows(12, 8), []
+
+    def progress(fraction):
+        assert not any(m._forward_pre_hooks for m in model.lm.modules())
+        forward(model, windows(30)[0])
+        done.append(fraction)
+
+    inputs = attention_inputs(model, parts, progress)
+    assert done == [0.0, 0.5] and [len(x) for x in inputs] == [20] * 3
+    assert all(torch.equal(a, b) for a, b in zip(inputs, attention_inputs(model, parts), strict=True))
+
+
+def test_hooks_are_taken_off_after_a_failure(monkeypatch):
+    model = load_model(tiny("llama"))
+    monkeypatch.setattr("analysis.statistics.inputs.forward", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        attention_inputs(model, windows(5))
+    assert not any(m._forward_pre_hooks for m in model.lm.modules())

@@ -1,0 +1,180 @@
+"""The run store where things break: nothing half-made, damage said and survived."""
+
+import errno
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import AnalysisError, BadSetting, Busy
+from analysis.runs import Run, RunStore, folder
+from tests.made.stored_runs import ASK, folder_of, put
+
+
+@pytest.mark.parametrize("step", ["_write_table", "_digest"])
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "full .* delete some runs"),
+        (OSError(errno.EACCES, "Permission denied"), "cannot be used .Permission denied"),
+        (KeyboardInterrupt(), None),
+    ],
+)
+def test_a_failure_in_the_middle_leaves_nothing(store, monkeypatch, step, failure, words):
+    def fail(*_):
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, step, fail)
+        with pytest.raises(AnalysisError if words else KeyboardInterrupt, match=words):
+            put(store)
+    assert store.find("groups", ASK) is None and list((store.root / "runs").iterdir()) == []
+    assert put(store).table("tokens").shape == (4, 3)
+
+
+def test_an_index_without_room_says_that_the_disk_is_full(store):
+    store.database._connection.execute("PRAGMA max_page_count = 1")  # sqlite then answers as on a full disk
+    with pytest.raises(AnalysisError, match="disk of the state folder is full .* delete some runs"):
+        for _ in range(100):
+            store.database.write("INSERT INTO damaged (said, at) VALUES (?, '')", ("x" * 4000,))
+
+
+DAMAGES = {
+    "half a manifest": lambda path: (path / "manifest.json").write_text('{"schema": 1, "id"'),
+    "binary manifest": lambda path: (path / "manifest.json").write_bytes(b"\xff\x00" * 50),
+    "manifest of another": lambda path: _edit(path, request={**ASK, "seed": 9}),
+    "manifest a list": lambda path: (path / "manifest.json").write_text("[]"),
+    "no numbers": lambda path: _edit(path, numbers=None),
+    "no date": lambda path: _edit(path, created="yesterday"),
+    "forged file": lambda path: _edit(path, files={"../../x.parquet": {"bytes": 1, "sha256": ""}}),
+    "deep manifest": lambda path: (path / "manifest.json").write_text('{"a":' * 100_000),
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "short arrays": lambda path: (path / "arrays.safetensors").write_bytes(b"\0" * 10),
+    "no table": lambda path: (path / "tables" / "tokens.parquet").unlink(),
+}
+
+
+def _edit(path, **changes):
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(manifest | changes))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_said_and_computed_anew(store, damage):
+    kept, run = put(store, seed=1), put(store)
+    DAMAGES[damage](folder_of(store, run))
+    assert store.find("groups", ASK) is None
+    assert len(store.damaged()) == 1 and run.id in store.damaged()[0]
+    assert [other.id for other in store.list()] == [kept.id]
+    again = put(store)
+    assert store.find("groups", ASK) == again and store.find("groups", {**ASK, "seed": 1}) == kept
+    assert len(list((store.root / "runs").glob(".damaged-*"))) == 1
+
+
+def test_a_run_that_appears_while_it_is_asked_for_is_not_called_damaged(store, monkeypatch):
+    """The reader finds nothing, the writer shows the run, the reader looks again: what is there now is whole."""
+    made = put(store)
+    folder = made.folder
+    away = folder.with_name(".tmp-away")
+    folder.rename(away)
+    seen = Path.stat
+
+    def stat(path, **options):
+        try:
+            return seen(path, **options)
+        except FileNotFoundError:
+            if folder in (path, path.parent) and away.exists():
+                away.rename(folder)
+            raise
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert store.find("groups", ASK) is None
+    assert store.damaged() == [] and store.find("groups", ASK) == made
+
+
+@pytest.mark.parametrize("read", [Run.table, Run.columns])
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"no table at all PAR1" * 9], ids=["empty", "magic", "text"])
+def test_a_table_that_is_none_is_damaged_even_when_its_checksum_is_right(store, read, data):
+    run = put(store)
+    folder = folder_of(store, run)
+    (folder / "tables" / "tokens.parquet").write_bytes(data)
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    files["tables/tokens.parquet"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    _edit(folder, files=files)
+    with pytest.raises(BadSetting, match="table tokens cannot be read.*run it again"):
+        read(store.find("groups", ASK), "tokens")
+
+
+@pytest.mark.parametrize("read", [lambda run: run.table("tokens"), lambda run: run.array("group")])
+def test_changed_bytes_of_equal_size_are_seen_when_read(store, read):
+    run = put(store)
+    for path in (folder_of(store, run) / "tables" / "tokens.parquet", folder_of(store, run) / "arrays.safetensors"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    found = store.find("groups", ASK)
+    with pytest.raises(BadSetting, match=r"damaged .* is not what was written.*run it again"):
+        read(found)
+    assert store.find("groups", ASK) is None and "not what was written" in store.damaged()[0]
+    assert read(put(store)) is not None
+
+
+def test_a_run_deleted_under_a_reader_is_said(store):
+    run = put(store)
+    store.delete(run.id)
+    store.delete(run.id)
+    with pytest.raises(BadSetting, match="was deleted meanwhile"):
+        run.table("tokens")
+    assert store.damaged() == [] and store.list() == []
+
+
+def test_a_lost_or_damaged_index_is_rebuilt_from_the_folders(store):
+    run = put(store, seconds=3.0)
+    key = store.put_text("some text", "a.txt")
+    for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(b"no database" * 1000)):
+        store.close()
+        damage(store.root / "focuscope.sqlite")
+        for suffix in ("-wal", "-shm"):
+            (store.root / f"focuscope.sqlite{suffix}").unlink(missing_ok=True)
+        store = RunStore(store.root)
+        assert store.list() == [run] and store.price("groups", "demo", 900).n == 1
+        assert store.texts()[0][:2] == (key, "a.txt")
+    assert len(list(store.root.glob("focuscope.sqlite.damaged-*"))) == 1
+    store.close()
+
+
+def test_an_index_damaged_while_open_is_rebuilt(store):
+    run = put(store)
+    store.database.read("PRAGMA wal_checkpoint(TRUNCATE)")
+    path = store.root / "focuscope.sqlite"
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * (path.stat().st_size - 4096))
+    store.database._connection.execute("PRAGMA cache_size = 0")
+    store.database._connection.execute("PRAGMA shrink_memory")
+    assert store.list() == [run]
+    assert put(store, seed=4) in store.list()
+
+
+def test_a_locked_index_is_said(store, monkeypatch):
+    store.database._connection.execute("PRAGMA busy_timeout = 50")
+    other = sqlite3.connect(store.root / "focuscope.sqlite")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(Busy, match="locked by another program"):
+        put(store)
+    other.rollback()
+    other.close()
+    assert store.find("groups", ASK) is not None and put(store) == store.list()[0]
+
+
+def test_an_unusable_root_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnalysisError, match="FOCUSCOPE_STATE"):
+        RunStore(tmp_path / "file" / "state")
+
+
+def test_computed_shows_the_time(store):
+    run = put(store)
+    assert run.computed == run.created[11:16]
+    _edit(folder_of(store, run), created="2020-02-03T12:03:00+00:00")
+    assert store.open(run.id).computed == "2020-02-03 12:03"

@@ -1,0 +1,214 @@
+"""The run store: round trips, equal keys, examples, texts, and many at once."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from analysis.errors import BadSetting, BadText
+from analysis.runs import Result, RunStore, texts
+from tests.made.stored_runs import ASK, PROTOCOL, put, result
+
+
+def test_a_result_comes_back_bit_for_bit(store):
+    original, written = result(), put(store)
+    run = store.find("groups", ASK)
+    assert run == written and run.cached and not written.cached and not run.example
+    assert run.numbers == {"value": 1.0, "words": ["ü", "<script>"], "share": 0.25, "undefined": None}
+    assert (run.protocol, run.seconds, run.verb, run.request) == (PROTOCOL, 2.0, "groups", ASK)
+    assert sorted(run.tables) == ["pairs", "tokens"] and sorted(run.arrays) == sorted(original.arrays)
+    for name, table in original.tables.items():
+        pd.testing.assert_frame_equal(run.table(name), table, check_exact=True)
+    for name, array in original.arrays.items():
+        read = run.array(name)
+        assert read.shape == array.shape and read.dtype == array.dtype.newbyteorder("=")
+        assert read.tobytes() == array.astype(read.dtype).tobytes()
+
+
+def test_the_key_knows_equal_requests():
+    key = RunStore.key("groups", {"a": 8, "b": [1, 2.5]})
+    assert key == RunStore.key("groups", {"b": (1.0, np.float64(2.5)), "a": np.int64(8)})
+    assert key == RunStore.key("groups", {"a": 8.0, "b": [1, 2.5]})
+    others = [{"a": 8}, {"a": 8, "b": [1, 2]}, {"a": True, "b": [1, 2.5]}, {"a": "8", "b": [1, 2.5]}]
+    assert (
+        len({key, RunStore.key("pairs", {"a": 8, "b": [1, 2.5]}), *(RunStore.key("groups", ask) for ask in others)})
+        == 6
+    )
+    assert RunStore.key("groups", {"a": 1}) != RunStore.key("groups", {"a": True})
+    assert RunStore.key("groups", {"a": -0.0}) == RunStore.key("groups", {"a": 0})
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(max_size=4), json_values, max_size=4))
+def test_the_key_survives_json_and_order(request):
+    try:
+        key = RunStore.key("groups", request)
+    except BadSetting:
+        return
+    again = json.loads(json.dumps(dict(reversed(request.items()))))
+    assert RunStore.key("groups", again) == key and len(key) == 12
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_"),
+    [
+        ("groups", {"a": float("nan")}),
+        ("groups", {"a": float("inf")}),
+        ("groups", {"a": object()}),
+        ("groups", {1: 2}),
+        ("groups", {"a": {1: 2}}),
+        ("groups", {"a": "x" * 20_000}),
+        ("groups", {"a": "\ud800"}),
+        ("groups", {"a": [[[[[[[[1]]]]]]]]}),
+        ("groups", "text"),
+        ("../groups", {}),
+        ("Groups", {}),
+        ("", {}),
+        (None, {}),
+    ],
+)
+def test_a_request_json_cannot_say_is_refused(store, verb, request_):
+    with pytest.raises(BadSetting):
+        store.find(verb, request_)
+
+
+@pytest.mark.parametrize(
+    "run_id", ["../../etc/pass", "", None, 7, "0123456789AB", "0123456789a", "0123456789ab\n", "." * 12]
+)
+def test_a_forged_id_reaches_no_path(store, run_id):
+    for ask in (store.open, store.delete, store.pin, store.text):
+        with pytest.raises(BadSetting):
+            ask(run_id)
+
+
+def test_an_unknown_table_names_those_there_are(store):
+    run = put(store)
+    with pytest.raises(BadSetting, match="no table '../manifest'; it has: pairs, tokens"):
+        run.table("../manifest")
+    with pytest.raises(BadSetting, match="no array 'nothing'"):
+        run.array("nothing")
+    with pytest.raises(BadSetting, match="is not stored here"):
+        store.open("0" * 12)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Result({}, {"../x": pd.DataFrame()}),
+        Result({}, {"x": pd.DataFrame({"a": [1, "b", object()]})}),
+        Result({}, {"x": pd.DataFrame([[1, 2]], columns=["a", "a"])}),
+        Result({}, {"x": [1, 2]}),
+        Result({}, {}, {"X1": np.zeros(1)}),
+        Result({}, {}, {"x": np.array([object()])}),
+        Result({}, {}, {"x": np.zeros(1, np.complex64)}),
+        Result({"a": object()}),
+        Result({1: 2}),
+        {"numbers": {}},
+    ],
+)
+def test_what_cannot_be_stored_leaves_nothing(store, bad):
+    with pytest.raises(BadSetting):
+        store.put("groups", ASK, bad, PROTOCOL, 1.0)
+    assert list((store.root / "runs").iterdir()) == [] and store.list() == []
+
+
+def test_columns_are_the_table_as_lists_with_none_for_no_number(store):
+    text = pd.Categorical(["the", None, "the"])
+    table = pd.DataFrame({"text": text, "mass": np.array([0.5, np.nan, 2], "float32"), "far": [True, False, True]})
+    columns = store.put("groups", ASK, Result(tables={"tokens": table}), PROTOCOL, 1.0).columns("tokens")
+    assert columns == {"text": ["the", None, "the"], "mass": [0.5, None, 2.0], "far": [True, False, True]}
+    assert [type(value) for value in columns["mass"]] == [float, type(None), float]
+
+
+def test_an_equal_run_stored_meanwhile_stays(store):
+    first = put(store, value=1.0)
+    assert put(store, value=2.0).numbers["value"] == 1.0
+    store.delete(first.id)
+    assert put(store, value=2.0).numbers["value"] == 2.0
+
+
+def test_two_stores_and_many_threads_share_a_root(store):
+    other, errors = RunStore(store.root), []
+
+    def work(mine, offset):
+        try:
+            for seed in range(12):
+                put(mine, seed=(seed + offset) % 12)
+                assert mine.find("groups", {**ASK, "seed": (seed + offset) % 12}) is not None
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=((store, other)[n % 2], n * 3)) for n in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert errors == [] and len(store.list()) == len(other.list()) == 12
+    assert len(list((store.root / "runs").iterdir())) == 12
+    other.close()
+
+
+def test_examples_answer_after_own_runs(store, tmp_path):
+    run = put(store, value=3.0)
+    copied = store.export_example(run.id, tmp_path / "examples")
+    assert copied.name == run.id and store.export_example(run.id, tmp_path / "examples") == copied
+    assert not store.find("groups", ASK).example
+    store.delete(run.id)
+    example = store.find("groups", ASK)
+    assert example.example and example.numbers["value"] == 3.0 and example.table("tokens").shape == (4, 3)
+    assert store.open(run.id).example and store.list() == [] and store.price("groups", "demo", 900).n == 0
+    (copied / "manifest.json").write_text("{")
+    assert store.find("groups", ASK) is None and copied.exists()
+
+
+def test_texts(store):
+    key = store.put_text("Ein Text\nmit 🦊", "a.txt")
+    assert store.put_text("Ein Text\nmit 🦊", "b.txt") == key and store.text(key) == ("a.txt", "Ein Text\nmit 🦊")
+    other = store.put_text("another", "c.txt")
+    assert [row[0] for row in store.texts()] == [other, key] and store.texts()[1][2] == 17
+    for bad in ("", None, "\ud800", "x" * 20_000_001):
+        with pytest.raises(BadText):
+            store.put_text(bad, "it")
+    (store.root / "texts" / f"{key}.json").write_text('{"name": "a", "text": "forged"}')
+    with pytest.raises(BadSetting, match="upload or paste it again"):
+        store.text(key)
+    assert store.put_text("Ein Text\nmit 🦊", "d.txt") == key and store.text(key)[1] == "Ein Text\nmit 🦊"
+
+
+def test_old_texts_go_unless_a_run_names_them(store, monkeypatch):
+    monkeypatch.setattr(texts, "KEPT", 2)
+    keys = [store.put_text(f"text {n}", "t") for n in range(2)]
+    put(store, text=keys[0])
+    keys += [store.put_text(f"text {n}", "t") for n in (2, 3)]
+    assert [row[0] for row in store.texts()] == [keys[3], keys[2], keys[0]]
+    assert store.text(keys[0])[1] == "text 0"
+
+
+def test_an_equal_request_costs_less_than_ten_milliseconds(store):
+    put(store)
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        store.find("groups", ASK).table("tokens")
+        times.append(time.perf_counter() - began)
+    assert sorted(times)[10] < 0.010
+
+
+def test_the_room_imports_neither_torch_nor_streamlit_nor_pandas():
+    heavy = {"torch", "transformers", "streamlit", "pandas", "pyarrow", "arro3"}
+    code = f"import analysis.runs, analysis.jobs, sys; print({heavy} & set(sys.modules))"
+    root = Path(__file__).parents[2]
+    answer = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"

@@ -1,0 +1,125 @@
+"""Load, faults and hostile input on this machine, bounded and on loopback: the verb `stress`.
+
+It drives the app from outside as a browser does, breaks what it can, and says of each case how often it was tried and
+how often it held. What drives the app runs in a process of its own.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from analysis.errors import AnalysisError, BadSetting
+from analysis.runs import Result
+from tests.stress.outside import prepared, untouched
+from tests.stress.rows import Row, markdown
+from tests.stress.scene import PROJECT
+
+PARTS = ("load", "faults", "validators", "pages", "chromium")
+MOST = {"sessions": 200, "seconds": 3600, "validators": 1_000_000, "pages": 100_000, "chromium": 10_000}
+APP = 6  # of so many inputs to validators, one goes to what the app itself judges
+
+
+def stress(
+    parts: list[str] | None = None,
+    sessions: int = 50,
+    seconds: float = 120.0,
+    every: float = 10.0,
+    validators: int = 9000,
+    pages: int = 900,
+    chromium: int = 100,
+    seed: int = 0,
+    output: str | None = None,
+    *,
+    progress: Callable[[float, str], None] = lambda fraction, stage: None,
+) -> Result:
+    """Run the parts (all unless named) with real processes on a state folder that is thrown away afterwards.
+
+    `sessions` readers for `seconds`, one interaction each `every` seconds, while a training runs; every fault once;
+    `validators`, `pages` and `chromium`: hostile inputs into what judges input, into pages in-process, in a browser.
+    numbers: `rows` (`case tried held holds said`), `load` (the measured numbers), `sentence`. `output`: FILE.json, with
+    the table as FILE.md beside it. Errors: BadSetting.
+    """
+    counts = {"sessions": sessions, "seconds": seconds, "validators": validators, "pages": pages, "chromium": chromium}
+    _check(parts or PARTS, counts, every)
+    chosen, rows, load = [part for part in PARTS if part in (parts or PARTS)], [], {}
+    with tempfile.TemporaryDirectory(prefix="focuscope-stress-") as folder:
+        for number, part in enumerate(chosen):
+            progress(number / len(chosen), part)
+            try:
+                for row in _part(part, Path(folder, part), counts, every, seed, load):
+                    rows.append(row.plain(hidden=folder))
+                    progress(number / len(chosen), f"{part}: {row.case}")
+            except (AnalysisError, OSError) as error:
+                rows.append(Row(f"{part} could not be tried", 1, 0, str(error)).plain())
+    bad = [row["case"] for row in rows if not row["holds"]]
+    said = f"All {len(rows)} cases hold." if not bad else f"{len(bad)} of {len(rows)} cases do not hold: {bad[0]}."
+    about = {**counts, "every": every, "seed": seed, "parts": chosen, **_machine()}
+    numbers = {"rows": rows, "load": load, "sentence": said, "protocol": about}
+    if output:
+        path = Path(output)
+        path.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+        path.with_suffix(".md").write_text(markdown(rows), encoding="utf-8")
+    return Result(numbers)
+
+
+def _check(parts: list[str], counts: dict, every: float) -> None:
+    if strange := [part for part in parts if part not in PARTS]:
+        raise BadSetting(f"{strange[0][:40]!r} is no part of the stress test: choose from {', '.join(PARTS)}.")
+    for name, value in counts.items():
+        if not 1 <= value <= MOST[name]:
+            raise BadSetting(f"{name} is {value:,} and must lie between 1 and {MOST[name]:,}.")
+    if not 0.1 <= every <= 600:
+        raise BadSetting(f"The pause between interactions is {every:g} s and must lie between 0.1 and 600.")
+
+
+def _part(part: str, folder: Path, counts: dict, every: float, seed: int, load: dict) -> Iterator[Row]:
+    if part == "faults":
+        from tests.stress.faults import broken
+        from tests.stress.real import scene
+
+        yield from broken(lambda name: scene(folder / name.replace(" ", "-")))
+    elif part == "load":
+        yield from _app(part, folder, seed, counts["sessions"], counts["seconds"], every, load=load)
+    else:
+        before, count = prepared(folder), counts[part]
+        if part == "validators":
+            from tests.stress.validators import tried
+
+            yield from tried(count - count // APP, folder, seed)
+            yield from _app("judges", folder, seed, count // APP) if count >= APP else ()
+        else:
+            yield from _app(part, folder, seed, count)
+        yield untouched(folder, before, part, count)
+
+
+def _app(part: str, folder: Path, seed: int, *counts: float, load: dict | None = None) -> list[Row]:
+    """A part that drives the app or what it judges (tests/stress), in a process of its own; `load` gets its numbers."""
+    command = [sys.executable, "-m", "tests.stress", part, str(folder), str(seed), *map(str, counts)]
+    done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if done.returncode:
+        raise AnalysisError(
+            f"It ended with status {done.returncode}: see what {' '.join(command[1:4])} FOLDER ... says."
+        )
+    said = json.loads(done.stdout.decode().strip().rsplit("\n", 1)[-1])
+    if "error" in said:
+        raise AnalysisError(said["error"])
+    if load is not None:
+        load.update(said["load"])
+    return [Row(**row) for row in said["rows"]]
+
+
+def _machine() -> dict:
+    return {
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "versions": {name: importlib.metadata.version(name) for name in ("streamlit", "torch")},
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,97 @@
+"""The real app in a process of its own, on loopback, with a state folder of its own."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from analysis.errors import AnalysisError
+from tests.stress.rows import Row
+from tests.stress.scene import PROJECT
+
+PATIENCE = 120  # seconds until the app must answer
+
+
+@dataclass
+class Server:
+    """A running app: its address, its process, the folder of its log and its state."""
+
+    address: str
+    process: psutil.Process
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return self.folder / "state"
+
+    @property
+    def log(self) -> str:
+        """Everything the app has printed."""
+        return (self.folder / "server.log").read_text(errors="replace")
+
+    def quiet(self, part: str) -> Row:
+        """Whether the app has printed no traceback."""
+        errors = self.log.count("Traceback")
+        return Row(f"the app's own log after {part}", 1, int(not errors), f"{errors} tracebacks" if errors else "")
+
+    def memory(self) -> int:
+        """Resident bytes of the app's own process, its worker left out."""
+        return self.process.memory_info().rss
+
+    def worker(self) -> psutil.Process | None:
+        """The worker's process, or None while there is none."""
+        for child in self.process.children():
+            with contextlib.suppress(psutil.Error):
+                if "analysis.jobs.worker" in child.cmdline():
+                    return child
+        return None
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[Server]:
+    """The app, once it answers, until the block ends: its store is `folder/state`, and it works in `folder/home`, so
+    that a file without a folder lands there. AnalysisError when it does not start."""
+    home, port = folder / "home", free_port()
+    shutil.copytree(PROJECT / ".streamlit", home / ".streamlit", dirs_exist_ok=True)
+    command = [sys.executable, "-m", "streamlit", "run", str(PROJECT / "app/serve/served.py"), f"--server.port={port}"]
+    options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
+    path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
+    variables = {**os.environ, "FOCUSCOPE_STATE": str(folder / "state"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+    with (folder / "server.log").open("w") as log:
+        child = subprocess.Popen([*command, *options], cwd=home, env=variables, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _wait(child, f"http://127.0.0.1:{port}", folder / "server.log")
+        yield Server(f"127.0.0.1:{port}", psutil.Process(child.pid), folder)
+    finally:
+        child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
+def _wait(child: subprocess.Popen, address: str, log: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while child.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+            return
+        time.sleep(0.1)
+    raise AnalysisError(f"The app did not start: {log.read_text(errors='replace')[-300:].strip() or 'it said nothing'}")

@@ -1,0 +1,115 @@
+"""What `stress` does to the app, in small: a reader without a browser, hostile input into pages and in Chromium."""
+
+import asyncio
+import contextlib
+import html
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.stress import __main__ as door, chromium, judges, pages, server, ways
+from tests.stress.hostile import MARKUP
+from tests.stress.scene import Broken
+from tests.stress.session import Session
+
+
+@pytest.mark.parametrize("way", pages.WAYS)
+def test_no_hostile_input_breaks_a_page(client, way):
+    dice = random.Random(11)
+    for _ in range(2):
+        pages.sound(pages.WAYS[way](dice))
+
+
+@pytest.mark.parametrize("live", [*MARKUP[:4], "<p ONCLICK='x'>", "<a href=' java\nscript:x'>", "<base href=//x>"])
+def test_live_markup_is_seen_and_words_about_it_are_none(live):
+    assert pages.Live(f"<p>{live}</p>").found
+    words = html.escape(f"{live} javascript:x onload=x")
+    assert not pages.Live(f"<style>p {{}}</style><p class='fs-lead'>{words}</p>").found
+
+
+def test_a_chart_without_a_line_says_so():
+    def page():
+        from app.ui import widgets
+
+        empty = {"data": [], "layout": {}}
+        assert widgets.chart(empty, {}, title="By distance", key="some", alt="Nothing", select="points") == []
+        assert widgets.chart(empty, {}, title="By layer", key="other", alt="Nothing") is None
+
+    app = AppTest.from_function(page).run()
+    assert not app.exception and len(app.caption) == 2 and "nothing to draw" in app.caption[0].value
+
+
+def test_no_hostile_input_gets_past_what_the_app_judges():
+    rows = judges.tried(60, seed=7)
+    assert len(rows) == len(judges.JUDGES) and all(row.held == row.tried for row in rows), rows
+
+
+def test_a_part_says_its_rows_on_its_last_line(tmp_path, root):
+    words = [sys.executable, "-m", "tests.stress", "judges", str(tmp_path), "0", "2"]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=60)
+    said = json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
+    assert [row["held"] for row in said["rows"]] == [1, 1] and said["load"] == {}, done.stderr
+
+
+def test_a_part_that_cannot_be_tried_says_why(tmp_path, monkeypatch):
+    running = server.Server("127.0.0.1:1", None, tmp_path)
+    monkeypatch.setattr(server, "served", lambda folder: contextlib.nullcontext(running))
+    monkeypatch.setattr(chromium.shutil, "which", lambda name: None)
+    for name in ("FOCUSCOPE_STATE", "HF_HUB_OFFLINE"):
+        monkeypatch.setenv(name, str(tmp_path))  # `main` sets them: they must be as they were afterwards
+    assert "install it" in door.main("chromium", str(tmp_path), "0", "1")["error"]
+
+
+def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
+    async def reads():
+        async with Session(app_server.removeprefix("http://")) as reader:
+            await reader.open()
+            assert {"", "token-groups", "kv-budgets"} <= set(reader.pages) and "text=" in reader.query
+            await reader.visit("token-groups")
+            layers = reader.options()["layer_pick"]
+            await reader.choose("layer_pick", layers[-1])
+            assert f"layer={layers[-1]}" in reader.query and reader.failures == [] and reader.received > 100_000
+
+    asyncio.run(reads())
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("way", ways.WAYS)
+def test_hostile_input_arrives_in_chromium_and_does_nothing(app_server, browser, way):
+    chromium.attempt(browser, app_server.removeprefix("http://"), ways.WAYS[way], random.Random(5))
+
+
+@pytest.mark.browser
+def test_input_that_does_not_arrive_does_not_hold(page):
+    page.set_content("<h1>Silent</h1><div data-testid='stAlert'>The text is empty.</div>")
+    say = "document.body.insertAdjacentHTML('beforeend', '<p data-testid=stAlert>{}</p>')"
+    for expected in ({}, {"said": "The text is empty."}, {"taken": "0123"}):
+        with pytest.raises(Broken, match="did not arrive"):
+            ways.arrived(page, "text", lambda: None, wait=0.5, **expected)
+    with pytest.raises(Broken, match="did not arrive"):
+        ways.arrived(page, "text", lambda: page.evaluate(say.format("No.")), said="Another sentence.", wait=0.5)
+    ways.arrived(page, "text", lambda: page.evaluate(say.format("No *text*.")), said="No text.", wait=0.5)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "<h1>x</h1><script>window.pwned=1</script>",
+        "<h1>x</h1><iframe srcdoc='<script>window.pwned=1</script>'></iframe>",
+        "<h1>x</h1><div data-testid='stException'>x</div>",
+        "<h1>x</h1><p>Traceback (most recent call last)</p>",
+        f"<h1>x</h1><p>{pages.FAILED} with KeyError</p>",
+        "<p>all is gone</p>",
+    ],
+)
+def test_what_hostile_input_must_not_do_is_seen(page, shown):
+    page.set_content("<h1>x</h1><p>a text of somebody</p>")
+    chromium.sound(page)
+    page.set_content(shown)
+    with pytest.raises(Broken):
+        chromium.sound(page)

@@ -1,0 +1,78 @@
+"""The study that makes CSA's own table: corpora by contexts, on a tiny model, stopped and gone on with."""
+
+import json
+
+import pytest
+
+from analysis.errors import BadSetting, Cancelled
+from analysis.studies import NAMED
+from analysis.studies.budgets.calibration_table import recheck
+from analysis.studies.context import Context
+from tests.made.calibrated import csa_home, text
+from tests.made.studied import asker
+
+table = NAMED["calibration"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with the tiny models and `corpora` with novels and Python, a document on each side."""
+    home = csa_home(tmp_path_factory.mktemp("table"))
+    for at, (name, kind) in enumerate((("books", "txt"), ("python", "py"))):
+        for seed, side in enumerate(("train", "valid")):
+            (home / "corpora" / name / side).mkdir(parents=True)
+            (home / "corpora" / name / side / f"{seed}.{kind}").write_text(text(10 * at + seed))
+    return home
+
+
+@pytest.fixture
+def ask(home, tmp_path):
+    """`ask(progress, **arguments)` -> Result of the study; its work lies in `tmp_path`."""
+    given = {"corpus": str(home / "corpora"), "output": str(tmp_path / "c.json"), "length": 32, "windows": 2}
+    return asker(table, home, **given)
+
+
+def test_a_row_for_every_corpus_and_context(ask, home, tmp_path):
+    result = ask()
+    stored = json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)
+    places = [(row["corpus"], row["context"]) for row in stored["rows"]]
+    assert places == [("novels", 32), ("novels", 64), ("python", 32), ("python", 64)]
+    for row in stored["rows"]:
+        own = [one for one in stored["sweeps"] if (one["corpus"], one["context"]) == (row["corpus"], row["context"])]
+        passing = [one for one in own if one["passes"]]
+        chosen = passing[0] if passing else own[-1]
+        assert (row["cap"], row["beta"], row["passes"]) == (chosen["cap"], chosen["beta"], chosen["passes"])
+        assert row["tokens"] == 64 and len(chosen["bins"]) == 16
+        assert all(not one["passes"] for one in own if one["beta"] < row["beta"])
+    assert [one["context"] for one in stored["rank_correlations"]] == [32, 64]
+    assert all(-1 <= one["pearson_log"] <= 1 for one in stored["rank_correlations"])
+    assert stored["sentence"] == result.numbers["sentence"] and len(result.tables["rows"]) == 4
+    assert stored["protocol"]["command"].startswith("python -m analysis study calibration ")
+    for kept, now in recheck(stored, context=Context(state=home / "state", browser=False)).values():
+        assert now == pytest.approx(kept, rel=1e-4)
+
+
+def test_it_goes_on_where_it_was_stopped(ask):
+    def stop(fraction, stage):
+        if stage.startswith("python"):
+            raise Cancelled("stop")
+
+    with pytest.raises(Cancelled):
+        ask(stop)
+    stages = []
+    ask(lambda fraction, stage: stages.append(stage))
+    assert not any(stage.startswith("novels") for stage in stages)
+    assert any(stage.startswith("python, 64 tokens: ") for stage in stages)
+
+
+def test_a_folder_of_texts_is_one_corpus_and_bad_input_is_refused(ask, home):
+    assert {row["corpus"] for row in ask(corpus=str(home / "corpora" / "python"), length=40).numbers["rows"]} == {
+        "python"
+    }
+    for arguments, said in (
+        ({"corpus": ""}, "needs a corpus"),
+        ({"length": 65}, "window of text"),
+        ({"windows": 0}, "number of windows"),
+    ):
+        with pytest.raises(BadSetting, match=said):
+            ask(**arguments)

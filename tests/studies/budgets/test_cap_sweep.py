@@ -1,0 +1,182 @@
+"""Sweeping the cap of CSA: bins and the choice by hand, equality with the masked path, texts that it must not see."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.errors import BadSetting, BadText
+from analysis.methods import METHODS
+from analysis.metrics.budgets import reads
+from analysis.metrics.quality import token_losses
+from analysis.runs import RunStore
+from analysis.runs.caps import chosen_cap, judged, summary, verdict
+from analysis.studies.budgets.calibrate import calibrate
+from analysis.studies.budgets.cap_rows import compare_losses, counted_reads
+from analysis.studies.budgets.cap_sweep import cap_sweep, check_caps, sweep
+from analysis.studies.budgets.policies import policy_for
+from analysis.studies.text.calibration import halves, whole_windows
+from tests.made.calibrated import csa_context, csa_home, keys, text
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with the tiny models, and in `state` a policy calibrated on the first half of text 1."""
+    home = csa_home(tmp_path_factory.mktemp("sweep"))
+    context = csa_context(home)
+    calibrate(str(home / "tiny"), keys(context, 1), window=32, tokens=320, beta=2.0, caps=[], context=context)
+    return home
+
+
+@pytest.fixture
+def context(home):
+    """A context that finds this policy."""
+    return csa_context(home)
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_bin_of_a_window_of_1024_tokens():
+    dense = np.zeros((2, 1023))
+    losses = dense + 0.001
+    losses[:, 945:1008] = 0.5
+    row = compare_losses(losses, dense, 0)
+    assert len(row["bins"]) == 16 and {one["last"] - one["first"] for one in row["bins"]} == {63}
+    assert (row["worst_bin"], row["worst_bin_first"], row["worst_bin_last"], row["worst_bin_n"]) == (15, 945, 1008, 126)
+    assert row["worst_bin_difference"] == pytest.approx(np.expm1(0.5))
+    assert row["bins"][0]["difference"] == pytest.approx(np.expm1(0.001))
+    assert row["worst_bin_change"] == pytest.approx(np.exp(0.5) - 1)
+    assert row["difference"] == pytest.approx(np.expm1((0.001 * 960 + 0.5 * 63) / 1023))
+    json.dumps(row, allow_nan=False)
+
+
+def test_the_worst_bin_may_be_one_that_gets_better():
+    dense = np.full((1, 32), 2.0)
+    losses = dense.copy()
+    losses[0, 4:6] -= 0.3
+    losses[0, 8:10] += 0.2
+    assert compare_losses(losses, dense, 0)["worst_bin"] == 2
+
+
+ROW = {"worst_bin_first": 945, "worst_bin_last": 1008, "reads_causal": 0.1}
+
+
+def test_the_choice_by_hand():
+    found = []
+    for cap, change, worst in ((32, 0.05, 0.3), (64, 0.004, 0.021), (128, -0.004, -0.02), (256, 0.0, 0.0)):
+        row = {"cap": cap, "difference": change, "worst_bin_difference": worst, **ROW}
+        found.append(row | verdict(row, 0.01, 0.02))
+    assert [row["passes"] for row in found] == [False, False, True, True] and chosen_cap(found) == 128
+    assert found[0]["fails"] == (
+        "perplexity changes by +5.0% (allowed 1.0%) and positions 945 to 1,007 change by +30.0% (allowed 2.0%)"
+    )
+    assert found[1]["fails"] == "positions 945 to 1,007 change by +2.1% (allowed 2.0%)" and found[2]["fails"] is None
+    said = summary(found)
+    assert said["cap"] == 128 and "smallest cap that passes is 128" in said["sentence"]
+    assert said["sentence"].endswith("At 64 positions 945 to 1,007 change by +2.1% (allowed 2.0%).")
+    loose = judged(found, 0.01, 0.03)
+    assert loose["cap"] == 64 and [row["passes"] for row in loose["sweep"]] == [False, True, True, True]
+    assert judged(found, 0.0, 0.0)["cap"] == 256
+    none = summary(found[:2])
+    assert none["cap"] is None and none["sentence"].startswith("No cap passes: at the largest, 64, positions 945")
+
+
+def test_reads_have_both_denominators():
+    assert counted_reads(30, 2, 3, 4) == {
+        "attended": 30 / 24, "reads_causal": 30 / 60, "reads_full": 30 / 96, "kv_read": 0.75,
+    }  # fmt: skip
+
+
+# --- the sweep --------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_equals_the_masked_path_and_counts_what_it_reads(home, context):
+    lm = context.model(str(home / "tiny"))
+    windows, budgets = whole_windows(lm, [("", text(2))], 32, 128), policy_for(context, lm).budgets
+    rows = sweep(context, lm, windows, budgets, [64, 3, 1, 3])
+    assert [row["cap"] for row in rows] == [1, 3, 64]
+    for row in rows:
+        method = METHODS["csa"](budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape, cap=row["cap"])
+        with apply(lm, method):
+            losses = np.stack([token_losses(lm, torch.as_tensor(ids)[None])[0] for ids in windows])
+        assert row["perplexity"] == pytest.approx(np.exp(losses.mean()), rel=1e-5)
+        for name, share in reads(budgets, row["cap"], 32).items():
+            assert row[name] == pytest.approx(share, rel=0.01), "ties apart"
+    shares = [row["reads_causal"] for row in rows]
+    assert shares == sorted(shares) and abs(rows[0]["difference"]) > 1e-4
+
+
+@pytest.mark.parametrize("budget, cap", [(64, 64), (1000, 32), (32, 500)])
+def test_enough_keys_change_nothing_and_pass(home, context, budget, cap):
+    lm = context.model(str(home / "tiny"))
+    windows = whole_windows(lm, [("", text(2))], 32, 64)
+    (row,) = sweep(context, lm, windows, np.full((lm.num_layers, lm.num_heads), budget), [cap])
+    assert abs(row["difference"]) < 1e-5 and abs(row["worst_bin_difference"]) < 1e-4 and row["passes"]
+    assert row["reads_causal"] == row["kv_read"] == 1
+
+
+def test_a_cap_above_all_budgets_is_not_computed_again(home, context, monkeypatch):
+    from analysis.studies.budgets import cap_rows as place
+
+    lm, passes, real = context.model(str(home / "tiny")), [], place.window_losses
+    monkeypatch.setattr(place, "window_losses", lambda *a: passes.append(a[-1]) or real(*a))
+    rows = sweep(context, lm, whole_windows(lm, [("", text(2))], 32, 32), np.full((3, 4), 7), [4, 8, 16, 512])
+    assert passes == ["dense", "cap 4", "cap 8"] and [r["cap"] for r in rows] == [4, 8, 16, 512]
+    assert rows[1]["perplexity"] == rows[3]["perplexity"]
+
+
+def test_the_verb_takes_a_policy_made_by_hand_and_can_be_stored(home, context, tmp_path):
+    recipe = {"total": 120, "edits": [{"layer": 0, "set": 30}], "keep_total": False}
+    result = cap_sweep(str(home / "tiny"), keys(context, 2, 3), recipe, [2, 40], window=32, tokens=96, context=context)
+    numbers = json.loads(json.dumps(result.numbers, allow_nan=False))
+    assert numbers["budgets"][0] == [30] * 4 and numbers["windows"] == 3 and numbers["window"] == 32
+    assert len(result.tables["bins"]) == 32 and list(result.tables["rows"]["cap"]) == [2, 40]
+    store = RunStore(tmp_path)
+    kept = store.put("cap-sweep", {"model": "tiny"}, result, numbers["protocol"], 1.0)
+    assert store.open(kept.id).numbers["sweep"] == numbers["sweep"] and len(store.open(kept.id).table("bins")) == 32
+
+
+def test_of_a_text_that_calibrated_by_half_the_other_half_is_read(home, context):
+    (key,) = keys(context, 1)
+    result = cap_sweep(str(home / "tiny"), [key], None, [4], window=32, tokens=64, context=context)
+    lm = context.model(str(home / "tiny"))
+    rows = sweep(
+        context, lm, whole_windows(lm, [("", halves(text(1))[1])], 32, 64), policy_for(context, lm).budgets, [4]
+    )
+    assert result.numbers["sweep"] == rows
+
+
+def test_a_text_of_the_calibration_is_refused(home, context, tmp_path):
+    context.state = tmp_path
+    one, two = keys(context, 1, 2)
+    calibrate(str(home / "tiny"), [one], [two], window=32, tokens=64, caps=[], context=context)
+    with pytest.raises(BadSetting, match="text 1 calibrated the policy policy, which must not be measured on it"):
+        cap_sweep(str(home / "tiny"), [two, one], None, [4], window=32, context=context)
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({"caps": []}, "The caps are"),
+        ({"caps": [4, 0]}, "The caps are"),
+        ({"tolerance": -0.1}, "The tolerance is -0.1"),
+        ({"tolerance_bin": 11}, "tolerance of a bin is 11"),
+        ({"texts": []}, "No text was named"),
+        ({"window": 65}, "A window of text is 65"),
+        ({"policy": "other"}, "no policy other"),
+        ({"policy": {"total": 3}}, "below the floor"),
+        ({"policy": {"total": 99, "beta": 1}}, "both say how many keys"),
+        ({"policy": {"size": 3}}, "is no policy"),
+    ],
+)
+def test_bad_input_is_refused_before_a_pass(home, context, monkeypatch, arguments, said):
+    monkeypatch.setattr("analysis.studies.budgets.cap_sweep.sweep", lambda *_: pytest.fail("a pass was made"))
+    with pytest.raises((BadSetting, BadText), match=said):
+        cap_sweep(**{"model": str(home / "tiny"), "texts": keys(context, 2), **arguments}, context=context)
+
+
+def test_caps_come_in_order_and_once():
+    assert check_caps([64, 32, 64], 0.01, 0.02) == [32, 64]

@@ -1,0 +1,123 @@
+"""Methods at one budget: the search by hand, budgets that are met, and what has none."""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.studies.quality.budget_search import NEAR, nearest
+from analysis.studies.quality.equal_budget import FIELDS, equal_budget
+from analysis.studies.quality.evaluate import evaluate
+from tests.made.evaluating import TEXT
+
+LENGTH, MEAN = 48, 49 / 2
+LOOSE = {"quest": {"dense_layers": 0, "page": 2}, "magicpig": {"dense_every": 128, "window": 2, "n_sink": 0, "bits": 4}}
+LOOSE |= {"bucket_routing": {"window": 1, "n_sink": 0}, "sparq": {"local": 1}, "routing_transformer": {"n_sink": 0}}
+
+
+@pytest.fixture(scope="module")
+def ask(context, home):
+    """`ask(methods, **arguments)` -> Result."""
+    key = context.add_text("a text", TEXT)
+    given = {"model": str(home / "tiny"), "text": key, "window": LENGTH}
+    return lambda methods, **more: equal_budget(**given, methods=methods, **more, context=context)
+
+
+# --- the search -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [1.0, 7.3, 77.0, 950.0, 1000.0])
+def test_the_nearest_value_of_a_growing_function(target):
+    calls = []
+
+    def read(value):
+        calls.append(value)
+        return value**0.5 * 1000**0.5
+
+    found = nearest(read, 1, 1000, target)
+    best = min(range(1, 1001), key=lambda value: abs(read(value) - target))
+    assert found == best or abs(read(found) - target) <= NEAR * target
+    assert len(set(calls[: -1000 - 1])) < 16
+
+
+def test_a_step_and_its_ends_by_hand():
+    assert nearest(lambda value: 10.0 if value < 5 else 20.0, 1, 9, 12.0) == 1, "of equals the smallest that was tried"
+    assert nearest(lambda value: 10.0 if value < 5 else 20.0, 1, 9, 19.0) in range(5, 10)
+    assert nearest(float, 3, 9, 1.0) == 3 and nearest(float, 3, 9, 99.0) == 9 and nearest(float, 4, 4, 9.0) == 4
+    assert [nearest(float, 1, 9, x) for x in (4.4, 4.6)] == [4, 5]
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["streaming_llm", "longformer", "oracle_topk", "sparq", "quest", "magicpig", "csa"])
+def test_a_budget_is_met_as_nearly_as_whole_numbers_can(name, ask):
+    result = ask([{"name": name, "settings": LOOSE.get(name, {})}], attended=12.0)
+    (row,), (spec,) = result.numbers["rows"], result.numbers["methods"]
+    assert row["field"] == FIELDS[name] and row["reached"] and abs(row["attended"] - 12) < 0.6
+    assert row["reads_causal"] == pytest.approx(row["attended"] / MEAN)
+    told = spec["policy"]["total"] if name == "csa" else spec["settings"][row["field"]]
+    assert told == row["value"] and result.numbers["notes"][-1].startswith("The first")
+
+
+def test_a_window_by_hand(ask):
+    """Window and 4 sinks, n keys in all: the sum of min(i + 1, n) over 48 queries is 48 n - n (n - 1) / 2."""
+    (row,) = ask([{"name": "streaming_llm"}], attended=10.0).numbers["rows"]
+    held = {n: (48 * n - n * (n - 1) / 2) / 48 for n in range(5, 20)}
+    best = min(held, key=lambda n: abs(held[n] - 10))
+    assert (row["value"] + 4, row["attended"]) == (best, pytest.approx(held[best]))
+
+
+def test_evaluate_reads_what_was_settled(ask, context, home):
+    asked = [
+        {"name": name, "settings": LOOSE.get(name, {})} for name in ("oracle_topk", "quest", "routing_transformer")
+    ]
+    result = ask(asked, share=0.5)
+    assert result.numbers["target"] == MEAN / 2 and result.numbers["share"] == 0.5
+    key = context.add_text("a text", TEXT)
+    again = evaluate(str(home / "tiny"), key, result.numbers["methods"], LENGTH, long_text="first", context=context)
+    for row, mine in zip(again.numbers["rows"], result.numbers["rows"], strict=True):
+        assert (row["label"], row["attended"]) == (mine["label"], pytest.approx(mine["attended"]))
+        assert row["kv_read"] == pytest.approx(mine["kv_read"])
+
+
+def test_more_is_read_of_a_larger_budget(ask):
+    rows = [ask([{"name": "oracle_topk"}], share=share).numbers["rows"][0] for share in (0.1, 0.25, 0.5, 1.0)]
+    assert all(a["attended"] < b["attended"] for a, b in pairwise(rows)) and rows[-1]["reads_causal"] == 1
+
+
+def test_a_budget_that_cannot_be_reached_is_said(ask):
+    result = ask([{"name": "quest"}, {"name": "streaming_llm"}], attended=2.0)
+    quest, streaming = result.numbers["rows"]
+    assert not quest["reached"] and quest["value"] == 1 and quest["attended"] > 2
+    assert not streaming["reached"] and streaming["attended"] > 4, "four sinks"
+    said = result.numbers["notes"]
+    assert any(
+        note.startswith("quest reads") and "at the least that its budget allows (1), not 2.0" in note for note in said
+    )
+
+
+def test_every_budget_has_a_method_and_the_rest_none(ask):
+    assert set(FIELDS) <= set(METHODS)
+    assert set(METHODS) - set(FIELDS) == {"dense", "focal", "focal_learned", "performer"}, "they read every key"
+    with pytest.raises(BadSetting, match="performer has no setting that counts its keys"):
+        ask([{"name": "performer"}])
+    for given in ({"attended": 0.5}, {"attended": 25.0}, {"share": 2.0}):
+        with pytest.raises(BadSetting, match="a query reads 1 to 24.5 on average"):
+            ask([{"name": "oracle_topk"}], **given)
+
+
+def test_the_command_line(home, capsys):
+    text = home / "text.txt"
+    text.write_text(TEXT)
+    place = ["--model", str(home / "tiny"), "--state", str(home / "state"), "--window", "48", "--json"]
+    assert main(["equal-budget", str(text), "--methods", "oracle_topk,longformer", "--share", "0.4", *place]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["method"] for row in told["rows"]] == ["oracle_topk", "longformer"]
+    assert told["protocol"]["verb"] == "equal-budget" and all(row["reached"] for row in told["rows"])
+    assert main(["fit-method", "routing_transformer", str(text), "--clusters", "3", *place[:4], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["tensors"]["kept"] == [3, 2, 3, 8]
+    assert main(["fit-method", "dense", *place[:4]]) == 2

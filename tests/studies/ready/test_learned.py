@@ -1,0 +1,48 @@
+"""Temperatures that are trained for a model that exists: stored, found by every verb, and told when they saw ahead."""
+
+import json
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import BadSetting, NotFitted
+from analysis.methods.focal_learned import FocalWeights
+from analysis.studies.probes.probe import probe
+from analysis.studies.quality.evaluate import evaluate
+from analysis.studies.ready.fitted import fit_method
+from tests.made.evaluating import TEXT
+
+
+def literal(**settings) -> list[dict]:
+    return [{"name": "focal_learned", "settings": {"mean": "literal", **settings}}]
+
+
+def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context, capsys):
+    text, model = home / "words.txt", str(home / "tiny")
+    text.write_text(TEXT)
+    ask = {"model": model, "text": context.add_text("a text", TEXT), "window": 24, "context": context}
+    with pytest.raises(NotFitted, match="train some with `fit-method focal_learned`"):
+        evaluate(**ask, methods=[{"name": "focal_learned"}])
+    place = ["--model", model, "--state", str(context.state_dirs(context.model(model))[0])]
+    assert main(["fit-method", "focal_learned", str(text), "--steps", "3", *place, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    before, after = told["held_out"]
+    assert before > 0 and after > 0 and len(told["temperature"]) == told["tensors"]["w"][0]
+    assert told["protocol"]["steps"] == 3 and told["path"].endswith(FocalWeights.place)
+    weights = FocalWeights.load(told["path"])
+    assert weights.about["revision"] == context.model(model).revision and weights.w.abs().max() > 0
+    plain, ahead = (
+        evaluate(**ask, methods=methods).numbers for methods in ([{"name": "focal_learned"}], literal(tau_min=0.5))
+    )
+    assert plain["rows"][0]["reads_causal"] == 1 and not any("saw the future" in note for note in plain["notes"])
+    assert "focal_learned was calibrated on this text, which flatters it." in plain["notes"]
+    (note,) = [note for note in ahead["notes"] if "saw the future" in note]
+    assert "focal_learned, mean literal" in note
+    with pytest.raises(BadSetting, match="mean literal lets later tokens decide over earlier ones"):
+        probe(model, ask["text"], probes=["uuid_needle"], lengths=[60], methods=literal(), context=context)
+
+
+def test_too_little_text_is_one_sentence(home, context):
+    few = context.add_text("few", "the cat sat")
+    with pytest.raises(BadSetting, match="give more text"):
+        fit_method(str(home / "tiny"), "focal_learned", [few], context=context)

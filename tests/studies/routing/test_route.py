@@ -1,0 +1,144 @@
+"""The router lab on a tiny model: what it returns, some heads and all, documents apart, bad input."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.errors import BadSetting, BadText
+from analysis.routers import ROUTERS
+from analysis.studies.routing.route import route
+from analysis.studies.routing.rows import Draws
+from analysis.studies.routing.texts import prompts_of, sides_of
+from tests.made.routed import BUCKETS, SMALL, everything, routed_home, routing_context
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a tiny model and a corpus."""
+    return routed_home(tmp_path_factory.mktemp("route"))
+
+
+@pytest.fixture(scope="module")
+def context(home):
+    """One context for the module."""
+    return routing_context(home)
+
+
+@pytest.fixture(scope="module")
+def stored(home, context):
+    """The result of a run with everything, stored."""
+    return everything(home, context)
+
+
+@pytest.fixture
+def ask(home, context):
+    """`ask(study, **arguments)` -> Result on the tiny model."""
+
+    def ask(study, **arguments):
+        return study(**{"model": str(home / "tiny")} | arguments, context=context)
+
+    return ask
+
+
+def test_what_it_returns(stored):
+    numbers = stored.numbers
+    rows = pd.DataFrame(numbers["rows"])
+    assert set(rows["router"]) == set(ROUTERS) and list(rows.columns[:6]) == [
+        *("layer", "head", "router", "l", "recall", "selectivity")
+    ]
+    assert len(rows) == 3 * 4 * len(ROUTERS) * len(numbers["budgets"]) and rows["recall"].between(0, 1).all()
+    by = rows.pivot_table(index=["layer", "head", "l"], columns="router", values="recall")
+    assert (by.sub(by["oracle"], axis=0).drop(columns="oracle").max() < 1e-5).all(), "the oracle bounds all"
+    assert {cell["name"] for cell in numbers["cells"]} == {
+        *("d8 s0", "d16 s0", "d16 s4", "d8 s0 gwr_geometric", "d8 s0 whitening")
+    }
+    own = next(cell for cell in numbers["cells"] if cell["partition"] == "whitening")
+    assert {row["router"] for row in own["means"]} == {"random", "whitening", "oracle"} and own["closure"] == []
+    means = {row["router"]: row for row in numbers["means"]}
+    assert all(row["recall_low"] <= row["recall"] <= row["recall_high"] for row in means.values())
+    assert means["random"]["recall_low"] - 0.03 <= numbers["l"] / BUCKETS <= means["random"]["recall_high"] + 0.03
+    assert means["random"]["selectivity"] == pytest.approx(numbers["l"] / BUCKETS, abs=0.05)
+    closed = {row["router"]: row for row in numbers["closure"]}
+    assert closed["kmeans"]["ratio_of_means"] == 0 and closed["mlp"]["ratio_of_means"] == 1
+    assert len(numbers["heads"]) == 12 and {"layer", "head", "kmeans", "gwr_linear", "mlp", "gap_closure"} <= set(
+        numbers["heads"][0]
+    )
+    assert {row["router"] for row in numbers["timings"]} == {*ROUTERS, "buckets"}
+    assert all(row["route_us"] > 0 for row in numbers["timings"] if row["router"] != "buckets")
+    assert {row["side"] for row in numbers["balance"]} == {"calibration", "test"} and len(numbers["balance"]) == 12
+    assert any(row["router"] == "gwr_linear" and row["value"] == 0.726 for row in numbers["paper"])
+    assert numbers["sentence"].startswith("Visiting 1 of 6 buckets") and "rough" in numbers["sentence"]
+    assert numbers["protocol"]["documents"] == [3, 3] and "python -m analysis route" in numbers["protocol"]["command"]
+    json.dumps(numbers, allow_nan=False)
+
+
+def test_all_buckets_hold_all_and_curves_only_rise(stored, context):
+    curves = context.kept["routing"][1].curves
+    for cell, kinds in curves.recall.items():
+        for kind, values in kinds.items():
+            assert (np.diff(values, axis=-1) > -1e-5).all(), (cell, kind)
+            assert np.allclose(values[..., -1], 1, atol=1e-4) and curves.points[-1] == BUCKETS
+            assert np.allclose(curves.selectivity[cell][kind][..., -1], 1, atol=1e-4)
+
+
+def test_some_heads_equal_the_same_heads_among_all(ask, home, context):
+    given = {"corpus": str(home / "corpus"), "mlp": False, **SMALL}
+    every = ask(route, **given).numbers
+    some = ask(route, **given, heads="2:3,0:1").numbers
+    assert [(row["layer"], row["head"]) for row in some["heads"]] == [(0, 1), (2, 3)]
+    for row in some["heads"]:
+        same = next(r for r in every["heads"] if (r["layer"], r["head"]) == (row["layer"], row["head"]))
+        for kind in ("kmeans", "static_prior", "gwr_linear", "oracle"):
+            assert row[kind] == pytest.approx(same[kind], abs=1e-3), kind
+    assert every["closure"] == [] and every["heads"][0]["gap_closure"] is None, "there is no learned router"
+
+
+def test_documents_are_on_one_side_only(home, context):
+    texts = [context.add_text(f"{at}", f"text {at} " * 40) for at in range(7)]
+    sides = sides_of(context, [*texts, texts[0]], "")
+    assert len(sides.calibrate) == 3 and len(sides.test) == 4 and not set(sides.calibrate) & set(sides.test)
+    model = context.model(str(home / "tiny"))
+    found = prompts_of(model, ["the cat sat " * 400, "a dog " * 30], 32, 6, 9)
+    assert [p.document for p in found] == [0, 0, 0, 1, 1, 1][: len(found)] or {p.document for p in found} == {0, 1}
+    assert all(9 <= len(p.ids) <= 32 for p in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"heads": "9:0"}, BadSetting, "has no head 0 in layer 9: layers run from 0 to 2 and heads from 0 to 3"),
+        ({"heads": "1:4"}, BadSetting, "has no head 4 in layer 1"),
+        ({"heads": "first"}, BadSetting, "'first' names no head"),
+        ({"buckets": 65}, BadSetting, "65 buckets were asked for and a prompt has 64 keys"),
+        ({"buckets": 1}, BadSetting, "choose 2 to 64 buckets, such as 2"),
+        ({"min_distance": 64}, BadSetting, "minimum distance is 64 and must lie between 1 and 63"),
+        ({"min_distance": 60, "sinks": 8}, BadSetting, "make it at least 69 tokens long"),
+        ({"length": 65}, BadSetting, "length of a prompt is 65"),
+        ({"visited": 9}, BadSetting, "9 buckets were to be visited, and there are 6"),
+        ({"corpus": ""}, BadSetting, "several texts or one folder"),
+        ({"heads": "0:0", "store": True}, BadSetting, "Only routers of all heads"),
+        ({"seed": -1}, BadSetting, "The seed is -1"),
+    ],
+)
+def test_what_cannot_be_is_refused(ask, home, given, error, said):
+    with pytest.raises(error, match=said):
+        ask(route, **{"corpus": str(home / "corpus"), **SMALL} | given)
+
+
+def test_too_few_and_too_short_texts(ask, context):
+    texts = [context.add_text(f"{at}", f"text number {at} is short") for at in range(6)]
+    with pytest.raises(BadText, match="3 documents to calibrate and 3 others to test, and 5 different"):
+        ask(route, texts=texts[:5], **SMALL)
+    with pytest.raises(BadText, match=r"Document 1 has \d+ tokens and no query .* at least 51 tokens long"):
+        ask(route, texts=texts, **SMALL | {"min_distance": 50})
+
+
+def test_intervals_are_over_documents():
+    draws = Draws(4)
+    values = np.array([[0.1], [0.2], [0.3], [np.nan]])
+    resampled = draws.means(values)
+    found = draws.edges(resampled[:, 0], "recall")
+    assert 0.1 <= found["recall_low"] < 0.2 < found["recall_high"] <= 0.3
+    assert Draws(1).edges(Draws(1).means(values[:1])[:, 0], "recall") == {"recall_low": None, "recall_high": None}

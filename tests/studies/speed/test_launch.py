@@ -1,0 +1,248 @@
+"""Launching sparse inference: what is timed, said and refused, and the same as a curve on the command line."""
+
+import json
+import time
+
+import psutil
+import pytest
+import torch
+
+from analysis.__main__ import main
+from analysis.attention import apply
+from analysis.cache import GrowingCache
+from analysis.calls import Ran
+from analysis.errors import BadSetting, Cancelled, TooLarge
+from analysis.inference import PARTS, time_inference, whole
+from analysis.kernels import plan
+from analysis.methods import METHODS
+from analysis.studies.groups.routers import router_for
+from analysis.studies.speed import longer
+from analysis.studies.speed.launch import check_model_memory, first_difference, kernels_table, retained, verdict
+from analysis.timing import Timing
+from tests.kernels.test_kernel_decode import kept
+from tests.made.asking import asker, study_context
+from tests.made.tiny_tokenizer import save_model
+
+LONG = "Hester lit the lamp. Edmund Farrow wrote to Perpetua about the lamp, and Hester kept the letter.\n" * 14
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    """The bundled model; estimates of longer prompts end early."""
+    return study_context(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="module")
+def ask(context):
+    return asker(context)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(longer, "LONGEST", 700)
+
+
+@pytest.fixture(scope="module")
+def launched(ask, module_quick):
+    """One launch that several tests look at."""
+    return ask("launch", LONG, new_tokens=6, repeats=2, length=200, n_sink=2)
+
+
+@pytest.fixture(scope="module")
+def module_quick():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(longer, "LONGEST", 700)
+        yield
+
+
+def test_both_sides_are_described(launched):
+    numbers = json.loads(json.dumps(launched.numbers, allow_nan=False))
+    dense, sparse = numbers["rows"]
+    assert (dense["side"], sparse["side"]) == ("dense", "sparse") and "cache" in dense["kernel"]
+    assert sparse["kernel"].startswith("prefill: ") and "decode: group-major cache" in sparse["kernel"]
+    for row in (dense, sparse):
+        for times in (row["prefill_ms"], row["ms_per_token"]):
+            assert 0 < times["low"] <= times["median"] <= times["high"]
+        assert row["tokens_per_second"] > 0 and row["kv_bytes"] >= row["kv_bytes_read_per_step"] > 0
+        assert row["peak_bytes"] is None or row["peak_bytes"] >= 0
+    of_token = 2 * 6 * 4 * 32 * 4  # keys and values, layers, heads of 32 in float32
+    assert dense["kv_bytes_read_per_step"] == of_token * 205, "the last token is not read back"
+    assert sparse["kv_bytes_read_per_step"] < dense["kv_bytes_read_per_step"]
+    for name in ("prefill", "per_token", "attention"):
+        assert 0 < numbers["speedup"][name]["low"] <= numbers["speedup"][name]["median"]
+    assert numbers["bound"] == pytest.approx(1 / numbers["retained"]) and 0 < numbers["retained"] < 1
+    assert tuple(numbers["parts"]) == tuple(numbers["step_parts"]) == PARTS
+    assert all(ms >= 0 for ms in numbers["parts"].values()) and numbers["parts"]["router"] > 0
+    assert all(numbers["step_parts"][name] > 0 for name in PARTS)
+    assert numbers["cosine"] > 0.99999 and numbers["max_difference"] < 1e-3 and numbers["prefix"] == 200
+    assert "torch flash" in numbers["dense_kernel"] and any("compiled" in name for name in numbers["missing_kernels"])
+    assert numbers["protocol"]["settings"] == {"top": 1, "window": 32, "n_sink": 2}
+    assert numbers["protocol"]["kernel"] == sparse["kernel"] and numbers["protocol"]["repeats"] == 2
+    assert len(numbers["notes"]) == 1 and numbers["notes"][0].endswith("tokens; the prompt is its first 200.")
+
+
+def test_the_sentence_says_who_wins_and_from_which_length(launched):
+    numbers = launched.numbers
+    said, speed = numbers["sentence"], numbers["speedup"]
+    assert said.startswith(verdict(*(Timing(**speed[name], seconds=[]) for name in ("prefill", "per_token"))))
+    assert "200 tokens" in said and f"bound {numbers['bound']:.2f}" in said
+    for name, what in (("prefill", "the prompt"), ("per_token", "a token")):
+        points = numbers["longer"][name]
+        assert points[0] == (200, speed[name]["median"]) and (f"for {what} " in said) == (points[0][1] <= 1)
+        assert [length for length, _ in points[1:]] == [400][: len(points) - 1]
+        assert (numbers["crossover"][name] is None) == (points[-1][1] <= 1)
+
+
+def test_nobody_wins_where_the_rounds_fall_on_both_sides():
+    faster, slower, either = (Timing.of(ratios) for ratios in ([1.5, 3.0], [0.4, 0.9], [0.9, 2.0]))
+    assert verdict(faster, faster) == "Sparse wins here" and verdict(slower, slower) == "Dense wins here"
+    assert verdict(either, either) == "No clear winner here"
+    assert verdict(faster, either) == "The prompt: sparse wins; a token: no clear winner; here"
+
+
+def test_tables_of_rounds_and_kernels(launched):
+    rounds, kernels = launched.tables["rounds"], launched.tables["kernels"]
+    assert rounds["side"].tolist() == ["dense", "dense", "sparse", "sparse"] and (rounds["prefill_ms"] > 0).all()
+    assert list(kernels.columns) == ["layer", "phase", "kernel", "why", "calls"] and len(kernels) == 12
+    assert kernels["calls"].tolist() == [1, 5] * 6
+
+
+def test_the_texts_are_those_that_generate_writes(launched, context):
+    lm = context.model()
+    reading = lm.tokenizer(LONG, return_tensors="pt")["input_ids"][:, :200]
+    options = dict(max_new_tokens=6, do_sample=False, eos_token_id=None)
+    dense = lm.lm.generate(reading, **options)[0, 200:]
+    with apply(lm, METHODS["focus"].of(router_for(context, lm)[0], n_sink=2)):
+        sparse = lm.lm.generate(reading, **options)[0, 200:]
+    assert launched.numbers["text_dense"] == lm.tokenizer.decode(dense)
+    assert launched.numbers["text_sparse"] == lm.tokenizer.decode(sparse)
+    assert launched.numbers["first_difference"] == first_difference(dense.tolist(), sparse.tolist())
+
+
+def test_a_prompt_inside_the_window_is_dense_attention(ask):
+    numbers = ask("launch", LONG, new_tokens=3, repeats=1, length=40, window=128).numbers
+    assert numbers["retained"] == 1 and numbers["bound"] == 1 and numbers["first_difference"] is None
+    assert numbers["text_dense"] == numbers["text_sparse"]
+
+
+def test_first_difference_and_retained_pairs_by_hand():
+    assert first_difference([1, 2, 3], [1, 2, 3]) is None and first_difference([1, 2, 3], [1, 5, 3]) == 1
+    members = torch.rand(1, 30, 4, generator=torch.Generator().manual_seed(0)) < 0.3
+    made = plan(members, 5, 2, 8, torch.float32, "cpu")
+    found = [
+        Ran(0, "prefill", "groups (torch)", "why.", made),
+        Ran(0, "decode", "x", "why."),
+        Ran(1, "prefill", "y", "z."),
+    ]
+    assert retained(found, 3) == pytest.approx(float(kept(members[0], 5, 3).sum()) / (30 * 31 / 2))
+    assert retained(found[1:], 3) is None
+    assert kernels_table(found)["phase"].tolist() == ["prefill", "decode", "prefill"]
+
+
+REFUSED = {
+    "more than the model reads": ({"length": 2030}, TooLarge, "2,030 tokens and 32 new ones are more than the 2,048"),
+    "more than the text gives": ({"length": 900}, BadSetting, "900 tokens was asked for and the text gives"),
+    "an empty prompt": ({"length": 1}, BadSetting, "choose between 2"),
+    "no new tokens": ({"new_tokens": 1}, BadSetting, "1 new tokens were asked for"),
+    "too many new tokens": ({"new_tokens": 5000}, BadSetting, "5,000 new tokens"),
+    "more new tokens than it reads": ({"length": 1500, "new_tokens": 1024}, TooLarge, "at most 1,024 tokens, or fewer"),
+    "no rounds": ({"repeats": 0}, BadSetting, "0 rounds"),
+    "too many groups": ({"top": 9}, BadSetting, "top is 9 and the router has 8 groups"),
+    "too large a window": ({"window": 1 << 30}, BadSetting, "window is 1073741824"),
+    "another reading": ({"long_text": "all"}, BadSetting, "long_text is 'all'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_come_before_anything_runs(case, ask, monkeypatch):
+    monkeypatch.setattr("analysis.studies.speed.launch.time_inference", lambda *a: pytest.fail("it ran"))
+    given, error, said = REFUSED[case]
+    with pytest.raises(error, match=said):
+        ask("launch", LONG, **given)
+
+
+def test_a_prompt_beyond_memory_is_refused_with_the_numbers(context, monkeypatch):
+    lm = context.model()
+    check_model_memory(lm, 1000, 24, 1)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 200 << 20})())
+    with pytest.raises(
+        TooLarge, match=r"100,000 tokens of demo need about [\d.]+ GB .* 0.2 GB are free .* at most [\d,]+"
+    ):
+        check_model_memory(lm, 100_000, 24, 1)
+    most = 100
+    check_model_memory(lm, most, 24, 1)
+
+
+def test_cancel_leaves_the_model_as_it_came(context):
+    lm, ids = context.model(), torch.arange(3, 103)
+    method, stock = METHODS["focus"].of(router_for(context, lm)[0]), lm.lm.config._attn_implementation
+    for last in ("sparse", "dense", "memory, sparse"):
+
+        def progress(fraction, stage, last=last):
+            assert not any(hasattr(m, "_focuscope") or m._forward_pre_hooks for m in lm.lm.modules())
+            if stage.startswith(last):
+                raise Cancelled("stop")
+
+        with pytest.raises(Cancelled):
+            time_inference(lm, method, ids, 3, 1, progress)
+        assert lm.lm.config._attn_implementation == stock and "generate" not in lm.lm.__dict__
+
+
+def test_dense_is_the_quicker_of_two_caches_and_methods_without_a_kernel_run(context, monkeypatch):
+    lm, ids = context.model(), torch.arange(3, 63)
+
+    class Slow(GrowingCache):
+        def update(self, *args, **kwargs):
+            time.sleep(0.002)
+            return super().update(*args, **kwargs)
+
+    monkeypatch.setitem(whole.CACHES, "transformers' cache", lambda lm: Slow(lm.config))
+    timed = time_inference(lm, METHODS["dense"](), ids, 4, 1)
+    assert timed.dense.kernel == "torch flash, growing cache" and timed.dense.tokens == timed.sparse.tokens
+    assert timed.sparse.kernel == "prefill: torch dense; decode: torch dense"
+    assert timed.dense.kv_bytes_read == timed.sparse.kv_bytes_read
+    with pytest.raises(BadSetting, match="1 new tokens"):
+        time_inference(lm, METHODS["dense"](), ids, 1)
+
+
+def test_estimates_of_longer_prompts_by_hand(monkeypatch):
+    """The rest takes 80 and 110 ms, attention 10 ms in each of 2 layers, growing fourfold and twofold per doubling."""
+    measure = lambda n: (1e-6 * n**2, 1e-4 * n)  # noqa: E731
+    prompt = longer._doubled(100, 2, (0.10, 0.13), (0.01, 0.01), measure, 1)
+    assert prompt == [(200, pytest.approx(0.24 / 0.26)), (400, pytest.approx(0.64 / 0.52))]
+    token = longer._doubled(100, 2, (0.10, 0.12), (0.01, 0.01), lambda n: (1e-4 * n, 0.01), 0)
+    assert token == [(200, pytest.approx(1.0)), (400, pytest.approx(0.16 / 0.12))] or token == [(200, pytest.approx(1))]
+    assert longer._doubled(400, 2, (0.10, 0.13), (0.01, 0.01), measure, 1) == [], "800 is beyond the longest"
+    monkeypatch.setattr(longer, "PATIENCE", 0.1)
+    assert longer._doubled(100, 2, (0.10, 0.13), (0.01, 0.01), measure, 1) == [], "it would take too long"
+
+
+def test_the_curves_on_the_command_line(tmp_path, capsys):
+    save_model(tmp_path / "tiny")
+    place = ["--model", str(tmp_path / "tiny"), "--state", str(tmp_path / "state"), "--json"]
+    (tmp_path / "text.txt").write_text(LONG)
+
+    def call(*words):
+        assert main([*words, *place]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    told = call("bench", "inference", "--lengths", "50,20", "--new-tokens", "3", "--repeats", "1", "--window", "4")
+    assert [row["length"] for row in told["rows"]] == [20, 50] and told["protocol"]["what"] == "inference"
+    row = told["rows"][1]
+    assert row["dense_ms"] == row["prefill_ms"]["dense"] and set(row["kv_bytes"]) == {"dense", "sparse"}
+    assert 0 < row["speedup_low"] <= row["speedup"] and row["ms_per_token"]["sparse"] > 0 and row["retained"] < 1
+    told = call("bench", "decode", "--lengths", "300", "--repeats", "1", "--heads", "2", "--head-dim", "8")
+    row = told["rows"][0]
+    assert row["kernel"] == "group-major cache" and row["bound"] > 1 and row["sparse_bytes"] < row["dense_bytes"]
+    told = call(
+        "launch", str(tmp_path / "text.txt"), "--new-tokens", "3", "--repeats", "1", "--top", "2", "--sinks", "1"
+    )
+    assert told["length"] == 61 and told["protocol"]["settings"]["top"] == 2 and len(told["rows"]) == 2
+    for words, said in (
+        (["bench", "inference", "--lengths", "63"], "63 tokens and 16 new ones are more than the 64"),
+        (["bench", "inference", "--lengths", "1"], "1 tokens was asked for"),
+        (["bench", "inference", "--new-tokens", "1"], "1 new tokens"),
+        (["launch", str(tmp_path / "text.txt"), "--length", "64"], "64 tokens and 32 new ones"),
+    ):
+        assert main([*words, *place]) == 2
+        assert said in capsys.readouterr().err

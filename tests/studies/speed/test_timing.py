@@ -1,0 +1,171 @@
+"""Timing: rounds in turns, the opponent, the crossover, and what the verb `bench` prints and refuses."""
+
+import json
+
+import pytest
+import torch
+
+import analysis
+from analysis import timing
+from analysis.__main__ import main
+from analysis.errors import BadSetting, TooLarge
+from analysis.kernels import cpu
+from analysis.studies.context import Context
+from analysis.studies.speed import bench as study
+from analysis.timing import AttentionTime, Timing, clock, fastest_dense, time_attention, time_parts
+
+
+def test_rounds_take_turns_and_the_first_one_warms_up():
+    called, told = [], []
+    found = clock({"a": lambda: called.append("a"), "b": lambda: called.append("b")}, 3, lambda *x: told.append(x))
+    assert called == list("baabbaab"), "every other round the order turns"
+    assert [len(found[name].seconds) for name in "ab"] == [3, 3]
+    assert found["a"].low <= found["a"].median <= found["a"].high
+    assert told[0] == (0.0, "b") and len(told) == 8 and all(0 <= fraction < 1 for fraction, _ in told)
+    with pytest.raises(BadSetting, match="0 rounds measure nothing"):
+        clock({}, 0)
+
+
+def test_the_summary_of_a_timing():
+    made = Timing.of([3.0, 1.0, 2.0, 10.0])
+    assert (made.median, made.low, made.high, made.seconds) == (2.5, 1.0, 10.0, [3.0, 1.0, 2.0, 10.0])
+
+
+def test_attention_is_timed_at_the_door():
+    found = analysis.time_attention(600, 2, 8, 4, 16, dtype="float32", repeats=2, device="cpu", parts=True)
+    assert isinstance(found, AttentionTime) and found.length == 600 and found.dtype == "float32"
+    assert found.dense_kernel.startswith("torch") and "flash-attn 2 (needs an NVIDIA GPU)" in found.missing
+    assert found.kernel in ("groups", "masked") and 0 < found.retained < 0.5 and found.bound == 1 / found.retained
+    ratios = [a / b for a, b in zip(found.dense.seconds, found.sparse.seconds, strict=True)]
+    assert found.speedup.seconds == ratios and len(ratios) == 2
+    assert {"sort", "set_a", "set_b", "merge", "rest"} == set(found.parts)
+    assert found.memory is None or found.memory > 0.9
+
+
+def test_parts_add_up_to_the_call():
+    q, k, v = torch.randn(3, 1, 4, 800, 16)
+    members = torch.nn.functional.one_hot(torch.arange(800) % 8).bool()
+    for kind in (members, members | members.roll(1, -1)):
+        parts = time_parts(lambda kind=kind: cpu.groups(q, k, v, kind[None], 8, 0.25))
+        assert all(parts[name] > 0 for name in ("sort", "set_a", "set_b", "merge")) and parts["rest"] >= 0
+
+
+def test_memberships_may_be_given_and_heads_shared():
+    members = torch.zeros(300, 4, dtype=torch.bool)
+    members[:, 1] = True
+    found = time_attention(300, 4, 8, 4, 16, members=members, kv_heads=2, batch=2, repeats=1, device="cpu")
+    assert found.kernel == "causal" and found.retained == 1 and found.batch == 2
+
+
+def test_the_opponent_is_the_quickest_kernel_that_runs(monkeypatch):
+    def broken(q, k, v):
+        raise RuntimeError("no kernel")
+
+    slow = {"slow": lambda q, k, v: sum(q @ q.mT for _ in range(50)), "quick": lambda q, k, v: q, "broken": broken}
+    monkeypatch.setattr(timing, "_dense_kernels", lambda q: slow)
+    name, run, missing = fastest_dense(*torch.randn(3, 1, 2, 400, 8))
+    assert name == "quick" and run is slow["quick"] and "broken (does not run on this shape and type)" in missing
+
+
+def test_every_dense_candidate_computes_causal_attention():
+    q, k, v = torch.randn(1, 4, 50, 8), *torch.randn(2, 1, 2, 50, 8)
+    truth = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    ran = 0
+    for run in timing._dense_kernels(q).values():
+        try:
+            found = run(q, k, v)
+        except RuntimeError:
+            continue
+        ran += 1
+        assert (found - truth).abs().max() < 1e-5
+    assert ran >= 2
+
+
+@pytest.mark.parametrize(
+    "points, length",
+    [
+        ([(1024, 0.5), (4096, 2.0)], 2048),  # halfway in logarithms
+        ([(1024, 1.5), (4096, 2.0)], 1024),
+        ([(1024, 0.5), (4096, 0.9)], None),
+        ([(1024, 1.5), (2048, 0.5), (8192, 2.0)], 4096),  # the last time it passes 1
+        ([(1024, 1.5), (2048, 0.5)], None),
+    ],
+)
+def test_crossover(points, length):
+    assert study.crossover(points) == length
+
+
+def test_skewed_groups_fall_by_a_fifth():
+    shares = study.skewed_tokens(40_000, 8, 1, 0).float().mean(0)
+    wanted = study.SKEW ** torch.arange(8.0)
+    assert (shares - wanted / wanted.sum()).abs().max() < 0.01
+    assert (study.skewed_tokens(100, 8, 3, 0).sum(-1) == 3).all()
+
+
+def test_bench_counts_what_it_did():
+    told = []
+    context = Context(progress=lambda *x: told.append(x), device="cpu")
+    result = study.bench(lengths=[300, 150], heads=2, head_dim=8, groups=4, window=16, repeats=1, context=context)
+    rows = result.numbers["rows"]
+    assert [row["length"] for row in rows] == [150, 300] and len(result.tables["curve"]) == 2
+    for row in rows:
+        assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"] and row["bound"] == 1 / row["retained"]
+        assert {"kernel", "dense_kernel", "dense_ms", "sparse_ms", "memory", "sort_ms", "set_a_ms"} <= set(row)
+    assert result.numbers["sentence"].endswith(".")
+    merged = result.numbers["merges"]
+    assert merged["disjoint"]["cosine"] > 0.999 > 0.95 > merged["subtraction"]["cosine"]
+    about = result.numbers["protocol"]
+    assert about["memberships"] == "random, balanced" and about["repeats"] == 1 and about["processor"]
+    assert all(0 <= fraction <= 1 for fraction, _ in told)
+    skewed = study.bench(lengths=[300], heads=2, head_dim=8, window=16, repeats=1, skew=True, context=context)
+    assert "a fifth smaller" in skewed.numbers["protocol"]["memberships"]
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (dict(what="cooking"), "What is timed must be"),
+        (dict(lengths=[0]), "lengths must be 1 or more, and 0"),
+        (dict(window=0), "window must be 1 or more"),
+        (dict(dtype="int8"), "'int8' and must be one of bfloat16"),
+        (dict(heads=8, kv_heads=3), "3 heads of keys and values do not divide 8"),
+        (dict(groups=4, top=5), "cannot be in 5 of 4 groups"),
+        (dict(seed=-1), "The seed is -1"),
+    ],
+)
+def test_bench_refuses(given, said):
+    with pytest.raises(BadSetting, match=said):
+        study.bench(**given, context=Context(device="cpu"))
+
+
+def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(study, "time_attention", lambda *a, **k: pytest.fail("started"))
+    with pytest.raises(TooLarge, match=r"1,000,000,000 tokens .* need about .* GB and .* GB are free on cpu") as error:
+        study.bench(lengths=[128, 1_000_000_000], context=Context(device="cpu"))
+    most = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
+    study.check_memory(most // 2, 1, 8, 8, 64, "cpu")
+
+
+def test_bench_on_the_command_line(capsys):
+    small = "--heads 2 --head-dim 8 --repeats 1 --device cpu".split()
+    assert main(["bench", "attention", "--lengths", "200", *small, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["rows"][0]["length"] == 200 and told["protocol"]["verb"] == "bench"
+    assert main(["bench", "attention", "--lengths", "200", *small]) == 0
+    out = capsys.readouterr().out
+    assert "speedup" in out and "sentence: " in out
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "attention", "--lengths", "200,many"])
+    assert stop.value.code == 2 and "'200,many' is no list of whole numbers" in capsys.readouterr().err
+    assert main(["bench", "attention", "--lengths", "900000000"]) == 2
+    assert "GB are free" in capsys.readouterr().err
+
+
+def test_bench_with_the_memberships_of_a_router(state):
+    context = Context(device="cpu")
+    given = dict(heads=2, head_dim=8, repeats=1, router="k8-top1", window=16)
+    result = study.bench(lengths=[400], **given, context=context)
+    about = result.numbers["protocol"]
+    assert about["model"] == "demo" and "repeated to the length" in about["memberships"] and about["groups"] == 8
+    with pytest.raises(BadSetting, match="Layers run from 0 to"):
+        study.bench(lengths=[400], **given, layer=99, context=context)

@@ -1,0 +1,221 @@
+"""What stands around the studies: refusals, routers that are fitted on the way, the card with its badge, the report."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from analysis import attention
+from analysis.corpus import sample_texts
+from analysis.errors import BadSetting, Cancelled
+from analysis.models import load_model
+from analysis.studies import STUDIES
+from analysis.studies.context import Context
+from analysis.studies.start.card import parity
+from tests.made.asking import SHORT, asker, study_context
+from tests.made.tiny_tokenizer import save_model
+
+HOSTILE = (
+    "<script>alert('Hester')</script> <img src=http://evil.example/x onerror=alert(1)> </div></html> & "
+    "[a](javascript:x) 😀 שלום `x` Hester Farrow\n"
+)
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory) -> Context:
+    """One context for the module: the bundled model, its router in a folder that may be written to."""
+    return study_context(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="module")
+def run(context):
+    """`run(verb, text, **arguments)`; equal requests are answered once."""
+    return asker(context)
+
+
+REFUSED = {
+    "a router of another form": ("groups", {"router": "../secret"}, "names no router"),
+    "more memberships than groups": ("groups", {"router": "k2-top3"}, "cannot be in 3 of 2 groups"),
+    "a negative seed": ("groups", {"seed": -1}, "seed is -1"),
+    "a huge seed": ("pairs", {"seed": 1 << 40}, "must lie between 0 and"),
+    "an unknown way with long texts": ("start", {"long_text": "last"}, "'windows' or 'first'"),
+    "no distance": ("pairs", {"min_distance": 0}, "must lie between 1 and"),
+    "a distance beyond the context": ("pairs", {"min_distance": 1 << 20}, "must lie between 1 and"),
+    "a first look without distance": ("start", {"min_distance": -3}, "must be 1 or more"),
+    "no pairs": ("pairs", {"top": 0}, "between 1 and 5,000"),
+    "a layer that is not there": ("pairs", {"layer": 600}, "Layers run from 0 to .*, and 600"),
+    "a head that is not there": ("pairs", {"head": -1}, "Heads run from 0 to .*, and -1"),
+    "a group that is not there": ("pairs", {"group": 8}, "Groups run from 0 to 7"),
+    "a layer for UMAP": ("umap", {"layer": 600}, "Layer 600 does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_settings_are_refused_in_one_sentence(case, run):
+    verb, arguments, said = REFUSED[case]
+    with pytest.raises(BadSetting, match=said) as caught:
+        run(verb, **arguments)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+
+
+def test_an_unknown_text_and_one_too_short_for_umap_are_refused(run):
+    with pytest.raises(BadSetting, match="There is no text '0123456789ab' here"):
+        STUDIES["groups"](text="0123456789ab", context=Context(browser=False))
+    with pytest.raises(BadSetting, match="needs at least 16 tokens"):
+        run("umap", "Hello there")
+
+
+def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
+    folder, state, stages = str(save_model(tmp_path / "tiny")), tmp_path / "state", []
+    context = Context(progress=lambda fraction, stage: stages.append(stage), state=state, browser=False)
+    held = STUDIES["groups"](folder, context.add_text("a text", SHORT), "k4-top2", context=context)
+    assert held.numbers["K"] == 4 and held.numbers["router"]["kind"] == "not trained"
+    assert any("not trained" in note for note in held.numbers["notes"])
+    kept = state / "focus" / "k4-top2.safetensors"
+    assert sorted(p.name for p in kept.parent.iterdir()) == [
+        f"{name}.{kind}" for name in ("k4-top2", "random-k4-top2") for kind in ("json", "safetensors")
+    ]
+    assert all(held.numbers["router"][f"perplexity_{arm}"] > 1 for arm in ("dense", "fitted", "random"))
+    assert any("perplexity" in stage for stage in stages)
+    before = kept.stat().st_mtime_ns
+    [listed] = STUDIES["model"](folder, context=context).numbers["routers"]
+    assert (listed["name"], listed["groups"], listed["kind"]) == ("k4-top2", 4, "not trained")
+    essay = context.add_text("essay", sample_texts()["essay"][1])
+    again = STUDIES["groups"](folder, essay, "k4-top2", long_text="first", context=context)
+    assert "This text is one of those the router was fitted on." in again.numbers["notes"]
+    assert kept.stat().st_mtime_ns == before, "fitted once"
+    context.model(folder).revision = "0123456789ab"
+    with pytest.raises(BadSetting, match="made for other weights"):
+        STUDIES["groups"](folder, essay, "k4-top2", long_text="first", context=context)
+    assert kept.stat().st_mtime_ns == before, "and it is not overwritten"
+    kept.write_bytes(b"damaged")
+    [broken] = STUDIES["model"](folder, context=context).numbers["routers"]
+    assert broken["kind"] == "damaged" and "fit or train it again" in broken["error"], "the card is not lost with it"
+
+
+def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, context):
+    card = run("model", None).numbers
+    parity = card["parity"]
+    assert parity["same"] is True and parity["max_abs_difference"] < 1e-3 and parity["causal_difference"] < 1e-3
+    assert (
+        card["layers"] == context.model().num_layers
+        and card["parameters"] * 4 == card["weight_bytes"]
+        and card["protocol"]["tokens"] == 256
+    )
+    real = attention._dense_kernel
+    monkeypatch.setattr(attention, "_dense_kernel", lambda *a: real(*a) * 1.01)
+    assert STUDIES["model"](context=context).numbers["parity"]["same"] is False
+
+    def leaking(query, key, value, mask, dropout, scaling):
+        everything = torch.ones(1, 1, query.shape[2], key.shape[2], dtype=torch.bool)
+        return real(query, key, value, everything, dropout, scaling)
+
+    monkeypatch.setattr(attention, "_dense_kernel", leaking)
+    broken = STUDIES["model"](context=context).numbers["parity"]
+    assert broken["same"] is False and broken["causal_difference"] > 0.01
+
+
+def test_a_model_that_reads_less_than_the_probe_has_a_card_too(tmp_path):
+    found = parity(load_model(str(save_model(tmp_path / "tiny"))))
+    assert found["tokens"] == 64 and found["same"] is True
+
+
+class Page(HTMLParser):
+    """The tags and the words of a page."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags, self.words = [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words += data
+
+
+@pytest.fixture(scope="module")
+def reported(context, run, tmp_path_factory):
+    """A report about a hostile text: (its file, its numbers)."""
+    path = tmp_path_factory.mktemp("report") / "page.html"
+    return path, run("report", HOSTILE * 4, min_distance=32, output=str(path)).numbers
+
+
+def test_a_report_is_one_file_that_asks_nobody_and_runs_nothing(reported):
+    path, numbers = reported
+    page = Page(path.read_text(encoding="utf-8"))
+    assert numbers["path"] == str(path) and numbers["bytes"] == path.stat().st_size < 500_000
+    assert [entry.name for entry in path.parent.iterdir()] == ["page.html"]
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "a", "form", "base"}
+    names = {name for _, attributes in page.tags for name in attributes}
+    assert not {n for n in names if n.startswith("on")} and not names & {"src", "href", "srcset", "action"}
+    style = re.search("<style>(.*?)</style>", path.read_text(encoding="utf-8"), re.S)[1]
+    assert "url(" not in style and "@import" not in style
+
+
+def test_a_report_holds_the_text_and_the_sentences_of_the_pages(reported, run):
+    page = Page(reported[0].read_text(encoding="utf-8"))
+    assert HOSTILE * 4 in page.words, "whole characters, in order, nothing twice"
+    first = run("start", HOSTILE * 4, min_distance=32).numbers
+    far, held = run("pairs", HOSTILE * 4, min_distance=32, top=12), run("groups", HOSTILE * 4)
+    for sentence in [*first["sentences"], *first["notes"], far.numbers["sentence"], held.numbers["sentence"]]:
+        assert sentence in page.words
+    assert first["protocol"]["revision"] in page.words and first["router"]["kind"] in page.words
+    pairs = far.tables["pairs"]
+    assert f"{pairs['distance'].iloc[0]} tokens apart" in page.words
+    assert [tag for tag, _ in page.tags].count("section") == len(pairs) > 3
+
+
+@pytest.mark.parametrize("text", ["Hello there", "😀 😃", "a b " * 30])
+def test_a_report_about_a_text_without_far_pairs(text, run, tmp_path):
+    run("report", text, output=str(tmp_path / "a.html"))
+    page = Page((tmp_path / "a.html").read_text(encoding="utf-8"))
+    assert text in page.words and not re.search(r"\bnan\b", page.words, re.I)
+
+
+def test_a_report_that_cannot_be_written_is_refused(run, tmp_path, monkeypatch):
+    (tmp_path / "folder.html").mkdir()
+    for place in ("report.txt", "absent/report.html", "folder.html", ""):
+        with pytest.raises(BadSetting, match="cannot be written: name an .html file"):
+            run("report", output=str(tmp_path / place))
+    (tmp_path / "full").mkdir()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(BadSetting, match="No space left on device"):
+        run("report", "Hello there", output=str(tmp_path / "full" / "report.html"))
+
+
+@pytest.mark.parametrize("verb", ["pairs", "fit-router"])
+def test_cancelling_a_study_leaves_the_model_as_it_came(verb, context, tmp_path):
+    lm, stages = context.model().lm, []
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        stock = lm(ids).logits
+
+    def progress(fraction, stage):
+        stages.append(stage)
+        if len(stages) > 2:
+            raise Cancelled("enough")
+
+    other = Context(progress=progress, state=tmp_path, browser=False)
+    other._model = ("demo", context.model())
+    arguments = {"text": other.add_text("a", SHORT), "min_distance": 32} if verb == "pairs" else {}
+    with pytest.raises(Cancelled):
+        STUDIES[verb](**arguments, context=other)
+    with torch.no_grad():
+        assert torch.equal(lm(ids).logits, stock) and not any(hasattr(m, "_focuscope") for m in lm.modules())
+
+
+@pytest.mark.slow
+def test_umap_of_one_layer(run):
+    result = run("umap", layer=2)
+    xy = result.arrays["umap"]
+    assert xy.shape == (len(result.arrays["positions"]), 2) and xy.dtype == "float32"
+    assert json.dumps(result.numbers["protocol"])

@@ -1,0 +1,153 @@
+"""What the studies of Focal Attention say of made-up losses: tables, sentences, matched sizes, whichever way."""
+
+import json
+import math
+
+import pytest
+
+from analysis.errors import BadSetting
+from analysis.studies.temperature import limits, matched, scaling as focal_scaling, trained
+from analysis.studies.temperature.arms import WIDTH, Arm
+from analysis.studies.temperature.rows import against, rows, small, sure
+from tests.made.focal import WINDOWS, pooled, several
+
+
+def whole(made: dict) -> dict:
+    """The summary, once it is known to be what a page can draw and a file can hold."""
+    assert {about["name"] for about in made["columns"]} <= set(made["rows"][0])
+    for panel in made["panels"]:
+        assert all(len(line["y"]) == len(panel["x_values"]) for line in panel["series"]), panel["title"]
+    return json.loads(json.dumps(made, allow_nan=False))
+
+
+def temperatures(sharp: float, learned: float = 3.0) -> dict:
+    arms = trained.arms_of(None)
+    losses = dict.fromkeys(arms, 3.0) | {arm: sharp for arm in arms if arm.name == "t 0.5"}
+    losses |= {arm: learned for arm in arms if arm.limits}
+    return whole(trained.summary(several(losses), WINDOWS))
+
+
+def test_the_best_temperature_is_named_only_where_it_is_sure():
+    won = temperatures(2.9, learned=3.2)
+    assert "the best constant temperature is 0.5: lower (-0.1000 nats per token" in won["sentence"]
+    assert "learned: higher (+0.2000" in won["sentence"]
+    assert "t 0.4, adapted: not told apart from the same without a temperature (" in won["sentence"]
+    assert [row["arm"] for row in won["rows"]][:2] == ["dense", "t 0.3"] and len(won["rows"]) == 10
+    assert [panel["title"] for panel in won["panels"]][0] == "By temperature (figure 8a)" and len(won["panels"]) == 4
+    lost = temperatures(3.1)
+    assert "no constant temperature is shown to beat dense training" in lost["sentence"]
+
+
+def test_each_arm_is_held_against_its_own_dense_one():
+    found = several({arm: 3.0 - 0.1 * arm.further for arm in trained.arms_of("adapted,plain")})
+    by_name = {row["arm"]: row for row in rows(found, WINDOWS)}
+    assert by_name["t 0.4, adapted"]["against_dense"] == pytest.approx(0) and by_name["dense, no norm"]["gains"] is None
+    alone = rows(several({Arm("t 0.4", t=0.4): 3.0}), WINDOWS)[0]
+    assert alone["against_dense"] is None and not against(alone)
+    assert "nothing to compare" in trained.sentence([alone])
+
+
+def test_seeds_that_disagree_decide_nothing():
+    dense, sharp = Arm("dense"), pooled(Arm("t 0.4", t=0.4), 2.9)
+    for window, loss in enumerate(sharp.parts[1]["checkpoints"][-1]["means"]):
+        sharp.parts[1]["checkpoints"][-1]["means"][window] = loss + 0.15
+    row = rows({dense: pooled(dense, 3.0), sharp.arm: sharp}, WINDOWS)[1]
+    assert row["against_dense_high"] < 0 < row["second_against"] and sure(row) == 0
+    assert "no constant temperature is shown" in trained.sentence([row | {"arm": "dense", "t": 1}, row])
+
+
+def test_what_two_seeds_alone_may_make_by_hand():
+    """Differences of the two seeds of 0.02 and 0.04: a standard error of sqrt(0.001) / 2, times t(2) = 4.303."""
+    dense = pooled(Arm("dense"), 3.0)
+    found = {dense.arm: dense}
+    for t, loss, apart in ((0.3, 2.90, 0.02), (0.4, 2.95, 0.04)):
+        sharp = pooled(Arm(f"t {t:g}", t=t), loss)
+        means = sharp.parts[1]["checkpoints"][-1]["means"]
+        sharp.parts[1]["checkpoints"][-1]["means"] = [one + apart for one in means]
+        found[sharp.arm] = sharp
+    table = rows(found, WINDOWS)
+    assert [row["by_seeds"] for row in table] == [pytest.approx(4.3027 * 0.001**0.5 / 2, rel=1e-4)] * 3
+    assert [round(row["against_dense"], 4) for row in table] == [0, -0.09, -0.03]
+    assert [sure(row) for row in table] == [0, -1, 0], "both seeds agree in both, but 0.03 may be the seeds"
+    assert "the best constant temperature is 0.3: lower" in trained.sentence(table)
+    lucky = [table[0], table[1], table[2] | {"loss": 1.0}]
+    assert "the best constant temperature is 0.3: lower" in trained.sentence(lucky), "the lowest may be luck"
+
+
+def test_sizes_that_read_alike_are_said_once():
+    sizes = [{"parameters": count, "tokens": 1_024_000} for count in (1_377_664, 1_377_408, 902_000)]
+    assert "These models have 1.4 million parameters and saw 1.0 million tokens" in small(sizes[:2])
+    assert "These models have 0.9 to 1.4 million parameters" in small(sizes)
+    longer = {"parameters": 1_377_664, "tokens": 1_150_976}
+    assert "have 1.4 million parameters and saw 1.0 to 1.2 million tokens" in small([*sizes[:2], longer])
+
+
+def test_limits_in_words():
+    arms = limits.arms_of(None)
+    assert [arm.name for arm in arms] == ["dense", *(f"tau {low}-10" for low in range(1, 8)), "tau 5-11.31"]
+    losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
+    made = whole(limits.summary(several(losses), WINDOWS))
+    assert made["sentence"].startswith("The best limits are tau_min 7 with tau_max 10: held-out loss lower")
+    assert made["sentence"].endswith("Worse than dense training: 1 to 10, 2 to 10, 3 to 10.")
+    assert "from the best by no more" not in made["sentence"], "each seed alike: what lies apart is not the seeds"
+    flat = limits.summary(several({arm: 3.0 if arm.limits is None else 2.9 for arm in arms}), WINDOWS)
+    assert "Lower too, and from the best by no more than two seeds alone may make: 2 to 10," in flat["sentence"]
+    assert flat["sentence"].endswith(", 7 to 10, 5 to 11.31.")
+    even = limits.summary(several(dict.fromkeys(arms, 3.0)), WINDOWS)
+    assert even["sentence"].startswith("No limits are shown to beat dense training")
+
+
+def test_matched_by_hand():
+    # from 4 to 2 nats between 100 and 10,000 parameters: 3 nats lie at the middle of the logarithm, 1,000
+    assert matched.reached([100, 10_000], [4.0, 2.0], 3.0) == pytest.approx(1000)
+    assert matched.reached([100, 10_000], [4.0, 2.0], 1.0) is None
+    assert matched.reached([100, 10_000], [2.0, 4.0], 3.0) is None, "a curve that rises is reached nowhere"
+
+
+def scaling(gain: float) -> dict:
+    found = {}
+    for arm in focal_scaling.arms_of(None, 512):
+        parameters = {96: 1000, WIDTH: 2000, 160: 4000}[arm.width]
+        loss = 6 - math.log(parameters) / 4 - gain * (arm.name == "t 0.4")
+        windows = WINDOWS * 512 // (arm.context or 512)
+        found[arm] = pooled(arm, loss, windows, parameters)
+    return whole(focal_scaling.summary(found, 512, WINDOWS))
+
+
+def test_what_a_gain_saves_in_parameters_and_tokens():
+    made = scaling(math.log(2) / 8)  # half of what twice the parameters bring
+    small = made["parameters"][0]
+    assert (small["arm"], small["width"], small["verdict"]) == ("t 0.4", 96, "gain")
+    assert small["matched"] == pytest.approx(1000 * 2**0.5) and small["saved"] == pytest.approx(1 - 2**-0.5)
+    assert {row["verdict"] for row in made["parameters"] if row["arm"] == "learned"} == {"no gain seen"}
+    assert "parameters: 29% fewer (t 0.4, width 96)" in made["sentence"] and "no gain seen in" in made["sentence"]
+    assert "a gain outside what was measured (t 0.4, width 160)" in made["sentence"]
+    by_tokens = next(row for row in made["tokens"] if row["arm"] == "t 0.4")
+    assert by_tokens["verdict"] == "gain" and 3000 < by_tokens["matched"] < 4000
+    assert len(made["rows"]) == 15 and len(made["points"]) == 60 and len(made["panels"]) == 4
+
+
+def test_no_gain_is_said():
+    made = scaling(0.0)
+    assert "parameters: no gain seen. To the same loss as dense training, tokens: no gain seen." in made["sentence"]
+    assert "against dense: t 0.4 +0.0000 at 256, +0.0000 at 512, +0.0000 at 1,024; learned +0.0000" in made["sentence"]
+    assert all(row["saved"] is None for row in made["parameters"] + made["tokens"])
+    parts = focal_scaling.summary({arm: pooled(arm, 3.0) for arm in focal_scaling.arms_of("size", 512)}, 512, WINDOWS)
+    assert "By context" not in parts["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("study", "wanted", "said"),
+    [
+        (trained, "0", "must lie between"),
+        (trained, "-0.4", "must lie between"),
+        (trained, "nan", "must lie between"),
+        (trained, "sharp", "There is no row 'sharp'"),
+        (limits, "7-5", "tau_min is 7 and lies above tau_max, 5"),
+        (limits, "5", "There is no row '5'"),
+        (limits, "0-10", "must lie between"),
+    ],
+)
+def test_temperatures_that_cannot_be_are_refused(study, wanted, said):
+    with pytest.raises(BadSetting, match=said):
+        study.arms_of(wanted)

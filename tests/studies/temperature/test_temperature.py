@@ -1,0 +1,185 @@
+"""The verbs about temperatures on a tiny model, held against tables that are fully made."""
+
+import json
+import math
+import statistics
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.models import load_model
+from analysis.statistics.states import attention_states
+from analysis.studies.context import Context
+from analysis.studies.heads.head import head
+from analysis.studies.temperature.curve import temperature_curve
+from analysis.studies.temperature.sharpness import temperature
+from analysis.studies.temperature.table import recheck, temperatures
+from tests.conftest import ROOT
+from tests.made.evaluating import TEXT, reader, stock_tables
+from tests.made.tiny import FAMILIES, tiny, token_ids
+
+
+@pytest.fixture(scope="module")
+def ask(home, context):
+    return reader(context, home)
+
+
+@pytest.fixture(scope="module")
+def tables(home):
+    return stock_tables(home)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("t", [1.0, 0.5])
+def test_kept_states_give_the_model_s_probabilities_at_any_temperature(family, t):
+    lm, ids, seen = tiny(family), token_ids(1, 40), {}
+    from analysis.attention import apply
+
+    states = attention_states(load_model(lm), ids[0].numpy())
+
+    def watch(block, p):
+        seen.setdefault(block.layer, []).append((block.visible, block.scores, p))
+
+    with torch.no_grad(), apply(lm, METHODS["focal"](by_layer=(t, 1.0, 1.0)), watch=watch):
+        lm(ids, use_cache=False)  # only in the first layer do sharpened queries meet the dense model's keys
+    for at, (_, _, p) in enumerate(seen[0]):
+        assert at == 0
+        entropy, largest = states[0].sharpness(t)
+        for one in range(4):
+            mine = states[0].scores(one, 0, 40, t).softmax(-1)
+            torch.testing.assert_close(mine, p[0, one], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(largest, p[0].amax(-1), atol=1e-4)
+        np.testing.assert_allclose(entropy, torch.special.entr(p[0]).sum(-1), atol=1e-4)
+
+
+def test_a_temperature_of_every_head(ask, tables, context):
+    found = ask(temperature, t=[0.5, 2.0], layer=1, head=2, query=40)
+    rows = found.tables["heads"]
+    assert list(rows.columns) == ["t", "layer", "head", "entropy", "effective_support", "max_prob"]
+    assert len(rows) == 3 * 12 and sorted(set(rows["t"])) == [0.5, 1.0, 2.0]
+    one = rows[rows["t"] == 1.0]
+    np.testing.assert_allclose(one["max_prob"], tables.max(-1).mean(-1).ravel(), atol=1e-5)
+    entropy = -np.where(tables > 0, tables * np.log(np.maximum(tables, 1e-300)), 0).sum(-1)
+    np.testing.assert_allclose(one["entropy"], entropy.mean(-1).ravel(), atol=1e-4)
+    np.testing.assert_allclose(one["effective_support"], np.exp(entropy).mean(-1).ravel(), rtol=1e-4)
+    sharper = rows.pivot_table(index="t", values=["entropy", "max_prob"])
+    assert sharper["entropy"].is_monotonic_increasing and sharper["max_prob"].is_monotonic_decreasing
+    assert found.numbers["t"] == [0.5, 1.0, 2.0] and found.tables["query"]["key"].tolist() == list(range(41))
+    squared, dense, _ = found.arrays["weights"]
+    np.testing.assert_allclose(dense, tables[1, 2, 40, :41], atol=1e-5)
+    wanted = tables[1, 2, 40, :41] ** 2
+    np.testing.assert_allclose(squared, wanted / wanted.sum(), atol=1e-5)
+    assert np.diff([read["entropy"] for read in found.numbers["reads"]]).min() > 0
+    assert len(found.tables["layers"]) == 9 and found.numbers["sentence"] == found.numbers["sentences"][0]
+    began = ("At temperature 0.5 a", "At temperature 1, dense", "At temperature 2 a")
+    assert all(said.startswith(start) for said, start in zip(found.numbers["sentences"], began, strict=True))
+    kept = context.kept["sharpness"][1]
+    again = ask(temperature, t=[0.5, 3.0], layer=0)
+    assert context.kept["sharpness"][1] is kept, "only the new value was computed"
+    assert len(again.tables["heads"]) == 3 * 12
+    json.dumps(found.numbers)
+
+
+def test_a_new_temperature_needs_no_pass_and_says_its_seconds(tmp_path):
+    context = Context(state=tmp_path, browser=False)
+    model = context.model("demo")
+    story = (ROOT / "analysis" / "samples" / "story.txt").read_text()
+    text = context.add_text("story", model.tokenizer.decode(model.tokenizer(story)["input_ids"][:1024]))
+    assert temperature("demo", text, [0.4], context=context).numbers["length"] == 1024
+    passes = []
+    watched = model.lm.register_forward_pre_hook(lambda *_: passes.append(1))
+    took = []
+    for t in (0.35, 0.45, 0.55, 0.65, 0.75):
+        began = time.perf_counter()
+        found = temperature("demo", text, [t], context=context)
+        took.append(time.perf_counter() - began)
+        assert found.numbers["t"] == [t, 1.0] and len(found.tables["heads"]) == 2 * model.num_layers * model.num_heads
+    watched.remove()
+    print(f"seconds of one new temperature: {statistics.median(took):.3f} ({min(took):.3f} to {max(took):.3f})")
+    assert not passes
+
+
+def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
+    monkeypatch.setattr("analysis.studies.text.states.KEPT_BYTES", 10)
+    context.kept.clear()
+    found = ask(temperature, t=[0.5], layer=2)
+    assert set(found.tables["heads"]["layer"]) == {2} and "Layer 2 alone" in found.numbers["notes"][-1]
+    assert ask(head, layer=1).numbers["layer"] == 1
+    context.kept.clear()
+
+
+@pytest.mark.parametrize("t", [[0.0], [-1.0], [], [1e9], [0.5 + i / 100 for i in range(40)]])
+def test_what_is_no_temperature_is_refused(ask, t):
+    with pytest.raises(BadSetting):
+        ask(temperature, t=t)
+    with pytest.raises(BadSetting):
+        ask(temperature_curve, t=t)
+
+
+def test_perplexity_against_temperature(ask):
+    found = ask(temperature_curve, t=[0.5, 1.0, 1.5], layers=[0.5], by_layer=[1.0, 0.5, 1.0], long_text="windows")
+    curve, dense = found.tables["curve"], found.numbers["perplexity_dense"]
+    assert curve["t"].tolist() == [0.5, 1.0, 1.5]
+    one = curve[curve["t"] == 1.0].iloc[0]
+    assert one["perplexity"] == pytest.approx(dense) and one["difference"] == 0.0
+    assert (curve["difference"] - (curve["perplexity"] / dense - 1)).abs().max() < 1e-9
+    alone = found.tables["layers"]
+    assert alone[["layer", "t"]].values.tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
+    assert found.numbers["by_layer"]["t"] == [1.0, 0.5, 1.0]
+    assert found.numbers["by_layer"]["perplexity"] == pytest.approx(alone["perplexity"][1])
+    bins = found.tables["bins"]
+    assert set(bins["t"]) == {0.5, 1.0, 1.5} and (bins[bins["t"] == 1.0]["difference"] == 0).all()
+    assert bins["n"].gt(0).all() and "saw the future" not in found.numbers["sentence"]
+    with pytest.raises(BadSetting, match="3 layers"):
+        ask(temperature_curve, by_layer=[1.0])
+    json.dumps(found.numbers)
+
+
+def test_the_passes_are_told_in_words(ask, context, monkeypatch):
+    told = []
+    monkeypatch.setattr(context, "progress", lambda fraction, stage: told.append(stage))
+    ask(temperature_curve, t=[0.5, 1.0], by_layer=[1.0, 0.5, 1.0])
+    assert {"dense", "temperature 0.5", "layers at 1, 0.5, 1"} <= set(told)
+
+
+def test_the_curve_is_what_evaluate_measures(ask):
+    from analysis.studies.quality.evaluate import evaluate
+
+    methods = [{"name": "focal", "settings": {"t": 0.5}}]
+    row = ask(evaluate, methods=methods, window=32).numbers["rows"][0]
+    mine = ask(temperature_curve, t=[0.5], window=32, long_text="windows").tables["curve"].iloc[0]
+    assert mine["perplexity"] == pytest.approx(row["perplexity"], rel=1e-5)
+    assert row["reads_causal"] == row["kv_read"] == pytest.approx(1.0) and row["difference"] != 0.0
+    far = ask(temperature_curve, t=[5.0], window=32).tables["curve"].iloc[0]
+    assert far["difference"] != 0.0, "a temperature that no slider offers"
+
+
+def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
+    path = tmp_path / "temperature.json"
+    asked = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}
+    found = temperatures(rows="story,program", **asked)
+    stored = json.loads(path.read_text())
+    assert stored["sentence"] == found.numbers["sentence"] and {row["domain"] for row in stored["rows"]} == {
+        "story",
+        "program",
+    }
+    titles = [part["title"] for part in stored["panels"]]
+    assert titles[1:3] == [f"By position in the window, {name}" for name in ("story", "program")] and len(titles) == 4
+    for line in (row for part in stored["panels"] for row in part["series"]):
+        assert all(value is None or math.isfinite(value) for value in line["y"])
+    assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
+    assert len([row for row in stored["rows"] if row["layer"] is not None]) == 9
+    for kept, now in recheck(stored, context=context).values():
+        assert kept == pytest.approx(now)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for at in range(3):
+        (corpus / f"{at}.txt").write_text(f"{at} {TEXT}")
+    again = temperatures(corpus=str(corpus), **asked)
+    assert {row["domain"] for row in again.numbers["rows"]} == {"corpus"}
+    with pytest.raises(BadSetting, match="no domain"):
+        temperatures(rows="nothing", **asked)

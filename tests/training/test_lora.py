@@ -1,0 +1,203 @@
+"""Training baselines: LoRA by hand and against the papers' counts, and the study on a tiny model."""
+
+import json
+import math
+import shlex
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import GPT2Config, MistralConfig
+
+from analysis.__main__ import main
+from analysis.cli.options import parser
+from analysis.corpus import sample_texts
+from analysis.errors import BadSetting, Cancelled
+from analysis.metrics.quality import token_losses
+from analysis.models import load_model
+from analysis.papers import find
+from analysis.studies import NAMED, STUDIES
+from analysis.studies.context import Context
+from analysis.studies.training.finetune import READ, recheck
+from analysis.studies.training.finetune_shown import row_of, sentence
+from analysis.training import run
+from analysis.training.lora import finetune_lora, lora_copy, lora_parameters, router_parameters, trainable
+from tests.made.studied import asker, studied_home
+from tests.made.tiny import LAYERS, tiny, token_ids
+from tests.studies.training.test_finetune import SECOND, start
+from tests.training.test_training import IDS
+
+UNIT = {"K": 1e3, "M": 1e6}
+SIZES = {"length": 32, "windows": 9, "window": 4, "n_sink": 1, "groups": 4, "steps": 3, "tokens_per_step": 64}
+
+
+def said(table: str, row: str) -> tuple[float, float]:
+    """A printed count, and half of its last digit."""
+    (cell,) = find("focus", table, row, "Params")
+    return cell.value * UNIT[cell.unit], UNIT[cell.unit] * (0.5 if cell.value >= 100 else 0.05)
+
+
+def test_parameter_counts_are_the_papers():
+    gpt2, mistral = GPT2Config(), MistralConfig()
+    counts = {
+        ("table 3", "LoRA (r=4)"): lora_parameters(gpt2, 4),
+        ("table 3", "LoRA (r=16)"): lora_parameters(gpt2, 16),
+        ("table 3", "Centroids (d_s=16)"): router_parameters(gpt2.n_layer, gpt2.n_embd, 4),
+        ("table 4", "+ LoRA (r=4, lr=1e-5)"): lora_parameters(mistral, 4),
+        ("table 4", "+ Centroids (K=2)"): router_parameters(mistral.num_hidden_layers, mistral.hidden_size, 2),
+    }
+    for place, count in counts.items():
+        printed, half = said(*place)
+        assert abs(count - printed) <= half, place
+    assert counts["table 3", "LoRA (r=4)"] == 12 * 4 * (768 + 3 * 768), "by hand: one projection of 768 to 2,304"
+    assert counts["table 4", "+ LoRA (r=4, lr=1e-5)"] == 32 * 4 * (4096 + 4096 + 4096 + 1024)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
+def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
+    model, ids = load_model(tiny(family)), token_ids(1, 24)
+    before = {name: p.clone() for name, p in model.lm.named_parameters()}
+    own = lora_copy(model, 2)
+    with torch.no_grad():
+        assert torch.equal(own.lm(ids).logits, model.lm(ids).logits)
+    plan = replace(SECOND, reading="alone", steps=60, base_rate=3e-2, check_windows=0)
+    made, *_ = finetune_lora(model, start(), IDS[:33], plan, 2, tmp_path / "c")  # one sequence, to be learned by heart
+    learned = torch.as_tensor(IDS[:32])[None]
+    assert token_losses(made, learned).mean() < token_losses(model, learned).mean() - 0.05
+    before_lora = dict(own.lm.named_parameters())
+    moved = {name for name, p in made.lm.named_parameters() if not torch.equal(p, before_lora[name])}
+    assert moved == {name for name in before_lora if "lora_" in name}, "every addition, and nothing else"
+    assert trainable(own.lm) == sum(p.numel() for name, p in own.lm.named_parameters() if "lora_" in name)
+    assert all(torch.equal(p, before[name]) for name, p in model.lm.named_parameters()), "the model stays as it was"
+    assert not any("lora_" in name for name, _ in model.lm.named_parameters())
+
+
+def test_a_stopped_lora_ends_as_an_unbroken_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "KEEP_EVERY", 2)
+    model, plan = load_model(tiny("llama")), replace(SECOND, reading="alone", steps=6)
+
+    def stop(fraction, stage):
+        if fraction >= 0.5:
+            raise Cancelled("enough")
+
+    whole = finetune_lora(model, start(), IDS, plan, 2, tmp_path / "whole")
+    with pytest.raises(Cancelled):
+        finetune_lora(model, start(), IDS, plan, 2, tmp_path / "stopped", stop)
+    again = finetune_lora(model, start(), IDS, plan, 2, tmp_path / "stopped")
+    assert again[3] == whole[3]
+    assert all(torch.equal(a, b) for a, b in zip(again[0].lm.parameters(), whole[0].lm.parameters(), strict=True))
+
+
+def test_ranks_and_models_that_cannot_be_are_refused():
+    model = load_model(tiny("llama"))
+    with pytest.raises(BadSetting, match="rank is 0"):
+        lora_copy(model, 0)
+    with pytest.raises(BadSetting, match="none of the projections"):
+        lora_copy(replace(model, lm=torch.nn.Linear(2, 2)), 2)
+
+
+# --- the study --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """With a corpus of two domains."""
+    home = studied_home(tmp_path_factory.mktemp("baselines"))
+    texts = [text for _, text in sample_texts().values()]
+    for folder, ending in (("books", "txt"), ("python", "py")):
+        for split, text in zip(("train", "valid"), texts, strict=False):
+            (home / "two" / folder / split).mkdir(parents=True)
+            (home / "two" / folder / split / f"a.{ending}").write_text(text[:3000])
+    return home
+
+
+def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
+    given = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-3, 1e-2]}
+    ask = asker(NAMED["baselines"], home, **given, **SIZES)
+
+    def stop(fraction, stage):
+        if stage.startswith("full"):
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        ask(stop)
+    stages = []
+    numbers = ask(lambda fraction, stage: stages.append(stage)).numbers
+    assert not any(stage.startswith(("LoRA", "Focus")) for stage in stages), "what is trained is kept"
+    stored = json.loads((tmp_path / "b.json").read_text(), parse_constant=pytest.fail)
+    assert {key: stored[key] for key in numbers if key != "path"} == {k: v for k, v in numbers.items() if k != "path"}
+    lines = ["LoRA r=4", "LoRA r=16", *(f"Focus K={k}, {read}" for k in (4, 2) for read in READ.values())]
+    asked = vars(parser("").parse_args(shlex.split(stored["protocol"]["command"])[3:]))
+    assert {name: asked[name] for name in SIZES} == SIZES and asked["rates"] == given["rates"]
+    rows = {(row["line"], row["rate"]): row for row in stored["rows"]}
+    assert set(rows) == {(line, rate) for line in [*lines, "full fine-tuning"] for rate in (1e-3, 1e-2)} | {
+        ("base", None)
+    }
+    base = rows["base", None]
+    assert base["new"] == base["old"] == base["trained_parameters"] == 0
+    for row in stored["rows"]:
+        assert row["new"] == pytest.approx(math.log(row["new_domain"] / base["new_domain"]), abs=1e-5)
+        assert row["old"] == pytest.approx(math.log(row["old_domain"] / base["old_domain"]), abs=1e-5)
+        assert row["new_domain"] == row["perplexities"]["python"]
+        assert row["tasks"] is None or row["tasks"] == pytest.approx(row["task_score"] - base["task_score"])
+    assert rows["LoRA r=4", 1e-3]["trained_parameters"] * 4 == rows["LoRA r=16", 1e-3]["trained_parameters"]
+    assert rows["Focus K=2, hard groups", 1e-3]["trained_parameters"] == router_parameters(LAYERS, 32, 2)
+    assert rows["full fine-tuning", 1e-2]["new"] < 0 and len(stored["panels"]) == 4
+    assert {c["name"] for c in stored["columns"]} <= set(base)
+    again = recheck(stored, context=Context(state=home / "state", browser=False))
+    assert list(again) == ["Focus K=4, 0.01", "Focus K=2, 0.01"] and all(now == kept for kept, now in again.values())
+
+
+def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
+    base = {"means": {"python": [2.0, 2.0, 2.0, 2.0], "novels": [3.0, 3.0]}, "tasks": {}}
+    told = {1e-4: [1.0, 1.0, 1.9, 1.9], 1e-3: [1.5, 1.5, 1.2, 1.2]}
+    rows = [
+        row_of(
+            {"line": "LoRA r=4", "rate": rate},
+            base | {"means": {"python": means, "novels": [3.1, 3.1]}},
+            base,
+            "python",
+        )
+        for rate, means in told.items()
+    ]
+    assert [row["choosing"] for row in rows] == [1.0, 1.5]
+    assert [row["new"] for row in rows] == pytest.approx([-0.1, -0.8])
+    assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
+    assert "On the new domain, in nats against the base, not told apart: LoRA r=4 (rate 0.0001) -0.1000." in sentence(
+        rows
+    )
+
+
+def test_an_arm_is_told_with_what_is_sure_of_it():
+    means = {"python": [2.0] * 4, "novels": [3.0, 3.0]}
+    base = {"means": means, "tasks": {"needle": [0.0] * 16}}
+    for right, said in ((0, "no change is told apart from none."), (16, "LoRA r=4 (+100.0 points).")):
+        found = base | {"tasks": {"needle": [0.0] * (16 - right) + [1.0] * right}}
+        told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, found, base, "python")])
+        assert told.endswith(f"Tasks right: {said}")
+
+
+def test_lower_and_higher_are_told_in_order():
+    base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {}}
+    rows = []
+    for line, apart in (("LoRA r=4", -0.1), ("full fine-tuning", -0.2), ("Focus K=2, soft gate", 0.1)):
+        means = {"python": [2.0 + apart] * 64, "novels": [3.0] * 64}
+        rows.append(row_of({"line": line, "rate": 1e-3}, base | {"means": means}, base, "python"))
+    told = sentence(rows)
+    assert (
+        "lower: full fine-tuning (rate 0.001) -0.2000, LoRA r=4 (rate 0.001) -0.1000; higher: Focus K=2, soft" in told
+    )
+    assert "On the old one, in nats against the base, not told apart: LoRA r=4 (rate 0.001) +0.0000" in told
+
+
+def test_the_verb_and_bad_input(home, capsys):
+    place = ["--corpus", str(home / "two"), "--model", str(home / "tiny"), "--state", str(home / "state")]
+    for words, about in (
+        (["--method", "magic"], "no method"),
+        (["--rates", "2"], "learning rates"),
+        (["--groups", "1"], "number of groups"),
+    ):
+        assert main(["finetune", *place, *words, "--length", "32", "--windows-count", "4"]) == 2
+        assert about in capsys.readouterr().err
+    assert STUDIES["finetune"] is NAMED["baselines"]
