@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
-BOTTOM = "errors"
+BOTTOM = "errors studies.registry commandline"
 GROUND = f"models places costs corpus runs papers benchmarks fitted {BOTTOM}"
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics {SEAMS}"
@@ -24,7 +24,7 @@ PARTED = "heads groups budgets routing temperature worth"
 READY = " ".join(f"studies.{name}" for name in PARTED.split()) + f" studies.ready {STORED}"
 UPPER = "quality speed probes benchmarks training grids"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
-SHARED = "app jobs runs papers benchmarks corpus limits places errors"  # what every page may use
+SHARED = f"app jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "",
     "budgets": "app.quality app.training app.worth",
@@ -49,8 +49,8 @@ ARROWS = {
     # the analysis: no streamlit
     "analysis": "",
     "__main__": f"cli cluster {ROOMS} jobs.worker",
-    "cli": "studies benchmarks errors",
-    "cluster": "jobs jobs.worker runs corpus studies studies.ready errors",
+    "cli": f"studies benchmarks {BOTTOM}",
+    "cluster": f"jobs jobs.worker runs corpus studies studies.ready {BOTTOM}",
     "jobs.worker": f"{ROOMS} jobs limits",
     "jobs": f"runs corpus limits {BOTTOM}",
     "limits": BOTTOM,
@@ -83,6 +83,8 @@ ARROWS = {
     "papers": BOTTOM,
     "benchmarks": BOTTOM,
     "fitted": BOTTOM,
+    "studies.registry": "",
+    "commandline": "",
     "errors": "",
 }
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).
@@ -116,6 +118,8 @@ def room(module: str) -> str:
     if parts[0] == "app":
         inner = (ROOT / "app" / "".join(parts[1:2])).is_dir() and parts[1:2] != []
         return ".".join(parts[:2]) if inner and parts[1] not in ("ui", "selection", "serve") else "app"
+    if parts[1:] == ["studies", "registry"]:
+        return "studies.registry"
     if parts[1:2] == ["studies"] and len(parts) > 3:
         return ".".join(parts[1:3])
     if parts[1:3] == ["jobs", "worker"]:

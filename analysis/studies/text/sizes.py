@@ -1,7 +1,6 @@
 """What a study was asked for: its sizes checked, and the command that asks for it again."""
 
-import shlex
-
+from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.studies.text.held_out import check_range
@@ -24,7 +23,5 @@ def chosen(wanted: str | None, there: list[str], what: str = "row") -> list[str]
 
 
 def command(study: str, lm: Model, **options) -> str:
-    """The command that runs a study again; options named as on the command line, those that are None left out."""
-    given = {"model": lm.name, **options}
-    said = [f"--{name.replace('_', '-')} {shlex.quote(str(v))}" for name, v in given.items() if v is not None]
-    return f"python -m analysis study {study} --corpus DIR {' '.join(said)}"
+    """The command that runs a study again on a corpus; options that are None are left out."""
+    return commandline("study", {"name": study, "corpus": "DIR", "model": lm.name, **options})

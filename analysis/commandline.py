@@ -1,0 +1,125 @@
+"""The command that runs a verb with given arguments: the one writer of commands, for protocols, pages and documents.
+
+How a parameter of a function is spelled on the command line stands here too, once, for the writer and for the parser
+(`analysis.cli`). Loads nothing.
+"""
+
+import json
+import re
+import shlex
+
+SPELLED = {  # parameter -> its option, where that is not the parameter's own name
+    "d_s": "--dimensions",
+    "given": "--with",
+    "n_sink": "--sinks",
+    "output": "-o",
+    "windows": "--windows-count",
+    ("probe", "methods"): "--method",
+    ("route-time", "router"): "--bucket-router",
+    ("route-visit", "router"): "--bucket-router",
+}
+FLAGS = {  # parameter -> {value: the option that means it}, where `--name` and `--no-name` would not do
+    "content": {False: "--all-words"},
+    "long_text": {"first": "--first", "windows": "--all-windows"},
+}
+WORDS = {  # parameters that stand without an option -> how they are shown
+    "bundle": "FILE.zip",
+    "config": "CONFIG.json|MODEL",
+    "ids": "RUN",
+    "tasks": "TASK",
+    "text": "TEXT",
+    "texts": "TEXT",
+    "what": "WHAT",
+    "words": "WORD",
+    ("fit-method", "method"): "METHOD",
+    ("spread", "study"): "STUDY",
+    ("study", "name"): "NAME",
+}
+NO_WORDS = {("bench", "text"), ("import-policy", "policy"), ("probe", "text"), ("route-at", "text")}
+PLAIN = (bool, int, float, str)
+
+
+def word(verb: str, parameter: str) -> str | None:
+    """How a parameter that stands without an option is shown, or None for one that has an option."""
+    if (verb, parameter) in NO_WORDS:
+        return None
+    return WORDS.get((verb, parameter), WORDS.get(parameter))
+
+
+def option(verb: str, parameter: str) -> str:
+    """The option of a parameter: `--tokens-per-step` of `tokens_per_step`."""
+    usual = SPELLED.get(parameter, f"--{parameter.replace('_', '-')}")
+    return SPELLED.get((verb, parameter), usual)
+
+
+def commandline(verb: str, arguments: dict) -> str:
+    """`python -m analysis VERB ...` that runs `verb` with `arguments`, named as the parameters of its function.
+
+    What is None or empty text is left out: it was not chosen. Of `study` the argument `name` says which one. A text or
+    a folder that lies elsewhere on another machine is given as a word to fill in, such as TEXT or DIR.
+    """
+    words, lists, options = [], [], []
+    for name, value in arguments.items():
+        if value is None or value == "":
+            continue
+        if word(verb, name) is not None:
+            lists += map(_one, value) if isinstance(value, list) else []
+            words += [] if isinstance(value, list) else [_one(value)]
+        elif name in FLAGS or isinstance(value, bool):
+            options += _flag(name, value)
+        elif _are_methods(value):
+            options += _methods(option(verb, name), value if isinstance(value, list) else [value])
+        elif name == "against":
+            options += [option(verb, name), *map(_one, value)]
+        else:
+            said = _listed(value) if isinstance(value, list) else _one(value)
+            options += [f"{option(verb, name)}={said}"] if said.startswith("-") else [option(verb, name), said]
+    return shlex.join(["python", "-m", "analysis", verb, *words, *lists, *options])
+
+
+def _flag(name: str, value: object) -> list[str]:
+    if name in FLAGS:
+        return [FLAGS[name][value]] if value in FLAGS[name] else []
+    return [f"--{'' if value else 'no-'}{name.replace('_', '-')}"]
+
+
+def _one(value: object) -> str:
+    """A value as one word: a number so that it is read back exactly, anything nested as JSON."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value) if isinstance(value, PLAIN) else json.dumps(value)
+
+
+def _listed(values: list) -> str:
+    """A list as one word, `1,2,3`; an empty one is `none`."""
+    return ",".join(map(_one, values)) or "none"
+
+
+def _are_methods(value: object) -> bool:
+    listed = value if isinstance(value, list) else [value]
+    return bool(listed) and all(isinstance(one, dict) and "name" in one for one in listed)
+
+
+def _methods(named: str, listed: list[dict]) -> list[str]:
+    """Methods with their settings as `--methods a,b --set a.field=value`; as JSON where these words cannot say it."""
+    names = [one["name"] for one in listed]
+    routers = {one["router"] for one in listed if one.get("router")}
+    policies = [one["policy"] for one in listed if one.get("policy") is not None]
+    settings = {f"{one['name']}.{name}": value for one in listed for name, value in (one.get("settings") or {}).items()}
+    if len(set(names)) < len(names) or len(routers) > 1 or not all(_sayable(value) for value in settings.values()):
+        return [named, json.dumps(listed)]
+    said = [named, ",".join(names)]
+    for router in routers:
+        said += ["--router", router]
+    for policy in policies[:1]:
+        said += ["--policy", _one(policy)]
+    for place, value in settings.items():
+        said += ["--set", f"{place}={_one(value)}"]
+    return said
+
+
+def _sayable(value: object) -> bool:
+    """Whether `--set` reads a value back as it is: a number, or a word that is none."""
+    if isinstance(value, str):
+        return re.fullmatch(r"(?!nan|inf)[a-z][\w -]*", value, flags=re.IGNORECASE) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
