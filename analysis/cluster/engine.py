@@ -68,8 +68,8 @@ class Host:
             message = {**message, "bundle": target.getvalue()}
         self._said.put(message)
 
-    def _note(self, job, fraction, stage, left):
-        self._said.put({"progress": job, "fraction": fraction, "stage": stage, "left": left})
+    def _note(self, job, fraction, stage, left, curve):
+        self._said.put({"progress": job, "fraction": fraction, "stage": stage, "left": left, "curve": curve})
 
     def talk(self, messages: list) -> list:
         """Hands the worker `messages`, each with the texts (name, text) it names; returns what the worker has said
@@ -204,7 +204,8 @@ class RayJobs(Jobs):
     def note(self, message):
         """Progress that arrived."""
         with contextlib.suppress(AnalysisError):
-            self._table.progress(message["progress"], message["fraction"], message["stage"], message["left"])
+            told = [message[name] for name in ("progress", "fraction", "stage", "left", "curve")]
+            self._table.progress(*told)
 
     def take(self, bundle):
         """A run that arrived, judged before it is stored."""

@@ -82,6 +82,10 @@ class Jobs:
             status = self._table.status(job_id)
         return status
 
+    def curve(self, job_id):
+        """What a job that runs, or ended before it was done, can draw already: column -> values, or None."""
+        return self._table.curve(job_id)
+
     def active(self, session=None):
         """Jobs that wait or run, of one session or of all, the oldest first."""
         self._settle()

@@ -24,6 +24,7 @@ class Task:
     paused: float = 0.0
     first: tuple = field(default=None)  # (seconds, fraction) at the first progress: a resumed job does not begin at 0
     written: float = 0.0
+    curve: dict | None = None  # what it can draw already and has not written yet
 
     def seconds(self):
         """Seconds this task itself has run, requests served inside it left out."""

@@ -16,6 +16,7 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS jobs (
     args TEXT NOT NULL, session TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
     fraction REAL NOT NULL DEFAULT 0, stage TEXT NOT NULL DEFAULT '', seconds_left REAL,
     cancel INTEGER NOT NULL DEFAULT 0, run TEXT, error TEXT, created TEXT NOT NULL, started TEXT, ended TEXT)"""
+_CURVES = "CREATE TABLE IF NOT EXISTS curves (job TEXT PRIMARY KEY, points TEXT NOT NULL)"  # of jobs that are not done
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class JobTable:
 
     def __init__(self, database):
         self._database = database
-        database.prepare(lambda connection: connection.execute(_SCHEMA))
+        for schema in (_SCHEMA, _CURVES):
+            database.prepare(lambda connection, schema=schema: connection.execute(schema))
 
     def add(self, key, verb, args, session, owner):
         """Id of a new queued job; an equal one that still waits or runs is answered with its own id.
@@ -80,6 +82,7 @@ class JobTable:
                 " AND seq <= (SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?)",
                 (KEPT,),
             )
+            connection.execute("DELETE FROM curves WHERE job NOT IN (SELECT id FROM jobs)")
             return job_id
 
     def claim(self, owner):
@@ -92,7 +95,10 @@ class JobTable:
             connection.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (_now(), row["id"]))
         return self.status(row["id"])
 
-    def progress(self, job_id, fraction, stage, seconds_left):
+    def progress(self, job_id, fraction, stage, seconds_left, curve=None):
+        """How far a running job is; `curve`: what it can draw already, column -> values."""
+        if curve is not None:
+            self._database.write("INSERT OR REPLACE INTO curves VALUES (?, ?)", (job_id, json.dumps(curve)))
         self._database.write(
             "UPDATE jobs SET fraction = ?, stage = ?, seconds_left = ? WHERE id = ? AND state = 'running'",
             (fraction, stage, seconds_left, job_id),
@@ -105,6 +111,13 @@ class JobTable:
             " fraction = CASE WHEN ? = 'done' THEN 1 ELSE fraction END WHERE id = ? AND state IN ('queued', 'running')",
             (state, run, error, _now(), state, job_id),
         )
+        if state == "done":
+            self._database.write("DELETE FROM curves WHERE job = ?", (job_id,))
+
+    def curve(self, job_id):
+        """What a job that is not done has shown so far, column -> values; None when that is nothing."""
+        rows = self._database.read("SELECT points FROM curves WHERE job = ?", (check_id(job_id, "job"),))
+        return json.loads(rows[0]["points"]) if rows else None
 
     def ask_cancel(self, job_id):
         """A queued job is cancelled at once; a running one is marked, and its owner sees to it."""

@@ -28,6 +28,7 @@ from analysis.limits import limits
 from analysis.runs import Result, RunStore
 
 WRITES_PER_SECOND = 5
+EARLY = 0.1  # share of the work before which nothing is said of the time that is left
 NICE = 5  # the app and whatever else a person does here come before long work
 LOG_BYTES = 4_000_000  # the log is cut to its last quarter beyond this
 log = logging.getLogger("focuscope.worker")
@@ -36,13 +37,13 @@ log = logging.getLogger("focuscope.worker")
 class Worker:
     """Executes tasks one after the other on one thread. `progress` is the border of a job's chunks: there its
     state is written, a wish to cancel is granted and waiting requests are served. `note(job, fraction, stage, seconds
-    left)` writes a job's state."""
+    left, curve)` writes a job's state."""
 
     def __init__(self, store, inbox, send, module, studies, note):
         self._store, self._inbox, self._send, self._write = store, inbox, send, note
         self._thread = None
         self._module, self._studies = module, studies
-        self._context = _context_class(module)(store=store, progress=self.progress)
+        self._context = _context_class(module)(store=store, progress=self.progress, show=self.show)
         self._stack = []  # the job and, inside it, the request served at its border
 
     def run(self):
@@ -66,6 +67,11 @@ class Worker:
                 task.paused += time.monotonic() - began
             self._check(task)
 
+    def show(self, curve):
+        """What the current job can draw already (column -> values); it is written with the next progress."""
+        if threading.current_thread() is self._thread and self._stack:
+            self._stack[-1].curve = curve
+
     def _check(self, task):
         if self._inbox.closing:
             raise Cancelled("Focuscope was closed while this ran: start it again.")
@@ -79,9 +85,11 @@ class Worker:
             return
         task.written = now
         seconds, done = now - task.first[0], fraction - task.first[1]
-        left = seconds * (1 - fraction) / done if done > 0.005 and seconds > 0.5 else None
+        sure = done >= EARLY * (1 - task.first[1]) and done > 0 and seconds > 0.5
+        left = seconds * (1 - fraction) / done if sure else None
         try:
-            self._write(task.id, fraction, stage, left)
+            self._write(task.id, fraction, stage, left, task.curve)
+            task.curve = None
         except (AnalysisError, sqlite3.Error):
             log.exception("The progress of %s could not be written; it goes on.", task.id)
 

@@ -22,7 +22,8 @@ class Context:
     """Loads models once, finds texts by their hash, says where fitted state lives, and passes progress on.
 
     `store` answers `text(hash) -> (name, text)`; without one, texts are those given to `add_text`.
-    `progress(fraction, stage)` is called at every border of a chunk and may raise Cancelled.
+    `progress(fraction, stage)` is called at every border of a chunk and may raise Cancelled. `show(curve)`: what a long
+    study can draw before it has ended, column -> values; whoever waits sees it with the next progress.
     `browser` restricts local model folders to `models_cache/`. `kept`: what a study leaves for its next call.
     """
 
@@ -33,9 +34,11 @@ class Context:
         device: str = "auto",
         state: Path | None = None,
         browser: bool = True,
+        show: Callable[[dict[str, list]], None] | None = None,
     ):
         self.store, self.device, self.state, self.browser = store, device, state, browser
         self.progress = progress or (lambda fraction, stage: None)
+        self.show = show or (lambda curve: None)
         self.kept: dict[str, tuple[tuple, object]] = {}  # name -> (what it belongs to, the thing)
         self._texts: dict[str, tuple[str, str]] = {}
         self._model: tuple[str, Model] | None = None

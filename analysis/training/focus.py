@@ -24,6 +24,7 @@ def train_router(
     checkpoint: Path,
     progress: Callable[[float, str], None] = lambda fraction, stage: None,
     also: Callable[..., dict] | None = None,
+    watch: Callable[[list[dict]], None] = lambda log: None,
 ) -> tuple[FocusRouter, list[torch.Tensor], list[dict]]:
     """Train a router on `train_ids` (one long run of tokens), the base model frozen; resumes from `checkpoint`.
 
@@ -34,13 +35,13 @@ def train_router(
     steps `shares` (the largest group's of each layer, over 4 training windows), `largest_share` (the worst layer's),
     `stability` (share of these tokens whose best group is the one it was at the last look; groups keep their numbers in
     a run) and what `also(router, inputs of the 4 windows, router of the start, inputs then)` adds; `hard` where it was
-    measured; the first row holds the look before it as `start`.
-    Raises BadSetting for a corpus that is too short or a checkpoint of another plan, AnalysisError when the loss is
-    no number; the last checkpoint stays.
+    measured; the first row holds the look before it as `start`. `watch` is shown the rows so far before every step.
+    When `progress` raises Cancelled, the steps that were done are kept first. Raises BadSetting for a corpus that is
+    too short or a checkpoint of another plan, AnalysisError when the loss is no number; the last checkpoint stays.
     """
     with _frozen(model.lm):
         run = Run(model, None, train_ids, plan, checkpoint, also)
-        return run.train(progress)
+        return run.train(progress, watch)
 
 
 def finetune(
@@ -51,13 +52,14 @@ def finetune(
     checkpoint: Path,
     progress: Callable[[float, str], None] = lambda fraction, stage: None,
     also: Callable[..., dict] | None = None,
+    watch: Callable[[list[dict]], None] = lambda log: None,
 ):
     """Phase 2: train all parameters of a copy of the model in float32, and of the router `start` unless the plan reads
     hard; `model` and `start` stay as they are. Returns (the copy as a `Model`, then as `train_router`).
     """
     own = copy_of(model)
     run = Run(own, start.variant(), train_ids, plan, checkpoint, also)
-    return own, *run.train(progress)
+    return own, *run.train(progress, watch)
 
 
 def copy_of(model):

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 
 from analysis.attention import apply
-from analysis.errors import AnalysisError, BadSetting
+from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.groups.router import FocusRouter
 from analysis.groups.sinkhorn import frozen_potential
 from analysis.methods.focus import Focus
@@ -24,7 +25,9 @@ from analysis.training.controls import method_of
 from analysis.training.mitigations import recluster
 from analysis.training.settings import CONTROLS
 
-KEEP_EVERY = 20  # steps between checkpoints and looks at the groups
+KEEP_EVERY = 20  # steps between looks at the groups, and at most between checkpoints
+PATIENCE = 10.0  # seconds of training that are lost at most when the process dies, where writing is quick
+WRITING = 20  # times as long as writing a checkpoint takes, the training goes on before it writes the next
 CHECK_EVERY = 100  # steps between measurements of the hard loss; what was trained at the best one is returned
 PROBED = 4  # calibration windows on which the groups are looked at
 
@@ -65,12 +68,15 @@ class Run:
         self.start, self.first = router.variant(), self._inputs(self.calibration[:PROBED])
         for layer, hidden in enumerate(self.first):
             self.start.potential[layer] = frozen_potential(self.start.scores(layer, hidden), router.temperature)
+        self.labels: torch.Tensor | None = None
         if checkpoint.is_file():
-            about, best = load_checkpoint(checkpoint, self.parameters, (self.optimiser,), self._recipe())
-            self.log, self.best = about["log"], best | about["best"]
+            about, kept = load_checkpoint(checkpoint, self.parameters, (self.optimiser,), self._recipe())
+            self.labels = kept.pop("labels", None)  # of the last look
+            self.log, self.best = about["log"], kept | about["best"]
+        if self.labels is None:
+            self.labels = self._labels(self.first)
         self.pooled = pooled if plan.phase == 1 else self._inputs(self.calibration)
-        changed = plan.phase == 2 and self.log
-        self.labels = self._labels(self._inputs(self.calibration[:PROBED]) if changed else self.first)
+        self.kept, self.kept_at, self.writing = len(self.log), time.monotonic(), 0.0
 
     def _choose_parameters(self) -> None:
         """What is trained, by name, and its optimiser: projection, centroids and base with rates of their own."""
@@ -89,27 +95,39 @@ class Run:
         groups = [{"params": wanted} for _, wanted in self.rated]
         self.optimiser = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
 
-    def train(self, progress: Callable[[float, str], None]) -> tuple[FocusRouter, list[torch.Tensor], list[dict]]:
-        """From the last checkpoint to the end."""
+    def train(
+        self, progress: Callable[[float, str], None], watch: Callable[[list[dict]], None] = lambda log: None
+    ) -> tuple[FocusRouter, list[torch.Tensor], list[dict]]:
+        """From the last checkpoint to the end. `watch` sees the rows so far before every step. Raises Cancelled with
+        the steps that are kept when `progress` does."""
         plan, router = self.plan, self.router
         start = {} if self.log else {"start": self._look()}
-        said, what = "", "router" if plan.phase == 1 else "model"
+        what = "router" if plan.phase == 1 else "model"
+
+        def border(step: int, done: float = 0.0) -> None:
+            said = self._said() if self.log else ""
+            progress((step + done) / plan.steps, f"{what}, step {step + 1} of {plan.steps}{said}")
+
         try:
             for step in range(len(self.log), plan.steps):
-                progress(step / plan.steps, f"{what}, step {step + 1} of {plan.steps}{said}")
+                watch(self.log)
+                border(step)
                 try:
-                    self.log.append({"step": step, "loss": self.step(step)} | (start if step == 0 else {}))
+                    loss = self.step(step, lambda done, step=step: border(step, done))
+                    self.log.append({"step": step, "loss": loss} | (start if step == 0 else {}))
                     last = step + 1 == plan.steps
                     if len(self.checked) and ((step + 1) % CHECK_EVERY == 0 or last):
                         self._check()
-                    if (step + 1) % KEEP_EVERY == 0 or last:
+                    if looked := (step + 1) % KEEP_EVERY == 0 or last:
                         self.log[-1] |= self._look()
+                    if looked or self._overdue():
                         if not self._sound():
                             raise self._broken(step)
                         self._keep()
                 except BadSetting as error:  # scores that are no numbers, because the weights are none
                     raise self._broken(step) from error
-                said = self._said()
+        except Cancelled as stopped:
+            raise self._stopped(stopped) from stopped
         finally:
             router.settings = self.gentle
         progress(1.0, "freezing the balance on pooled windows")
@@ -124,8 +142,9 @@ class Run:
         router.about |= {"kind": "trained", "steps": plan.steps}
         return router, self.pooled, self.log
 
-    def step(self, step: int) -> float:
-        """One optimiser step, window by window so that memory is that of one; returns the mean loss in nats."""
+    def step(self, step: int, border: Callable[[float], None] = lambda done: None) -> float:
+        """One optimiser step, window by window so that memory is that of one; returns the mean loss in nats. `border`
+        is called between windows with the share that is done; when it raises, the step has changed nothing."""
         plan, team = self.plan, self.team
         windows = self._windows(max(1, plan.tokens_per_step // self.length), plan.seed + 1 + step)
         sharper = self.gentle.gate_sharpness * plan.sharpening(step)
@@ -134,8 +153,10 @@ class Run:
             group["lr"] = rate * plan.rate_at(step)
         self.optimiser.zero_grad()
         total = torch.zeros((), device=self.model.device)
-        with apply(self.model, self.method, kernels=True):  # per step: others may use the model in progress
-            for number in range(team.process_index, len(windows), team.num_processes):
+        for number in range(team.process_index, len(windows), team.num_processes):
+            if number >= team.num_processes:
+                border(number / len(windows))
+            with apply(self.model, self.method, kernels=True):  # per window: others may use the model at a border
                 self.method.begin(step + 1, number)
                 loss = self._loss(windows[number]) / len(windows)
                 team.backward(loss + self.method.penalty() / len(windows))
@@ -168,10 +189,26 @@ class Run:
         return F.cross_entropy(logits, batch[0, 1:])
 
     def _broken(self, step: int) -> AnalysisError:
-        plan, kept = self.plan, step // KEEP_EVERY * KEEP_EVERY
+        plan = self.plan
         return AnalysisError(
             f"The training loss is no number at step {step + 1} of {plan.steps}: the last checkpoint is kept, of step "
-            f"{kept}; train anew with rates below {plan.rate:g} and {plan.base_rate:g}."
+            f"{self.kept}; train anew with rates below {plan.rate:g} and {plan.base_rate:g}."
+        )
+
+    def _overdue(self) -> bool:
+        """Whether so much was learned since the last checkpoint that it is worth writing one."""
+        return time.monotonic() - self.kept_at > max(PATIENCE, WRITING * self.writing)
+
+    def _stopped(self, stopped: Cancelled) -> Cancelled:
+        """Keep the steps that were done; the sentence that says where the training goes on."""
+        done = len(self.log)
+        if done > self.kept and self._sound():
+            self._keep()
+        if not self.kept:
+            return stopped
+        return Cancelled(
+            f"The training was stopped and {self.kept:,} of {self.plan.steps:,} steps are kept: with the same settings "
+            f"it goes on at step {self.kept + 1:,}."
         )
 
     @torch.no_grad()
@@ -239,9 +276,13 @@ class Run:
         return asdict(self.plan) | {"model": self.model.revision, "corpus": read}
 
     def _keep(self) -> None:
+        began = time.monotonic()
         if self.team.is_main_process:
             best = {name: tensor for name, tensor in self.best.items() if name in self.parameters}
             told = {name: self.best[name] for name in ("hard", "step") if name in self.best}
+            more = best | {"labels": self.labels}
             save_checkpoint(
-                self.checkpoint, self.parameters, (self.optimiser,), self._recipe(), best, log=self.log, best=told
+                self.checkpoint, self.parameters, (self.optimiser,), self._recipe(), more, log=self.log, best=told
             )
+        self.kept, self.kept_at = len(self.log), time.monotonic()
+        self.writing = self.kept_at - began

@@ -33,9 +33,10 @@ def test_a_job_reports_how_far_it_is(jobs):
     assert isinstance(status, JobStatus) and status.state == "running" and 0 < status.fraction <= 0.9
     assert status.stage == "waiting at the gate" and 0 < status.seconds_left < 60 and status.queue_position == 0
     assert [other.id for other in jobs.active("one")] == [job] and jobs.active("two") == []
-    assert jobs.status()["state"] == "busy"
+    assert jobs.status()["state"] == "busy" and jobs.curve(job)["step"] == [1, 2]
     open_gate(jobs, "a")
     status = ended(jobs, job)
+    assert jobs.curve(job) is None, "a job that is done has a run to draw from"
     assert (status.state, status.fraction, status.error, status.seconds_left) == ("done", 1.0, None, None)
     assert jobs.store.open(status.run_id).verb == "gate" and status.created <= status.started <= status.ended
     assert jobs.active() == [] and [other.id for other in jobs.recent("one")] == [job]

@@ -30,6 +30,7 @@ def gate(context, name: str, step: float = 0.01):
     fraction = 0.0
     while not (context.store.root / f"open-{name}").exists() and time.monotonic() < end:
         fraction = min(fraction + 0.02, 0.9)
+        context.show({"step": [1, 2], "loss": [1.0, fraction]})
         context.progress(fraction, "waiting at the gate")
         time.sleep(step)
     return Result({"same_draw": random.random() == expected, "first": first})

@@ -67,16 +67,34 @@ def test_a_stopped_run_ends_as_an_unbroken_one_bit_for_bit(tmp_path, monkeypatch
         if fraction >= 5 / 8:
             raise Cancelled("enough")
 
-    with pytest.raises(Cancelled):
+    with pytest.raises(Cancelled, match="5 of 8 steps are kept: with the same settings it goes on at step 6"):
         train_router(model, IDS, PLAN, tmp_path / "stopped", stop)
     assert clean(model)
     steps = []
     resumed, _, again = train_router(model, IDS, PLAN, tmp_path / "stopped", lambda f, stage: steps.append(stage))
-    assert "step 4 of 8" in steps[0], "three steps were kept"
+    assert "step 6 of 8" in steps[0], "all five steps that were done were kept"
     assert again == log
     assert all(torch.equal(value, whole.state_dict()[name]) for name, value in resumed.state_dict().items())
     once_more, _, _ = train_router(model, IDS, PLAN, tmp_path / "stopped", lambda f, stage: steps.append(stage))
     assert torch.equal(once_more.projection, whole.projection) and "freezing" in steps[-1]
+
+
+def test_a_long_step_is_left_between_its_windows_and_slow_steps_are_kept_one_by_one(tmp_path, monkeypatch):
+    model, rows, count = load_model(tiny("llama")), [], iter(range(100))
+
+    def stop(fraction, stage):
+        if next(count) == 5:  # between the two windows of step 3
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled, match="2 of 8 steps are kept"):
+        train_router(model, IDS, PLAN, tmp_path / "c", stop, watch=lambda log: rows.append(len(log)))
+    assert rows == [0, 1, 2] and clean(model)
+    monkeypatch.setattr(run, "PATIENCE", 0.0)
+    monkeypatch.setattr(run, "WRITING", 0)
+    kept, keep = [], run.Run._keep
+    monkeypatch.setattr(run.Run, "_keep", lambda self: kept.append(len(self.log)) or keep(self))
+    train_router(model, IDS, PLAN, tmp_path / "c")
+    assert kept == [3, 4, 5, 6, 7, 8], "a process that dies loses one step"
 
 
 def test_a_seed_decides_everything_and_another_seed_something(tmp_path):
@@ -139,10 +157,11 @@ def test_progress_is_reported_while_nobody_else_is_disturbed(tmp_path):
 
     disturbed, _, _ = train_router(model, IDS, PLAN, tmp_path / "a", progress)
     alone, _, _ = train_router(model, IDS, PLAN, tmp_path / "b")
-    assert torch.equal(disturbed.projection, alone.projection) and len(stages) == PLAN.steps + 1
+    assert torch.equal(disturbed.projection, alone.projection)
+    assert len(stages) == 2 * PLAN.steps + 1, "a border before each of the two windows of a step"
 
 
-@pytest.mark.parametrize("at", [0, 3, PLAN.steps])
+@pytest.mark.parametrize("at", [0, 3, 2 * PLAN.steps])
 def test_cancelling_leaves_the_model_as_it_came(at, tmp_path):
     model, count = load_model(tiny("gpt2")), iter(range(100))
     model.lm.lm_head.requires_grad_(False)  # part of it was frozen by its owner

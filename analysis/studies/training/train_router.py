@@ -26,6 +26,8 @@ from analysis.training.focus import finetune, train_router
 from analysis.training.run import team
 from analysis.training.settings import RouterTraining
 
+SHOWN = 300  # points of a curve that is drawn while it grows
+
 
 def train_focus_router(
     model: str = "demo",
@@ -107,12 +109,15 @@ def train_focus_router(
         if processes.is_main_process:
             context.progress(0.9 * done, stage)
 
+    def watch(log: list[dict]):
+        context.show(curve(log))
+
     before = {}
     if phase == 1:
-        router, inputs, log = train_router(lm, train_ids, plan, checkpoint, progress)
+        router, inputs, log = train_router(lm, train_ids, plan, checkpoint, progress, watch=watch)
     else:
         before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
-        own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, progress)
+        own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, progress, watch=watch)
     if not processes.is_main_process:
         raise SystemExit(0)  # the first process measures and stores
     if phase == 2:
@@ -146,6 +151,13 @@ def train_focus_router(
         done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
     where = str(folder if phase == 2 else path)
     return Result({**numbers, "path": where, "protocol": made}, log_tables(log))
+
+
+def curve(log: list[dict]) -> dict[str, list]:
+    """The columns `step loss hard` of a run's rows, thinned to about SHOWN; rows with a hard loss all stay."""
+    every = 1 + len(log) // SHOWN
+    rows = [row for at, row in enumerate(log) if at % every == 0 or "hard" in row]
+    return {name: [row.get(name) for row in rows] for name in ("step", "loss", "hard")}
 
 
 def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
