@@ -1,6 +1,7 @@
 """The only place where the app meets the store and the worker. Everything here is bounded and keyed by content."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import streamlit as st
@@ -8,21 +9,27 @@ import streamlit as st
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
-from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, predict, spell_bytes, work
+from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, free_memory, predict, spell_bytes, work
 from analysis.runs.studies import studies as studies_in, study_files, study_folders
-from app.selection import state
-from app.ui import offers
 
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
-USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
 BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
 MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
-UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
+
+
+@dataclass(frozen=True)
+class Due:
+    """What a request will cost here: its price, the tokens that it was predicted for, and what is too much about it
+    in words (None: nothing)."""
+
+    price: Price
+    tokens: int
+    over: str | None
 
 
 @st.cache_resource(show_spinner=False)
@@ -55,27 +62,6 @@ def texts() -> dict[str, str]:
     return offered
 
 
-def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
-    """The stored run for this request, else the worker's answer; the spinner says what is done, and its price. What
-    takes long or much memory waits for its Run button, with smaller scopes beside it."""
-    stored = store().find(verb, args)
-    if stored is not None:
-        return stored
-    due = price(verb, args, tokens)
-    if verb not in UNASKED:
-        key = f"{verb}_{store().key(verb, args)}"
-        offers.ask_first(doing, due, smaller(verb, args, tokens), key, store(), on_cpu(args))
-    store().remember(verb, args, here())
-    with st.spinner(f"{doing}. {due.sentence}.", show_time=True):
-        return jobs().request(verb, args, timeout=PATIENCE)
-
-
-def here() -> dict:
-    """The page that is shown and its controls, as a run remembers who asked for it."""
-    controls = {name: raw for name, raw in state.address(st.session_state).items() if name != "job"}
-    return {"page": st.session_state.get("page_shown", ""), "controls": controls}
-
-
 def find_run(run_id: str) -> Run | None:
     """The stored run of this id, or None when it is not here or damaged."""
     try:
@@ -84,16 +70,21 @@ def find_run(run_id: str) -> Run | None:
         return None
 
 
-def price(verb: str, args: dict, tokens: int | None = None) -> Price:
-    """Predicted seconds of a request on this machine, and the memory it takes beside the model's weights."""
+def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = None) -> Due:
+    """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
+    predicts it itself."""
     tokens = tokens or counted(args)[0]
-    card = store().find("model", {"model": args["model"]})
+    card = store().find("model", {"model": args.get("model")})
+    price = price or _price(verb, args, tokens, card and card.numbers)
+    in_memory = card is None or card.numbers["device"] == "cpu"
+    return Due(price, tokens, price.over(free_memory() if in_memory else None))
+
+
+def _price(verb: str, args: dict, tokens: int, card: dict | None) -> Price:
     if card is None:
         return store().price(verb, args["model"], tokens, None, args)
-    size, speed = card.numbers["layers"] * card.numbers["width"], WORK[card.numbers["device"].partition(":")[0]]
-    first = FIRST_SECONDS + work(verb, args, tokens) * (
-        FIRST_SECONDS_PER_TOKEN + 6 * card.numbers["parameters"] / speed
-    )
+    size, speed = card["layers"] * card["width"], WORK[card["device"].partition(":")[0]]
+    first = FIRST_SECONDS + work(verb, args, tokens) * (FIRST_SECONDS_PER_TOKEN + 6 * card["parameters"] / speed)
     return store().price(verb, args["model"], tokens, BLOCKS + 2 * 4 * tokens * size, args, first)
 
 
@@ -118,12 +109,6 @@ def _load_work(size: int) -> int:
     return int(1000 * (FIRST_SECONDS + size / LOADED))
 
 
-def smaller(verb: str, args: dict, tokens: int | None = None) -> list[offers.Scope]:
-    """The smaller scopes of a request."""
-    size, most = counted(args)
-    return offers.smaller(verb, args, tokens or size, most)
-
-
 def counted(args: dict) -> tuple[int, int | None]:
     """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted; `most` is
     None where they were not."""
@@ -137,12 +122,6 @@ def counted(args: dict) -> tuple[int, int | None]:
     if isinstance(args.get("tokens"), int):
         tokens = min(tokens, args["tokens"]) if known else args["tokens"]
     return tokens, known[0]["max_positions"] if known else None
-
-
-def on_cpu(args: dict) -> bool:
-    """Whether the model of a request lies in main memory, as far as that is known."""
-    card = store().find("model", {"model": args.get("model")})
-    return card is None or card.numbers["device"] == "cpu"
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
@@ -176,11 +155,6 @@ def glossary(term: str) -> str:
     return _terms(GLOSSARY.stat().st_mtime)[term.lower()]
 
 
-def card(model: str) -> dict:
-    """The numbers of the `model` verb: sizes, routers, parity badge."""
-    return ask("model", {"model": model}, f"Loading {model} and holding it against the stock model").numbers
-
-
 def router_name(args: dict) -> str:
     """The name of the router that a job with these arguments makes."""
     label = args.get("label")
@@ -192,20 +166,17 @@ def _studies(files: tuple[tuple[Path, float], ...]) -> tuple[dict[str, dict], li
     return studies_in([path for path, _ in files])
 
 
-def studies(model: str) -> tuple[dict[str, dict], list[str]]:
+def studies(model: str, revision: str) -> tuple[dict[str, dict], list[str]]:
     """name -> numbers of the studies stored for a model, shared between sessions and not to be changed; and one
     sentence for each that is damaged."""
-    files = study_files(study_folders(store(), model, card(model)["revision"]))
+    files = study_files(study_folders(store(), model, revision))
     return _studies(tuple((path, path.stat().st_mtime) for path in files))
 
 
-def routers(model: str) -> list[str]:
-    """Names of the routers known for a model, the usual one first: the stored ones and those a finished job fitted."""
-    found = [router["name"] for router in card(model)["routers"]]
+def made_routers(model: str) -> list[str]:
+    """Names of the routers that a finished job made for a model."""
     try:
         done = [job.args for job in jobs().recent(limit=50) if job.verb in MAKE_ROUTERS and job.state == "done"]
     except AnalysisError:
-        done = []
-    found += [router_name(args) for args in done if args.get("model") == model and args.get("phase", 1) == 1]
-    known = dict.fromkeys(found) or {USUAL: None}
-    return sorted(known, key=lambda name: name != USUAL)
+        return []
+    return [router_name(args) for args in done if args.get("model") == model and args.get("phase", 1) == 1]

@@ -11,7 +11,7 @@ from analysis.limits import limits
 from app import cached
 from app.selection import state
 from app.serve import sharing
-from app.ui import jobs, widgets
+from app.ui import asking, jobs, widgets
 
 WORKER = {"cold": "not started", "starting": "loading the model", "ready": "ready", "busy": "working"}
 
@@ -151,7 +151,7 @@ def _load(name: str) -> None:
                 f"“{name[:60]}” is not the name of a model: give a Hugging Face id such as owner/name, or the name of "
                 "a folder in models_cache."
             ) from None
-        cached.ask("model", {"model": name}, f"Loading {widgets.plain(name)}")
+        asking.ask("model", {"model": name}, f"Loading {widgets.plain(name)}")
     except AnalysisError as error:
         st.session_state["model_trouble"] = error
         return
@@ -166,7 +166,7 @@ def use_model(name: str) -> None:
 
 def _router() -> None:
     with contextlib.suppress(AnalysisError):  # a model that cannot be loaded is said once, on the page
-        offered = cached.routers(st.session_state["model"])
+        offered = asking.routers(st.session_state["model"])
         widgets.settled("router", offered, offered[0])
         st.session_state["router_pick"] = st.session_state["router"]
         st.selectbox("Router", offered, key="router_pick", on_change=_routed, help=cached.glossary("router"))

@@ -46,8 +46,11 @@ class Jobs:
         seconds; `run.cached` says whether it was stored before."""
         args = canonical(args)
         stored = self._store.find(verb, args)
-        if stored is not None:
-            return stored
+        return self.compute(verb, args, timeout) if stored is None else stored
+
+    def compute(self, verb, args, timeout=60):
+        """`request` for who has looked into the store already."""
+        args = canonical(args)
         limits().check(verb, args)
         most = limits().job_seconds
         idlest = min(self._keepers, key=lambda keeper: keeper.load)

@@ -9,7 +9,7 @@ from app import cached
 from app.budgets import edits as budgets_edits, maps, policy as budgets
 from app.budgets.words import positions, share, span
 from app.selection import state
-from app.ui import jobs, tables, widgets
+from app.ui import asking, jobs, tables, widgets
 
 WAYS = {  # how many keys there are in all -> (its words, label of the number, lowest, highest, step)
     "stored": ("as calibrated", "", 0.0, 0.0, 0.0),
@@ -189,7 +189,7 @@ def _capped() -> None:
 def _way(beta: float, total: int, reads: float, layers: int) -> None:
     """Another way to say it begins with what is on view."""
     way = st.session_state["budget_way_pick"]
-    heads = layers * cached.card(st.session_state["model"])["heads"]
+    heads = layers * asking.card(st.session_state["model"])["heads"]
     start = {"beta": beta, "keys_per_head": total / heads, "reads": 100 * reads}.get(way, 1.0)
     state.choose(st.session_state, budget_way=way, budget_size=float(f"{start:.3g}"))
 

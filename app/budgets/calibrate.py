@@ -8,7 +8,8 @@ from app.budgets import charts, policy
 from app.budgets.cap import caps
 from app.selection import state
 from app.training import requests as training_requests
-from app.ui import jobs, tables, widgets
+from app.ui import asking, jobs, tables, widgets
+from app.ui.offers import Scope
 
 TEXTS = ""  # the corpus that is no folder
 WAYS = {"beta": "beta × the sum of ranks", "total": "keys in all", "reads": "share of the reads"}
@@ -71,12 +72,29 @@ def arguments() -> dict:
     return args | ({"texts": corpus.split("+")} if training_requests.of_texts(corpus) else {"corpus": corpus})
 
 
+def smaller(args: dict) -> list[Scope]:
+    """The calibration with less to do."""
+    found, fewer = [], max(args["tokens"] // 4, 1024)
+    if fewer < args["tokens"]:
+        found.append(Scope(f"{fewer:,} tokens", {"budget_tokens": fewer}, fewer / args["tokens"]))
+    if args["caps"]:
+        found.append(Scope("no sweep of caps", {"budget_sweep": False}, 1 / (1 + len(args["caps"]))))
+    return found
+
+
 def _run() -> None:
     args = arguments()
     run = cached.store().find("calibrate", args)
     label = "Calibrate it again" if run else "Calibrate"
     jobs.run_button(
-        label, "calibrate", args, "budget_calibrate", args["tokens"], instead_of=run.id if run else None, type="primary"
+        label,
+        "calibrate",
+        args,
+        "budget_calibrate",
+        args["tokens"],
+        instead_of=run.id if run else None,
+        smaller=lambda: smaller(args),
+        type="primary",
     )
     widgets.prose(
         "The first half of several texts calibrates and the rest measures, of one text its halves, of a folder the "
@@ -127,7 +145,7 @@ def _two(known: dict[str, dict]) -> None:
     st.selectbox(f"Beside {first}", others, key="budget_other_pick", width=240, on_change=_other)
     other = st.session_state["budget_other_pick"]
     args = {"model": st.session_state["model"], "policy": first, "other": other}
-    run: Run = cached.ask("calibrations", args, "Comparing two calibrations")
+    run: Run = asking.ask("calibrations", args, "Comparing two calibrations")
     widgets.prose(run.numbers["sentence"], "more")
     table = cached.columns(run, "cells")
     with st.grid(2, min_column_width=360, gap="medium"):

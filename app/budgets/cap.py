@@ -13,6 +13,7 @@ from app.budgets.by_hand import sweep_arguments
 from app.budgets.words import positions, signed, span
 from app.selection import state
 from app.ui import jobs, stored, tables, widgets
+from app.ui.offers import Scope
 
 MOST_CAPS = 32
 PAPER, TABLE = "calibrated_sparse_attention", "table 1"
@@ -78,7 +79,12 @@ def _sweep(known: dict[str, dict]) -> None:
     run = cached.store().find("cap-sweep", args)
     if run is None:
         jobs.run_button(
-            f"Sweep {len(args['caps'])} caps on this text", "cap-sweep", args, "budget_sweep_run", type="primary"
+            f"Sweep {len(args['caps'])} caps on this text",
+            "cap-sweep",
+            args,
+            "budget_sweep_run",
+            smaller=lambda: smaller(args["caps"]),
+            type="primary",
         )
         return
     allowed, allowed_bin = (st.session_state[name] / 100 for name in ("budget_tolerance", "budget_tolerance_bin"))
@@ -125,6 +131,13 @@ def _sweep(known: dict[str, dict]) -> None:
     st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {100 * allowed_bin:g} %.")
     widgets.notes(run)
     widgets.source(run)
+
+
+def smaller(tried: list[int]) -> list[Scope]:
+    """The first half of the caps."""
+    fewer = tried[: len(tried) // 2]
+    share = (1 + len(fewer)) / (1 + len(tried))
+    return [Scope(f"{len(fewer)} caps", {"budget_caps": ", ".join(map(str, fewer))}, share)] if fewer else []
 
 
 def _verdict(row: dict, cap: int | None, allowed: float, allowed_bin: float) -> str:

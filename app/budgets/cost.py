@@ -7,7 +7,7 @@ from app import cached
 from app.budgets import policy
 from app.budgets.words import share, span
 from app.selection import state
-from app.ui import jobs, tables, widgets
+from app.ui import asking, jobs, tables, widgets
 from app.worth import charts as worth_charts, tables as worth
 
 LENGTHS, KEYS, ROUNDS = [1024, 4096], 64, 5
@@ -45,7 +45,7 @@ def tab(run: Run, known: dict[str, dict]) -> None:
 
 def _times() -> None:
     st.subheader("Top-k against dense", anchor=False, help=cached.glossary("top-k attention"))
-    card = cached.card(st.session_state["model"])
+    card = asking.card(st.session_state["model"])
     args = {"lengths": LENGTHS, "keys": KEYS, **{name: card[name] for name in ("heads", "head_dim", "kv_heads")}}
     args |= {"repeats": ROUNDS, "seed": 0}
     run = cached.store().find("topk-cost", args)

@@ -14,7 +14,7 @@ from analysis.runs.studies import study_folders
 from app import cached, sidebar
 from app.budgets import edits as budgets_edits, words
 from app.selection import state
-from app.ui import widgets
+from app.ui import asking, widgets
 
 DEFAULT = "policy"
 MOST_BYTES = 1_000_000  # of an uploaded file
@@ -24,7 +24,7 @@ SENT = ("layers", "heads", "policy", "ranks", "mass", "min_pos", "tokens", "wind
 def known() -> dict[str, dict]:
     """name -> the JSON of every policy stored for the model in use."""
     model = st.session_state["model"]
-    folders = study_folders(cached.store(), model, cached.card(model)["revision"])
+    folders = study_folders(cached.store(), model, asking.card(model)["revision"])
     return policies([folder.parent for folder in folders])
 
 
@@ -55,7 +55,7 @@ def arguments(policy: dict) -> dict:
 
 def ask(policy: dict) -> Run:
     """The map of a policy, with what it reads."""
-    return cached.ask("budgets", arguments(policy), "Sharing out the keys")
+    return asking.ask("budgets", arguments(policy), "Sharing out the keys")
 
 
 def in_use() -> Run:

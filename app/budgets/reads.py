@@ -8,7 +8,7 @@ from app.budgets import charts, policy as budgets
 from app.budgets.words import ALLOWED, bins as listed, chance, positions, share, signed, span
 from app.quality import text as quality_text
 from app.selection import state
-from app.ui import jobs, painted, tables, widgets
+from app.ui import asking, jobs, painted, tables, widgets
 
 NO_CAP = 1 << 20
 BARS = {"change": "Change against dense", "perplexity": "Perplexity"}
@@ -202,4 +202,4 @@ def _ask(run: Run, at: int) -> Run:
     policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][at]["share"]}
     args = state.study_args(st.session_state, policy=policy, cap=NO_CAP, position=st.session_state["budget_token"])
     args |= {"window": run.numbers["window"], "top": 20}
-    return cached.ask("lost-keys", args, "Looking which keys it lost")
+    return asking.ask("lost-keys", args, "Looking which keys it lost")

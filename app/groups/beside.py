@@ -7,7 +7,7 @@ from app import cached
 from app.groups import charts
 from app.selection import state
 from app.training import form as training
-from app.ui import jobs, stored, tables, widgets
+from app.ui import asking, jobs, stored, tables, widgets
 from app.ui.reading import rows_of
 
 BEFORE = "before"  # the second router is this one, as it was before its model was fine-tuned with it
@@ -36,7 +36,7 @@ MATCHING = {
 
 def controls(args: dict, tokens: int) -> None:
     """Section 5's table for every layer of this text, with its controls; the paper's numbers stand in the first row."""
-    run = cached.ask("group-controls", args, "Sorting by random centroids and by k-means", tokens)
+    run = asking.ask("group-controls", args, "Sorting by random centroids and by k-means", tokens)
     widgets.prose(run.numbers["sentence"], "more")
     rows = run.numbers["rows"]
     values = section_5(rows)
@@ -89,7 +89,7 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     """A second router of this model, or this one before fine-tuning: how far they agree, and which groups match."""
     facts = training.facts_of(args["router"])
     earlier = facts.get("before")
-    offered = [name for name in cached.routers(args["model"]) if name != args["router"]]
+    offered = [name for name in asking.routers(args["model"]) if name != args["router"]]
     offered = ([BEFORE] if earlier else []) + offered
     persistence()
     if not offered:
@@ -108,7 +108,7 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     more = {"other": chosen, "other_model": ""}
     if chosen == BEFORE:
         more = {"other": earlier["router"], "other_model": earlier["model"]}
-    run = cached.ask("compare", args | more, "Matching the groups of both routers", tokens)
+    run = asking.ask("compare", args | more, "Matching the groups of both routers", tokens)
     widgets.prose(run.numbers["sentence"])
     rows, cells = run.numbers["layers"], rows_of(cached.columns(run, "confusion"), layer=layer)
     matched = rows_of(cached.columns(run, "matching"), layer=layer)

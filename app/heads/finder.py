@@ -9,7 +9,7 @@ from app import cached
 from app.heads import charts
 from app.heads.words import STATISTICS, ranked
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import asking, painted, tables, widgets
 
 FINDERS = (5, 10, 20)
 
@@ -17,7 +17,7 @@ FINDERS = (5, 10, 20)
 def statistics(tokens: int) -> Run:
     """The statistics of every head on the chosen text, with or without the first token."""
     args = state.study_args(st.session_state, without_first=st.session_state["without_first"])
-    return cached.ask("statistics", args, "Reading the text with every head", tokens)
+    return asking.ask("statistics", args, "Reading the text with every head", tokens)
 
 
 def controls() -> None:

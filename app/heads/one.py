@@ -7,7 +7,7 @@ from app import cached
 from app.heads import charts, text as heads_text
 from app.heads.words import STATISTICS
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import asking, painted, tables, widgets
 
 SIDE = 256  # tokens of an exact tile, and cells of a pattern, on each side
 CHANCE = "chance level (uniform reading)"
@@ -34,7 +34,7 @@ def ask(layer: int, head: int, part: int, query: int | None, text: str | None = 
     args = state.study_args(st.session_state, without_first=st.session_state["without_first"], **args)
     if text is not None:
         args["text"] = text
-    return cached.ask("head", args, f"Looking at head {head} of layer {layer}")
+    return asking.ask("head", args, f"Looking at head {head} of layer {layer}")
 
 
 def pattern(run: Run, key: str, title: str, box: bool = False) -> None:
@@ -99,7 +99,7 @@ def tile(run: Run) -> None:
         return
     edges = [[start, min(start + SIDE, length)] for start in (row, column)]
     request = run.request | {"rows": edges[0], "columns": edges[1]}
-    exact = cached.ask("head", request, "Cutting the exact tile")
+    exact = asking.ask("head", request, "Cutting the exact tile")
     rows = cached.array(exact, "tile")
     inside = edges[0][0] <= numbers["query"] < edges[0][1]
     widgets.chart(

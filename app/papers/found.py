@@ -9,6 +9,7 @@ from analysis.benchmarks import here
 from analysis.papers.ours import Beside, Job, Number
 from analysis.runs.corpora import corpora
 from app import cached
+from app.ui import asking
 
 BEST_FIRST = {"groups": ("groups", "purity")}  # verb -> table whose rows are read in the order of a column
 LIVE = ("pitfalls",)  # verbs that a page asks for itself: they take seconds
@@ -20,7 +21,7 @@ class Stored:
     """What is stored, looked up once for a drawing of the page."""
 
     def __init__(self):
-        self.studies = cached.studies(st.session_state["model"])[0]
+        self.studies = asking.studies(st.session_state["model"])[0]
         self._runs: dict[str, dict | None] = {}
 
     def __call__(self, number: Number, beside: Beside) -> Mapping | None:
@@ -46,7 +47,7 @@ class Stored:
     def measure(self, job: Job) -> None:
         """Run a job of LIVE that has no stored run yet, if that takes seconds for the model in use."""
         args = arguments(job)
-        if job.verb not in LIVE or args is None or self.run(job) or cached.price(job.verb, args).slow:
+        if job.verb not in LIVE or args is None or self.run(job) or cached.due(job.verb, args).price.slow:
             return
         with st.spinner("Measuring it on the heads of this model, in seconds", show_time=True):
             cached.jobs().request(job.verb, args, timeout=PATIENCE)

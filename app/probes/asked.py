@@ -8,7 +8,8 @@ from app.quality import controls as quality_controls
 from app.quality.words import Asked
 from app.selection import state
 from app.selection.controls import PROBES, REACHES
-from app.ui import widgets
+from app.ui import asking, widgets
+from app.ui.offers import Scope
 
 DEPTHS = [0.0, 0.25, 0.5, 0.75, 1.0]
 STEPS = (4, 2, 1)  # the lengths of a map are its longest divided by these
@@ -28,7 +29,7 @@ def request(**more: object) -> dict:
 
 def every_task() -> dict:
     """The request of the chart of every task: dense attention, one length, one place."""
-    deepest = cached.card(st.session_state["model"])["max_positions"]
+    deepest = asking.card(st.session_state["model"])["max_positions"]
     return request(
         **{"probes": list(PROBES), "methods": [], "lengths": [min(EVERY["length"], deepest)]},
         **{"depths": [EVERY["depth"]], "examples": [16], "items": EVERY["items"]},
@@ -56,15 +57,27 @@ def tokens(args: dict) -> int:
     return sum(args["lengths"]) * places * args["items"] * (1 + len(args["methods"]))
 
 
+def smaller(args: dict) -> list[Scope]:
+    """The map with less to do."""
+    reach, found = st.session_state["probe_reach"], []
+    if args["items"] > 4:
+        found.append(Scope("4 questions in a cell", {"probe_items": 4}, 4 / args["items"]))
+    if args["methods"]:
+        found.append(Scope("dense attention only", {"probe_methods": "none"}, 1 / (1 + len(args["methods"]))))
+    if reach and reach > 256:
+        found.append(Scope(f"prompts up to {reach // 2:,} tokens", {"probe_reach": reach // 2}, 0.5))
+    return found
+
+
 def described() -> dict:
     """Every method as plain data, from the result that the page opens with on the first sample."""
     first = {"model": "demo", "text": cached.samples()[0][0], "lengths": [EVERY["length"]]}
-    return cached.ask("probe", every_task() | first, "Reading one prompt of every task").numbers["methods"]
+    return asking.ask("probe", every_task() | first, "Reading one prompt of every task").numbers["methods"]
 
 
 def controls(methods: dict) -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
-    deepest = cached.card(st.session_state["model"])["max_positions"]
+    deepest = asking.card(st.session_state["model"])["max_positions"]
     st.segmented_control(
         "Task", list(PROBES), format_func=title, key="probe", required=True, help=cached.glossary("forced choice")
     )

@@ -7,7 +7,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.quality.words import Asked
-from app.ui import widgets
+from app.ui import asking, widgets
 
 SHARES = (5, 10, 25, 50)  # per cent of the causal pairs
 
@@ -34,7 +34,7 @@ def settled(one: Asked, share: float, reading: dict, tokens: int) -> tuple[Asked
     given = replace(one, changed={name: value for name, value in one.changed.items() if name != field})
     args = {name: st.session_state[name] for name in ("model", "text")} | reading
     args |= {"methods": [given.spec], "share": share, "windows": 1, "seed": 0}
-    run = cached.ask("equal-budget", args, f"Setting {one.about['title']} to {share:.0%} of the reads", tokens)
+    run = asking.ask("equal-budget", args, f"Setting {one.about['title']} to {share:.0%} of the reads", tokens)
     (spec,) = run.numbers["methods"]
     changed = {name: value for name, value in spec["settings"].items() if value != one.defaults.get(name)}
     return replace(given, changed=changed, policy=spec.get("policy")), run

@@ -18,8 +18,7 @@ from app.quality import (
     words,
 )
 from app.quality.words import Asked, Shown
-from app.selection import state
-from app.ui import widgets
+from app.ui import asking, widgets
 
 SEED = 0  # of the intervals
 TRAIL = 60  # stored runs that are looked through for settings tried before
@@ -29,10 +28,9 @@ def tab() -> None:
     """Conclusion, controls, quality against speed, the numbers, where in the window and where in the text."""
     chosen = st.session_state
     answer = st.container()
-    card = cached.card(chosen["model"])
-    if chosen["router"] is None:
-        state.choose(chosen, router=cached.routers(chosen["model"])[0])
-    inspected = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers
+    card = asking.card(chosen["model"])
+    asking.settle_router()
+    inspected = asking.inspected()
     choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with choices:
         reading = controls.what_is_read(inspected["tokens"], card["max_positions"])
@@ -82,7 +80,7 @@ def ask(spec: dict, reading: dict, doing: str, tokens: int) -> Run:
     """One method on the chosen text, a stored run of its own."""
     args = {name: st.session_state[name] for name in ("model", "text")} | reading
     args |= {"methods": [spec], "seed": SEED}
-    return cached.ask("evaluate", args, doing, tokens)
+    return asking.ask("evaluate", args, doing, tokens)
 
 
 def tried(asked: Sequence[Asked], reading: dict) -> list[Shown]:

@@ -9,7 +9,8 @@ from app import cached
 from app.routing import recall
 from app.routing.words import PARTITIONS, head_columns
 from app.selection import state
-from app.ui import jobs, tables, widgets
+from app.ui import asking, jobs, tables, widgets
+from app.ui.offers import Scope
 
 LEAST = 6  # texts: three calibrate and three test
 HEADS = re.compile(r"all|[0-9]{1,4}:[0-9]{1,4}(,[0-9]{1,4}:[0-9]{1,4}){0,63}")
@@ -32,6 +33,7 @@ def show(card: dict) -> None:
         jobs.run_button(
             "Calibrate and test again" if stored else "Calibrate and test", "route", args, "route_run",
             tokens=2 * PROMPTS * args["length"], instead_of=stored.id if stored else None,
+            smaller=lambda: [Scope("without the MLP router", {"route_mlp": False})] * args["mlp"],
             type="secondary" if stored else "primary",
         )  # fmt: skip
         if stored is not None:
@@ -56,7 +58,7 @@ def arguments() -> dict | None:
 
 
 def _length(model: str) -> int:
-    return min(cached.card(model)["max_positions"], 2048)
+    return min(asking.card(model)["max_positions"], 2048)
 
 
 def command(card: dict) -> str:

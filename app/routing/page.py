@@ -11,7 +11,7 @@ from app import cached
 from app.routing import closure, cost, fit, heads, recall, token
 from app.routing.words import LEFT_OUT, PARTITIONS
 from app.selection import state
-from app.ui import stored, widgets
+from app.ui import asking, stored, widgets
 
 TABS = {
     "recall": "Recall",
@@ -33,9 +33,9 @@ def live() -> None:
 
 def _live() -> None:
     with widgets.guarded():
-        card = cached.card(st.session_state["model"])
+        card = asking.card(st.session_state["model"])
         try:
-            opened = cached.ask("route-at", _request(None, None), "Reading the stored curves")
+            opened = asking.ask("route-at", _request(None, None), "Reading the stored curves")
         except NotFitted:
             _without(card)
         else:
@@ -66,7 +66,7 @@ def _address() -> None:
 def made(model: str) -> str:
     """When the stored curves of a model were made: part of every request, so that new ones are never answered from
     the cache of old ones. Empty where there are none."""
-    for folder in study_folders(cached.store(), model, cached.card(model)["revision"]):
+    for folder in study_folders(cached.store(), model, asking.card(model)["revision"]):
         try:
             return json.loads((folder.parent / "routing" / "curves.json").read_text(encoding="utf-8"))["about"]["date"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -158,10 +158,10 @@ def _ask(opened: Run, cell: dict) -> Run:
     args = _request(**cell, visited=chosen["route_l"])
     if chosen["route_on"] == "text":
         args["text"] = chosen["text"]
-        tokens = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers["tokens"]
-        return cached.ask("route-at", args, "Routing this text with the stored routers", tokens)
+        tokens = asking.inspected()["tokens"]
+        return asking.ask("route-at", args, "Routing this text with the stored routers", tokens)
     same = all(opened.numbers[name] == cell[name] for name in cell) and chosen["route_l"] is None
-    return opened if same else cached.ask("route-at", args, "Reading the stored curves")
+    return opened if same else asking.ask("route-at", args, "Reading the stored curves")
 
 
 def _source(run: Run) -> None:

@@ -7,7 +7,7 @@ from app import cached
 from app.routing import charts as routing_charts, heads
 from app.routing.words import ROUTERS
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import asking, painted, tables, widgets
 from app.ui.charts import HERE
 
 LEVELS = ((0.002, "0.2–1 %"), (0.01, "1–5 %"), (0.05, "over 5 %"))  # of the far attention
@@ -27,11 +27,11 @@ def show(opened: Run, run: Run, cell: dict) -> None:
     chosen, l = st.session_state, run.numbers["l"]  # noqa: E741
     layer, head = heads.chosen(opened.numbers["heads"])
     _choices(layer, head)
-    inspected = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers
+    inspected = asking.inspected()
     widgets.settled("query", [None, *range(inspected["tokens"])], None)
     args = {"model": chosen["model"], "text": chosen["text"], "layer": layer, "head": head} | cell
     args |= {"router": chosen["route_router"], "position": chosen["query"]}
-    visit = cached.ask("route-visit", args, "Looking at what one token visits", inspected["tokens"])
+    visit = asking.ask("route-visit", args, "Looking at what one token visits", inspected["tokens"])
     widgets.prose(sentence(visit, cached.columns(visit, "buckets"), l), "more")
     widgets.notes(visit)
     _painted(visit, l)
@@ -39,7 +39,7 @@ def show(opened: Run, run: Run, cell: dict) -> None:
 
 
 def _choices(layer: int, head: int) -> None:
-    card, chosen = cached.card(st.session_state["model"]), st.session_state
+    card, chosen = asking.card(st.session_state["model"]), st.session_state
     chosen["route_head_pick"] = head
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         widgets.layer_pills(card["layers"], layer)

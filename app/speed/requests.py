@@ -10,6 +10,7 @@ from analysis.runs import Price
 from analysis.runs.price import predict
 from app import cached
 from app.selection import state
+from app.ui.offers import Scope
 
 MOST_LENGTHS, LONGEST = 12, 1 << 22
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
@@ -103,6 +104,17 @@ def even_bound(length: int, groups: int, top: int, window: int, what: str = "att
         return length / (near + (1 - apart) * (length - near))
     every, local = length * (length + 1) / 2, near * (near + 1) / 2 + (length - near) * near
     return every / (local + (1 - apart) * (every - local))
+
+
+def smaller(args: dict) -> list[Scope]:
+    """A measurement with less to do: without its longest prompt, in fewer rounds."""
+    found, fewer = [], sorted(args.get("lengths") or [])[:-1]
+    if fewer:
+        share = sum(length**2 for length in fewer) / sum(length**2 for length in args["lengths"])
+        found.append(Scope(f"up to {fewer[-1]:,} tokens", {"speed_lengths": ", ".join(map(str, fewer))}, share))
+    if args["repeats"] > 2:
+        found.append(Scope("2 rounds", {"speed_rounds": 2}, 6 / (4 + args["repeats"])))
+    return found
 
 
 def bench_price(args: dict, card: dict | None = None, lengths: Sequence[int] = ()) -> Price:

@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.selection import state
 from app.speed import charts, curve as speed_curve, requests, shown
-from app.ui import jobs, widgets
+from app.ui import asking, jobs, widgets
 
 ON = {"model": "The loaded model on this text", "shapes": "Bare attention shapes"}
 MEMBERS = {"even": "by chance, equally full", "skewed": "by chance, unequal", "router": "this router on this text"}
@@ -30,10 +30,9 @@ def tab() -> None:
 
 def _model() -> None:
     chosen = st.session_state
-    card = cached.card(chosen["model"])
-    if chosen["router"] is None:
-        state.choose(chosen, router=cached.routers(chosen["model"])[0])
-    inspected = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers
+    card = asking.card(chosen["model"])
+    asking.settle_router()
+    inspected = asking.inspected()
     router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {})
     most = card["max_positions"]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -126,6 +125,7 @@ def _button(label: str, verb: str, request: dict, stored, price) -> None:
         f"speed_{verb}",
         price=price,
         instead_of=stored.id if again else None,
+        smaller=lambda: requests.smaller(request),
         type="primary" if label == LAUNCH and stored is None else "secondary",
     )
 

@@ -8,7 +8,7 @@ from app.heads import one as heads_one, text as heads_text
 from app.selection import state
 from app.temperature import charts
 from app.temperature.charts import MEASURES
-from app.ui import painted, widgets
+from app.ui import asking, painted, widgets
 from app.ui.reading import rows_of
 
 KEYS = 12  # of the chart of one query
@@ -21,7 +21,7 @@ def live(tokens: dict) -> None:
 
 
 def _head_part(tokens: dict) -> None:
-    layer, head = _head(cached.card(st.session_state["model"]))
+    layer, head = _head(asking.card(st.session_state["model"]))
     with widgets.guarded():
         run = _ask(layer, head, *heads_one.place(tokens))
         st.fragment(_slider_part)(run, tokens)
@@ -73,7 +73,7 @@ def _head(card: dict) -> tuple[int, int]:
 def _ask(layer: int, head: int, part: int, query: int | None) -> Run:
     """All temperatures of the slider for one query, and for the whole layer where a long text left others out."""
     args = {"t": list(state.SOFTMAX), "layer": layer, "head": head, "query": query, "part": part}
-    return cached.ask("temperature", state.study_args(st.session_state, **args), "Measuring every temperature")
+    return asking.ask("temperature", state.study_args(st.session_state, **args), "Measuring every temperature")
 
 
 def _sharpness(run: Run, layer: int, head: int) -> None:

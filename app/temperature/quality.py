@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.selection import state
 from app.temperature import charts
-from app.ui import jobs, stored, study as study_panels, widgets
+from app.ui import asking, jobs, stored, study as study_panels, widgets
 from app.ui.reading import rows_of
 
 COMMAND = "python -m analysis study temperature"
@@ -84,7 +84,7 @@ def by_layer(layers: int, tokens: int) -> None:
         widgets.prose("All are 1, which is dense attention: change one to see what it costs.", "quiet")
         return
     wanted = _args(tokens) | {"t": [1.0], "by_layer": values}
-    run = cached.ask("temperature-curve", wanted, "Reading with these temperatures", tokens)
+    run = asking.ask("temperature-curve", wanted, "Reading with these temperatures", tokens)
     found = run.numbers["by_layer"]
     low, high = found["low"], found["high"]
     sure = (
@@ -104,7 +104,7 @@ def by_layer(layers: int, tokens: int) -> None:
 def _args(tokens: int) -> dict:
     """What is read: windows of WINDOW tokens, or a short text as a whole."""
     chosen = st.session_state
-    deepest = cached.card(chosen["model"])["max_positions"]
+    deepest = asking.card(chosen["model"])["max_positions"]
     return {
         "model": chosen["model"],
         "text": chosen["text"],

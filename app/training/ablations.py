@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from app import cached
 from app.selection import state
-from app.ui import stored, study as study_panels, widgets
+from app.ui import asking, stored, study as study_panels, widgets
 
 COMMAND = "python -m analysis study NAME --corpus DIR"
 TITLES = {  # study -> its question, and where the paper asks it
@@ -23,7 +22,7 @@ OWN_PAGE = ("temperature", "focal-", "length-extension", "equal-budget", "benchm
 
 def tab() -> None:
     """One stored study at a time: its sentence, its panels, its rows, the command."""
-    found = cached.studies(st.session_state["model"])[0]
+    found = asking.studies(st.session_state["model"])[0]
     grids = {name: about for name, about in found.items() if "panels" in about and not name.startswith(OWN_PAGE)}
     if not grids:
         stored.missing("An ablation", COMMAND)

@@ -6,7 +6,7 @@ from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.training import balance_charts
-from app.ui import widgets
+from app.ui import asking, widgets
 
 TRAP = 3  # iterations at which groups look nearly balanced and are not
 
@@ -60,7 +60,7 @@ def _moved(name: str) -> None:
 def _ask(temperature: float, iterations: int) -> Run:
     args = {name: st.session_state[name] for name in ("model", "text", "router")}
     args |= {"temperature": temperature, "iterations": iterations}
-    return cached.ask("balance", args, "Balancing the groups")
+    return asking.ask("balance", args, "Balancing the groups")
 
 
 def _shown(run: Run) -> None:

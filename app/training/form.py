@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.selection import state
 from app.training import requests, shown
-from app.ui import jobs, stored as stored_studies, widgets
+from app.ui import asking, jobs, stored as stored_studies, widgets
 
 PHASES = {1: "Phase 1: the router alone", 2: "Phase 2: the model with it"}
 TEXTS = ""  # the corpus that is no folder
@@ -13,7 +13,7 @@ TEXTS = ""  # the corpus that is no folder
 
 def facts_of(name: str) -> dict:
     """What is known of a router: its card's facts, or of one that was made since, what its training run says."""
-    card = cached.card(st.session_state["model"])
+    card = asking.card(st.session_state["model"])
     found = next((made for made in card["routers"] if made["name"] == name), {"name": name})
     for run in cached.store().list("train-router", 50):
         same = run.request.get("model") == st.session_state["model"] and run.request.get("phase") == 1
@@ -27,7 +27,7 @@ def answer() -> list[str]:
     """What the router in use has learned, and what is known of balance: computed sentences, the first one leads."""
     facts = facts_of(st.session_state["router"])
     said = [_learned(facts)]
-    collapse = cached.studies(st.session_state["model"])[0].get("dominance")
+    collapse = asking.studies(st.session_state["model"])[0].get("dominance")
     return said + ([collapse["sentence"]] if collapse and st.session_state["evidence"] == "train" else [])
 
 
@@ -53,7 +53,7 @@ def _learned(facts: dict) -> str:
 def tab() -> None:
     """The form, its price and button, then the run it asked for, or the router in use."""
     _form()
-    args, card = requests.arguments(), cached.card(st.session_state["model"])
+    args, card = requests.arguments(), asking.card(st.session_state["model"])
     stored = cached.store().find("train-router", args)
     with widgets.guarded():
         jobs.run_button(
@@ -63,6 +63,7 @@ def tab() -> None:
             "train_run",
             price=requests.price(args, card),
             instead_of=stored.id if stored else None,
+            smaller=lambda: requests.smaller(args),
             type="secondary" if stored else "primary",
         )
         made = cached.router_name(args)

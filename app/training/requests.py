@@ -8,6 +8,7 @@ from analysis.runs import Price
 from analysis.runs.corpora import TEXTS, corpora
 from analysis.runs.price import predict
 from app import cached
+from app.ui.offers import Scope
 
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-([a-z0-9]{1,16}))?")
 FIELDS = {  # argument of the study -> control
@@ -67,6 +68,12 @@ def command(args: dict) -> str:
         if args.get(name) not in (None, ""):
             words.append(f"--{OPTIONS.get(name, name.replace('_', '-'))} {args[name]}")
     return " ".join(words)
+
+
+def smaller(args: dict) -> list[Scope]:
+    """The training with less to do."""
+    fewer = args["steps"] // 4
+    return [Scope(f"{fewer:,} steps", {"train_steps": fewer}, 0.25)] if fewer >= 10 else []
 
 
 def price(args: dict, card: dict) -> Price:

@@ -1,16 +1,17 @@
 """Long jobs on a page: price before, progress while, result or one sentence after. A job outlives the tab."""
 
 import secrets
+from collections.abc import Callable
 
 import streamlit as st
 
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
 from analysis.runs import Price
-from analysis.runs.price import free_memory
 from app import cached
 from app.selection import state
-from app.ui import offers, widgets
+from app.ui import asking, offers, widgets
+from app.ui.offers import Scope
 
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
@@ -25,24 +26,25 @@ def run_button(
     *,
     price: Price | None = None,
     instead_of: str | None = None,
+    smaller: Callable[[], list[Scope]] = list,
     type: str = "secondary",
 ) -> None:
     """A button that submits a long job, its price beside it: `price`, or what `tokens` tokens took before.
 
-    `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again.
+    `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again. `smaller`:
+    what the page offers instead where that is too much.
     """
     job = current()
     busy = job is not None and job.state in ("queued", "running") and (job.verb, job.args) == (verb, args)
-    price = price or cached.price(verb, args, tokens)
-    said = "It runs: progress and Cancel are in the sidebar." if busy else price.sentence
-    over = price.over(free_memory() if cached.on_cpu(args) else None)
+    due = cached.due(verb, args, tokens, price)
+    said = "It runs: progress and Cancel are in the sidebar." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
         st.button(label, key=key, on_click=_submit, args=(verb, args, instead_of), **look)
         widgets.prose(said, "quiet")
-    if over and not busy:
-        widgets.prose(f"{over}.", "note")
-        offers.offer(cached.smaller(verb, args, tokens), price, key, cached.store())
+    if due.over and not busy:
+        widgets.prose(f"{due.over}.", "note")
+        offers.offer([*smaller(), *offers.of_text(args, due.tokens)], due.price, key)
 
 
 def current() -> JobStatus | None:
@@ -58,7 +60,7 @@ def _submit(verb: str, args: dict, instead_of: str | None = None) -> None:
     try:
         if instead_of is not None:
             cached.store().delete(instead_of)
-        cached.store().remember(verb, args, cached.here())
+        cached.store().remember(verb, args, asking.here())
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
     except Exception as error:  # outside the page's own guard: a callback must not fail either
         st.session_state["job_trouble"] = error

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import widgets
+from app.ui import asking, widgets
 
 LONG = {"windows": "all windows", "first": "first window only"}
 
@@ -27,15 +27,14 @@ def reading(
     """
     widgets.header(question, subtitle)
     chosen = st.session_state
-    if chosen["router"] is None:
-        state.choose(chosen, router=cached.routers(chosen["model"])[0])
-    inspected = cached.ask("inspect", state.study_args(chosen), "Counting the tokens").numbers
+    asking.settle_router()
+    inspected = asking.inspected()
     if inspected["windows"] > 1 or chosen["long_text"] == "first":
         label = f"{inspected['tokens']:,} tokens, and the model reads {inspected['max_positions']:,} at once"
         st.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
     args |= controls(inspected) if controls else {}
     request = state.study_args(chosen, *shared, **args)
-    run = cached.ask(verb, request, doing, inspected["tokens"])
+    run = asking.ask(verb, request, doing, inspected["tokens"])
     widgets.source(run)
     return run, cached.columns(run, "tokens")
 
@@ -49,7 +48,7 @@ def rows_of(table: dict, **wanted: object) -> dict:
 
 def model_card(model: str) -> None:
     """The parity badge, sizes, and the card that came with a model."""
-    card = cached.card(model)
+    card = asking.card(model)
     parity = card["parity"]
     st.badge(
         f"{'same as' if parity['same'] else 'differs from'} the stock model: "

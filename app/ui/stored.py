@@ -2,13 +2,12 @@
 
 import streamlit as st
 
-from app import cached
-from app.ui import widgets
+from app.ui import asking, widgets
 
 
 def study(name: str) -> dict | None:
     """The stored study of this name for the model in use, or None; a damaged file is said."""
-    found, said = cached.studies(st.session_state["model"])
+    found, said = asking.studies(st.session_state["model"])
     widgets.prose([sentence for sentence in said if f"study {name} " in sentence], "note")
     return found.get(name)
 

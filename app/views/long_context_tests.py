@@ -5,8 +5,7 @@ import streamlit as st
 from app import cached
 from app.benchmarks import page
 from app.probes import asked as probes, shown, words
-from app.selection import state
-from app.ui import jobs, widgets
+from app.ui import asking, jobs, widgets
 
 widgets.header(
     "How far back can it find something and use it?",
@@ -14,8 +13,7 @@ widgets.header(
     "between answers, chance drawn, dense attention first",
 )
 chosen = st.session_state
-if chosen["router"] is None:
-    state.choose(chosen, router=cached.routers(chosen["model"])[0])
+asking.settle_router()
 answer = st.container()
 asked = probes.controls(probes.described())
 if said := words.changed(asked):
@@ -23,7 +21,15 @@ if said := words.changed(asked):
 args = probes.chosen_map(asked)
 run = cached.store().find("probe", args)
 if run is None:
-    jobs.run_button("Run this test", "probe", args, "probe_run", probes.tokens(args), type="primary")
+    jobs.run_button(
+        "Run this test",
+        "probe",
+        args,
+        "probe_run",
+        probes.tokens(args),
+        smaller=lambda: probes.smaller(args),
+        type="primary",
+    )
 else:
     with answer:
         shown.answer(run)

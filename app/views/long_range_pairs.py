@@ -5,13 +5,13 @@ import streamlit as st
 from app import cached
 from app.pairs import charts, chosen as pairs
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import asking, painted, tables, widgets
 from app.ui.reading import reading
 
 
 def controls(inspected: dict) -> dict:
     """The filters; returns the arguments they stand for."""
-    card = cached.card(st.session_state["model"])
+    card = asking.card(st.session_state["model"])
     far = [d for d in state.DISTANCES if d < card["max_positions"]]
     widgets.settled("distance", far, 128 if 128 in far else far[-1])
     widgets.settled("layer", [None, *range(card["layers"])], None)

@@ -2,10 +2,9 @@
 
 import streamlit as st
 
-from app import cached
 from app.selection import state
 from app.temperature import live as temperature, paper, quality, trained
-from app.ui import widgets
+from app.ui import asking, widgets
 from app.ui.reading import reading
 
 _, tokens = reading(
@@ -17,7 +16,7 @@ _, tokens = reading(
     t=list(state.SOFTMAX),
 )
 temperature.live(tokens)
-size, card = len(tokens["piece"]), cached.card(st.session_state["model"])
+size, card = len(tokens["piece"]), asking.card(st.session_state["model"])
 with widgets.guarded():
     quality.study()
 with widgets.guarded():

@@ -2,10 +2,9 @@
 
 import streamlit as st
 
-from app import cached
 from app.selection import state
 from app.training import ablations, balance, causality, collapse, form
-from app.ui import widgets
+from app.ui import asking, widgets
 
 TABS = {
     "train": ("Train", form),
@@ -20,8 +19,7 @@ widgets.header(
     "Training, routing collapse (dominance), ablations, causality check: Focus, sections 2 to 5 and appendices A and B",
 )
 chosen = st.session_state
-if chosen["router"] is None:
-    state.choose(chosen, router=cached.routers(chosen["model"])[0])
+asking.settle_router()
 with widgets.guarded():
     first, *more = form.answer()
     widgets.prose(first)

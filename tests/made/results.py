@@ -194,6 +194,8 @@ class FakeJobs:
             made = STUDIES[verb](args, text)
         return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)
 
+    compute = request
+
     def submit(self, verb: str, args: dict, session: str = "") -> str:
         self.states["0123456789ab"] = status("queued", verb=verb, args=args, queue_position=1)
         return "0123456789ab"

@@ -1,0 +1,60 @@
+"""What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached
+from app.selection import state
+from app.ui import offers
+
+USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
+UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
+
+
+def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
+    """The stored run for this request, else the worker's answer; the spinner says what is done, and its price. What
+    takes long or much memory waits for its Run button, with smaller scopes beside it."""
+    store = cached.store()
+    stored = store.find(verb, args)
+    if stored is not None:
+        return stored
+    due = cached.due(verb, args, tokens)
+    if verb not in UNASKED and (due.price.slow or due.over):
+        offers.ask_first(doing, due, lambda: offers.of_text(args, due.tokens), f"{verb}_{store.key(verb, args)}")
+    store.remember(verb, args, here())
+    with st.spinner(f"{doing}. {due.price.sentence}.", show_time=True):
+        return cached.jobs().compute(verb, args, timeout=cached.PATIENCE)
+
+
+def here() -> dict:
+    """The page that is shown and its controls, as a run remembers who asked for it."""
+    controls = {name: raw for name, raw in state.address(st.session_state).items() if name != "job"}
+    return {"page": st.session_state.get("page_shown", ""), "controls": controls}
+
+
+def card(model: str) -> dict:
+    """The numbers of the `model` verb: sizes, routers, parity badge."""
+    return ask("model", {"model": model}, f"Loading {model} and holding it against the stock model").numbers
+
+
+def inspected() -> dict:
+    """The numbers of `inspect` for the chosen text: its tokens, windows, and what the model reads at once."""
+    return ask("inspect", state.study_args(st.session_state), "Counting the tokens").numbers
+
+
+def studies(model: str) -> tuple[dict[str, dict], list[str]]:
+    """name -> numbers of the studies stored for a model, not to be changed; a sentence for each damaged one."""
+    return cached.studies(model, card(model)["revision"])
+
+
+def routers(model: str) -> list[str]:
+    """Names of the routers known for a model, the usual one first: the stored ones and those a finished job fitted."""
+    found = [router["name"] for router in card(model)["routers"]] + cached.made_routers(model)
+    known = dict.fromkeys(found) or {USUAL: None}
+    return sorted(known, key=lambda name: name != USUAL)
+
+
+def settle_router() -> None:
+    """Choose the first router of the model where none was chosen yet."""
+    if st.session_state["router"] is None:
+        state.choose(st.session_state, router=routers(st.session_state["model"])[0])
