@@ -12,6 +12,7 @@ import torch
 
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
+from analysis.files import read_json, write_json
 from analysis.models import CACHE, SPREAD, Model, load_model
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
@@ -69,6 +70,20 @@ class Context:
         """The device for a model that is made here: a CUDA device when there is one, unless one was named."""
         named = self.device not in ("auto", SPREAD)
         return self.device if named else ("cuda" if torch.cuda.is_available() else "cpu")
+
+    def part(self, folder: Path | None, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:
+        """What `make(place)` gives, kept as NAME-HASH.json in `folder` and read from there when it is asked for again.
+
+        The hash is of all that decides the numbers; beside the place `make` may keep what it is doing. Without a folder
+        nothing is kept.
+        """
+        place = folder and folder / f"{name}-{text_hash(repr(decides))}.json"
+        found = place and read_json(place)
+        if found is None:
+            found = make(place)
+            if place:
+                write_json(place, found)
+        return found
 
     def forget(self, verb: str | None = None, **arguments) -> None:
         """Drop stored runs (of one verb) computed with these arguments, because what they name has changed."""

@@ -27,3 +27,9 @@ def pooled(arm: Arm, loss: float, windows: int = WINDOWS, parameters: int = 1000
 def several(losses: dict[Arm, float]) -> dict[Arm, Pooled]:
     """Arms and where they end."""
     return {arm: pooled(arm, loss) for arm, loss in losses.items()}
+
+
+def told(module, *found) -> dict:
+    """What a study of Focal Attention stores of hand-made arms, and how it is told and drawn."""
+    numbers = module.numbers(*found)
+    return module.shown(numbers) | numbers

@@ -7,7 +7,7 @@ from analysis.studies.temperature import limits, scaling, trained as focal_tempe
 from analysis.studies.temperature.length_extension import WAYS, _rows
 from analysis.studies.training.finetune import RATES, Way, _about
 from analysis.studies.training.finetune_shown import row_of
-from tests.made.focal import WINDOWS, pooled
+from tests.made.focal import WINDOWS, pooled, told
 
 
 def there(number: Number, stored: dict) -> bool:
@@ -34,9 +34,9 @@ def studies() -> dict[str, dict]:
     }
     trained = {name: {arm: pooled(arm, 3.0) for arm in listed} for name, listed in arms.items()}
     return {
-        "focal-temperatures": focal_temperatures.summary(trained["focal-temperatures"], WINDOWS),
-        "focal-limits": limits.summary(trained["focal-limits"], WINDOWS),
-        "focal-scaling": scaling.summary(trained["focal-scaling"], 512, WINDOWS),
+        "focal-temperatures": told(focal_temperatures, trained["focal-temperatures"], WINDOWS),
+        "focal-limits": told(limits, trained["focal-limits"], WINDOWS),
+        "focal-scaling": told(scaling, trained["focal-scaling"], 512, WINDOWS),
         "length-extension": {
             "rows": _rows({way: np.ones((16, 127)) for way in WAYS}, {way: np.ones((16, 63)) for way in WAYS}, 64)
         },

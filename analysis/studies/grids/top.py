@@ -1,20 +1,18 @@
 """How many groups should a token be in? One trained router read with every k (Focus, table 7), beside its controls."""
 
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.context import Context
 from analysis.studies.groups.routers import stored_routers, trained_router
-from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, Measured, router_hash, window_arm
+from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, Measured, always, router_hash, window_arm
 from analysis.studies.stored.panels import column, difference, how_sure, of_rows, panel, printed, series
 from analysis.studies.stored.recovery import equal_pairs_window, window_pairs
-from analysis.studies.text.held_out import held_out_windows, places, sample_windows, texts_of, write
-from analysis.studies.text.sizes import check_sizes, command
+from analysis.studies.stored.runner import Routed, Setting, Study, option
+from analysis.studies.text.held_out import sample_windows
 
 SEEDS = 3  # of random tokens
 SAME = 1e-3  # nats of a token by which two ways to compute one loss may differ
@@ -28,83 +26,63 @@ READ_AS = (
 )
 
 
-def top(
-    corpus: str = "",
-    router: str = "k4-top1",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 64,
-    window: int | None = None,
-    n_sink: int | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Read a trained router of K groups with k = 1 to K groups per token, on the same held-out windows.
+@dataclass(frozen=True)
+class Sizes(Routed):
+    """What the study can be asked for."""
+
+    router: str = option("k4-top1", "which router: kGROUPS-topMEMBERSHIPS")
+
+
+def measure(at: Setting) -> dict:
+    """A trained router of K groups read with k = 1 to K groups per token, on the same held-out windows.
 
     Controls: random tokens in k of K groups (3 seeds) and a window alone of equal pairs, both where 2 k <= K; dense.
-    Trained routers `kK-topJ` of the same model stand beside at their own k. What is measured is kept in `work`.
-    numbers: `rows` (`k router loss perplexity pairs_share distant_share`, the latter of the pairs that neither window
-    nor sinks give; `against_dense`, `literal_minus_causal`, `against_random`, `against_window` in nats with `_low` and
-    `_high`; `perplexity_random perplexity_window equal_window formula ideal furthest equals_dense`, `furthest` the
-    largest change of a token's loss from dense), `dense`, `columns`, `panels`, `sentence`, `notes`, `path`.
-    table: `rows`. Errors: BadSetting, BadText.
+    Trained routers `kK-topJ` of the same model stand beside at their own k.
+    `rows`: `k router loss perplexity pairs_share distant_share`, the latter of the pairs that neither window nor sinks
+    give; `against_dense`, `literal_minus_causal`, `against_random`, `against_window` in nats with `_low` and `_high`;
+    `perplexity_random perplexity_window equal_window formula ideal furthest equals_dense`, `furthest` the largest
+    change of a token's loss from dense. Beside them `dense`. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_sizes(lm, length, windows, window, n_sink)
-    made = trained_router(context, lm, router)
-    window, n_sink = window or made.window, made.n_sink if n_sink is None else n_sink
-    _, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, f"top-{router}", output, work)
-    ids = held_out_windows(lm, held_out, length, windows)
-    readings = {(router, k): made for k in range(1, made.K + 1)} | _own(context, lm, router, made)
+    sizes, ids = at.sizes, at.windows
+    made = trained_router(at.context, at.lm, sizes.router)
+    window, n_sink = always(sizes, made)
+    readings = {(sizes.router, k): made for k in range(1, made.K + 1)} | _own(at.context, at.lm, sizes.router, made)
     paired = sum(2 * k <= made.K for k in range(1, made.K + 1))
-    bench = Bench(lm, made, ids, n_sink, folder, context, expected=1 + 2 * len(readings) + paired * (SEEDS + 1))
+    expected = 1 + 2 * len(readings) + paired * (SEEDS + 1)
+    bench = Bench(at.lm, made, ids, n_sink, at.work, at.context, expected)
     dense = bench.measure(DENSE)
-    random = {k: _random(bench, made.K, k, window, seed) for k in range(1, made.K // 2 + 1)}
-    rows = [_row(bench, name, k, one, window, dense, random.get(k)) for (name, k), one in readings.items()]
-    numbers = {
-        "sentence": sentence(rows, made.K),
-        "rows": rows,
+    random = {k: _random(bench, made.K, k, window, sizes.seed) for k in range(1, made.K // 2 + 1)}
+    hashes = {name: router_hash(one) for (name, _), one in readings.items()}
+    return {
+        "rows": [_row(bench, name, k, one, window, dense, random.get(k)) for (name, k), one in readings.items()],
         "dense": {"loss": float(dense.means.mean()), "perplexity": float(np.exp(dense.means.mean()))},
-        "columns": columns(),
-        "router": router,
+        "router": sizes.router,
         "groups": made.K,
         "window": window,
         "n_sink": n_sink,
         "windows": len(ids),
-        "length": length,
-        "notes": [READ_AS, how_sure(len(ids))],
-        "protocol": protocol(
-            "study top", lm, bench.text, ids.size, window=length, seed=seed, kernel=KERNELS, router=router,
-            router_hash={name: router_hash(one) for (name, _), one in readings.items()},
-            corpus=f"{Path(corpus).name}, {len(held_out)} held-out documents",
-            command=command(
-                "top", lm, router=router, windows_count=windows, length=length, window=window, sinks=n_sink, seed=seed
-            ),
-        ),
-    }  # fmt: skip
-    numbers["panels"] = panels(numbers)
-    write(path, numbers | {"check": sample_losses(lm, made, numbers, context)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(rows)})
+        "length": ids.shape[1],
+        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=hashes),
+    }
 
 
-def sample_losses(lm: Model, made: FocusRouter, numbers: dict, context: Context) -> dict[str, list[float]]:
-    """Mean loss of two windows of the bundled samples with every k: what can be computed without the corpus."""
-    ids = sample_windows(lm, numbers["length"])
-    bench = Bench(lm, made, ids, numbers["n_sink"], None, context, expected=made.K + 1)
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    return {
+        "sentence": sentence(numbers["rows"], numbers["groups"]),
+        "columns": columns(),
+        "panels": panels(numbers),
+        "notes": [READ_AS, how_sure(numbers["windows"])],
+    }
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Mean loss of two windows of the bundled samples, dense and with every k."""
+    made = trained_router(at.context, at.lm, numbers["router"])
+    ids = sample_windows(at.lm, numbers["length"])
+    bench = Bench(at.lm, made, ids, numbers["n_sink"], None, at.context, expected=made.K + 1)
     arms = [_trained(numbers["router"], made, k, numbers["window"]) for k in range(1, made.K + 1)]
     return {arm.name: bench.measure(arm).means.tolist() for arm in (DENSE, *arms)}
-
-
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, arm -> (what is stored, what comes out now)."""
-    lm = context.model(stored["protocol"]["model"])
-    again = sample_losses(lm, trained_router(context, lm, stored["router"]), stored, context)
-    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
 
 
 def _own(context: Context, lm: Model, router: str, made: FocusRouter) -> dict[tuple[str, int], FocusRouter]:
@@ -243,3 +221,6 @@ def sentence(rows: list[dict], groups: int) -> str:
         f"{'; '.join(told)}. From k = {full[0]['k']} on all pairs are read: these rows are dense attention and "
         f"{verdict} (largest change of a token's loss {max(row['furthest'] for row in full):.1e} nats)."
     )
+
+
+top = Study("top", __doc__, Sizes, measure, shown, sample, file="top-{router}")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from analysis.attention import apply
 from analysis.corpus import text_hash
+from analysis.files import write_whole
 from analysis.groups.controls import random_tokens
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
@@ -53,6 +53,11 @@ class Arm:
 
 
 DENSE = Arm("dense")
+
+
+def always(sizes, router: FocusRouter) -> tuple[int, int]:
+    """(window, sinks) that are always read: what was asked for, else the router's own."""
+    return sizes.window or router.window, router.n_sink if sizes.n_sink is None else sizes.n_sink
 
 
 def window_arm(window: int) -> Arm:
@@ -225,6 +230,5 @@ def _stored(path: Path | None) -> tuple[list, list, list]:
 
 def _keep(path: Path, losses: list, pairs: list, counts: list) -> None:
     """Write the file whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    save_file({"losses": np.stack(losses), "pairs": np.stack(pairs), "counts": np.stack(counts)}, partial)
-    os.replace(partial, path)
+    with write_whole(path) as place:
+        save_file({"losses": np.stack(losses), "pairs": np.stack(pairs), "counts": np.stack(counts)}, place)

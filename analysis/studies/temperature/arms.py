@@ -16,7 +16,7 @@ from analysis.methods import METHODS
 from analysis.methods.focal_learned import FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.models import Model, load_model
-from analysis.studies.context import Context
+from analysis.studies.stored.runner import Setting
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.checkpoints import read_log
 from analysis.training.focal import watched
@@ -122,27 +122,14 @@ def gains(model) -> float | None:
     return float(torch.stack(found).detach().mean()) if found else None
 
 
-def first_losses(lm: Model, arms: list[Arm], recipes: list[Fixed]) -> dict[str, list[float]]:
-    """Mean training loss of the first steps of arms on the bundled samples: what can be computed without the corpus."""
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Mean training loss of the first steps of the stored arms on the bundled samples."""
     found = {}
-    for arm, recipe in zip(arms, recipes, strict=True):
-        ids = np.append(sample_windows(lm, recipe.context, 4).reshape(-1), 0)
-        few = replace(recipe, steps=CHECKED, warm_up=1)
+    for about, recipe in zip(numbers["arms"], numbers["recipes"], strict=True):
+        arm = Arm(**about | {"limits": about["limits"] and tuple(about["limits"])})
+        ids = np.append(sample_windows(at.lm, recipe["context"], 4).reshape(-1), 0)
+        few = replace(Fixed(**recipe), steps=CHECKED, warm_up=1)
         with tempfile.TemporaryDirectory() as folder:
-            trained_to(lm, arm, few, ids, Path(folder), CHECKED)
+            trained_to(at.lm, arm, few, ids, Path(folder), CHECKED)
             found[arm.name] = [read_log(Path(folder))[-1]["loss"]]
     return found
-
-
-def checked(lm: Model, arms: list[Arm], recipes: list[Fixed]) -> dict:
-    """`arms`, `recipes` and `check` of a study, to be stored with it."""
-    plain = {"arms": [asdict(arm) for arm in arms], "recipes": [asdict(recipe) for recipe in recipes]}
-    return plain | {"check": first_losses(lm, arms, recipes)}
-
-
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, arm -> (what is stored, what comes out now)."""
-    arms = [Arm(**arm | {"limits": arm["limits"] and tuple(arm["limits"])}) for arm in stored["arms"]]
-    lm = context.model(stored["protocol"]["model"])
-    again = first_losses(lm, arms, [Fixed(**recipe) for recipe in stored["recipes"]])
-    return {name: (losses, again[name]) for name, losses in stored["check"].items()}

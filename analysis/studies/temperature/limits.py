@@ -2,14 +2,10 @@
 
 import re
 
-import pandas as pd
-
 from analysis.errors import BadSetting
-from analysis.runs import Result
-from analysis.studies.context import Context
 from analysis.studies.stored.panels import column, how_sure, panel, series
-from analysis.studies.temperature import arms
-from analysis.studies.temperature.arms import HEAD, Arm
+from analysis.studies.stored.runner import Setting, Study
+from analysis.studies.temperature.arms import HEAD, Arm, sample
 from analysis.studies.temperature.rows import (
     AGAINST,
     READ_AS,
@@ -24,7 +20,7 @@ from analysis.studies.temperature.rows import (
     sure,
     told,
 )
-from analysis.studies.temperature.train import Asked
+from analysis.studies.temperature.train import Sizes, train_arms
 
 LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)  # in the paper's units: 11.31 is dense attention
 USUAL = 5  # tau_min at which the upper limits are compared
@@ -33,35 +29,18 @@ SCALED = (
     f"sqrt({HEAD}/128). The learned temperature beside dense attention, which is 1, then runs from tau_min/11.31 to "
     "tau_max/11.31; it begins at its upper limit."
 )
-recheck = arms.recheck
 
 
-def focal_limits(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 512,
-    windows: int = 64,
-    steps: int = 500,
-    tokens_per_step: int = 2048,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Train a small model with learned temperatures between several limits, at equal tokens and two seeds.
+def measure(at: Setting) -> dict:
+    """A small model trained with learned temperatures between several limits, at equal tokens and two seeds.
 
-    `rows`: `dense` and pairs such as `5-10` (tau_min-tau_max, in the paper's units), joined by commas; default: dense,
-    tau_min 1 to 7 with tau_max 10, and 5-11.31. Otherwise, and in what it gives, as `focal_temperatures`. Errors:
+    `rows` of the sizes: `dense` and pairs such as `5-10` (tau_min-tau_max, in the paper's units), joined by commas;
+    default: dense, tau_min 1 to 7 with tau_max 10, and 5-11.31. The numbers are those of `focal_temperatures`. Errors:
     BadSetting, also where tau_min lies above tau_max, BadText.
     """
-    asked = Asked("focal-limits", corpus, model, length, windows, steps, tokens_per_step, rows, seed, output, work)
-    trained = asked.run(arms_of(rows), context)
-    found = {arm: Pooled(arm, parts) for arm, parts in trained.found.items()}
-    made = summary(found, len(trained.trainer.windows))
-    tables = {"rows": pd.DataFrame(made["rows"]), "curves": pd.DataFrame(made["curves"])}
-    return trained.result(made, tables, list(found)[:2])
+    arms = arms_of(at.sizes.rows)
+    found, told = train_arms(at, arms, arms[:2])
+    return numbers(found, told["windows"]) | told
 
 
 def arms_of(wanted: str | None) -> list[Arm]:
@@ -80,9 +59,14 @@ def _arm(word: str) -> Arm:
     return Arm(f"tau {word}", limits=(float(found[1]), float(found[2])))
 
 
-def summary(found: dict[Arm, Pooled], windows: int) -> dict:
-    """Everything that is told of trained arms, without the protocol."""
-    table = rows(found, windows)
+def numbers(found: dict[Arm, Pooled], windows: int) -> dict:
+    """What is stored of trained arms."""
+    return {"rows": rows(found, windows), "curves": plain_curves(found), "windows": windows}
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    table = numbers["rows"]
     learned = sorted((row for row in table if row["tau_min"] is not None), key=lambda row: row["tau_min"])
     lowest = list(dict.fromkeys(row["tau_min"] for row in learned))
     highest = list(dict.fromkeys(row["tau_max"] for row in learned))
@@ -98,11 +82,9 @@ def summary(found: dict[Arm, Pooled], windows: int) -> dict:
         panels.append(panel(title, "tau_min", "tau_min", lowest, y, lines))
     return {
         "sentence": sentence(table),
-        "rows": table,
-        "curves": plain_curves(found),
         "columns": columns(column("tau_min", "tau_min"), column("tau_max", "tau_max")),
-        "panels": [*panels, *curves(found)],
-        "notes": [READ_AS, small(table), SCALED, how_sure(windows)],
+        "panels": [*panels, *curves(table, numbers["curves"])],
+        "notes": [READ_AS, small(table), SCALED, how_sure(numbers["windows"])],
     }
 
 
@@ -126,3 +108,6 @@ def sentence(table: list[dict]) -> str:
 
 def _listed(rows: list[dict]) -> str:
     return ", ".join(f"{row['tau_min']:g} to {row['tau_max']:g}" for row in rows)
+
+
+focal_limits = Study("focal-limits", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

@@ -117,17 +117,19 @@ def compared(title: str, x: str, x_label: str, x_values: list, named: dict[str, 
     return panel(title, x, x_label, x_values, "nats per token above dense", lines)
 
 
-def curves(found: dict[Arm, Pooled]) -> list[dict]:
+def curves(rows: list[dict], points: list[dict]) -> list[dict]:
     """The panel of the training losses, means over seeds, of the arms that were trained from scratch, if any were."""
-    whole = {arm.name: pooled for arm, pooled in found.items() if not arm.further}
+    whole = [row["arm"] for row in rows if not row["further"]]
     if not whole:
         return []
-    steps = [point["step"] for point in next(iter(whole.values())).parts[0]["curve"]]
-    lines = [
-        series(name, np.mean([[p["loss"] for p in part["curve"]] for part in pooled.parts], axis=0).tolist())
-        for name, pooled in whole.items()
-    ]
-    return [panel("Training", "step", "steps", steps, "nats per token", lines)]
+    lines = []
+    for name in whole:
+        losses: dict[int, list[float]] = {}
+        for point in points:
+            if point["arm"] == name:
+                losses.setdefault(point["step"], []).append(point["loss"])
+        lines.append(series(name, [float(np.mean(loss)) for loss in losses.values()]))
+    return [panel("Training", "step", "steps", list(losses), "nats per token", lines)]
 
 
 def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:

@@ -2,13 +2,9 @@
 
 from dataclasses import replace
 
-import pandas as pd
-
-from analysis.runs import Result
-from analysis.studies.context import Context
 from analysis.studies.stored.panels import column, how_sure, panel, series
-from analysis.studies.temperature import arms
-from analysis.studies.temperature.arms import WIDTH, Arm
+from analysis.studies.stored.runner import Setting, Study
+from analysis.studies.temperature.arms import WIDTH, Arm, sample
 from analysis.studies.temperature.matched import in_words, parameters, tokens
 from analysis.studies.temperature.rows import (
     AGAINST,
@@ -22,7 +18,7 @@ from analysis.studies.temperature.rows import (
     small,
     told,
 )
-from analysis.studies.temperature.train import SHARES, Asked
+from analysis.studies.temperature.train import SHARES, Sizes, train_arms
 from analysis.studies.text.sizes import chosen
 
 WIDTHS = (96, WIDTH, 160)
@@ -32,38 +28,20 @@ MATCHED = (
     "paired interval shows a lower loss; the measured points of one training lie under one falling rate, as the "
     "paper's checkpoints do."
 )
-recheck = arms.recheck
 
 
-def focal_scaling(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 512,
-    windows: int = 64,
-    steps: int = 500,
-    tokens_per_step: int = 2048,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Train dense, with t = 0.4 and with a learned temperature: three widths, and at the middle one half and twice the
+def measure(at: Setting) -> dict:
+    """Dense training, t = 0.4 and a learned temperature at three widths, and at the middle one half and twice the
     context `length`; every model is read after 25, 50, 75 and 100 % of its tokens, at two seeds.
 
-    `rows`: some of `size`, `context` (default: both). All contexts train on as many tokens per step and read as many
-    held-out ones: the shorter the same, the longer others, whole windows of its own. numbers: as `focal_temperatures`,
-    with `points` (`arm width context tokens loss` at each share), `parameters` and `tokens` (`arm width ... matched
-    saved verdict`: what dense training needs for the same loss). tables: `rows`, `curves`, `points`. Errors:
-    BadSetting, BadText.
+    `rows` of the sizes: some of `size`, `context` (default: both). All contexts train on as many tokens per step and
+    read as many held-out ones: the shorter the same, the longer others, whole windows of its own. The numbers are those
+    of `focal_temperatures`, with `points` (`arm width context tokens loss` at each share), `parameters` and `tokens`
+    (`arm width ... matched saved verdict`: what dense training needs for the same loss). Errors: BadSetting, BadText.
     """
-    asked = Asked("focal-scaling", corpus, model, length, windows, steps, tokens_per_step, rows, seed, output, work)
-    trained = asked.run(arms_of(rows, length), context)
-    found = {arm: Pooled(arm, parts) for arm, parts in trained.found.items()}
-    made = summary(found, length, len(trained.trainer.windows))
-    tables = {name: pd.DataFrame(made[name]) for name in ("rows", "curves", "points")}
-    return trained.result(made, tables, list(found)[:2])
+    arms = arms_of(at.sizes.rows, at.sizes.length)
+    found, told = train_arms(at, arms, arms[:2])
+    return numbers(found, at.sizes.length, told["windows"]) | told
 
 
 def arms_of(wanted: str | None, length: int) -> list[Arm]:
@@ -75,8 +53,8 @@ def arms_of(wanted: str | None, length: int) -> list[Arm]:
     return [Arm(way, width=width, context=size, **more) for width, size in places for way, more in WAYS.items()]
 
 
-def summary(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
-    """Everything that is told of trained arms, without the protocol."""
+def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
+    """What is stored of trained arms."""
     table = [row | {"context": row["context"] or length} for row in rows(found, windows)]
     pooled = dict(zip((_place(row) for row in table), found.values(), strict=True))
     here = [row for row in table if row["context"] == length]
@@ -91,15 +69,24 @@ def summary(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
         for at, share in enumerate(SHARES)
     ]
     return {
-        "sentence": sentence(table, by_size, by_tokens, length),
         "rows": table,
         "curves": plain_curves({_named(arm, length): one for arm, one in found.items()}),
         "points": points,
         "parameters": by_size,
         "tokens": by_tokens,
+        "length": length,
+        "windows": windows,
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    table, length = numbers["rows"], numbers["length"]
+    return {
+        "sentence": sentence(table, numbers["parameters"], numbers["tokens"], length),
         "columns": columns(column("width", "width"), column("context", "context", "tokens")),
-        "panels": _panels(table, points, length),
-        "notes": [READ_AS, small(table), MATCHED, how_sure(windows)],
+        "panels": _panels(table, numbers["points"], length),
+        "notes": [READ_AS, small(table), MATCHED, how_sure(numbers["windows"])],
     }
 
 
@@ -155,3 +142,6 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
     return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {told(best)}."
+
+
+focal_scaling = Study("focal-scaling", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves", "points"))

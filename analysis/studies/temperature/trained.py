@@ -1,13 +1,9 @@
 """Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1, 2, 8a)."""
 
-import pandas as pd
-
 from analysis.errors import BadSetting
-from analysis.runs import Result
-from analysis.studies.context import Context
 from analysis.studies.stored.panels import how_sure, panel, series
-from analysis.studies.temperature import arms
-from analysis.studies.temperature.arms import FURTHER, Arm
+from analysis.studies.stored.runner import Setting, Study
+from analysis.studies.temperature.arms import FURTHER, Arm, sample
 from analysis.studies.temperature.rows import (
     AGAINST,
     READ_AS,
@@ -22,7 +18,7 @@ from analysis.studies.temperature.rows import (
     sure,
     told,
 )
-from analysis.studies.temperature.train import Asked
+from analysis.studies.temperature.train import Sizes, train_arms
 
 CONSTANT = (0.3, 0.4, 0.5, 0.6)
 PAPER_LIMITS = (5.0, 10.0)
@@ -31,42 +27,22 @@ ADAPTED = (
     f"Adapted models begin with the weights of dense training and see an {FURTHER}th of the tokens more, drawn anew, "
     "at a tenth of the rates, with t and, to hold it against, without."
 )
-recheck = arms.recheck
 
 
-def focal_temperatures(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 512,
-    windows: int = 64,
-    steps: int = 500,
-    tokens_per_step: int = 2048,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Train a small model with constant temperatures, a learned one and none, at equal tokens and two seeds.
+def measure(at: Setting) -> dict:
+    """A small model trained with constant temperatures, a learned one and none, at equal tokens and two seeds.
 
-    `model` lends its tokenizer alone. `rows`, joined by commas: numbers are constant temperatures, `dense`, `learned`,
-    `adapted` (dense training, then further with t = 0.4 and without) and `plain` (dense and t = 0.4 without the norm of
-    queries and keys); default: 0.3 to 0.6 and all of these. A training that was stopped goes on from its checkpoint in
-    `work`. numbers: `rows` (`arm t tau_min tau_max norm further perplexity first second against_dense gains
-    temperature parameters tokens`; `first`, `second`: the seeds; `against_dense` in nats, with `_low` and `_high`),
-    `curves`, `layers` (learned temperatures), `columns`, `panels`, `sentence`, `notes`, `path`. tables: `rows`,
-    `curves`. Errors: BadSetting, BadText.
+    `rows` of the sizes, joined by commas: numbers are constant temperatures, `dense`, `learned`, `adapted` (dense
+    training, then further with t = 0.4 and without) and `plain` (dense and t = 0.4 without the norm of queries and
+    keys); default: 0.3 to 0.6 and all of these.
+    `rows`: `arm t tau_min tau_max norm further perplexity first second against_dense gains temperature parameters
+    tokens`; `first`, `second`: the seeds; `against_dense` in nats, with `_low` and `_high`; `curves`; `layers` (learned
+    temperatures). Errors: BadSetting, BadText.
     """
-    asked = Asked(
-        "focal-temperatures", corpus, model, length, windows, steps, tokens_per_step, rows, seed, output, work
-    )
-    trained = asked.run(arms_of(rows), context)
-    found = {arm: Pooled(arm, parts) for arm, parts in trained.found.items()}
-    made = summary(found, len(trained.trainer.windows))
-    checking = [arm for arm in found if arm.t in (1, BEST) and not arm.further] or list(found)[:1]
-    tables = {"rows": pd.DataFrame(made["rows"]), "curves": pd.DataFrame(made["curves"])}
-    return trained.result(made, tables, checking)
+    arms = arms_of(at.sizes.rows)
+    checking = [arm for arm in arms if arm.t in (1, BEST) and not arm.further] or arms[:1]
+    found, told = train_arms(at, arms, checking)
+    return numbers(found, told["windows"]) | told
 
 
 def arms_of(wanted: str | None) -> list[Arm]:
@@ -96,28 +72,31 @@ def _arms(word: str) -> list[Arm]:
     return [Arm("dense")] if t == 1 else [Arm(f"t {t:g}", t=t)]
 
 
-def summary(found: dict[Arm, Pooled], windows: int) -> dict:
-    """Everything that is told of trained arms, without the protocol."""
-    table = rows(found, windows)
-    learned = {arm: pooled for arm, pooled in found.items() if arm.limits}
+def numbers(found: dict[Arm, Pooled], windows: int) -> dict:
+    """What is stored of trained arms."""
     layers = [
         {"arm": arm.name, "seed": place, "layer": layer, "temperature": value}
-        for arm, pooled in learned.items()
+        for arm, pooled in found.items()
+        if arm.limits
         for place, part in enumerate(pooled.parts)
         for layer, value in enumerate(part["temperature"])
     ]
+    return {"rows": rows(found, windows), "curves": plain_curves(found), "layers": layers, "windows": windows}
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    table = numbers["rows"]
+    adapted = [ADAPTED] if any(row["further"] for row in table) else []
     return {
         "sentence": sentence(table),
-        "rows": table,
-        "curves": plain_curves(found),
-        "layers": layers,
         "columns": columns(),
-        "panels": _panels(found, table, layers),
-        "notes": [READ_AS, small(table), *([ADAPTED] if any(arm.further for arm in found) else []), how_sure(windows)],
+        "panels": [*_panels(table, numbers["layers"]), *curves(table, numbers["curves"])],
+        "notes": [READ_AS, small(table), *adapted, how_sure(numbers["windows"])],
     }
 
 
-def _panels(found: dict[Arm, Pooled], table: list[dict], layers: list[dict]) -> list[dict]:
+def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
     constant = sorted((row for row in table if _constant(row)), key=lambda row: row["t"])
     made = []
     if constant:
@@ -136,7 +115,7 @@ def _panels(found: dict[Arm, Pooled], table: list[dict], layers: list[dict]) -> 
         mine = [[row["temperature"] for row in layers if row["layer"] == layer] for layer in range(depth)]
         line = series("learned", [sum(values) / len(values) for values in mine])
         made.append(panel("What was learned", "layer", "layer", list(range(depth)), "temperature, dense is 1", [line]))
-    return [*made, *curves(found)]
+    return made
 
 
 def _constant(row: dict) -> bool:
@@ -165,3 +144,6 @@ def sentence(table: list[dict]) -> str:
             said.append(f"{row['arm']}: {told(row, other)}")
     start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
     return f"{start}: {'; '.join(said)}." if said else f"{start}: nothing else was trained."
+
+
+focal_temperatures = Study("focal-temperatures", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

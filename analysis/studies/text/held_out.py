@@ -1,14 +1,13 @@
 """What the studies of one corpus share: which texts are held out, where they keep what is measured, what is written."""
 
 import hashlib
-import json
-import os
 from pathlib import Path
 
 import numpy as np
 
 from analysis.corpus import read_folder, sample_texts, text_hash, token_stream
 from analysis.errors import BadSetting, BadText
+from analysis.files import read_json as read_part, write_json as write  # noqa: F401
 from analysis.models import Model
 from analysis.studies.context import Context
 
@@ -75,22 +74,6 @@ def ids_hash(ids: np.ndarray) -> str:
 def corpus_hash(documents: list[str]) -> str:
     """Twelve digits that name the texts of a corpus."""
     return text_hash("".join(text_hash(text) for text in documents))
-
-
-def write(path: Path, stored: dict) -> None:
-    """A study's JSON, one line per key, put in place whole."""
-    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in stored.items())
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
-    os.replace(partial, path)
-
-
-def read_part(path: Path) -> dict | None:
-    """What `write` left there; None where there is nothing, or nothing readable."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def check_range(name: str, value: int | None, low: int, high: int) -> None:

@@ -9,7 +9,7 @@ from analysis.errors import BadSetting
 from analysis.studies.temperature import limits, matched, scaling as focal_scaling, trained
 from analysis.studies.temperature.arms import WIDTH, Arm
 from analysis.studies.temperature.rows import against, rows, small, sure
-from tests.made.focal import WINDOWS, pooled, several
+from tests.made.focal import WINDOWS, pooled, several, told
 
 
 def whole(made: dict) -> dict:
@@ -24,7 +24,7 @@ def temperatures(sharp: float, learned: float = 3.0) -> dict:
     arms = trained.arms_of(None)
     losses = dict.fromkeys(arms, 3.0) | {arm: sharp for arm in arms if arm.name == "t 0.5"}
     losses |= {arm: learned for arm in arms if arm.limits}
-    return whole(trained.summary(several(losses), WINDOWS))
+    return whole(told(trained, several(losses), WINDOWS))
 
 
 def test_the_best_temperature_is_named_only_where_it_is_sure():
@@ -86,14 +86,14 @@ def test_limits_in_words():
     arms = limits.arms_of(None)
     assert [arm.name for arm in arms] == ["dense", *(f"tau {low}-10" for low in range(1, 8)), "tau 5-11.31"]
     losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
-    made = whole(limits.summary(several(losses), WINDOWS))
+    made = whole(told(limits, several(losses), WINDOWS))
     assert made["sentence"].startswith("The best limits are tau_min 7 with tau_max 10: held-out loss lower")
     assert made["sentence"].endswith("Worse than dense training: 1 to 10, 2 to 10, 3 to 10.")
     assert "from the best by no more" not in made["sentence"], "each seed alike: what lies apart is not the seeds"
-    flat = limits.summary(several({arm: 3.0 if arm.limits is None else 2.9 for arm in arms}), WINDOWS)
+    flat = told(limits, several({arm: 3.0 if arm.limits is None else 2.9 for arm in arms}), WINDOWS)
     assert "Lower too, and from the best by no more than two seeds alone may make: 2 to 10," in flat["sentence"]
     assert flat["sentence"].endswith(", 7 to 10, 5 to 11.31.")
-    even = limits.summary(several(dict.fromkeys(arms, 3.0)), WINDOWS)
+    even = told(limits, several(dict.fromkeys(arms, 3.0)), WINDOWS)
     assert even["sentence"].startswith("No limits are shown to beat dense training")
 
 
@@ -111,7 +111,7 @@ def scaling(gain: float) -> dict:
         loss = 6 - math.log(parameters) / 4 - gain * (arm.name == "t 0.4")
         windows = WINDOWS * 512 // (arm.context or 512)
         found[arm] = pooled(arm, loss, windows, parameters)
-    return whole(focal_scaling.summary(found, 512, WINDOWS))
+    return whole(told(focal_scaling, found, 512, WINDOWS))
 
 
 def test_what_a_gain_saves_in_parameters_and_tokens():
@@ -132,7 +132,7 @@ def test_no_gain_is_said():
     assert "parameters: no gain seen. To the same loss as dense training, tokens: no gain seen." in made["sentence"]
     assert "against dense: t 0.4 +0.0000 at 256, +0.0000 at 512, +0.0000 at 1,024; learned +0.0000" in made["sentence"]
     assert all(row["saved"] is None for row in made["parameters"] + made["tokens"])
-    parts = focal_scaling.summary({arm: pooled(arm, 3.0) for arm in focal_scaling.arms_of("size", 512)}, 512, WINDOWS)
+    parts = told(focal_scaling, {arm: pooled(arm, 3.0) for arm in focal_scaling.arms_of("size", 512)}, 512, WINDOWS)
     assert "By context" not in parts["sentence"]
 
 

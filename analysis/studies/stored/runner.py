@@ -1,0 +1,234 @@
+"""What a stored study is, and the one runner of all of them.
+
+A new stored study is one file, and its line in `studies.NAMED`:
+
+1. A frozen dataclass of `Sizes` (or of `Texts`, `Windows`, `Routed` below): every field is an option of the command
+   line, with its default and its help.
+2. `measure(at)`: what is found at a `Setting`, as plain data; `rows` among it, and under `protocol` what was read.
+   What takes long goes through `at.context.part`, so that a stopped study goes on.
+3. `shown(numbers)`: the `sentence`, `columns`, `panels` and `notes` of these numbers.
+4. `sample(at, numbers)`: name -> values of a small part on the bundled samples. It is stored, and has to come again.
+5. `NAME = Study("name", __doc__, Sizes, measure, shown, sample)`.
+
+The runner refuses, opens the model, writes the file with its protocol, and looks whether the sample comes again.
+"""
+
+import dataclasses
+import inspect
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.corpus import text_hash
+from analysis.errors import BadSetting, Cancelled
+from analysis.files import read_json, write_json
+from analysis.models import Model
+from analysis.runs import Result
+from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, texts_of
+from analysis.studies.text.sizes import check_sizes
+
+OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
+ON_THE_LINE = {"windows": "windows-count", "n_sink": "sinks"}  # fields whose option has another name
+
+
+def option(default, help: str):
+    """A field that is an option of the command line."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What every stored study can be asked for."""
+
+    model: str = option("demo", "demo, a Hugging Face id, or a local folder")
+    seed: int = option(0, "of whatever is drawn")
+
+    def check(self, lm: Model) -> None:
+        """Refuse what cannot be measured. Errors: BadSetting."""
+
+
+@dataclass(frozen=True)
+class Texts(Sizes):
+    """Of a study that reads a folder of texts."""
+
+    corpus: str = option("", "folder of texts, those of the router's training")
+
+    def check(self, lm: Model) -> None:
+        if not self.corpus:
+            raise BadSetting("The study needs a corpus: name a folder of texts, or one that holds a folder per domain.")
+
+
+@dataclass(frozen=True)
+class Windows(Texts):
+    """Of a study that reads held-out windows of texts."""
+
+    length: int = option(1024, "tokens of a window of text")
+    windows: int = option(64, "held-out windows of text")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        always = getattr(self, "window", None), getattr(self, "n_sink", None)
+        check_sizes(lm, self.length, self.windows, *always)
+
+
+@dataclass(frozen=True)
+class Routed(Windows):
+    """Of a study that reads held-out windows with a trained router."""
+
+    router: str = option("k8-top1", "which router: kGROUPS-topMEMBERSHIPS")
+    window: int | None = option(None, "tokens that are always read (default: the router's)")
+    n_sink: int | None = option(None, "first tokens always read (default: the router's)")
+
+
+@dataclass
+class Setting:
+    """Where a study is measured: the model, what was asked for, and the folder of what is measured so far (None where
+    nothing is kept)."""
+
+    context: Context
+    lm: Model
+    sizes: Sizes
+    work: Path | None
+
+    @cached_property
+    def texts(self) -> tuple[list[str], list[str]]:
+        """The training and the held-out documents of the corpus."""
+        return texts_of(self.sizes.corpus, self.context)
+
+    @cached_property
+    def windows(self) -> np.ndarray:
+        """Evenly spaced held-out windows, int64 [n, T]."""
+        return held_out_windows(self.lm, self.texts[1], self.sizes.length, self.sizes.windows)
+
+    def about(self, ids: np.ndarray, **more) -> dict:
+        """What a protocol says of the windows [n, T] of the corpus that were read; `more` adds to it and overrides."""
+        train, held_out = (len(documents) for documents in self.texts)
+        corpus = f"{Path(self.sizes.corpus).name}, {train} training and {held_out} held-out documents"
+        found = {"text": ids_hash(ids), "tokens": int(ids.size), "window": ids.shape[1], "corpus": corpus}
+        return found | more
+
+
+@dataclass(eq=False)
+class Study:
+    """A stored study, called as a function of its options; see the top of this file.
+
+    `file`: the name of its result, which may hold options in braces; `tables`: the lists among its numbers that are
+    tables; `version`: raised when the same sizes would give other numbers; `tolerance`: by how much, as a share, its
+    sample may differ when it comes again.
+    """
+
+    name: str
+    question: str
+    sizes: type[Sizes]
+    measure: Callable[[Setting], dict]
+    shown: Callable[[dict], dict]
+    sample: Callable[[Setting, dict], dict]
+    file: str = ""
+    tables: tuple[str, ...] = ("rows",)
+    version: int = 1
+    tolerance: float = 1e-3
+
+    def __post_init__(self):
+        """Give the study the signature, the annotations and the name of the function that it is."""
+        kinds = {one.name: (one.type, one.default) for one in dataclasses.fields(self.sizes)}
+        kinds |= dict.fromkeys(("output", "work"), (str | None, None))
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in kinds.items()
+        ]
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
+        self.__signature__ = inspect.Signature([*options, context], return_annotation=Result)
+        self.__annotations__ = {name: kind for name, (kind, _) in kinds.items()}
+        self.__name__, self.__doc__ = self.name.replace("-", "_"), self.question
+
+    @property
+    def help(self) -> dict[str, str]:
+        """What each of its own options says of itself."""
+        return {one.name: one.metadata["help"] for one in dataclasses.fields(self.sizes)}
+
+    def __call__(self, *, context: Context, output: str | None = None, work: str | None = None, **given) -> Result:
+        """Measure, store and return the study; it goes on from what an earlier call left in `work` (default: beside the
+        `output`, which is by default in `studies/` of the fitted state). Errors: BadSetting, and those of measuring."""
+        sizes = self.sizes(**given)
+        check_seed(sizes.seed)
+        lm = context.model(sizes.model)
+        sizes.check(lm)
+        path, folder = self._places(context, lm, sizes, output, work)
+        at = Setting(context, lm, sizes, folder)
+        asked = {one.name: getattr(sizes, one.name) for one in dataclasses.fields(sizes) if one.name not in OPEN}
+        changed = {name: value for name, value in asked.items() if value != self.defaults[name]}
+        decides = text_hash(repr([self.name, self.version, lm.revision, sizes]))
+        with stopwatch(folder / f"{self.name}-{decides}-seconds.json") as seconds:
+            numbers = self.measure(at)
+        told = {"version": self.version, "sizes": asked, "asked": changed, "seconds": round(seconds(), 1)}
+        if getattr(sizes, "corpus", ""):
+            told["folder"] = Path(sizes.corpus).name
+        told |= {"seed": sizes.seed, "command": self.command(lm.name, sizes, changed)}
+        numbers["protocol"] = protocol(f"study {self.name}", lm, **numbers.pop("protocol") | told)
+        numbers = json.loads(json.dumps(self.shown(numbers) | numbers, allow_nan=False))
+        write_json(path, numbers | {"check": self.sample(at, numbers)})
+        return Result(numbers | {"path": str(path)}, {name: table(numbers[name]) for name in self.tables})
+
+    @property
+    def defaults(self) -> dict:
+        """Its options and their defaults, without what every study can be asked for."""
+        return {one.name: one.default for one in dataclasses.fields(self.sizes) if one.name not in OPEN}
+
+    def recheck(self, stored: dict, *, context: Context) -> dict[str, tuple]:
+        """The sample of a stored study: name -> (what is stored, what comes out now)."""
+        told = stored["protocol"]
+        sizes = self.sizes(**told["sizes"], model=told["model"], seed=told["seed"])
+        at = Setting(context, context.model(told["model"]), sizes, None)
+        again = self.sample(at, stored)
+        return {name: (kept, again[name]) for name, kept in stored["check"].items()}
+
+    def command(self, model: str, sizes: Sizes, changed: dict) -> str:
+        """The command that asks for the same again."""
+        corpus = ["--corpus", "DIR"] if getattr(sizes, "corpus", "") else []
+        said = ["python -m analysis study", self.name, *corpus, "--model", shlex.quote(model)]
+        for name, value in (changed | {"seed": sizes.seed}).items():
+            value = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            said += [f"--{ON_THE_LINE.get(name, name).replace('_', '-')}", shlex.quote(value)]
+        return " ".join(said)
+
+    def _places(self, context: Context, lm: Model, sizes: Sizes, output: str | None, work: str | None):
+        """(file of the result, folder of what is measured so far), made where they are missing. Errors: BadSetting."""
+        name = (self.file or self.name).format(**dataclasses.asdict(sizes))
+        path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
+        folder = Path(work) if work else path.parent / "work"
+        if path.is_dir():
+            raise BadSetting(f"{path} is a folder and the result is one file: name it, such as {path / name}.json.")
+        for one in (path.parent, folder):
+            make_folder(one)
+        return path, folder
+
+
+def table(rows: list[dict]) -> pd.DataFrame:
+    """Rows of a study without the lists and dictionaries in them."""
+    return pd.DataFrame([{k: v for k, v in row.items() if not isinstance(v, (list, dict))} for row in rows])
+
+
+@contextmanager
+def stopwatch(path: Path) -> Iterator[Callable[[], float]]:
+    """Seconds since it began, and those of earlier calls that left theirs at `path`: a study that was stopped took
+    both."""
+    before, began = (read_json(path) or {"seconds": 0.0})["seconds"], time.monotonic()
+
+    def seconds() -> float:
+        return before + time.monotonic() - began
+
+    try:
+        yield seconds
+    except (Cancelled, KeyboardInterrupt):
+        write_json(path, {"seconds": seconds()})
+        raise
+    write_json(path, {"seconds": seconds()})

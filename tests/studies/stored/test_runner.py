@@ -1,0 +1,134 @@
+"""The contract of stored studies, on a tiny one that is made up here: what the runner does, no study tests again."""
+
+import dataclasses
+import inspect
+import json
+import typing
+from dataclasses import dataclass
+
+import pytest
+
+from analysis.errors import BadSetting, Cancelled
+from analysis.jobs.arguments import check_arguments
+from analysis.studies import NAMED
+from analysis.studies.context import Context
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Setting, Study, Windows, option
+from analysis.studies.text.held_out import sample_windows
+from tests.made.studied import asker, studied_home
+
+PARTS = 3
+
+
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """A new study is these three functions and their sizes."""
+
+    length: int = option(32, "tokens of a window of text")
+    windows: int = option(4, "held-out windows of text")
+    times: float = option(2.0, "what token numbers are multiplied with")
+    rows: list[int] | None = option(None, "only these windows")
+
+
+def measure(at: Setting) -> dict:
+    rows = []
+    for index in at.sizes.rows or range(PARTS):
+        at.context.progress(index / PARTS, f"window {index}")
+        mean = at.sizes.times * float(at.windows[index].mean())
+        rows.append(
+            at.context.part(at.work, "mean", [index, mean], lambda _, i=index, m=mean: {"window": i, "mean": m})
+        )
+    return {"rows": rows, "protocol": at.about(at.windows, kernel="none")}
+
+
+def shown(numbers: dict) -> dict:
+    said = f"The mean of {len(numbers['rows'])} windows was taken."
+    return {"sentence": said, "columns": [column("mean", "mean")], "panels": [], "notes": []}
+
+
+def sample(at: Setting, numbers: dict) -> dict:
+    return {"first": float(sample_windows(at.lm, at.sizes.length)[0].mean())}
+
+
+tiny = Study("tiny-means", "Do means come again?", Sizes, measure, shown, sample, file="means-{length}")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return studied_home(tmp_path_factory.mktemp("runner"))
+
+
+@pytest.fixture
+def ask(home):
+    return asker(tiny, home, corpus=str(home / "corpus"))
+
+
+def test_a_study_is_stored_with_its_protocol_and_its_sample_comes_again(ask, home):
+    result = ask(windows=3, times=0.5)
+    place = home / "state" / "studies" / "means-32.json"
+    stored = json.loads(place.read_text(), parse_constant=pytest.fail)
+    assert result.numbers.pop("path") == str(place)
+    assert stored.pop("check") and stored == result.numbers
+    assert list(result.tables["rows"].columns) == ["window", "mean"]
+    assert stored["sentence"] == "The mean of 3 windows was taken." and stored["columns"] and stored["panels"] == []
+    told = stored["protocol"]
+    assert told["verb"] == "study tiny-means" and told["version"] == 1 and told["kernel"] == "none"
+    assert told["sizes"] == {"length": 32, "windows": 3, "times": 0.5, "rows": None}
+    assert told["asked"] == {"windows": 3, "times": 0.5} and told["folder"] == "corpus" and told["seconds"] >= 0
+    asked = f"--model {told['model']} --windows-count 3 --times 0.5 --seed 0"
+    assert told["command"] == f"python -m analysis study tiny-means --corpus DIR {asked}"
+    assert {"date", "device", "versions", "revision", "text", "tokens"} <= set(told)
+    again = tiny.recheck(json.loads(place.read_text()), context=Context(state=home / "state", browser=False))
+    assert list(again) == ["first"] and all(kept == now for kept, now in again.values())
+
+
+def test_a_stopped_study_goes_on_ends_the_same_and_counts_its_time(ask, tmp_path):
+    whole = ask(work=str(tmp_path / "a"), output=str(tmp_path / "a.json")).numbers
+
+    def stop(fraction, stage):
+        if stage == "window 2":
+            raise Cancelled("enough")
+
+    given = {"work": str(tmp_path / "b"), "output": str(tmp_path / "b.json")}
+    with pytest.raises(Cancelled):
+        ask(stop, **given)
+    (seconds,) = (tmp_path / "b").glob("tiny-means-*-seconds.json")
+    assert len(list((tmp_path / "b").glob("mean-*.json"))) == 2 and not (tmp_path / "b.json").exists()
+    seconds.write_text('{"seconds": 1000.0}')
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "b").glob("mean-*.json")}
+    again = ask(**given).numbers
+    assert again["rows"] == whole["rows"] and again["protocol"]["seconds"] >= 1000
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items()), "what was done is not done again"
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"corpus": ""}, "needs a corpus"),
+        ({"seed": -1}, "The seed is -1"),
+        ({"length": 8}, "A window of text is 8"),
+        ({"windows": 1}, "number of windows of text is 1"),
+        ({"output": "."}, "is a folder and the result is one file"),
+        ({"output": "/proc/none/s.json"}, "cannot be a folder"),
+    ],
+)
+def test_what_cannot_be_studied_is_refused(given, said, ask):
+    with pytest.raises(BadSetting, match=said):
+        ask(**given)
+
+
+@pytest.mark.parametrize("name", ["tiny-means", *NAMED])
+def test_a_study_is_a_function_of_its_own_sizes(name):
+    study = tiny if name == "tiny-means" else NAMED[name]
+    assert study.name == name and study.question and callable(study)
+    options = dict(inspect.signature(study).parameters)
+    assert options.pop("context").kind is inspect.Parameter.KEYWORD_ONLY
+    assert {"model", "seed", "output", "work"} <= set(options) and "self" not in options
+    hints = typing.get_type_hints(study)
+    defaults = {one.name: one.default for one in dataclasses.fields(study.sizes)}
+    assert set(hints) == set(options) and dict(study.help) and all(study.help[name] for name in defaults)
+    assert {key: options[key].default for key in defaults} == defaults
+    json.dumps(defaults)
+    given = {key: value for key, value in defaults.items() if value is not None}
+    assert check_arguments(name, study, given) == given, "defaults are of the types that are asked for"
