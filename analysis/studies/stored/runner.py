@@ -1,6 +1,6 @@
 """What a stored study is, and the one runner of all of them.
 
-A new stored study is one file, and its line in `studies.NAMED`:
+A new stored study is one file, and its line in `studies.registry.STORED`:
 
 1. A frozen dataclass of `Sizes` (or of `Texts`, `Windows`, `Routed` below): every field is an option of the command
    line, with its default and its help.
@@ -16,7 +16,6 @@ The runner refuses, opens the model, writes the file with its protocol, and look
 import dataclasses
 import inspect
 import json
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,17 +26,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.commandline import commandline
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting, Cancelled
 from analysis.files import read_json, write_json
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.registry import STORED
 from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, texts_of
 from analysis.studies.text.sizes import check_sizes
 
 OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
-ON_THE_LINE = {"windows": "windows-count", "n_sink": "sinks"}  # fields whose option has another name
 
 
 def option(default, help: str):
@@ -122,8 +122,7 @@ class Study:
     """A stored study, called as a function of its options; see the top of this file.
 
     `file`: the name of its result, which may hold options in braces; `tables`: the lists among its numbers that are
-    tables; `version`: raised when the same sizes would give other numbers; `tolerance`: by how much, as a share, its
-    sample may differ when it comes again.
+    tables; `tolerance`: by how much, as a share, its sample may differ when it comes again.
     """
 
     name: str
@@ -134,7 +133,6 @@ class Study:
     sample: Callable[[Setting, dict], dict]
     file: str = ""
     tables: tuple[str, ...] = ("rows",)
-    version: int = 1
     tolerance: float = 1e-3
 
     def __post_init__(self):
@@ -172,7 +170,9 @@ class Study:
         told = {"version": self.version, "sizes": asked, "asked": changed, "seconds": round(seconds(), 1)}
         if getattr(sizes, "corpus", ""):
             told["folder"] = Path(sizes.corpus).name
-        told |= {"seed": sizes.seed, "command": self.command(lm.name, sizes, changed)}
+        corpus = {"corpus": "DIR"} if "folder" in told else {}
+        asked = {"name": self.name, **corpus, "model": lm.name, **changed, "seed": sizes.seed}
+        told |= {"seed": sizes.seed, "command": commandline("study", asked)}
         numbers["protocol"] = protocol(f"study {self.name}", lm, **numbers.pop("protocol") | told)
         numbers = json.loads(json.dumps(self.shown(numbers) | numbers, allow_nan=False))
         write_json(path, numbers | {"check": self.sample(at, numbers)})
@@ -191,14 +191,10 @@ class Study:
         again = self.sample(at, stored)
         return {name: (kept, again[name]) for name, kept in stored["check"].items()}
 
-    def command(self, model: str, sizes: Sizes, changed: dict) -> str:
-        """The command that asks for the same again."""
-        corpus = ["--corpus", "DIR"] if getattr(sizes, "corpus", "") else []
-        said = ["python -m analysis study", self.name, *corpus, "--model", shlex.quote(model)]
-        for name, value in (changed | {"seed": sizes.seed}).items():
-            value = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-            said += [f"--{ON_THE_LINE.get(name, name).replace('_', '-')}", shlex.quote(value)]
-        return " ".join(said)
+    @property
+    def version(self) -> int:
+        """Raised in the registry when the same sizes would give other numbers."""
+        return STORED[self.name].version if self.name in STORED else 1
 
     def _places(self, context: Context, lm: Model, sizes: Sizes, output: str | None, work: str | None):
         """(file of the result, folder of what is measured so far), made where they are missing. Errors: BadSetting."""
