@@ -2,8 +2,8 @@
 
     python run.py                   install on first use, then serve the app on this machine
     python run.py serve --port N    the same, on the first free port from N on (default 8501)
-    python run.py test [ARGS]       the tests; ARGS go to pytest
-    python run.py lint              ruff: mistakes and formatting
+    python run.py test              the tests, about 8 minutes; --all adds the long ones; other ARGS go to pytest
+    python run.py lint              ruff and mypy: mistakes, formatting, types
     python run.py python ARGS       the installed Python, for example -m analysis groups TEXT
 
 TORCH chooses another build of PyTorch: a version (2.12.1), a wheel file, or cuda.
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMP = VENV / "focuscope.json"  # what is installed; without it the folder is half-made
-BASE, DEV = "requirements.txt", "requirements-dev.txt"
+BASE, DEV, RAY = "requirements.txt", "requirements-dev.txt", "requirements-ray.txt"
 
 OLDEST, NEWEST = (3, 11), (3, 14)
 MACHINES = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")}
@@ -208,16 +208,17 @@ def serve(arguments):
 
 
 def test(arguments):
-    """Run the tests."""
-    install(BASE, DEV)
+    """Run the tests; all of them need Ray too."""
+    install(BASE, DEV, *([RAY] if "--all" in arguments else []))
     return become("-m", "tests", *arguments)
 
 
 def lint(_):
-    """Run both halves of ruff, the second also when the first complains."""
+    """Look for mistakes, formatting and types, each also when another complains."""
     install(BASE, DEV)
     os.chdir(str(ROOT))
-    return max([subprocess.call([str(PYTHON), "-m", "ruff", *step]) for step in (["check"], ["format", "--check"])])
+    steps = ["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]
+    return max([subprocess.call([str(PYTHON), "-m", *step]) for step in steps])
 
 
 def python(arguments):

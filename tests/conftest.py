@@ -40,6 +40,11 @@ def pytest_runtest_setup(item):
             pytest.skip("no CUDA device")
 
 
+def pytest_collection_modifyitems(items):
+    """Chromium first: those tests wait, and what others compute meanwhile is gained."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
+
+
 def missing(reason: str):
     """A tool that a test needs is absent: a skip on somebody's machine, a failure under CI=true."""
     if os.environ.get("CI", "").lower() in ("1", "true"):

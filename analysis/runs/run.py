@@ -45,7 +45,7 @@ class Run:
     numbers: dict
     example: bool = False
     cached: bool = field(default=True, compare=False)
-    folder: Path = field(default=None, repr=False)
+    folder: Path | None = field(default=None, repr=False)
     marks: Marks = field(default=Marks(), repr=False, compare=False)
     _files: dict = field(default_factory=dict, repr=False)
     _report: object = field(default=None, repr=False, compare=False)  # called with the id and what is damaged

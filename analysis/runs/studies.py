@@ -25,7 +25,7 @@ def study_folders(store, model: str, revision: str) -> list[Path]:
 
 def study_files(folders: list[Path]) -> list[Path]:
     """The files of the studies in some folders, of each name the first."""
-    found = {}
+    found: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.json")):
             found.setdefault(path.stem, path)

@@ -1,10 +1,7 @@
-"""What serves readers who see or point otherwise: contrast, keyboard, tables behind charts; commands; a new method."""
+"""What serves readers who see or point otherwise: contrast, keyboard, tables behind charts; a new method."""
 
 import ast
 import re
-import shlex
-import subprocess
-import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +53,7 @@ def test_buttons_and_lines_stand_out_in_light_and_dark(mode):
 
 # Colours that are no line and no mark: words on a cell, and the ground behind painted words.
 BEHIND = {"app/budgets/maps.py": {"#101010", "#FFFFFF"}, "app/probes/charts.py": {"#1A1A1A", "#FFFFFF"}}
-BEHIND |= {"app/painted.py": {"#E58A12"}}
+BEHIND |= {"app/ui/painted.py": {"#E58A12"}}
 
 
 @pytest.mark.parametrize("mode", PAPER)
@@ -88,7 +85,7 @@ def calls(name):
 
 def test_every_chart_has_its_table_and_its_words_for_who_cannot_see_it():
     drawn = [(path, node.lineno) for path, node in calls("plotly_chart")]
-    assert {str(path) for path, _ in drawn} <= {"app/widgets.py"}, f"charts that bypass widgets.chart: {drawn}"
+    assert {str(path) for path, _ in drawn} <= {"app/ui/widgets.py"}, f"charts that bypass widgets.chart: {drawn}"
     bare = [
         f"{path}:{node.lineno}"
         for path, node in calls("chart")
@@ -100,34 +97,12 @@ def test_every_chart_has_its_table_and_its_words_for_who_cannot_see_it():
 
 def test_every_image_and_every_part_can_be_reached_without_a_mouse():
     assert not [str(path) for path, _ in calls("image")]
-    for path in (ROOT / "app" / "parts").glob("*.js"):
+    for path in (ROOT / "app" / "ui" / "parts").glob("*.js"):
         script, style = path.read_text(encoding="utf-8"), path.with_suffix(".css").read_text(encoding="utf-8")
         if re.search(r"\.onclick|addEventListener\(.click", script):
             works = re.search(r"onkeydown|createElement\(.button|querySelector\w*\([^)]*button", script)
             assert works, f"{path.name} listens to clicks and not to keys"
             assert "outline: none" not in style or "focus-visible" in style, f"{path.name} hides where the keyboard is"
-
-
-# ---- commands of the README that cost little are really run
-
-
-def readme_commands():
-    """The `python -m analysis` lines of the README that are done in seconds, by their verb."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
-    cheap = {"inspect", "worth", "route-at", "statistics", "head", "temperature", "model", "pairs", "groups", "runs"}
-    found = {line.strip() for line in text.splitlines() if line.strip().startswith("python -m analysis ")}
-    return sorted(line for line in found if shlex.split(line)[3] in cheap and "meta-llama" not in line)
-
-
-@pytest.mark.parametrize("command", [line for line in readme_commands() if "EleutherAI" not in line])
-def test_a_cheap_command_of_the_readme_runs(command, tmp_path, state):
-    text = tmp_path / "words.txt"
-    text.write_text("The cat that the dog saw ran home, and the dog saw that the cat ran. " * 20)
-    words = [str(text) if word == "TEXT" else word for word in shlex.split(command)[3:]]
-    done = subprocess.run(
-        [sys.executable, "-m", "analysis", *words], cwd=ROOT, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0 and done.stdout.strip() and "Traceback" not in done.stderr, done.stderr[-400:]
 
 
 # ---- "How to add a method", as the README says it

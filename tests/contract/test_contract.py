@@ -71,7 +71,7 @@ CASES = {
 }
 
 
-REFUSED = {("performer", "gemma2")}  # by name: its scores are capped (tests/test_performer.py)
+REFUSED = {("performer", "gemma2")}  # by name: its scores are capped (tests/methods/test_performer.py)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,10 @@
-"""Every command of the README really runs: here in small, on a tiny model, or in the test that is named."""
+"""Every command of the README really runs: here in small, on a tiny model, or in the test that is named. Of the
+commands of one verb, the one with the most options runs every time and the others in `--all`."""
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,10 +80,15 @@ def verb_of(words: list[str]) -> str:
     return " ".join(words[:2]) if words[0] in ("study", "bench") else words[0]
 
 
-def run_here() -> list[str]:
+def run_here() -> list:
     """The commands of the analysis that this file runs."""
     ours = [line for line in commands() if line.startswith("python -m analysis ")]
-    return [line for line in ours if verb_of(shlex.split(line)[3:]) not in ELSEWHERE]
+    by_verb = {}
+    for line in sorted(ours, key=len, reverse=True):
+        by_verb.setdefault(verb_of(shlex.split(line)[3:]), []).append(line)
+    here = [lines for verb, lines in by_verb.items() if verb not in ELSEWHERE]
+    others = [pytest.param(line, marks=pytest.mark.slow) for _, *lines in here for line in lines]
+    return [lines[0] for lines in here] + others
 
 
 @pytest.fixture(scope="module")
@@ -125,21 +133,33 @@ def test_a_command_of_the_readme_runs_in_small(command, home, capsys, state):
     assert status == 0 and said.out.strip(), said.err[-400:]
 
 
-def test_what_runs_elsewhere_is_in_the_readme_and_in_that_test():
-    ours = [line for line in commands() if line.startswith("python -m analysis ")]
-    listed = {verb_of(shlex.split(line)[3:]) for line in ours}
-    assert set(ELSEWHERE) | set(SMALL) <= listed, "a line above whose command the README no longer shows"
+def test_what_runs_elsewhere_is_in_that_test():
     for verb, name in ELSEWHERE.items():
         study = NAMED[verb.split()[1]].__name__ if " " in verb else verb
-        assert re.search(rf"\b{study}\b", (ROOT / "tests" / name).read_text("utf-8")), f"{name} does not run {study}"
+        found = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob(name))
+        assert re.search(rf"\b{study}\b", found), f"{name} does not run {study}"
 
 
 def test_the_commands_of_run_py_name_tests_that_exist():
-    """`python run.py` and `python run.py test` themselves: tests/test_house.py and tests/test_install.py."""
+    """`python run.py` and `python run.py test` themselves: test_house.py and test_install.py."""
     lines = [shlex.split(line)[2:] for line in commands() if line.startswith("python run.py")]
     assert [] in lines and ["test"] in lines
     for words in lines:
-        if words[1:]:
-            tests = re.findall(r"^def (test_\w+)", (ROOT / words[1]).read_text("utf-8"), flags=re.M)
-            wanted = words[words.index("-k") + 1].split(" or ")
-            assert all(any(word in name for name in tests) for word in wanted), words
+        for place in [word for word in words if word.startswith("tests")]:
+            files = [ROOT / place] if (ROOT / place).is_file() else list((ROOT / place).rglob("test_*.py"))
+            names = re.findall(r"^def (test_\w+)", "".join(file.read_text("utf-8") for file in files), flags=re.M)
+            wanted = words[words.index("-k") + 1].split(" or ") if "-k" in words else [""]
+            assert all(any(word in name for name in names) for word in wanted), words
+
+
+SHELL = ["head story --layer 2 --head 3", "pairs TEXT --min-distance 256", "model --json"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", SHELL)
+def test_a_command_runs_from_a_shell_on_the_bundled_model(words, tmp_path, state):
+    text = tmp_path / "words.txt"
+    text.write_text("The cat that the dog saw ran home, and the dog saw that the cat ran. " * 20)
+    given = [str(text) if word == "TEXT" else word for word in words.split()]
+    done = subprocess.run([sys.executable, "-m", "analysis", *given], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() and "Traceback" not in done.stderr, done.stderr[-400:]

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "analysis" / "samples"
-GLOSSARY = ROOT / "app" / "glossary.md"
+GLOSSARY = ROOT / "app" / "ui" / "glossary.md"
 
 WORDS = {"story.txt": (1250, 1500), "essay.txt": (700, 900)}
 
