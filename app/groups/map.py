@@ -66,8 +66,10 @@ def vectors(
         "x": [float(a) for a, _ in xy],
         "y": [float(b) for _, b in xy],
     }
+    drawn = charts.sampled(len(positions))
+    xy, *shown = ([column[at] for at in drawn] for column in (xy, positions, own, words))
     points = widgets.chart(
-        charts.vectors(xy, positions, own, words, labels, names, chosen),
+        charts.vectors(xy, *shown, labels, names, chosen),
         values,
         title=f"Routing vectors of layer {layer}",
         key="groups_vectors",
@@ -75,6 +77,11 @@ def vectors(
         help=cached.glossary("UMAP" if umap else "PCA"),
         select="lasso",
     )
+    if len(drawn) < len(positions):
+        st.caption(
+            f"{len(drawn):,} of the {len(positions):,} tokens are drawn, evenly spaced over the text, and a lasso "
+            "finds only these. The file and the table hold all tokens."
+        )
     inside = sorted(
         {
             int(point["customdata"][0] if isinstance(point["customdata"], list) else point["customdata"])

@@ -10,7 +10,7 @@ def pairs(table: dict, tokens: int, open_row: int | None) -> dict:
     rows = range(len(table["layer"]))
     data = [
         {
-            "type": "scattergl",
+            "type": "scatter",
             "mode": "markers",
             "name": "pairs",
             "showlegend": False,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import cached
-from app.quality.headline import gains
+from app.quality.headline import phases
 from app.quality.words import Asked
 from app.speed import requests as speed_requests
 from app.ui import jobs, widgets
@@ -17,12 +17,13 @@ NEW, ROUNDS = 32, 5  # tokens written after the prompt; rounds of dense and spar
 TIMED = {"prefill": "to the first token", "per_token": "for each further token"}
 
 
-def measured(one: Asked, size: int) -> dict | None:
-    """The stored speed-up with these settings: `median low high`, the `length`, what it is `of`, and `gains` of the
-    whole model. Of attention where `launch` can time the method (of the prompt nearest in length), else of the phase
-    that its own kernels make fastest."""
+def measured(one: Asked, size: int, most: int) -> dict | None:
+    """The stored speed-up with these settings: `median low high`, the `length`, what it is `of`, the `phases` of the
+    whole model, which reads `most` tokens, and the `window` of `size` tokens that the quality is of. Of attention where
+    `launch` can time the method (of the prompt nearest in length), else of the phase that its own kernels make fastest.
+    """
     if not can_launch(one):
-        return _timed(one)
+        return _timed(one, size, most)
     wanted, found = launch_request(one, size, size), []
     for run in cached.store().list("launch"):
         same = all(run.request.get(name) == wanted[name] for name in ("model", "text", "router"))
@@ -30,17 +31,19 @@ def measured(one: Asked, size: int) -> dict | None:
         speed = run.numbers["speedup"].get("attention")
         if same and speed and all(used[name] == one.settings[name] for name in LAUNCHED):
             length = run.numbers["length"]
-            found.append(speed | {"length": length, "of": "attention", "gains": gains(run.numbers, length)})
+            whole = {"phases": phases(run.numbers, most), "window": size}
+            found.append(speed | {"length": length, "of": "attention"} | whole)
     return min(found, key=lambda speed: abs(speed["length"] - size), default=None)
 
 
-def _timed(one: Asked) -> dict | None:
+def _timed(one: Asked, size: int, most: int) -> dict | None:
     run = cached.store().find("time-method", time_request(one))
     found = {} if run is None else {name: speed for name, speed in run.numbers["speedup"].items() if speed}
     if not found:
         return None
     best, length = max(found, key=lambda name: found[name]["median"]), run.numbers["length"]
-    return found[best] | {"length": length, "of": TIMED[best], "gains": gains(run.numbers, length)}
+    whole = {"phases": phases(run.numbers, most), "window": size}
+    return found[best] | {"length": length, "of": TIMED[best]} | whole
 
 
 def time_request(one: Asked) -> dict:

@@ -52,7 +52,8 @@ def tab() -> None:
                 asked[at] = one
                 budgets.append((one, found))
             run = ask(one.spec, reading, f"Reading with {one.about['title']}", dense.protocol["tokens"])
-            shown.append(Shown(one, run, run.numbers["rows"][0], quality_speed.measured(one, size)))
+            speed = quality_speed.measured(one, size, card["max_positions"])
+            shown.append(Shown(one, run, run.numbers["rows"][0], speed))
     with answer:
         said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))
         widgets.prose([headline.headline(shown), *said[:1]] if shown else said[:1])

@@ -62,7 +62,7 @@ class Shown:
     asked: Asked
     run: Run
     row: dict
-    speed: dict | None  # median, low, high, length, of, gains: see `quality.speed`
+    speed: dict | None  # median, low, high, length, of, phases, window: see `quality.speed`
 
     @property
     def title(self) -> str:
@@ -174,7 +174,9 @@ def _speed(one: Shown) -> str:
         )
     rounds = f"({one.speed['low']:.2f} to {one.speed['high']:.2f} over the rounds)"
     of = "" if one.speed["of"] == "attention" else f", {one.speed['of']}"
-    return said + f"measured here: {one.speed['median']:.2f} times {rounds}{of}, at {one.speed['length']:,} tokens."
+    unsure = "no difference shown, " if one.speed["low"] <= 1 <= one.speed["high"] else ""
+    at = f"at {one.speed['length']:,} tokens"
+    return f"{said}measured here: {unsure}{one.speed['median']:.2f} times {rounds}{of}, {at}."
 
 
 def _beside(one: Shown) -> str:

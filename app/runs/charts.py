@@ -51,7 +51,7 @@ def against(rows: Beside, column: str) -> dict:
     room = (high - low) * 0.04 or 1
     span = [low - room, high + room]
     points = {
-        "type": "scattergl" if len(rows.labels) > 2_000 else "scatter", "mode": "markers", "name": "a row",
+        "type": "scatter", "mode": "markers", "name": "a row",
         "x": rows.first[::step], "y": rows.second[::step], "text": labels(rows)[::step],
         "marker": {"color": HERE, "size": 7, "opacity": 0.7},
         "hovertemplate": "%{text}<br>first run %{x:.6g}, second run %{y:.6g}<extra></extra>",

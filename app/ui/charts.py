@@ -16,6 +16,7 @@ ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
 }
 GROUPS = ("#4477AA", "#E0592A", "#228833", "#AB880A", "#239ABD", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "pentagon", "star", "cross", "hexagon", "bowtie")
+MOST_POINTS = 20_000  # of a scatter
 MARGIN = {"l": 60, "r": 16, "t": 28, "b": 96}
 # For a legend that is too long to stand below: the two go together into `figure`.
 ASIDE = {
@@ -130,6 +131,12 @@ def line(name: str, x: Sequence, y: Sequence, colour: str, dash: str, symbol: st
     return trace | more
 
 
+def sampled(count: int) -> Sequence[int]:
+    """The rows of a scatter that are drawn: all, or MOST_POINTS of them, evenly spaced. Marks are SVG, because the
+    app's security policy forbids the code that WebGL charts make in the browser."""
+    return range(count) if count <= MOST_POINTS else [at * count // MOST_POINTS for at in range(MOST_POINTS)]
+
+
 def error_bars(middle: Sequence, low: Sequence, high: Sequence, colour: str) -> dict:
     """plotly's `error_x` or `error_y` from `low` to `high` around `middle`; no bar where one of them is None."""
     known = [None not in one for one in zip(middle, low, high, strict=True)]
@@ -201,7 +208,7 @@ def vectors(
     names: tuple[str, str],
     chosen: int | None,
 ) -> dict:
-    """Routing vectors of one layer, one WebGL trace per group; `xy` [n, 2], `group` int [n]; made for a lasso."""
+    """Routing vectors of one layer, one trace per group; `xy` [n, 2], `group` int [n]; made for a lasso."""
     data = []
     for g, label in enumerate(labels):
         own = [i for i in range(len(positions)) if group[i] == g]
@@ -209,7 +216,7 @@ def vectors(
             continue
         data.append(
             {
-                "type": "scattergl",
+                "type": "scatter",
                 "mode": "markers",
                 "name": f"{g} {safe(label)}",
                 "x": [float(xy[i][0]) for i in own],

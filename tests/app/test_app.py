@@ -8,6 +8,7 @@ import streamlit as st
 
 from analysis.runs import Result, RunStore
 from app import cached
+from app.ui import charts
 from tests.made.in_process import VIEWS, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES, status
 
@@ -48,7 +49,18 @@ def test_groups_show_controls_labels_and_the_badge(client):
     shares, layers, vectors = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
     assert {trace["name"] for trace in shares["data"]} >= {"this router", "random centroids", "shuffled text"}
     assert any("1/K = 25.0%" in trace["name"] for trace in layers["data"])
-    assert len(vectors["data"]) == 4 and all(trace["type"] == "scattergl" for trace in vectors["data"])
+    assert len(vectors["data"]) == 4 and all(trace["type"] == "scatter" for trace in vectors["data"])
+
+
+def test_a_map_of_too_many_points_draws_some_and_says_so(client, monkeypatch):
+    monkeypatch.setattr(charts, "MOST_POINTS", 20)
+    app = opened("groups")
+    *_, vectors = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    drawn = sorted(at for trace in vectors["data"] for at in trace["customdata"])
+    count = len(part(app, "painted")["pieces"])
+    assert drawn == [at * count // 20 for at in range(20)] and count > 40
+    assert any(f"20 of the {count:,} tokens are drawn" in caption.value for caption in app.caption)
+    assert list(charts.sampled(20)) == list(range(20)) and len(set(charts.sampled(21))) == 20
 
 
 def test_the_layer_is_shared_between_pages_and_a_shown_default_is_not_a_choice(client):

@@ -63,8 +63,8 @@ def test_speed_comes_from_kernels_or_not_at_all(client):
     made = time_method(job.args, "")
     client.store.put("time-method", job.args, made, made.numbers["protocol"], 1.0)
     app = opened(quality="quick~keys-64~~streaming_llm")
-    best = "Quick, +0.5% perplexity, 1.5 times faster for each further token above 700 tokens (at 1,008)"
-    assert f"For this text and machine: {best}; below it, stay dense." in markup(app)
+    best = "Quick, +0.5% perplexity (measured at 1,024 tokens). At 1,008 tokens: later tokens at 1.50 times dense speed"
+    assert f"For this text and machine: {best} (1.40 to 1.60), faster from 700 tokens on." in markup(app)
     solid = [trace for trace in trade(app)["data"] if "measured" in trace.get("name", "")]
     assert [trace["x"] for trace in solid] == [[1.5]] and "for each further token" in solid[0]["hovertemplate"]
 
@@ -75,24 +75,52 @@ def one(title: str, difference: float, speed: dict | None = None, kernels: tuple
     return Shown(asked, None, row | more, speed)
 
 
-def gains(times: float, crossover: int | None, at: int = 2048, measured: int = 2048) -> dict:
-    numbers = {"longer": {"prefill": [], "per_token": [(at // 2, 0.5), (at, times)]}}
-    return {"gains": headline.gains(numbers | {"crossover": {"prefill": None, "per_token": crossover}}, measured)}
+SAME, SLOW, FAST = (1.12, 0.74, 1.76), (0.52, 0.48, 0.55), (1.8, 1.6, 2.0)  # median, low, high of the rounds
+
+
+def timed(prompt: tuple, token: tuple | None, since: tuple = (None, None), length: int = 1024) -> dict:
+    """A speed as `quality.speed` gives it: a model of 2,048 tokens whose quality was measured at 1,024."""
+    ends = [dict(zip(("median", "low", "high"), one, strict=True)) if one else None for one in (prompt, token)]
+    numbers = {"speedup": dict(zip(("prefill", "per_token"), ends, strict=True)), "length": length}
+    numbers |= {"crossover": dict(zip(("prefill", "per_token"), since, strict=True))}
+    return {"phases": headline.phases(numbers, 2048), "window": 1024}
+
+
+def test_the_headline_tells_both_phases_and_nothing_beyond_the_models_context():
+    said = headline.headline
+    assert said([one("Focus", 0.032, timed(SAME, SLOW, (4701, None)))]) == (
+        "For this text and machine: stay dense. Nothing that keeps the perplexity within 5% was faster. Focus at 1,024 "
+        "tokens: the prompt, no difference shown (1.12 times dense speed, 0.74 to 1.76); later tokens at 0.52 times "
+        "dense speed (0.48 to 0.55)."
+    ), "the prompt was estimated to win at 4,701 tokens, and the model reads 2,048"
+    assert said([one("Focus", 0.032, timed(SAME, SLOW, (1684, None)))]).endswith(
+        "Focus is estimated to gain on the prompt from about 1,700 tokens on."
+    )
+    assert said([one("Focus", 0.032, timed(FAST, SLOW, (1024, None)))]) == (
+        "For this text and machine: Focus gains on the prompt and loses on later tokens, +3.2% perplexity. At 1,024 "
+        "tokens: the prompt at 1.80 times dense speed (1.60 to 2.00); later tokens at 0.52 times dense speed "
+        "(0.48 to 0.55)."
+    )
+    assert said([one("Focus", 0.032, timed(FAST, SAME, (700, None), length=1500))]) == (
+        "For this text and machine: Focus, +3.2% perplexity (measured at 1,024 tokens). At 1,500 tokens: the prompt at "
+        "1.80 times dense speed (1.60 to 2.00), faster from 700 tokens on; later tokens, no difference shown (1.12 "
+        "times dense speed, 0.74 to 1.76)."
+    )
 
 
 def test_the_headline_is_honest():
     said = headline.headline
-    near = one("Near", 0.012, gains(1.44, 3100, 8192))
-    assert said([one("Slow", 0.0, gains(0.9, None)), near]) == (
-        "For this text and machine: Near, +1.2% perplexity, 1.4 times faster for each further token above 3,100 tokens "
-        "(at 8,192, estimated); below it, stay dense."
+    slow, fast, trade = timed(SLOW, SLOW), timed(SAME, FAST), timed((9.0, 8.0, 9.9), SLOW)
+    near = one("Near", 0.012, fast)
+    assert "machine: Near, +1.2% perplexity. At" in said([one("Slow", 0.0, slow), near])
+    assert "machine: Near, " in said([one("Trade", 0.0, trade), near]), "a method that loses nowhere comes first"
+    assert "Far" not in said([one("Far", 0.3, fast), near])
+    assert said([one("Top", 0.0, fast, ceiling=True)]).endswith("No chosen method keeps the perplexity within 5%.")
+    both = said([one("Slow", 0.0, slow), one("Other", 0.0, timed(SAME, None))])
+    assert "machine: stay dense." in both and "Slow at 1,024 tokens: the prompt at 0.52" in both
+    assert both.endswith(
+        "Other at 1,024 tokens: the prompt, no difference shown (1.12 times dense speed, 0.74 to 1.76)."
     )
-    assert "Far" not in said([one("Far", 0.3, gains(9.0, 10)), near])
-    assert said([one("Top", 0.0, gains(9.0, 10), ceiling=True)]).endswith(
-        "No chosen method keeps the perplexity within 5%."
-    )
-    slow = said([one("Slow", 0.0, gains(0.9, None)), one("Other", 0.0, gains(0.8, None))])
-    assert slow.endswith("Slow and Other were timed, and nothing is faster at up to 2,048 tokens.")
     assert said([one("New", 0.0)]).endswith("until a speed is measured: New can be timed below.")
     assert said([one("Bare", 0.0, kernels=())]).endswith(
         "Bare would keep the quality, but nothing of it has a kernel here."
