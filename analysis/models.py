@@ -7,12 +7,11 @@ from pathlib import Path
 
 import psutil
 import torch
-from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.places import CACHE, locate
+from analysis.places import CACHE, locate, revision
 from analysis.refusals import explained, why_not
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
@@ -23,7 +22,6 @@ MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
 SPREAD = "spread"  # over all devices
 WHERE = {SPREAD: "all devices together"}
 WEIGHT_TYPES = ("float32", "bfloat16", "float16", "float64")
-HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed
 
 
 @dataclass
@@ -124,7 +122,7 @@ def load_model(
     if not tokenizer.is_fast:
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
     lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
-    return _describe(lm, tokenizer, str(name), _revision(place))
+    return _describe(lm, tokenizer, str(name), revision(name, root))
 
 
 def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
@@ -218,21 +216,6 @@ def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         max_positions=config.max_position_embeddings,
     )
-
-
-def _revision(place: str | Path) -> str:
-    """Twelve digits: of the commit in the Hugging Face cache, or over a folder's configuration and weights."""
-    if not isinstance(place, Path):
-        return Path(try_to_load_from_cache(place, "config.json")).parent.name[:12]
-    digest = hashlib.sha256()
-    for path in [place / "config.json", *sorted(place.glob("*.safetensors"))]:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            if size > HASHED_WHOLE:
-                digest.update(size.to_bytes(8, "little") + file.read(1 << 20))
-                file.seek(max(0, size - (1 << 20)))
-            digest.update(file.read())
-    return digest.hexdigest()[:12]
 
 
 def _hash_parameters(lm: PreTrainedModel) -> str:

@@ -1,17 +1,18 @@
-"""Where a model's files are: the bundled one, a local folder, the Hugging Face cache or the Hub. Loads no torch."""
+"""Where a model's files are: the bundled one, a local folder, the Hugging Face cache or the Hub.
 
+Loads no torch, and the Hub's client only for a name that is no folder.
+"""
+
+import hashlib
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
-
-from huggingface_hub import hf_hub_download, try_to_load_from_cache
-from huggingface_hub.utils import logging
 
 from analysis.errors import BadModel
 from analysis.refusals import explained
 
-logging.set_verbosity_error()  # what the Hub's client would print is said here, in a sentence
-
+HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed
 CACHE = Path(__file__).parent.parent / "models_cache"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
@@ -41,9 +42,9 @@ def config_file(name: str, root: Path | None = None) -> Path:
     with explained(name, place):
         if not isinstance(place, Path):
             try:
-                return Path(hf_hub_download(place, "config.json", local_files_only=True))
+                return Path(_hub().hf_hub_download(place, "config.json", local_files_only=True))
             except OSError:
-                return Path(hf_hub_download(place, "config.json"))
+                return Path(_hub().hf_hub_download(place, "config.json"))
         if not (place / "config.json").is_file():
             raise FileNotFoundError("config.json")
     return place / "config.json"
@@ -51,10 +52,56 @@ def config_file(name: str, root: Path | None = None) -> Path:
 
 def weight_bytes(name: str, root: Path | None = None) -> int | None:
     """Bytes of a model's weights on this disk; None where they would have to be downloaded first. Errors: BadModel."""
-    place = locate(name, root)
-    if not isinstance(place, Path):
-        found = try_to_load_from_cache(place, "config.json")
-        if not isinstance(found, str):
+    return sum(path.stat().st_size for path in _weights(locate(name, root))) or None
+
+
+def revision(name: str, root: Path | None = None) -> str | None:
+    """Which weights a model's name stands for now, in twelve digits: of the commit in the Hugging Face cache, or over
+    a folder's configuration and weights. None where there are none on this disk. Files are read again only when their
+    size or time changed."""
+    try:
+        place = locate(name, root)
+    except BadModel:
+        return None
+    try:
+        files = _weights(place)
+        if not files:
             return None
+        if not isinstance(place, Path):
+            return files[0].parent.name[:12]
+        stats = [(path, path.stat()) for path in (place / "config.json", *files)]
+        return _hash(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
+    except OSError:  # a folder that is just being written
+        return None
+
+
+def _weights(place: str | Path) -> list[Path]:
+    """The weight files in a folder, or of a Hub id in the Hugging Face cache."""
+    if not isinstance(place, Path):
+        found = _hub().try_to_load_from_cache(place, "config.json")
+        if not isinstance(found, str):
+            return []
         place = Path(found).parent
-    return sum(path.stat().st_size for path in place.glob("*.safetensors")) or None
+    return sorted(place.glob("*.safetensors"))
+
+
+@lru_cache(maxsize=64)
+def _hash(files: tuple[tuple[Path, int, int], ...]) -> str:
+    """Twelve digits over (path, size, time) of files: over what is in them, of a large one its size and both ends."""
+    digest = hashlib.sha256()
+    for path, size, _ in files:
+        with path.open("rb") as file:
+            if size > HASHED_WHOLE:
+                digest.update(size.to_bytes(8, "little") + file.read(1 << 20))
+                file.seek(max(0, size - (1 << 20)))
+            digest.update(file.read())
+    return digest.hexdigest()[:12]
+
+
+def _hub():
+    """The Hub's client. What it would print is said here, in a sentence."""
+    import huggingface_hub
+    from huggingface_hub.utils import logging
+
+    logging.set_verbosity_error()
+    return huggingface_hub

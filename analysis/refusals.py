@@ -3,8 +3,6 @@
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
 from analysis.errors import AnalysisError, BadModel
 
 BYPASS = {  # families whose attention does not pass through transformers' attention interface
@@ -50,6 +48,8 @@ def explained(name: str, place: str | Path):
 
 def explain(name: str, place: str | Path, error: BaseException) -> str:
     """The sentence for `error`, raised while loading the model `name` from `place` (a local folder or a Hub id)."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError  # a quarter of a second, only here
+
     causes: list[BaseException] = []
     while error is not None and len(causes) < 10:
         causes.append(error)

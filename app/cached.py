@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from analysis import places
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
@@ -92,8 +93,6 @@ def load_price(name: str) -> str:
     """What it costs to load the model `name`, in words: from all loaded here before, by the size of their weights."""
     if store().find("model", {"model": name}) is not None:
         return "It was loaded here before: it is used at once."
-    from analysis import places  # with the Hub's client: only who names a model pays for it
-
     size = places.weight_bytes(name, places.CACHE)
     if size is None:
         return "It is not on this disk: it is downloaded first, and how large it is its page on the Hub says."

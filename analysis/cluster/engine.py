@@ -209,7 +209,7 @@ class RayJobs(Jobs):
 
     def take(self, bundle):
         """A run that arrived, judged before it is stored."""
-        self._store.unbundle(BytesIO(bundle))
+        self._store.unbundle(BytesIO(bundle), own=True)
 
     def resources(self):
         """What the cluster has: {"CPU": n, "GPU": n, ...}."""

@@ -15,7 +15,7 @@ from datetime import datetime
 from os.path import samestat
 
 from analysis.errors import BadSetting
-from analysis.runs.keys import SCHEMA, canonical, plain_numbers, request_key
+from analysis.runs.keys import SCHEMA, SCHEMAS, canonical, plain_numbers, request_key
 from analysis.runs.marks import read_marks
 from analysis.runs.run import ARRAYS, TABLES, Damaged, Result, Run
 
@@ -24,8 +24,9 @@ MAX_MANIFEST = 32_000_000  # bytes
 _NAME = re.compile(r"[a-z_]{1,40}")
 
 
-def write_run(folder, verb, request, result, protocol, seconds):
-    """Fills the existing empty `folder` with one run; the manifest comes last. BadSetting for what cannot be stored."""
+def write_run(folder, verb, request, version, revision, result, protocol, seconds):
+    """Fills the existing empty `folder` with one run of a verb in this version about the weights `revision`; the
+    manifest comes last. BadSetting for what cannot be stored."""
     import pyarrow
 
     if not isinstance(result, Result):
@@ -43,8 +44,10 @@ def write_run(folder, verb, request, result, protocol, seconds):
         save_file({_checked(name): _storable(name, array) for name, array in result.arrays.items()}, folder / ARRAYS)
     manifest = {
         "schema": SCHEMA,
-        "id": request_key(verb, request),
+        "id": request_key(verb, request, version, revision),
         "verb": verb,
+        "version": version,
+        "revision": revision,
         "request": canonical(request),
         "created": datetime.now().astimezone().isoformat(timespec="seconds"),
         "seconds": float(seconds),
@@ -60,17 +63,18 @@ def write_run(folder, verb, request, result, protocol, seconds):
 
 
 def read_run(folder, example=False, report=None):
-    """The Run in `folder`, checked: a whole manifest of this schema whose request names this folder, and every file
+    """The Run in `folder`, checked: a whole manifest of a known schema whose request names this folder, and every file
     there with its size. FileNotFoundError when there is no such folder, Damaged when it is not what was written."""
     before, path = folder.stat(), folder / MANIFEST
     try:
         if path.stat().st_size > MAX_MANIFEST:
             raise Damaged(f"its manifest has over {MAX_MANIFEST / 1e6:.0f} MB")
         manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
-        if manifest["schema"] != SCHEMA:
+        if manifest["schema"] not in SCHEMAS:
             raise FileNotFoundError(folder)
         verb, request, files = manifest["verb"], manifest["request"], manifest["files"]
-        if request_key(verb, request) != folder.name:
+        version, revision = _made_by(manifest)
+        if request_key(verb, request, version, revision) != folder.name:
             raise Damaged("its manifest belongs to another request")
         for name, entry in files.items():
             if name != ARRAYS and not re.fullmatch(rf"{TABLES}/{_NAME.pattern}\.parquet", name):
@@ -85,6 +89,8 @@ def read_run(folder, example=False, report=None):
         return Run(
             id=folder.name,
             verb=verb,
+            version=version,
+            revision=revision,
             request=request,
             created=manifest["created"],
             seconds=float(manifest["seconds"]),
@@ -104,6 +110,16 @@ def read_run(folder, example=False, report=None):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BadSetting) as error:
         raise Damaged(f"its manifest cannot be read: {type(error).__name__}") from error
+
+
+def _made_by(manifest):
+    """(version of the verb, revision of the weights) of a manifest; (0, None) of one from before they were noted."""
+    if manifest["schema"] == 1:
+        return 0, None
+    version, revision = manifest["version"], manifest["revision"]
+    if type(version) is not int or version < 1 or not (revision is None or isinstance(revision, str)):
+        raise Damaged("its manifest does not say which program and weights made it")
+    return version, revision
 
 
 def _no_number(word):

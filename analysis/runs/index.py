@@ -1,9 +1,10 @@
 """The index of the run folders: what lists, prices and makes room. It can be lost; the folders are the truth."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 
-from analysis.runs.marks import Marks, checked_link, write_marks
+from analysis.runs.marks import checked_link, read_marks, write_marks
 
 KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never
 KEPT_LINKS = 1_000  # of requests whose run was not stored yet
@@ -11,8 +12,9 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, verb TEXT NOT NULL, model TEXT, text TEXT,
     created TEXT NOT NULL, seconds REAL NOT NULL, tokens INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    pinned INTEGER NOT NULL DEFAULT 0, imported TEXT, request TEXT NOT NULL DEFAULT '{}');
+    pinned INTEGER NOT NULL DEFAULT 0, imported TEXT, request TEXT NOT NULL DEFAULT '{}', question TEXT);
 CREATE INDEX IF NOT EXISTS runs_by_verb ON runs (verb, model, seq);
+CREATE INDEX IF NOT EXISTS runs_by_question ON runs (question, seq);
 CREATE TABLE IF NOT EXISTS damaged (seq INTEGER PRIMARY KEY AUTOINCREMENT, said TEXT NOT NULL, at TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS links (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, link TEXT NOT NULL)
 """
@@ -43,9 +45,10 @@ class Index:
         """All rows (sqlite3.Row), the newest first."""
         return self._database.read("SELECT * FROM runs ORDER BY seq DESC")
 
-    def unpinned(self):
-        """Ids of all runs that may go."""
-        return [row["id"] for row in self._database.read("SELECT id FROM runs WHERE NOT pinned")]
+    def asked(self, question):
+        """Ids of the runs of one request whatever their weights, the newest first."""
+        rows = self._database.read("SELECT id FROM runs WHERE question = ? ORDER BY seq DESC", (question,))
+        return [row["id"] for row in rows]
 
     def pin(self, run_id, pinned):
         """Whether there was such a run."""
@@ -111,21 +114,21 @@ class Index:
             connection.execute(*_insertion(run))
 
     def _renew(self, connection):
-        """An index of before there were imports is made anew from the folders; what it had pinned stays pinned."""
+        """An index of an older program is made anew from the folders; what it had pinned stays pinned."""
         columns = [row["name"] for row in connection.execute("PRAGMA table_info(runs)")]
-        if not columns or "request" in columns:
+        if not columns or {"request", "question"} <= set(columns):
             return
         for row in connection.execute("SELECT id FROM runs WHERE pinned"):
             if (folder := self._shelf.folder / row["id"]).is_dir():
-                write_marks(folder, Marks(pinned=True))
+                write_marks(folder, replace(read_marks(folder), pinned=True))
         connection.execute("DROP TABLE runs")
 
 
 def _insertion(run):
     tokens = run.protocol.get("tokens")
     return (
-        "INSERT OR IGNORE INTO runs (id, verb, model, text, created, seconds, tokens, bytes, pinned, imported, request)"
-        " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+        "INSERT OR IGNORE INTO runs (id, verb, model, text, created, seconds, tokens, bytes, pinned, imported, request,"
+        " question) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
         (
             run.id,
             run.verb,
@@ -138,6 +141,7 @@ def _insertion(run):
             run.marks.pinned,
             run.marks.imported,
             json.dumps(run.request),
+            run.question,
         ),
     )
 

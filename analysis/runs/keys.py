@@ -1,48 +1,55 @@
-"""The identity of a run: equal requests get equal ids, in whatever order their arguments come."""
+"""The id of a run: equal requests to the same program and weights get equal ids, in whatever order arguments come."""
 
 import hashlib
 import json
 import math
 import re
+from collections.abc import ItemsView, Mapping
+from typing import Any, TypeGuard
 
 from analysis.errors import BadSetting
 
-SCHEMA = 1  # raise it when a study changes meaning: results stored under an older number are then no longer found
+SCHEMA = 2  # of a manifest; 1 knew neither version nor revision
+SCHEMAS = (1, SCHEMA)  # that can be read
 MAX_REQUEST_CHARACTERS = 16_384
 MAX_DEPTH = 6
 _ID = re.compile(r"[0-9a-f]{12}")
 _VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
-def is_id(value):
+def is_id(value: object) -> TypeGuard[str]:
     """Whether `value` is 12 hexadecimal digits."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
-def check_id(value, what="run"):
+def check_id(value: object, what: str = "run") -> str:
     """`value` when it is 12 hexadecimal digits, the only form an id of a run, a job or a text has; else BadSetting."""
     if not is_id(value):
         raise BadSetting(f"{str(value)[:40]!r} is not the id of a {what}: an id is 12 digits or letters a-f.")
     return value
 
 
-def check_verb(value):
+def check_verb(value: object) -> str:
     """`value` when it can be the name of a study (lower-case letters, digits, hyphens); else BadSetting."""
     if not isinstance(value, str) or not _VERB.fullmatch(value):
         raise BadSetting(f"{str(value)[:40]!r} is not the name of a study: use lower-case letters, digits and hyphens.")
     return value
 
 
-def request_key(verb, request):
-    """12 hexadecimal digits that name the result of `verb` asked with `request`.
+def request_key(verb: object, request: object, version: int, revision: str | None = None) -> str:
+    """12 hexadecimal digits that name the result of `verb` in this version, asked with `request` about the weights
+    `revision`.
 
-    The argument order does not matter and 8 equals 8.0; True is not 1. BadSetting for anything JSON cannot say.
+    The argument order does not matter and 8 equals 8.0; True is not 1. Version 0 gives the ids of before there were
+    versions. BadSetting for anything JSON cannot say.
     """
-    text = json.dumps([SCHEMA, check_verb(verb), canonical(request)], sort_keys=True, separators=(",", ":"))
+    asked = [check_verb(verb), canonical(request)]
+    said = [SCHEMA, *asked, version, revision] if version else [1, *asked]
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def canonical(request):
+def canonical(request: object) -> dict[str, Any]:
     """`request` (dict of arguments) in the one spelling that is hashed and stored."""
     if not isinstance(request, dict):
         raise BadSetting(f"A request is a set of named arguments, but a {type(request).__name__} was given.")
@@ -56,7 +63,7 @@ def canonical(request):
     return clean
 
 
-def _canonical(value, where, depth):
+def _canonical(value: Any, where: str, depth: int) -> Any:
     value = _from_numpy(value)
     if isinstance(value, str):
         try:
@@ -79,7 +86,7 @@ def _canonical(value, where, depth):
     raise BadSetting(f"{where} is a {type(value).__name__}, and a request holds only text, numbers, lists and names.")
 
 
-def plain_numbers(value, where="numbers"):
+def plain_numbers(value: Any, where: str = "numbers") -> Any:
     """A study's numbers as strict JSON: numpy scalars and arrays become numbers and lists.
 
     JSON knows neither NaN nor infinity: both are stored as null, which every reader shows as "not defined".
@@ -96,12 +103,12 @@ def plain_numbers(value, where="numbers"):
     raise BadSetting(f"{where} is a {type(value).__name__}, which a stored result cannot hold.")
 
 
-def _from_numpy(value):
+def _from_numpy(value: Any) -> Any:
     """Python's own type for a numpy scalar or array, seen by its shape so that numpy need not be imported here."""
     return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value
 
 
-def _named(mapping, where):
+def _named(mapping: Mapping[Any, Any], where: str) -> ItemsView[str, Any]:
     for name in mapping:
         if not isinstance(name, str):
             raise BadSetting(f"{where} has the name {name!r}, and names are text.")

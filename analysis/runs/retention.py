@@ -71,6 +71,8 @@ class Trash:
     def take(self, path):
         """Move a run folder here; one of the same id that was here goes for good. No error when it is gone."""
         self.empty(time.time() - KEPT_DAYS * 86400)
+        if not path.is_dir():
+            return
         with room(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._shelf.remove(path.name)

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from analysis.errors import AnalysisError, BadSetting
+from analysis.runs.keys import request_key
 from analysis.runs.marks import Marks
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
@@ -30,6 +31,7 @@ class Damaged(BadSetting):
 class Run:
     """A stored result, opened lazily: the numbers come with it, a table or an array is read when asked for.
 
+    `version` of the verb (0: made before they were counted) and `revision` of the weights (None: unknown) made it,
     `created` is local time in ISO 8601 with offset, `seconds` what computing took, `example` whether it came with the
     program, `cached` whether it was found rather than computed for this very request, `marks` what is noted beside it.
     Reading a table or an array whose file is damaged raises BadSetting and sets the run aside, so the same request
@@ -43,6 +45,8 @@ class Run:
     seconds: float
     protocol: dict
     numbers: dict
+    version: int = 0
+    revision: str | None = None
     example: bool = False
     cached: bool = field(default=True, compare=False)
     folder: Path | None = field(default=None, repr=False)
@@ -50,6 +54,12 @@ class Run:
     _files: dict = field(default_factory=dict, repr=False)
     _report: object = field(default=None, repr=False, compare=False)  # called with the id and what is damaged
     _sound: set = field(default_factory=set, repr=False, compare=False)
+
+    @property
+    def question(self):
+        """The id that a run of the same version and request has whatever the weights; None for one of before there
+        were versions, which answers nothing any more."""
+        return request_key(self.verb, self.request, self.version) if self.version else None
 
     @property
     def computed(self):

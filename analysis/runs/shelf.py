@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from analysis.errors import AnalysisError
 from analysis.runs.database import disk_full
 from analysis.runs.folder import read_run, write_run
-from analysis.runs.keys import is_id
+from analysis.runs.keys import is_id, request_key
 from analysis.runs.marks import MARKS
 from analysis.runs.run import Damaged
 
@@ -41,16 +41,18 @@ class Shelf:
         except OSError as error:
             raise AnalysisError(f"The stored run {run_id} cannot be read ({error.strerror}): try again.") from error
 
-    def place(self, run_id, verb, request, result, protocol, seconds):
-        """Writes a run and shows it under its id, unless a whole one stands there already."""
+    def place(self, verb, request, version, revision, result, protocol, seconds):
+        """Writes a run and shows it under its id, which is returned, unless a whole one stands there already."""
+        run_id = request_key(verb, request, version, revision)
         with room(self.folder):
             draft = self._draft(run_id, "tmp")
             try:
                 draft.mkdir(parents=True)
-                write_run(draft, verb, request, result, protocol, seconds)
+                write_run(draft, verb, request, version, revision, result, protocol, seconds)
                 self._show(draft, run_id)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
+        return run_id
 
     def copy_in(self, run):
         """Copies the folder of `run` here, replacing a run of the same id; returns the new folder."""

@@ -2,32 +2,37 @@
 
 import os
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
-from analysis.runs import retention, search
+from analysis.runs import identity, retention, search
 from analysis.runs.bundle import write_bundle
 from analysis.runs.database import Database
 from analysis.runs.folder import read_run
 from analysis.runs.index import Index
-from analysis.runs.keys import canonical, check_id, check_verb, request_key
+from analysis.runs.keys import check_id, check_verb, request_key
 from analysis.runs.marks import checked_link, write_marks
 from analysis.runs.price import RECENT, predict, work
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
 from analysis.runs.unbundle import read_bundle
+from analysis.runs.uses import Forgotten, named
 
 PROJECT = Path(__file__).resolve().parents[2]
+CARD = "model"  # pages make their controls of its runs: what somebody else computed is no answer
 
 
 class RunStore:
-    """`root`/focuscope.sqlite (index), `root`/runs/<id>/ (one folder per run), `root`/texts/.
+    """`root`/focuscope.sqlite (index), `root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/outdated/<id>.
 
-    The id of a run is the key of its request. A run is written in a draft folder and renamed, so nobody finds half of
-    one; the folders are the truth and the index is rebuilt from them when it is lost. `examples` is a second,
-    read-only folder of run folders, asked when the own store has no answer. Several processes and threads may share
-    one root. Without `root`: the folder named by FOCUSCOPE_STATE, else models_cache/state, with the bundled examples.
+    The id of a run is the key of its request, of the version of its verb and of the weights (`identity`): by another
+    program or about other weights it is another run, and the earlier one stays in the list. A run is written in a
+    draft folder and renamed, so nobody finds half of one; the folders are the truth and the index is rebuilt from them
+    when it is lost. `examples` is a second, read-only folder of run folders, asked when the own store has no answer.
+    Several processes and threads may share one root. Without `root`: the folder named by FOCUSCOPE_STATE, else
+    models_cache/state, with the bundled examples.
     """
 
     def __init__(self, root=None, examples=None):
@@ -44,23 +49,36 @@ class RunStore:
         self._index = Index(self.database, self._own)
         self._texts = Texts(self.root / "texts", self.database)
         self._trash = retention.Trash(self.root / "deleted")
+        self._outdated = self.root / "outdated"  # an empty file of its id for every run that answers nothing any more
 
     @staticmethod
     def key(verb, request):
-        """12 hexadecimal digits: the id of the run that answers `verb` with the arguments `request`."""
-        return request_key(verb, request)
+        """12 hexadecimal digits: the id of the run that answers `verb` with the arguments `request` by today's program
+        and weights."""
+        return identity.key(verb, request)
 
     def find(self, verb, request):
-        """The stored Run for this request, own ones before examples, or None. A damaged one is set aside and counts
-        as none, so that it is computed anew; `damaged()` tells."""
-        return self._read(request_key(verb, request))
+        """The stored Run that answers this request by today's program and weights, own ones before examples, or None.
+        Where no weights of its model lie on this disk, the newest one answers, whatever its weights. A damaged one is
+        set aside and counts as none, so that it is computed anew; `damaged()` tells."""
+        version, revision = identity.made_by(verb, request)
+        key = request_key(verb, request, version, revision)
+        found = self._answer(key)
+        if found is None and revision is None:
+            ids = [*self._index.asked(key), *self._example_questions.get(key, ())]
+            found = next((run for run in map(self._answer, ids) if run is not None), None)
+        return found
 
     def put(self, verb, request, result, protocol, seconds):
         """Stores a Result and returns its Run. When an equal request was stored meanwhile, that one stays and is
         returned: delete it first to replace it. AnalysisError on a full disk, with nothing left behind."""
-        key = request_key(verb, request)
-        self._own.place(key, verb, request, result, protocol, seconds)
-        if (link := self._index.remembered(key)) is not None:
+        version, revision = identity.made_by(verb, request)
+        key = request_key(verb, request, version, revision)
+        if self._answer(key) is None and self.has(key):
+            self.discard(key)  # what stands there answers nothing any more
+        self._own.place(verb, request, version, revision, result, protocol, seconds)
+        (self._outdated / key).unlink(missing_ok=True)
+        if (link := self._index.remembered(request_key(verb, request, version))) is not None:
             self._note(self.open(key), link=link)
         run = replace(self.open(key), cached=False)
         self._index.add(run)
@@ -138,24 +156,34 @@ class RunStore:
     def remember(self, verb, request, link):
         """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}."""
         if checked_link(link) is not None:
-            self._index.remember(request_key(verb, request), link)
+            self._index.remember(request_key(verb, request, identity.made_by(verb, request)[0]), link)
 
-    def forget(self, verb=None, **arguments):
-        """Removes every unpinned own run (of one verb) whose request has all these arguments, such as model="demo" and
-        router="mine" after that router was trained anew; returns how many."""
-        wanted = canonical(arguments)
-        if not wanted:
-            raise BadSetting("Name at least one argument of the runs to forget, such as router.")
-        gone = [
-            run_id
-            for run_id in self._index.unpinned()
-            if (run := self._own.read(run_id))
-            and verb in (None, run.verb)
-            and all(run.request.get(name) == value for name, value in wanted.items())
-        ]
-        for run_id in gone:
-            self.delete(run_id)
-        return len(gone)
+    def forget(self, kind, name, model, by_default=lambda verb, request: False):
+        """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
+        uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more.
+        Returns `uses.Forgotten`."""
+        moved, pinned = [], 0
+        for row in self.search():
+            run = self._read(row.id)
+            about = run and {run.request.get("model", "demo"), run.request.get("other_model")}
+            if not about or model not in about:
+                continue
+            if name not in named(kind, run.request) and not by_default(run.verb, run.request):
+                continue
+            if row.pinned:
+                pinned += 1
+                continue
+            self._outdate(run.id)
+            if not run.example:
+                self.discard(run.id)
+                moved.append(run.id)
+        return Forgotten(f"the {kind} {name}", moved, pinned)
+
+    def renew(self, verb, request):
+        """The run of this request lists what has changed: it is computed anew when it is asked for again."""
+        key = self.key(verb, request)
+        self._outdate(key)
+        self.delete(key)
 
     def pin(self, run_id, pinned=True):
         """Keeps a run from being removed to make room, or lets it go again."""
@@ -205,9 +233,9 @@ class RunStore:
         """Writes runs and their texts into one file (`bundle.write_bundle`)."""
         return write_bundle(self, run_ids, target)
 
-    def unbundle(self, source):
-        """Brings in what `bundle` wrote, here or elsewhere (`unbundle.read_bundle`)."""
-        return read_bundle(self, source)
+    def unbundle(self, source, own=False):
+        """Brings in what `bundle` wrote, here or elsewhere (`unbundle.read_bundle`); `own`: by a worker of ours."""
+        return read_bundle(self, source, own)
 
     def has(self, run_id):
         """Whether there is an own whole run of this id."""
@@ -238,6 +266,29 @@ class RunStore:
     def _note(self, run, **marks):
         with room(self._own.folder):
             write_marks(run.folder, replace(run.marks, **marks))
+
+    def _answer(self, run_id):
+        """The run of this id when it may answer a request: what it used was not replaced, and what pages make their
+        controls of was not computed by somebody else."""
+        if (self._outdated / run_id).exists():
+            return None
+        run = self._own.read(run_id)
+        if run is not None and not (run.marks.imported and run.verb == CARD):
+            return run
+        return None if self._bundled is None else self._bundled.read(run_id)
+
+    def _outdate(self, run_id):
+        with room(self._outdated):
+            self._outdated.mkdir(parents=True, exist_ok=True)
+            (self._outdated / run_id).touch()
+
+    @cached_property
+    def _example_questions(self):
+        """question -> ids of the examples that answer it about some weights."""
+        found = {}
+        for run in filter(None, map(self._bundled.read, self._bundled.ids())) if self._bundled else ():
+            found.setdefault(run.question, []).append(run.id)
+        return found
 
     def _read(self, run_id):
         run = self._own.read(run_id)

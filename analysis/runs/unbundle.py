@@ -20,7 +20,7 @@ from analysis.corpus import text_hash
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs.bundle import FORMAT, MOST_BYTES, MOST_FILES, MOST_RUNS, MOST_TEXTS, TITLE
 from analysis.runs.folder import MANIFEST, MAX_MANIFEST, read_run
-from analysis.runs.keys import SCHEMA, is_id
+from analysis.runs.keys import SCHEMA, SCHEMAS, is_id
 from analysis.runs.marks import Marks, checked_link, write_marks
 from analysis.runs.proof import prove
 from analysis.runs.run import Damaged
@@ -47,13 +47,13 @@ class Arrived:
     texts: list
 
 
-def read_bundle(store, source):
-    """Bring the bundle `source` (path or binary file) into the store; returns Arrived. BadSetting with one sentence,
-    and nothing written, when it is not what `write_bundle` makes."""
+def read_bundle(store, source, own=False):
+    """Bring the bundle `source` (path or binary file) into the store; returns Arrived. `own`: our own workers computed
+    its runs. BadSetting with one sentence, and nothing written, when it is not what `write_bundle` makes."""
     if isinstance(source, (str, Path)):
         try:
             with open(source, "rb") as opened:
-                return read_bundle(store, opened)
+                return read_bundle(store, opened, own)
         except OSError as error:
             raise BadSetting(f"{str(source)[:80]!r} cannot be opened ({error.strerror}): name a bundle.") from error
     runs = store.root / "runs"
@@ -68,7 +68,7 @@ def read_bundle(store, source):
             texts = [_text(draft / "texts" / f"{key}.json", key) for key in about["texts"]]
             found = [_run(draft / "runs" / run_id, entries) for run_id in about["runs"]]
             prove([run.folder for run in found])
-            return _show(store, found, texts, about)
+            return _show(store, found, texts, about, own)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
             raise _refusal(f"it is no sound zip file: {str(error)[:80] or type(error).__name__}") from error
         except Damaged as error:
@@ -131,10 +131,10 @@ def _title(file, entries):
         whole = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(f"its {TITLE} cannot be read") from error
-    if (made, schema) != (FORMAT, SCHEMA):
+    if made != FORMAT or schema not in SCHEMAS:
         raise _refusal(
             f"it has format {str(made)[:20]} and schema {str(schema)[:20]}, and this version reads format {FORMAT} "
-            f"and schema {SCHEMA}"
+            f"and schemas up to {SCHEMA}"
         )
     inside = tuple(
         {path.split("/")[1].removesuffix(".json") for path in entries if path.startswith(place)}
@@ -170,8 +170,8 @@ def _run(folder, entries):
         schema = manifest.get("schema")
     except (ValueError, AttributeError, RecursionError, FileNotFoundError) as error:
         raise _refusal(f"the manifest of {folder.name} cannot be read") from error
-    if schema != SCHEMA:
-        raise _refusal(f"the run {folder.name} has schema {str(schema)[:20]}, and this version reads {SCHEMA}")
+    if schema not in SCHEMAS:
+        raise _refusal(f"the run {folder.name} has schema {str(schema)[:20]}, and this version reads up to {SCHEMA}")
     run = read_run(folder)
     held = {name for name in entries if name.startswith(f"runs/{folder.name}/")}
     if held != {f"runs/{folder.name}/{name}" for name in (MANIFEST, *run.files)}:
@@ -192,13 +192,13 @@ def _text(path, key):
     raise _refusal(f"the text {key} is not the one of that name")
 
 
-def _show(store, found, texts, about):
+def _show(store, found, texts, about, own):
     """Put everything in its place, the runs last; what failed in the middle is taken away again."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     known = [run.id for run in found if store.has(run.id)]
     new = [run for run in found if run.id not in known]
     for run in new:
-        write_marks(run.folder, Marks(imported=now, link=checked_link(about["links"].get(run.id))))
+        write_marks(run.folder, Marks(imported=None if own else now, link=checked_link(about["links"].get(run.id))))
     shown = []
     try:
         for run in new:

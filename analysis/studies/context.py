@@ -5,6 +5,8 @@ import importlib.metadata
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,11 @@ import torch
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
 from analysis.files import read_json, write_json
+from analysis.methods import METHODS
 from analysis.models import CACHE, SPREAD, Model, load_model
+from analysis.places import revision
+from analysis.runs.uses import USUAL, named
+from analysis.studies import STUDIES
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
 STREAMED = "softmax over blocks of queries"  # the kernel of whatever looks at the attention itself
@@ -42,14 +48,16 @@ class Context:
         self.show = show or (lambda curve: None)
         self.kept: dict[str, tuple[tuple, object]] = {}  # name -> (what it belongs to, the thing)
         self._texts: dict[str, tuple[str, str]] = {}
-        self._model: tuple[str, Model] | None = None
+        self._model: tuple[str, Model, str] | None = None  # name, model, the revision that was loaded
 
     def model(self, name: str = "demo") -> Model:
-        """The model by name; the last one used stays loaded."""
-        if self._model is None or self._model[0] != name:
+        """The model by name; the last one used stays loaded while its files stay the same."""
+        root = CACHE if self.browser else None
+        if self._model is None or self._model[::2] != (name, revision(name, root)):
             self.progress(0.0, f"loading {name}")
             self._model = None
-            self._model = (name, load_model(name, self.device, root=CACHE if self.browser else None))
+            loaded = load_model(name, self.device, root=root)
+            self._model = (name, loaded, loaded.revision)
         return self._model[1]
 
     def add_text(self, name: str, text: str) -> str:
@@ -85,10 +93,12 @@ class Context:
                 write_json(place, found)
         return found
 
-    def forget(self, verb: str | None = None, **arguments) -> None:
-        """Drop stored runs (of one verb) computed with these arguments, because what they name has changed."""
-        if self.store is not None:
-            self.store.forget(verb, **arguments)
+    def forget(self, kind: str, name: str, model: Model) -> list[str]:
+        """A `router`, `policy` or `method` of a model was made anew: stored runs that used the earlier one of this name
+        move to the trash. Returns sentences that say so, for the notes of a result."""
+        if self.store is None:
+            return []
+        return self.store.forget(kind, name, model.name, partial(_by_default, kind, name)).sentences
 
     def state_dirs(self, model: Model) -> list[Path]:
         """Where what was fitted on a model is looked for; new state is written to the first.
@@ -131,6 +141,24 @@ def read(context: Context, model: Model, key: str, long_text: str = "windows") -
     name, text = context.text(key)
     tokens = tokenize(model.tokenizer, text, model.max_positions, *([1] if long_text == "first" else []))
     return Reading(name, text, tokens, notes(tokens, model.max_positions))
+
+
+def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
+    """Whether a study used the router, policy or method `name` because its request names none."""
+    taken = signature(STUDIES[verb]).parameters if verb in STUDIES else {}
+    asked = [*(request.get("methods") or []), request.get("method")]
+    if "methods" in taken and request.get("methods") is None:
+        return kind == "method" or USUAL[kind] == name  # of all methods there are
+    if USUAL.get(kind) != name:
+        return False
+    if kind in taken and not named(kind, request) and (taken[kind].default == name or kind == "policy"):
+        return True
+    return any(_needs(one["name"]) == kind and not named(kind, one) for one in asked if isinstance(one, dict))
+
+
+def _needs(method: str) -> str:
+    """The kind of fitted state that a method takes."""
+    return getattr(METHODS.get(method), "needs", {"focus": "router", "csa": "policy"}.get(method, ""))
 
 
 def check_seed(seed: int) -> None:

@@ -158,7 +158,9 @@ def _take(data: bytes, name: str) -> None:
     if name == DEFAULT:
         raise BadSetting(f"{DEFAULT} is the name of the first policy: give yours another one.")
     args = {"model": st.session_state["model"], "name": name, "policy": read_json(data)}
-    cached.jobs().request("import-policy", args, timeout=cached.PATIENCE)
+    stored = cached.jobs().request("import-policy", args, timeout=cached.PATIENCE)
+    for said in stored.numbers.get("notes", []):  # what moved to the trash
+        st.toast(widgets.plain(said), duration="long")
     use(name)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app import cached
+from app.selection import state
 from app.ui import tables
 
 
@@ -41,6 +42,7 @@ STATISTICS = {
     "previous_token": Statistic("Previous-token score", "share", 2, "previous-token score"),
     "induction": Statistic("Induction score", "share", 2, "induction score"),
 }
+assert tuple(STATISTICS) == state.STATISTICS
 
 
 def ranked(values: list[float | None], order: str, count: int) -> list[int]:

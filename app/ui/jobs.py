@@ -95,6 +95,8 @@ def job_panel() -> None:
                 name = cached.router_name(job.args)
                 st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
             st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
+        if job.verb in cached.MAKE_ROUTERS and (run := cached.find_run(job.run_id)) is not None:
+            widgets.notes(run)  # what moved to the trash
     else:
         ended(job)
 

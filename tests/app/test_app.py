@@ -145,6 +145,14 @@ def test_a_finished_fit_offers_its_router(client):
     assert app.query_params["router"] == "k6-top2" and "job" not in app.query_params
 
 
+def test_a_finished_fit_says_what_moved_to_the_trash(client):
+    args = {"model": "demo", "groups": 6, "top": 2}
+    said = "2 runs that used the router k6-top2 moved to the trash"
+    run = client.store.put("fit-router", args, Result({"notes": [said], "protocol": {}}), {}, 1.0)
+    client.states["0123456789ab"] = status("done", fraction=1.0, args=args, run_id=run.id)
+    assert said in markup(opened("groups", job="0123456789ab"))
+
+
 def test_a_link_to_an_unknown_job_loses_it(client):
     app = opened(job="abcdefabcdef")
     assert any("not known here" in caption.value for caption in app.caption)

@@ -26,8 +26,7 @@ READY = " ".join(f"studies.{name}" for name in PARTED.split()) + f" studies.read
 UPPER = "quality speed probes benchmarks training grids"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
 DATA = f"jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
-SELECTION, CONTROLS = "app.selection", "app.*.controls"
-KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
+KIT = f"app.ui app.selection app.cached {DATA}"
 PAGE = f"app.sidebar {KIT}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "",
@@ -49,8 +48,7 @@ VIEWS = " ".join(f"app.{page}" for page in PAGES)
 ARROWS = {
     # the app: no torch, no transformers
     "app": "",
-    CONTROLS: f"papers {BOTTOM}",
-    SELECTION: f"{CONTROLS} {BOTTOM}",
+    "app.selection": f"papers {BOTTOM}",
     "app.cached": DATA,
     "app.ui": KIT,
     "app.serve": KIT,
@@ -91,7 +89,7 @@ ARROWS = {
     "costs": BOTTOM,
     "refusals": BOTTOM,
     "corpus": BOTTOM,
-    "runs": f"corpus {BOTTOM}",
+    "runs": f"places corpus {BOTTOM}",
     "papers": BOTTOM,
     "benchmarks": BOTTOM,
     "fitted": BOTTOM,
@@ -133,11 +131,10 @@ def modules() -> dict[str, Path]:
 
 def room(module: str) -> str:
     """The room of a dotted name: `analysis.groups.sinkhorn` -> `groups`, `analysis.studies.heads.head` ->
-    `studies.heads`, `app.budgets.cap` -> `app.budgets`. A module at the root of the app is a room of its own; what a
-    room of the app declares for the URL lies below all of them."""
+    `studies.heads`, `app.budgets.cap` -> `app.budgets`. A module at the root of the app is a room of its own."""
     parts = module.split(".")
     if parts[0] == "app":
-        return CONTROLS if module == f"{SELECTION}.control" or parts[-1] == "controls" else ".".join(parts[:2])
+        return ".".join(parts[:2])
     if parts[1:] == ["studies", "registry"]:
         return "studies.registry"
     if parts[1:2] == ["studies"] and len(parts) > 3:

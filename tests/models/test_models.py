@@ -73,7 +73,7 @@ def test_a_local_folder_loads_and_is_named_by_its_content(folder):
 
 
 def test_a_large_weight_file_is_named_by_its_ends_too(folder, monkeypatch):
-    monkeypatch.setattr("analysis.models.HASHED_WHOLE", 1000)
+    monkeypatch.setattr("analysis.places.HASHED_WHOLE", 1000)
     before = load_model(str(folder)).revision
     weights = load_file(folder / "model.safetensors")
     weights["model.norm.weight"][-1] += 0.5

@@ -137,14 +137,6 @@ def test_retention_keeps_the_newest_and_the_pinned(store, monkeypatch):
         store.pin("0" * 12)
 
 
-def test_forget_removes_what_a_new_router_makes_stale(store):
-    stale, other = put(store, router="mine"), put(store, router="k8-top1")
-    assert store.forget(model="demo", router="mine") == 1
-    assert [run.id for run in store.list()] == [other.id] and not folder_of(store, stale).exists()
-    with pytest.raises(BadSetting):
-        store.forget()
-
-
 def test_drafts_of_a_killed_process_are_swept(store):
     runs = store.root / "runs"
     for name, age in ((".tmp-old", 10_000), (".old-x", 10_000), (".tmp-new", 0)):

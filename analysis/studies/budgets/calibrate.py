@@ -116,7 +116,7 @@ def calibrate(
         command=_command(lm, corpus, name, window, tokens, mass, min_pos, beta, total, reads, floor, swept),
     )  # fmt: skip
     policy = Policy(name, ranks, budgets, cap, {**about, "protocol": made, "sweep": _brief(rows)})
-    path = store_policy(context, lm, policy)
+    path, notes = store_policy(context, lm, policy)
     if output:
         _copy(path, Path(output))
     numbers = {
@@ -130,7 +130,7 @@ def calibrate(
         "positions": about["positions"],
         "bias": about["bias"],
         "split": split.words,
-        "notes": [*_notes(split, windows), *(few_tokens(rows) if rows else [])],
+        "notes": [*_notes(split, windows), *(few_tokens(rows) if rows else []), *notes],
         "path": str(output or path),
         "protocol": made,
     }

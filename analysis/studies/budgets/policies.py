@@ -114,15 +114,14 @@ def policy_for(context: Context, model: Model, name: str = DEFAULT) -> Policy:
     return calibrate_on(context, model, [text for _, text in sample_texts().values()], "bundled samples")
 
 
-def store_policy(context: Context, model: Model, policy: Policy) -> Path:
-    """Store a policy with its ranks and how it was made, and drop what was computed with an earlier one."""
+def store_policy(context: Context, model: Model, policy: Policy) -> tuple[Path, list[str]]:
+    """Store a policy with its ranks and how it was made; runs that used an earlier one of this name go to the trash.
+    Returns its place, and sentences that say so."""
     path = policy_path(context, model, policy.name)
     make_folder(path.parent)
     stored = {**policy.about, **policy.integers, "ranks": policy.ranks.tolist()}
     write(path, stored | {"model": model.name, "revision": model.revision})
-    for verb in ("evaluate", "budgets", "cap-sweep", "reads-sweep", "reads-text", "lost-keys", "calibrations"):
-        context.forget(verb=verb, model=model.name)
-    return path
+    return path, context.forget("policy", policy.name, model)
 
 
 def resolve(context: Context, model: Model, recipe: dict | str | None, length: int | None = None) -> Policy:
@@ -170,8 +169,8 @@ def import_policy(
     """Store an uploaded policy, the text of a JSON file or `policy` read from one, under a name, once it was checked
     against the model.
 
-    numbers: `policy` (its facts), `budgets` [L][H], `cap`, `path`. Errors: BadSetting, with both shapes where the
-    policy is another model's, and for fewer keys than the floor of all heads.
+    numbers: `policy` (its facts), `budgets` [L][H], `cap`, `path`, `notes`. Errors: BadSetting, with both shapes
+    where the policy is another model's, and for fewer keys than the floor of all heads.
     """
     lm = context.model(model)
     given = read_policy(context.text(text)[1] if policy is None else policy, lm, name)
@@ -183,8 +182,9 @@ def import_policy(
         )
     about = {key: given.about[key] for key in KEPT if key in given.about}
     made = Policy(name, given.ranks, given.budgets, given.cap, {**about, "corpus": "uploaded"})
-    path = store_policy(context, lm, made)
+    path, notes = store_policy(context, lm, made)
     numbers = {"policy": facts(made), "budgets": made.budgets.tolist(), "cap": int(made.cap), "path": str(path)}
+    numbers["notes"] = notes
     return Result(numbers | {"protocol": protocol("import-policy", lm, text or None, policy=name)})
 
 

@@ -103,16 +103,18 @@ def control_path(path: Path) -> Path:
     return path.with_name(f"random-{path.name}")
 
 
-def save(context: Context, router: FocusRouter, control: FocusRouter, path: Path, **about) -> None:
-    """Store a router and its control, and drop what was computed with an earlier one of this name."""
+def save(context: Context, model: Model, router: FocusRouter, control: FocusRouter, path: Path, **about) -> list[str]:
+    """Store a router of a model and its control; runs that used an earlier one of this name go to the trash. Returns
+    sentences that say so."""
+    about = {"model": model.name, "revision": model.revision, **about}
     try:
         router.save(path, **about)
         control.save(control_path(path), **{key: about[key] for key in ("model", "revision", "corpus")})
     except OSError as error:
         raise BadSetting(f"The router cannot be stored as {path} ({error.strerror}): name another folder.") from error
-    context.forget(model=about["model"], router=path.stem)
-    for verb in ("model", "evaluate"):  # the card lists the routers, the methods have them
-        context.forget(verb=verb, model=about["model"])
+    if context.store is not None:
+        context.store.renew("model", {"model": model.name})  # the card lists the routers
+    return context.forget("router", path.stem, model)
 
 
 @torch.no_grad()
@@ -128,7 +130,8 @@ def fit_router(
     """Fit a router without training, store it, and hold it against random groups and dense attention.
 
     Two of the bundled samples calibrate; perplexity is measured on the third, which the fit never saw.
-    numbers: `path`, `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings).
+    numbers: `path`, `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings),
+    `notes`.
     """
     check_seed(seed)
     check_settings(groups=groups, top=top, window=window)
@@ -152,8 +155,6 @@ def fit_router(
         with apply(lm, method):
             numbers[f"perplexity_{name}"] = perplexity(lm, ids, length).perplexity
     about = {
-        "model": lm.name,
-        "revision": lm.revision,
         "corpus": "bundled samples without the story",
         "calibration": [text_hash(text) for text in samples.values()],
         "evaluated_on": "bundled story",
@@ -164,8 +165,8 @@ def fit_router(
         f"python -m analysis fit-router --model {lm.name} --groups {groups} --top {top} --window {window} --seed {seed}"
     )
     made = protocol("fit-router", lm, text_hash(held_out), len(ids), seed=seed, window=length, command=command)
-    save(context, router, control, path, **about, **numbers, protocol=made)
-    return Result({"path": str(path), **numbers, "protocol": made})
+    notes = save(context, lm, router, control, path, **about, **numbers, protocol=made)
+    return Result({"path": str(path), **numbers, "notes": notes, "protocol": made})
 
 
 def _windows(model: Model, text: str) -> list[np.ndarray]:

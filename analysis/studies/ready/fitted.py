@@ -59,13 +59,13 @@ def fit_method(
         whole, corpus = _samples(), SAMPLES
     if method in TRAINED:
         made = fit_temperatures(context, lm, whole, _told(whole, corpus), steps, seed)
-        context.forget(verb="evaluate", model=lm.name)
+        made.numbers["notes"] = context.forget("method", method, lm)
         return made
     more = {"clusters": clusters} if method == "routing_transformer" else {}
     fitted, path = _fit(context, lm, method, whole, corpus, seed, **more)
-    context.forget(verb="evaluate", model=lm.name)
     shapes = {name: list(tensor.shape) for name, tensor in fitted.tensors.items()}
     numbers = {"path": str(path), "method": method, "tensors": shapes, "protocol": fitted.about["protocol"]}
+    numbers["notes"] = context.forget("method", method, lm)
     return Result(numbers)
 
 

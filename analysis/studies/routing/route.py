@@ -141,7 +141,7 @@ def route(
     kept = Kept(curves, about, more)
     context.kept["routing"] = (kept.key, kept)
     if store:
-        _store(context, lm, fitted, kept, length, seed, about)
+        numbers["notes"] = [*numbers["notes"], *_store(context, lm, fitted, kept, length, seed, about)]
     parts.clear()
     tables = {"means": pd.DataFrame(means), "rows": pd.DataFrame(rows)}
     return Result(numbers, tables)
@@ -225,8 +225,9 @@ def _command(source, model, heads, min_distance, sinks, buckets, length, prompts
     )
 
 
-def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int, seed: int, about: dict) -> None:
-    """Buckets and routers of the first minimum distance, with sinks and without, and the curves of all cells."""
+def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int, seed: int, about: dict) -> list[str]:
+    """Buckets and routers of the first minimum distance, with sinks and without, and the curves of all cells. Returns
+    sentences about the runs that used earlier ones."""
     folder = context.state_dirs(lm)[0] / FOLDER
     cells = [cell for cell in fitted.routers if cell.partition == RAW]
     try:
@@ -240,5 +241,4 @@ def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int,
         keep(folder, kept)
     except OSError as error:
         raise BadSetting(f"The routers cannot be stored in {folder} ({error.strerror}): name another one.") from error
-    for verb in ("evaluate", "route-at", "route-visit"):
-        context.forget(verb=verb, model=lm.name)
+    return context.forget("method", "bucket_routing", lm)

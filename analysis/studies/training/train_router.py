@@ -123,12 +123,9 @@ def train_focus_router(
     if phase == 2:
         before["before"] = {"model": lm.name, "router": name}
         lm = _store(own, folder, context)
-        context.forget(model=f"finetuned/{folder.name}")  # what pages know of an earlier copy
     control = random_centroids(router, inputs, seed)
     numbers = measure(lm, router, control, test_ids, length, context) | before
     about = {
-        "model": lm.name,
-        "revision": lm.revision,
         "corpus": f"{source.name}, {len(train)} documents",
         "corpus_hash": corpus_hash(train),
         "kind": "trained",
@@ -146,11 +143,11 @@ def train_focus_router(
         "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps,
         command=_command(model, plan),
     )  # fmt: skip
-    save(context, router, control, path, **about, protocol=made)
+    notes = save(context, lm, router, control, path, **about, protocol=made)
     for done in path.parent.glob(f"{path.stem}.*checkpoint"):
         done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
     where = str(folder if phase == 2 else path)
-    return Result({**numbers, "path": where, "protocol": made}, log_tables(log))
+    return Result({**numbers, "path": where, "notes": notes, "protocol": made}, log_tables(log))
 
 
 def curve(log: list[dict]) -> dict[str, list]:

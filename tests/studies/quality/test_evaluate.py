@@ -14,7 +14,6 @@ from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity, position_bins
 from analysis.runs import RunStore
-from analysis.studies.groups import routers
 from tests.made.evaluating import TEXT, evaluator, one
 
 ROW = "method perplexity low high bits_per_byte kl_mean kl_p99 same_top1 reads_causal reads_full kv_read".split()
@@ -168,13 +167,6 @@ def test_the_command_line(context, home, capsys):
     for wrong, said in {"focus.k=3": "focus has no setting 'k'", "quest.k=3": "add quest to --methods"}.items():
         assert main(["evaluate", str(text), *words[:2], "--set", wrong, *place]) == 2
         assert said in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_new_router_makes_stored_numbers_stale(context, home, monkeypatch):
-    forgotten = []
-    monkeypatch.setattr(context, "forget", lambda verb=None, **arguments: forgotten.append((verb, arguments)))
-    routers.fit_router(str(home / "tiny"), groups=3, context=context)
-    assert ("evaluate", {"model": str(home / "tiny")}) in forgotten
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def test_cancelling_a_study_leaves_the_model_as_it_came(verb, context, tmp_path)
             raise Cancelled("enough")
 
     other = Context(progress=progress, state=tmp_path, browser=False)
-    other._model = ("demo", context.model())
+    other._model = ("demo", context.model(), context.model().revision)
     arguments = {"text": other.add_text("a", SHORT), "min_distance": 32} if verb == "pairs" else {}
     with pytest.raises(Cancelled):
         STUDIES[verb](**arguments, context=other)

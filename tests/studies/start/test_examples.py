@@ -22,8 +22,7 @@ from analysis.studies.start.examples import (
     routed,
 )
 from analysis.studies.worth.worth import worth
-from app.temperature.controls import SOFTMAX
-from app.worth.controls import CONTEXTS, KEEPS, SEQUENCES
+from app.selection.state import CONTEXTS, KEEPS, SEQUENCES, SOFTMAX
 
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
 

@@ -12,7 +12,6 @@ from analysis.__main__ import main
 from analysis.costs import KNOWN
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
-from analysis.runs.keys import request_key
 from analysis.studies.worth.worth import worth
 from tests.cli.test_cli import strict
 from tests.models.test_costs import LLAMA, PYTHIA
@@ -43,7 +42,7 @@ def test_the_study_reads_the_bundled_model_a_text_and_a_stored_text(tmp_path):
     assert made.numbers["name"] == "config.json: mine" and made.numbers["shape"]["width"] == 8
     run = store.put("worth", {"config": key}, made, made.numbers["protocol"], 0.1)
     assert store.find("worth", {"config": key}).columns("rows")["batch"] == run.columns("rows")["batch"]
-    assert request_key("worth", {"config": key}) == run.id
+    assert store.key("worth", {"config": key}) == run.id
     store.close()
 
 

@@ -1,0 +1,69 @@
+"""What a study forgets when it makes a router or a policy anew, by name or because a request names none."""
+
+import pytest
+
+from analysis.runs import Result, RunStore
+from analysis.studies.budgets.policies import import_policy
+from analysis.studies.context import Context
+from analysis.studies.groups.routers import fit_router
+from tests.made.evaluating import tiny_models
+
+LAYERS, HEADS = 3, 4
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = RunStore(tmp_path / "store")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def asked(store, tmp_path):
+    """(context, model, runs): what was asked about a tiny model, one run of each, by a word."""
+    model = str(tiny_models(tmp_path) / "tiny")
+    requests = {
+        "groups, by default": ("groups", {}),
+        "groups, other router": ("groups", {"router": "k3-top1"}),
+        "all methods": ("evaluate", {}),
+        "dense": ("evaluate", {"methods": [{"name": "dense"}]}),
+        "focus, by default": ("evaluate", {"methods": [{"name": "dense"}, {"name": "focus"}]}),
+        "focus, other router": ("evaluate", {"methods": [{"name": "focus", "router": "k3-top1"}]}),
+        "csa, by default": ("evaluate", {"methods": [{"name": "csa"}]}),
+        "csa, other policy": ("time-method", {"method": {"name": "csa", "policy": {"name": "mine", "cap": 9}}}),
+        "budgets, by default": ("budgets", {"policy": {"cap": 9}}),
+        "bench, no router": ("bench", {"what": "attention"}),
+        "statistics": ("statistics", {}),
+    }
+    made = Result({"protocol": {}})
+    runs = {
+        word: store.put(verb, {"model": model} | request, made, {}, 1.0).id
+        for word, (verb, request) in requests.items()
+    }
+    return Context(store=store, browser=False), model, runs
+
+
+def test_a_router_made_anew_forgets_what_used_it_and_says_so(asked, store):
+    context, model, runs = asked
+    assert fit_router(model, groups=2, context=context).numbers["notes"] == [] and store.deleted() == []
+    for groups, gone in (
+        (3, {"groups, other router", "focus, other router"}),
+        (8, {"groups, by default", "focus, by default", "all methods"}),
+    ):
+        (note,) = fit_router(model, groups=groups, context=context).numbers["notes"]
+        moved = {run.id for run in store.deleted()}
+        assert moved == {runs[word] for word in gone} and note.startswith(f"{len(gone)} runs that used the router")
+        store.empty()
+
+
+def test_a_policy_stored_anew_forgets_what_used_it_and_says_so(asked, store):
+    context, model, runs = asked
+    policy = {"layers": LAYERS, "heads": HEADS, "policy": [32] * (LAYERS * HEADS) + [64]}
+    for name, gone in (
+        ("short", set()),
+        ("mine", {"csa, other policy"}),
+        ("policy", {"csa, by default", "budgets, by default", "all methods"}),
+    ):
+        notes = import_policy(model, name=name, policy=policy, context=context).numbers["notes"]
+        assert {run.id for run in store.deleted()} == {runs[word] for word in gone} and len(notes) == bool(gone)
+        store.empty()
