@@ -22,25 +22,27 @@ FLAGS = {  # parameter -> {value: the option that means it}, where `--name` and 
     "content": {False: "--all-words"},
     "long_text": {"first": "--first", "windows": "--all-windows"},
 }
-WORDS = {  # parameters that stand without an option -> how they are shown
+WORDS = {  # parameters that stand without an option -> how the usage shows them: [one that may be left out], several...
     "bundle": "FILE.zip",
-    "config": "CONFIG.json|MODEL",
-    "ids": "RUN",
-    "tasks": "TASK",
+    "config": "[CONFIG.json|MODEL]",
+    "ids": "RUN...",
+    "tasks": "[TASK...]",
     "text": "TEXT",
-    "texts": "TEXT",
-    "what": "WHAT",
-    "words": "WORD",
+    "texts": "[TEXT...]",
+    "what": "[WHAT]",
+    "words": "[WORD...]",
     ("fit-method", "method"): "METHOD",
+    ("import-policy", "text"): "[FILE.json]",
     ("spread", "study"): "STUDY",
     ("study", "name"): "NAME",
 }
-NO_WORDS = {("bench", "text"), ("import-policy", "policy"), ("probe", "text"), ("route-at", "text")}
+NO_WORDS = {("bench", "text"), ("probe", "text"), ("route-at", "text")}
+METHODS = ("method", "methods")  # parameters that may name methods with their settings: --set and others help
 PLAIN = (bool, int, float, str)
 
 
 def word(verb: str, parameter: str) -> str | None:
-    """How a parameter that stands without an option is shown, or None for one that has an option."""
+    """How the usage shows a parameter that stands without an option, or None for one that has an option."""
     if (verb, parameter) in NO_WORDS:
         return None
     return WORDS.get((verb, parameter), WORDS.get(parameter))
@@ -67,7 +69,7 @@ def commandline(verb: str, arguments: dict) -> str:
             words += [] if isinstance(value, list) else [_one(value)]
         elif name in FLAGS or isinstance(value, bool):
             options += _flag(name, value)
-        elif _are_methods(value):
+        elif name in METHODS and not isinstance(value, str):
             options += _methods(option(verb, name), value if isinstance(value, list) else [value])
         elif name == "against":
             options += [option(verb, name), *map(_one, value)]
@@ -93,11 +95,6 @@ def _one(value: object) -> str:
 def _listed(values: list) -> str:
     """A list as one word, `1,2,3`; an empty one is `none`."""
     return ",".join(map(_one, values)) or "none"
-
-
-def _are_methods(value: object) -> bool:
-    listed = value if isinstance(value, list) else [value]
-    return bool(listed) and all(isinstance(one, dict) and "name" in one for one in listed)
 
 
 def _methods(named: str, listed: list[dict]) -> list[str]:

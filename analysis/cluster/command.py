@@ -18,21 +18,30 @@ from analysis.studies import NAMED, STUDIES as VERBS
 TEXTS = ("text", "texts")
 
 
-def spread_command(arguments: dict, progress: Callable[[float, str], None]) -> Result:
-    """Run `spread` with the options of the command line: `study over with engine workers gpus model seed`."""
-    verb, (over, values) = arguments["study"], _over(arguments["over"])
-    if verb not in VERBS and verb not in NAMED:
-        raise BadSetting(f"There is no study {verb[:40]!r}; there are: {', '.join([*VERBS, *NAMED])}.")
-    studies = STUDIES if verb in VERBS else STUDIES.replace(":STUDIES", ":NAMED")
-    args = _given(arguments["with"])
+def spread_command(
+    study: str,
+    over: str,
+    given: str = "{}",
+    engine: str = "local",
+    workers: int = 2,
+    gpus: float = 0.0,
+    *,
+    progress: Callable[[float, str], None],
+) -> Result:
+    """Run the verb or named study `study` over NAME=A,B,C, its other arguments `given` as JSON. Errors: BadSetting."""
+    if study not in VERBS and study not in NAMED:
+        raise BadSetting(f"There is no study {study[:40]!r}; there are: {', '.join([*VERBS, *NAMED])}.")
+    name, values = _over(over)
+    studies = STUDIES if study in VERBS else STUDIES.replace(":STUDIES", ":NAMED")
+    args = _given(given)
     store = RunStore()
     try:
-        args = {name: _place(store, value) if name in TEXTS else value for name, value in args.items()}
-        values = [_place(store, value) for value in values] if over in TEXTS else values
-        jobs = _engine(arguments["engine"], store, studies, arguments["workers"], arguments["gpus"])
+        args = {key: _place(store, value) if key in TEXTS else value for key, value in args.items()}
+        values = [_place(store, value) for value in values] if name in TEXTS else values
+        jobs = _engine(engine, store, studies, workers, gpus)
         try:
             with contextlib.redirect_stdout(sys.stderr):  # Ray prints what it lost; the answer stands there alone
-                return spread(jobs, store, verb, args, over, values, progress)
+                return spread(jobs, store, study, args, name, values, progress)
         finally:
             jobs.close()
     finally:

@@ -19,13 +19,13 @@ import time
 from types import SimpleNamespace
 
 from analysis.errors import AnalysisError, BadSetting, Cancelled, TooLarge
-from analysis.jobs.arguments import check_arguments
 from analysis.jobs.client import STUDIES
 from analysis.jobs.inbox import Inbox
 from analysis.jobs.table import JobTable
 from analysis.jobs.wire import describe_error, encode
 from analysis.limits import limits
 from analysis.runs import Result, RunStore
+from analysis.runs.arguments import check_arguments
 
 WRITES_PER_SECOND = 5
 EARLY = 0.1  # share of the work before which nothing is said of the time that is left

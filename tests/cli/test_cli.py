@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from analysis.cli.options import HELP
 from analysis.corpus import sample_texts
+from analysis.studies.registry import VERBS
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
@@ -204,7 +204,7 @@ def test_endless_standard_input_is_not_read_to_its_end(call, monkeypatch):
 
 
 def test_every_verb_has_help(capsys):
-    for verb in HELP:
+    for verb in VERBS:
         with pytest.raises(SystemExit) as stop:
             main([verb, "--help"])
         assert stop.value.code == 0 and "--json" in capsys.readouterr().out

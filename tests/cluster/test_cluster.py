@@ -188,15 +188,15 @@ def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
     [
         ({"over": "seed"}, "write it like seed=0,1,2"),
         ({"study": "nothing"}, "There is no study 'nothing'"),
-        ({"with": "[1]"}, "no JSON object"),
+        ({"given": "[1]"}, "no JSON object"),
         ({"engine": "slurm"}, "no engine 'slurm'"),
         ({"workers": 0}, "give 1 to 256"),
     ],
 )
 def test_what_cannot_be_spread_is_refused_in_a_sentence(wrong, words, state):
-    given = {"study": "worth", "over": "keep=0.1,0.2", "with": "{}", "engine": "local", "workers": 1, "gpus": 0}
+    given = {"study": "worth", "over": "keep=0.1,0.2", "given": "{}", "engine": "local", "workers": 1, "gpus": 0}
     with pytest.raises(BadSetting, match=words):
-        spread_command(given | wrong, lambda fraction, stage: None)
+        spread_command(**given | wrong, progress=lambda fraction, stage: None)
 
 
 def test_the_commands_of_the_document_are_understood():
@@ -205,4 +205,4 @@ def test_the_commands_of_the_document_are_understood():
     assert len(found) >= 5
     for line in found:
         given = vars(parser("").parse_args(shlex.split(line)))
-        assert given["verb"] != "spread" or given["engine"].partition("://")[0] in ("local", "ray")
+        assert given["verb"] != "spread" or given.get("engine", "local").partition("://")[0] in ("local", "ray")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from analysis.cli.options import parser
-from analysis.jobs.arguments import check_arguments
 from analysis.papers import PAPERS, find, findings as findings_room, ours, places
 from analysis.papers.beside import beside, printed
 from analysis.papers.findings import collisions, differing, findings
@@ -25,6 +24,7 @@ from analysis.papers.ours import (
     readings,
     state,
 )
+from analysis.runs.arguments import check_arguments
 from analysis.studies import STUDIES
 from app.papers import words
 from app.papers.found import LIVE

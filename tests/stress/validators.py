@@ -9,10 +9,10 @@ from io import BytesIO
 from pathlib import Path
 
 from analysis.costs.config import read_config, read_shape
-from analysis.jobs.arguments import check_arguments
 from analysis.jobs.wire import encode, messages
 from analysis.places import HUB_ID, locate
 from analysis.runs import RunStore
+from analysis.runs.arguments import check_arguments
 from analysis.runs.corpora import corpus_folder
 from analysis.runs.policies import policies
 from analysis.runs.unbundle import read_bundle

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.jobs.arguments import check_arguments
 from analysis.runs import Result
+from analysis.runs.arguments import check_arguments
 from app.benchmarks import page
 from tests.app.probes.test_probes import client as with_probes, figures, opened  # noqa: F401
 from tests.made.in_process import markup, part

@@ -173,7 +173,7 @@ def test_hostile_text_is_escaped_and_an_error_is_one_sentence(client):
 
 
 def test_arguments_are_those_of_the_verbs(client):
-    from analysis.jobs.arguments import check_arguments
+    from analysis.runs.arguments import check_arguments
     from analysis.studies import STUDIES as REAL
 
     opened(layer=1, head=0, tile="0.0", query=3)

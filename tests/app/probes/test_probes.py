@@ -7,8 +7,8 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.errors import BadSetting
-from analysis.jobs.arguments import check_arguments
 from analysis.probes import tasks as real
+from analysis.runs.arguments import check_arguments
 from analysis.studies.start.examples import probed
 from app import cached
 from app.probes import charts as probes_charts, words as probes_words

@@ -191,7 +191,7 @@ def test_the_routers_are_those_of_the_analysis():
 
 
 def test_arguments_are_those_of_the_verbs(client):
-    from analysis.jobs.arguments import check_arguments
+    from analysis.runs.arguments import check_arguments
     from analysis.studies import STUDIES as REAL
 
     page(route_tab="token")

@@ -145,7 +145,7 @@ def test_the_paper_stands_beside_with_its_doubts(made):
 
 
 def test_arguments_are_those_of_the_verbs(made):
-    from analysis.jobs.arguments import check_arguments
+    from analysis.runs.arguments import check_arguments
     from analysis.studies import STUDIES as REAL
 
     page(by_layer="1~0.8~1", query=CONTEXT + 1)

@@ -85,7 +85,7 @@ def test_the_form_asks_for_what_it_shows_and_a_link_restores_it(client):
 
 
 def test_arguments_are_those_of_the_verb(client):
-    from analysis.jobs.arguments import check_arguments
+    from analysis.runs.arguments import check_arguments
     from analysis.studies import STUDIES as REAL
 
     app = opened()

@@ -1,0 +1,111 @@
+"""What was asked for: the words of a command line as the arguments of a function, and the function called with them."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import Parameter
+from pathlib import Path
+
+from analysis.cli.options import takes_methods
+from analysis.cli.signatures import function, parameters
+from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash
+from analysis.errors import BadSetting, BadText
+from analysis.runs import Result
+from analysis.studies.registry import STORED, VERBS
+
+TEXTS = ("text", "texts", "against")
+
+
+@dataclass
+class Asked:
+    """A verb (and named study) with the `arguments` that were given, a text by its hash; `texts`: hash -> (name, text).
+    `device` and `state` are the caller's."""
+
+    verb: str
+    study: str | None
+    arguments: dict
+    device: str = "auto"
+    state: Path | None = None
+    texts: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def known(self) -> dict[str, Parameter]:
+        """The parameters of what was asked for."""
+        return parameters(self.verb, self.study)
+
+    @property
+    def resolved(self) -> dict:
+        """Every argument, those that were not given at their default."""
+        usual = {name: one.default for name, one in self.known.items() if one.default is not Parameter.empty}
+        return usual | self.arguments
+
+    def run(self, progress: Callable[[float, str], None]) -> Result:
+        """Call the function. Errors: those of the study, all AnalysisError."""
+        called = function(STORED[self.study] if self.study else VERBS[self.verb])
+        needs = inspect.signature(called).parameters
+        brought = {"progress": progress} if "progress" in needs else {}
+        if "context" in needs and needs["context"].default is Parameter.empty:
+            from analysis.studies.context import Context
+
+            brought["context"] = Context(progress=progress, device=self.device, state=self.state, browser=False)
+            for name, text in self.texts.values():
+                brought["context"].add_text(name, text)
+        return called(**self.arguments, **brought)
+
+
+def asked(given: dict) -> Asked:
+    """What the parser read, ready to run; files are read here. Errors: BadSetting, BadText."""
+    verb, study = given["verb"], given.get("name") if given["verb"] == "study" else None
+    made = Asked(verb, study, {}, given["device"], given["state"])
+    arguments = {name: value for name, value in given.items() if name in made.known and value is not None}
+    methods = takes_methods(made.known)
+    if methods:
+        arguments |= _methods(methods, arguments.pop(methods, None), given, made.known)
+    elif given["set"]:
+        raise BadSetting(f"This verb runs no method, so {given['set'][0]!r} sets nothing: leave --set out.")
+    if verb == "worth":
+        from analysis.studies.worth.worth import config_of
+
+        arguments |= config_of(arguments.pop("config", None) or arguments.get("model", "demo"))
+    for name in TEXTS:
+        if isinstance(places := arguments.get(name), list):
+            arguments[name] = [_text(made, place) for place in places]
+        elif places:
+            arguments[name] = _text(made, places)
+    made.arguments = arguments
+    return made
+
+
+def _methods(name: str, named: object, given: dict, known: dict) -> dict:
+    """The argument that names methods, from names, --set, --router and --policy; nothing where none is given."""
+    router, policy = (given.get(one) if one not in known else None for one in ("router", "policy"))
+    if isinstance(named, (list, dict)):
+        if given["set"] or router or policy:
+            raise BadSetting("Methods given as JSON hold their settings: leave --set, --router and --policy out.")
+        return {name: named}
+    if named is None and not (given["set"] or router or policy):
+        return {}
+    from analysis.studies.ready.candidates import specs
+
+    listed = specs(
+        named if name == "methods" or named is None else named.partition(",")[0], given["set"], router, policy
+    )
+    return {name: listed if name == "methods" else listed[0]}
+
+
+def _text(made: Asked, place: str) -> str:
+    """The hash of a file, standard input, or a bundled sample, which is kept in `made.texts`."""
+    samples = sample_texts()
+    if place == "-":
+        found = "standard input", read_text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+    elif Path(place).is_file():
+        found = Path(place).name, read_file(Path(place))
+    elif place in samples:
+        found = samples[place]
+    else:
+        known = ", ".join(samples)
+        raise BadText(f"There is no file {place[:80]!r}: give a text file, - for standard input, or one of {known}.")
+    key = text_hash(found[1])
+    made.texts[key] = found
+    return key
