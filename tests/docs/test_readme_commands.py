@@ -31,7 +31,7 @@ SMALL = {  # verb, or study and its name -> what makes it small; of an option gi
     "bench statistics": "--lengths 16 --repeats 1",
     "bench decode": "--lengths 64 --heads 1 --window 8 --repeats 1",
     "bench inference": "--lengths 32 --new-tokens 2 --repeats 1",
-    "study step-cost": "--length 32 --tokens-per-step 64 --repeats 1",
+    "study step-cost": "--length 32 --repeats 1",
 }
 ELSEWHERE = {  # verb, or study and its name -> the tests that run in small what is behind it
     "launch": "test_launch.py",

@@ -25,7 +25,7 @@ from analysis.papers.ours import (
     state,
 )
 from analysis.runs.arguments import check_arguments
-from analysis.studies import STUDIES
+from analysis.studies import NAMED, STUDIES
 from app.papers import words
 from app.papers.found import LIVE
 from app.selection.controls import CONTROLS
@@ -118,7 +118,7 @@ def test_a_score_comes_with_its_standard_error_and_its_items():
 @pytest.mark.parametrize("study", sorted({number.study for one in PLACES for number in one.numbers if number.study}))
 def test_every_study_has_the_command_that_stores_it(study):
     told = vars(parser("x").parse_args(places.makes(study).removeprefix("python -m analysis ").split()))
-    assert study in (told["name"], f"{told['name']}-{told['router']}")
+    assert study in (told["name"], f"{told['name']}-{told.get('router')}")
 
 
 def test_stored_equal_budgets_calibrations_and_scores_stand_beside_their_rows():
@@ -146,7 +146,11 @@ def test_commands_buttons_and_panels_exist(one):
     assert all(number.unit in ours.UNITS for number in one.numbers)
     assert not one.job.verb or told["verb"] == one.job.verb
     if one.job.verb:
-        check_arguments(one.job.verb, STUDIES[one.job.verb], one.job.args)
+        of_study = {name: value for name, value in one.job.args.items() if name != "name"}
+        if one.job.verb == "study":
+            check_arguments("study", NAMED[told["name"]], of_study)
+        else:
+            check_arguments(one.job.verb, STUDIES[one.job.verb], one.job.args)
         for name in ("name", "lengths", "groups", "shots", "router", "rows", "tasks", "window"):
             if name in one.job.args and told.get(name) is not None and one.job.args[name] is not None:
                 assert told[name] == one.job.args[name], name
