@@ -58,8 +58,8 @@ ARROWS = {
     "app.streamlit_app": f"app.serve app.views {PAGE}",
     # the analysis: no streamlit
     "analysis": "",
-    "__main__": f"cli cluster {ROOMS} jobs.worker",
-    "cli": f"studies benchmarks {BOTTOM}",
+    "__main__": f"cli {BOTTOM}",
+    "cli": ROOMS,
     "cluster": f"jobs jobs.worker runs corpus studies studies.ready {BOTTOM}",
     "jobs.worker": f"{ROOMS} jobs limits",
     "jobs": f"runs corpus limits studies {BOTTOM}",  # it names the studies for its worker, in a string
