@@ -5,6 +5,7 @@ import streamlit as st
 from analysis.benchmarks import SET_UPS, TASKS, here
 from analysis.runs import Run
 from app import cached
+from app.benchmarks.controls import ITEMS, SHOTS
 from app.selection import state
 from app.ui import jobs, stored, tables, widgets
 from app.ui.charts import GROUPS, SYMBOLS, figure, safe
@@ -12,8 +13,6 @@ from app.ui.charts import GROUPS, SYMBOLS, figure, safe
 NAME = "benchmarks"  # the stored study
 PROMPTS = {"own": "The tasks' own prompts", "long": "With examples in the prompt, which make it long"}
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
-SHOTS = (None, 0, 1, 2, 4, 8, 16)
-ITEMS = (20, 50, 100, 500, 0)  # 0: all of them
 COLUMNS = {
     "title": tables.Column("task"),
     "shots": tables.Column("examples in a prompt", "whole"),

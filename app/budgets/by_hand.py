@@ -7,18 +7,11 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.budgets import edits as budgets_edits, maps, policy as budgets
+from app.budgets.controls import HOW, WAYS, WHERE
 from app.budgets.words import positions, share, span
 from app.selection import state
 from app.ui import asking, jobs, tables, widgets
 
-WAYS = {  # how many keys there are in all -> (its words, label of the number, lowest, highest, step)
-    "stored": ("as calibrated", "", 0.0, 0.0, 0.0),
-    "beta": ("beta × the sum of the ranks", "beta", 0.05, 1000.0, 0.5),
-    "keys_per_head": ("keys per head on average", "Keys per head", 2.0, 1e6, 16.0),
-    "reads": ("a share of the causal pairs", "Per cent", 0.1, 100.0, 1.0),
-}
-WHERE = {"cells": "Chosen heads", "layer": "Their layer", "head": "Their place in every layer", "all": "Every head"}
-HOW = {"scale": "Scale", "set": "Set", "pin": "Pin"}
 SWEEP = {"tolerance": 0.01, "tolerance_bin": 0.02, "window": None, "tokens": 16_384, "seed": 0}
 COLUMNS = {
     "what": tables.Column("budgets"),

@@ -6,13 +6,13 @@ from analysis.runs import Run
 from app import cached
 from app.budgets import charts, policy
 from app.budgets.cap import caps
+from app.budgets.controls import SHARED_OUT
 from app.selection import state
 from app.training import requests as training_requests
 from app.ui import asking, jobs, tables, widgets
 from app.ui.offers import Scope
 
 TEXTS = ""  # the corpus that is no folder
-WAYS = {"beta": "beta × the sum of ranks", "total": "keys in all", "reads": "share of the reads"}
 PAIR = {
     "layer": tables.Column("layer", "whole"),
     "head": tables.Column("head", "whole"),
@@ -47,7 +47,12 @@ def _form() -> None:
         _real("Mass p", "budget_mass", 0.01, 0.99, 0.05, "top-p rank")
         _whole("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", 120)
         st.selectbox(
-            "Keys by", list(WAYS), format_func=WAYS.get, key="budget_by", width=210, help=cached.glossary("key budget")
+            "Keys by",
+            list(SHARED_OUT),
+            format_func=SHARED_OUT.get,
+            key="budget_by",
+            width=210,
+            help=cached.glossary("key budget"),
         )
         if chosen["budget_by"] == "beta":
             _real("beta", "budget_beta", 0.01, 1000.0, 0.5, "key budget")

@@ -9,6 +9,7 @@ from app.budgets.words import share, span
 from app.selection import state
 from app.ui import asking, jobs, tables, widgets
 from app.worth import charts as worth_charts, tables as worth
+from app.worth.controls import CONTEXTS, LOADED
 
 LENGTHS, KEYS, ROUNDS = [1024, 4096], 64, 5
 GUESS = 20.0  # seconds, until something was timed here
@@ -117,9 +118,9 @@ def _memory(run: Run, known: dict[str, dict]) -> None:
 
 def _share() -> None:
     chosen = st.session_state
-    run = worth.ask(worth.arguments(worth.LOADED, chosen["keep"], chosen["counted"]))
+    run = worth.ask(worth.arguments(LOADED, chosen["keep"], chosen["counted"]))
     rows, most = cached.columns(run, "rows"), run.numbers["shape"]["max_positions"]
-    context = min((size for size in state.CONTEXTS), key=lambda size: abs(size - (most or 1024)))
+    context = min(CONTEXTS, key=lambda size: abs(size - (most or 1024)))
     widgets.chart(
         worth_charts.shares(rows, 1, context, most),
         rows,

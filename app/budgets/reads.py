@@ -5,13 +5,13 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.budgets import charts, policy as budgets
+from app.budgets.controls import BARS, READS
 from app.budgets.words import ALLOWED, bins as listed, chance, positions, share, signed, span
 from app.quality import text as quality_text
 from app.selection import state
 from app.ui import asking, jobs, painted, tables, widgets
 
 NO_CAP = 1 << 20
-BARS = {"change": "Change against dense", "perplexity": "Perplexity"}
 KEYS = {
     "position": tables.Column("token", "whole", help="its place in the text"),
     "piece": tables.Column("key", "token"),
@@ -24,7 +24,7 @@ KEYS = {
 def arguments() -> dict:
     """The arguments of `reads-text` for the text and policy in use."""
     chosen = st.session_state
-    more = {"policy": chosen["budget_policy"], "shares": list(state.READS), "window": None, "seed": 0}
+    more = {"policy": chosen["budget_policy"], "shares": list(READS), "window": None, "seed": 0}
     return state.study_args(chosen, **more)
 
 
@@ -45,7 +45,7 @@ def tab(stored: dict[str, dict]) -> None:
     run = found()
     if run is None:
         widgets.prose(
-            f"This text is read {len(state.READS)} times, with ever fewer keys, shared out by the ranks of the policy; "
+            f"This text is read {len(READS)} times, with ever fewer keys, shared out by the ranks of the policy; "
             "then the slider is live.",
             "more",
         )
@@ -58,7 +58,7 @@ def _live(run: Run) -> None:
     chosen, rows = st.session_state, run.numbers["rows"]
     st.select_slider(
         "Share of the causal pairs that is read",
-        state.READS,
+        READS,
         key="budget_reads",
         format_func=share,
         help=cached.glossary("KV reads (% of causal)"),

@@ -8,7 +8,6 @@ from analysis.runs import Run
 from app import cached
 from app.ui import charts, jobs, tables, widgets
 
-MEASURES = {"share": "Largest group's share by layer", "confidence": "Confidence by layer"}
 TERMS = {"share": "largest group's share (dominance)", "confidence": "confidence"}
 COLUMNS = {
     "group": tables.Column("group", "whole"),

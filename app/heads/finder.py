@@ -7,11 +7,10 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.heads import charts
+from app.heads.controls import FINDERS
 from app.heads.words import STATISTICS, ranked
 from app.selection import state
 from app.ui import asking, painted, tables, widgets
-
-FINDERS = (5, 10, 20)
 
 
 def statistics(tokens: int) -> Run:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from app import cached
-from app.selection import state
 from app.ui import tables
 
 
@@ -42,7 +41,6 @@ STATISTICS = {
     "previous_token": Statistic("Previous-token score", "share", 2, "previous-token score"),
     "induction": Statistic("Induction score", "share", 2, "induction score"),
 }
-assert tuple(STATISTICS) == state.STATISTICS
 
 
 def ranked(values: list[float | None], order: str, count: int) -> list[int]:

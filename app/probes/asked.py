@@ -3,11 +3,11 @@
 import streamlit as st
 
 from app import cached
-from app.probes.words import TASKS, WAYS, title
-from app.quality import controls as quality_controls
+from app.probes.controls import CHOICES, ITEMS, REACHES, TASKS, WAYS
+from app.probes.words import title
+from app.quality import cards
 from app.quality.words import Asked
 from app.selection import state
-from app.selection.controls import PROBES, REACHES
 from app.ui import asking, widgets
 from app.ui.offers import Scope
 
@@ -31,7 +31,7 @@ def every_task() -> dict:
     """The request of the chart of every task: dense attention, one length, one place."""
     deepest = asking.card(st.session_state["model"])["max_positions"]
     return request(
-        **{"probes": list(PROBES), "methods": [], "lengths": [min(EVERY["length"], deepest)]},
+        **{"probes": list(TASKS), "methods": [], "lengths": [min(EVERY["length"], deepest)]},
         **{"depths": [EVERY["depth"]], "examples": [16], "items": EVERY["items"]},
     )
 
@@ -79,7 +79,7 @@ def controls(methods: dict) -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
     deepest = asking.card(st.session_state["model"])["max_positions"]
     st.segmented_control(
-        "Task", list(PROBES), format_func=title, key="probe", required=True, help=cached.glossary("forced choice")
+        "Task", list(TASKS), format_func=title, key="probe", required=True, help=cached.glossary("forced choice")
     )
     widgets.prose(cached.glossary(TASKS[st.session_state["probe"]][2]), "quiet")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -90,10 +90,10 @@ def controls(methods: dict) -> list[Asked]:
         )  # fmt: skip
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
         st.selectbox(
-            "Questions in a cell", (4, 8, 16, 32, 64), key="probe_items", width=150,
+            "Questions in a cell", ITEMS, key="probe_items", width=150,
             help="More questions make the intervals narrower and cost as much more time.",
         )  # fmt: skip
-        st.selectbox("Candidates", (2, 4, 8, 16), key="probe_choices", width=110, help=cached.glossary("forced choice"))
+        st.selectbox("Candidates", CHOICES, key="probe_choices", width=110, help=cached.glossary("forced choice"))
     return asked
 
 
@@ -126,11 +126,11 @@ def _methods(described: dict) -> list[Asked]:
 
 def _asked(name: str, about: dict, offered: list[str]) -> Asked:
     fields = {field["name"]: field for field in about["fields"]}
-    own = quality_controls.parse(st.session_state["quality"], offered).get(name, {})
+    own = cards.parse(st.session_state["quality"], offered).get(name, {})
     changed = {}
     for field, raw in own.items():
         try:
-            changed[field] = quality_controls.typed(fields[field], raw)
+            changed[field] = cards.typed(fields[field], raw)
         except (KeyError, ValueError):
             continue  # the page on quality says it
     defaults = {field: about["default"] for field, about in fields.items()}

@@ -1,22 +1,10 @@
 """The words of the long-context tests: tasks, ways to reach further, one method's row, the command line."""
 
 from analysis.corpus import sample_texts, text_hash
+from app.probes.controls import TASKS
 from app.quality import words as quality_words
 from app.quality.words import Asked
 
-TASKS = {  # verb's name -> (title, axis of its map beside the length, glossary term)
-    "uuid_needle": ("Needle", "depth", "needle"),
-    "several_needles": ("Several needles", "depth", "several needles"),
-    "json": ("JSON pairs", "depth", "JSON pairs"),
-    "passages": ("Passage among passages", "depth", "passage among passages"),
-    "frequent_words": ("Frequent words", None, "frequent words"),
-    "labels": ("Labels from examples", "examples", "labels from examples"),
-}
-WAYS = {
-    "as_trained": "the model's own",
-    "longer": "twice as far, unchanged",
-    "dynamic_ntk": "twice as far, dynamic NTK",
-}
 AXES = {"depth": "depth of the answer", "examples": "examples", None: ""}
 
 

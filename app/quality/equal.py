@@ -6,10 +6,9 @@ import streamlit as st
 
 from analysis.runs import Run
 from app import cached
+from app.quality.controls import SHARES
 from app.quality.words import Asked
 from app.ui import asking, widgets
-
-SHARES = (5, 10, 25, 50)  # per cent of the causal pairs
 
 
 def choice() -> float | None:

@@ -8,8 +8,8 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.quality import (
+    cards,
     charts,
-    controls,
     equal,
     headline,
     speed as quality_speed,
@@ -33,17 +33,17 @@ def tab() -> None:
     inspected = asking.inspected()
     choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with choices:
-        reading = controls.what_is_read(inspected["tokens"], card["max_positions"])
+        reading = cards.what_is_read(inspected["tokens"], card["max_positions"])
     dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", inspected["tokens"])
     described, size = dense.numbers["methods"], dense.numbers["window"]
     with choices:
-        names = controls.choose_methods(described)
+        names = cards.choose_methods(described)
     share = equal.choice()
     facts = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
     with st.grid(2, min_column_width=420, gap="large"):
         left, right = st.container(), st.container()
     with left:
-        asked = controls.cards(described, names, facts, size, share is not None)
+        asked = cards.cards(described, names, facts, size, share is not None)
     shown, budgets = [], []
     for at, one in enumerate(asked):
         with right, widgets.guarded():

@@ -7,13 +7,13 @@ import streamlit as st
 from analysis.runs.corpora import TEXTS, corpora
 from app import cached
 from app.routing import recall
-from app.routing.words import PARTITIONS, head_columns
+from app.routing.controls import HEADS, PARTITIONS
+from app.routing.words import head_columns
 from app.selection import state
 from app.ui import asking, jobs, tables, widgets
 from app.ui.offers import Scope
 
 LEAST = 6  # texts: three calibrate and three test
-HEADS = re.compile(r"all|[0-9]{1,4}:[0-9]{1,4}(,[0-9]{1,4}:[0-9]{1,4}){0,63}")
 PROMPTS = 12
 
 
@@ -91,7 +91,7 @@ def _form(card: dict) -> None:
 def _heads() -> None:
     """What names no heads becomes all of them."""
     given = st.session_state["route_heads"].replace(" ", "")
-    state.choose(st.session_state, route_heads=given if HEADS.fullmatch(given) else "all")
+    state.choose(st.session_state, route_heads=given if re.fullmatch(HEADS, given) else "all")
 
 
 def _corpus() -> None:

@@ -9,19 +9,12 @@ from analysis.runs import Run
 from analysis.runs.studies import study_folders
 from app import cached
 from app.routing import closure, cost, fit, heads, recall, token
-from app.routing.words import LEFT_OUT, PARTITIONS
+from app.routing.controls import ON, PARTITIONS, TABS
+from app.routing.words import LEFT_OUT
 from app.selection import state
 from app.ui import asking, stored, widgets
+from app.ui.tabs import tabs
 
-TABS = {
-    "recall": "Recall",
-    "closure": "Gap closure",
-    "heads": "Heads",
-    "token": "One token",
-    "cost": "Cost and balance",
-    "fit": "Your own texts",
-}
-ON = {"stored": "held-out documents", "text": "this text"}
 COMMAND = "python -m analysis study routing --corpus DIR"
 STEPS = 0.25  # buckets
 
@@ -180,8 +173,6 @@ def _source(run: Run) -> None:
 
 
 def _tabs(opened: Run, run: Run, distances: dict, card: dict) -> None:
-    chosen = st.session_state
-    chosen["route_tab_pick"] = TABS[chosen["route_tab"]]
     identity = f"{run.id}{run.created}"
     rooms = {
         "recall": lambda: recall.show(run.numbers, "routing", identity),
@@ -191,15 +182,4 @@ def _tabs(opened: Run, run: Run, distances: dict, card: dict) -> None:
         "cost": lambda: cost.show(opened, run),
         "fit": lambda: fit.show(card),
     }
-    for tab, (name, _) in zip(
-        st.tabs(list(TABS.values()), key="route_tab_pick", on_change=_switched), TABS.items(), strict=True
-    ):
-        if tab.open:
-            with tab, widgets.guarded():
-                rooms[name]()
-
-
-def _switched() -> None:
-    """Keep the tab that was opened."""
-    wanted = next(name for name, label in TABS.items() if label == st.session_state["route_tab_pick"])
-    state.choose(st.session_state, route_tab=wanted)
+    tabs("route_tab", TABS, rooms)

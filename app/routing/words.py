@@ -31,11 +31,6 @@ ROUTERS = {
     "whitening": Look("whitening only", "nearest after whitening both", "#7A6FD0", "dot", "hexagon"),
     "random": Look("random", "drawn anew for each query", "#C94F4F", "dot", "cross"),
 }
-PARTITIONS = {
-    "raw keys": "raw keys, one for all routers",
-    "whitening": "whitened keys, whitening's own",
-    "gwr_geometric": "matched keys, GWR geometric's own",
-}
 LEFT_OUT = 4  # first keys, where sinks are left out
 HEAD = ("kmeans", "static_prior", "gwr_linear", "mlp", "oracle")  # of the paper's table 2, with two controls
 

@@ -1,16 +1,26 @@
-"""How one value stands in the URL: its text read back, refused where it is none, and written."""
+"""How one value stands in the URL: its text read back, refused where it is none, and written.
+
+Every room of the app declares its own in `controls.py`, which imports nothing of the app but this module.
+"""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+HASH = r"[0-9a-f]{12}"
+MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # of a router, a study, or a folder of texts
+CORPUS = rf"{HASH}(\+{HASH}){{0,19}}|{NAME}"  # stored texts, or a folder of texts
+
 
 @dataclass(frozen=True)
 class Control:
-    """A value that can stand in the URL: `parse` turns its text into the value or raises ValueError."""
+    """A value that can stand in the URL: `parse` turns its text into the value or raises ValueError; `name`: what a
+    reader calls it, where its key with spaces would not do."""
 
     parse: Callable[[str], object]
     default: object = None
+    name: str = ""
 
 
 def matching(pattern: str) -> Callable[[str], str]:
@@ -24,11 +34,15 @@ def matching(pattern: str) -> Callable[[str], str]:
     return parse
 
 
-def whole(raw: str, digits: int = 4) -> int:
+def whole(digits: int = 4) -> Callable[[str], int]:
     """A whole number of at most so many digits."""
-    if not re.fullmatch(rf"[0-9]{{1,{digits}}}", raw):
-        raise ValueError(raw)
-    return int(raw)
+
+    def parse(raw: str) -> int:
+        if not re.fullmatch(rf"[0-9]{{1,{digits}}}", raw):
+            raise ValueError(raw)
+        return int(raw)
+
+    return parse
 
 
 def number(raw: str) -> float:
@@ -48,6 +62,11 @@ def one_of(*options) -> Callable[[str], object]:
         return spelled[raw]
 
     return parse
+
+
+def switch(default: bool, name: str = "") -> Control:
+    """Yes or no."""
+    return Control(one_of(True, False), default, name)
 
 
 def to_url(value: object) -> str:

@@ -1,35 +1,13 @@
 """What the reader chose: one shared selection that drives every page and stands in the URL.
 
 Pure functions over two mappings, the session (`st.session_state`) and the address (`st.query_params`), so that they
-are tested without a browser. The controls themselves stand in app/controls.py.
+are tested without a browser. The controls themselves stand in `controls`, and in the rooms that declare them.
 """
 
 from collections.abc import Mapping, MutableMapping
 
-from app.selection.controls import (
-    BUDGETS,
-    CONTEXTS,
-    CONTROLS,
-    DISTANCES,
-    DTYPES,
-    EVIDENCE,
-    KEEPS,
-    NAMES,
-    PATHS,
-    READS,
-    SEQUENCES,
-    SHARPNESS,
-    SOFTMAX,
-    STATISTICS,
-    TEMPERATURES,
-    TOPS,
-    TRAINED,
-    to_url,
-)
-
-__all__ = ["CHOSEN", "CONTEXTS", "CONTROLS", "DISTANCES", "DTYPES", "EVIDENCE", "KEEPS", "NAMES", "PATHS", "SEQUENCES"]
-__all__ += ["SHARPNESS", "SOFTMAX", "STATISTICS", "TEMPERATURES", "TOPS", "WRITTEN", "address", "choose", "pair_key"]
-__all__ += ["TRAINED", "BUDGETS", "READS", "read", "settle", "study_args", "to_url", "unusable", "write"]
+from app.selection.control import to_url
+from app.selection.controls import CONTROLS
 
 CHOSEN = "_chosen"  # name -> value, kept over pages (a widget's own entry dies with the page that shows it)
 WRITTEN = "_written"  # name -> text, what this session last put into the URL
@@ -97,7 +75,8 @@ def settle(session: MutableMapping, name: str, options: list, default: object) -
 
 def unusable(name: str, raw: str) -> str:
     """The sentence about a value that was dropped."""
-    return f"The link's {NAMES.get(name, name.replace('_', ' '))} {_quoted(raw)} is not available here; it was dropped."
+    called = CONTROLS[name].name or name.replace("_", " ")
+    return f"The link's {called} {_quoted(raw)} is not available here; it was dropped."
 
 
 def _quoted(raw: str) -> str:

@@ -9,7 +9,7 @@ from analysis.errors import BadSetting
 from analysis.runs import Price
 from analysis.runs.price import predict
 from app import cached
-from app.selection import state
+from app.speed.controls import DTYPES
 from app.ui.offers import Scope
 
 MOST_LENGTHS, LONGEST = 12, 1 << 22
@@ -69,7 +69,7 @@ def bench(card: dict | None, router: dict | None) -> dict:
         made, kind = {"top": 1, "window": 128}, chosen["speed_members"]
     else:
         shape = {name: card[name] for name in ("heads", "head_dim", "kv_heads")}
-        shape |= {"dtype": card["dtype"] if card["dtype"] in state.DTYPES else "float32", "groups": router["groups"]}
+        shape |= {"dtype": card["dtype"] if card["dtype"] in DTYPES else "float32", "groups": router["groups"]}
         made, kind = router, "router" if chosen["speed_top"] in (None, router["top"]) else "even"
     shape |= {name: chosen[f"speed_{name}"] or made[name] for name in ("top", "window")}
     real = {name: chosen[name] for name in ("router", "text")}

@@ -5,13 +5,11 @@ import streamlit as st
 from app import cached
 from app.selection import state
 from app.speed import charts, curve as speed_curve, requests, shown
+from app.speed.controls import DTYPES, MEMBERS, ON, WHAT
 from app.ui import asking, jobs, widgets
 
-ON = {"model": "The loaded model on this text", "shapes": "Bare attention shapes"}
-MEMBERS = {"even": "by chance, equally full", "skewed": "by chance, unequal", "router": "this router on this text"}
 SHAPE = ("groups", "top", "window")
 LAUNCH = "Launch sparse inference"
-WHAT = {"attention": "attention over a prompt", "decode": "attention of one token", "inference": "the whole model"}
 NO_MORE = {
     "attention": "no exact kernel can pass {times:.2f} times dense at {most:,} tokens",
     "decode": "no exact step can pass {times:.2f} times dense at {most:,} tokens in the KV cache",
@@ -74,7 +72,7 @@ def _shapes() -> None:
         _window(1 << 20, "128")
         if chosen["speed_what"] != "decode":
             _number("Batch", "speed_batch", 1, 64, width=100)
-        st.selectbox("Precision", list(state.DTYPES), key="speed_dtype", width=130)
+        st.selectbox("Precision", list(DTYPES), key="speed_dtype", width=130)
         st.selectbox("Groups are", list(MEMBERS), format_func=MEMBERS.get, key="speed_members", width=210)
         _rounds()
     _curve(LAUNCH, None, None, None)

@@ -2,14 +2,10 @@
 
 from collections.abc import Sequence
 
+from app.temperature.controls import SHARPNESS
 from app.ui import painted
 from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line, safe
 
-MEASURES = {  # column -> (title, glossary term, log axis)
-    "effective_support": ("Effective support, keys", "effective support", True),
-    "entropy": ("Entropy, nats", "entropy (attention)", False),
-    "max_prob": ("Largest probability", "largest probability", False),
-}
 DASHES = ("solid", "dash", "dot", "dashdot")
 MOST_NAMED = 12  # lines that get a legend entry each
 
@@ -17,7 +13,7 @@ MOST_NAMED = 12  # lines that get a legend entry each
 def against(table: dict, over: str, measure: str, chosen: int) -> dict:
     """One line against the temperature for every value of `over` (layer or head) in `table`; `chosen` is thick, dense
     attention marked."""
-    title, _, log = MEASURES[measure]
+    title, _, log = SHARPNESS[measure]
     share = measure == "max_prob"
     data, places = [], sorted(set(table[over]))
     for place in places:

@@ -7,7 +7,7 @@ from app import cached
 from app.heads import one as heads_one, text as heads_text
 from app.selection import state
 from app.temperature import charts
-from app.temperature.charts import MEASURES
+from app.temperature.controls import SHARPNESS, SOFTMAX
 from app.ui import asking, painted, widgets
 from app.ui.reading import rows_of
 
@@ -32,7 +32,7 @@ def _slider_part(run: Run, tokens: dict) -> None:
     chosen = st.session_state
     st.select_slider(
         "Softmax temperature t",
-        state.SOFTMAX,
+        SOFTMAX,
         key="softmax",
         format_func=lambda value: f"{value:g}",
         width=420,
@@ -72,7 +72,7 @@ def _head(card: dict) -> tuple[int, int]:
 
 def _ask(layer: int, head: int, part: int, query: int | None) -> Run:
     """All temperatures of the slider for one query, and for the whole layer where a long text left others out."""
-    args = {"t": list(state.SOFTMAX), "layer": layer, "head": head, "query": query, "part": part}
+    args = {"t": list(SOFTMAX), "layer": layer, "head": head, "query": query, "part": part}
     return asking.ask("temperature", state.study_args(st.session_state, **args), "Measuring every temperature")
 
 
@@ -80,15 +80,15 @@ def _sharpness(run: Run, layer: int, head: int) -> None:
     st.subheader("At every temperature", anchor=False, help=cached.glossary("effective support"))
     st.segmented_control(
         "Sharpness as",
-        list(MEASURES),
-        format_func=lambda name: MEASURES[name][0],
+        list(SHARPNESS),
+        format_func=lambda name: SHARPNESS[name][0],
         key="sharpness",
         required=True,
         on_change=_moved,
         args=("sharpness",),
     )
     name = st.session_state["sharpness"]
-    title, term, _ = MEASURES[name]
+    title, term, _ = SHARPNESS[name]
     layers, own = cached.columns(run, "layers"), rows_of(cached.columns(run, "heads"), layer=layer)
     what = title.split(",")[0]
     titles = (f"{what} by layer", f"{what} of the heads of layer {layer}")

@@ -5,6 +5,7 @@ import streamlit as st
 from app import cached
 from app.selection import state
 from app.temperature import charts
+from app.temperature.controls import SOFTMAX
 from app.ui import asking, jobs, stored, study as study_panels, widgets
 from app.ui.reading import rows_of
 
@@ -33,10 +34,10 @@ def study() -> None:
 def this_text(tokens: int) -> None:
     """The same on the chosen text: a long job with its price, then its curves."""
     st.subheader("On this text", anchor=False, help=cached.glossary(TERM))
-    wanted = _args(tokens) | {"t": list(state.SOFTMAX), "layers": list(ALONE)}
+    wanted = _args(tokens) | {"t": list(SOFTMAX), "layers": list(ALONE)}
     run = cached.store().find("temperature-curve", wanted)
     if run is None:
-        label = f"Measure perplexity at {len(state.SOFTMAX)} temperatures"
+        label = f"Measure perplexity at {len(SOFTMAX)} temperatures"
         jobs.run_button(label, "temperature-curve", wanted, "temperature_run", tokens)
         return
     widgets.prose(run.numbers["sentence"], "more")

@@ -3,28 +3,10 @@
 import streamlit as st
 
 from app import cached
-from app.selection import state
+from app.temperature.controls import STUDIES
 from app.ui import stored, study, widgets
 
 SIZES = "--corpus DIR --length 512 --steps 500 --tokens-per-step 2048"
-STUDIES = {  # choice -> (study, what it is called, the question)
-    "temperatures": (
-        "focal-temperatures",
-        "Constant, learned, adapted",
-        "Does training with a temperature help, from the start or later? Tables 1 and 2, figure 8a.",
-    ),
-    "limits": (
-        "focal-limits",
-        "Limits of a learned temperature",
-        "How far may a learned temperature go? Figure 8b.",
-    ),
-    "scaling": (
-        "focal-scaling",
-        "Size, tokens, context",
-        "Does it pay more with size, tokens or context? Figures 2 to 4.",
-    ),
-}
-assert tuple(STUDIES) == state.TRAINED
 
 
 def show() -> None:

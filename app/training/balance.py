@@ -6,6 +6,7 @@ from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.training import balance_charts
+from app.training.controls import TEMPERATURES
 from app.ui import asking, widgets
 
 TRAP = 3  # iterations at which groups look nearly balanced and are not
@@ -27,7 +28,7 @@ def _live() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.select_slider(
             "Temperature",
-            state.TEMPERATURES,
+            TEMPERATURES,
             key="balance_temperature",
             format_func=lambda value: f"{value:g}",
             width=330,

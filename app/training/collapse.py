@@ -5,11 +5,10 @@ import streamlit as st
 from analysis import papers
 from app import cached
 from app.training import collapse_charts
-from app.training.collapse_charts import MEASURES
+from app.training.controls import MEASURES, ROWS
 from app.ui import stored, tables, widgets
 
 COMMAND = "python -m analysis study dominance --corpus DIR"
-ROWS = {"two": "Softmax and Sinkhorn", "all": "All rows of table 8"}
 OF_PAPER = {  # a row of the study -> the row of the paper's table 8
     "entropy and balance loss": "Entropy + balance loss",
     "stop-gradient on inputs": "Stop-gradient on inputs",

@@ -2,15 +2,9 @@
 
 from collections.abc import Sequence
 
+from app.training.controls import MEASURES
 from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line, safe
 
-MEASURES = {  # key of a point -> (its short name, the axis)
-    "share": ("Largest share", "largest group's share of the tokens"),
-    "centroid_cosine": ("A: centroids", "A: mean cosine of two centroids"),
-    "drift": ("B: hidden states", "B: drift of the hidden states (1 − cosine)"),
-    "start_share": ("B: old router", "B: largest share, seen by the router of the start"),
-    "rank": ("C: projection", "C: effective rank of the routing vectors"),
-}
 SHARES = ("share", "start_share")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "solid")
 KNOWN = {

@@ -5,9 +5,9 @@ import streamlit as st
 from app import cached
 from app.selection import state
 from app.training import requests, shown
+from app.training.controls import BALANCES, GATES, PHASES, READINGS
 from app.ui import asking, jobs, stored as stored_studies, widgets
 
-PHASES = {1: "Phase 1: the router alone", 2: "Phase 2: the model with it"}
 TEXTS = ""  # the corpus that is no folder
 
 
@@ -108,9 +108,9 @@ def _form() -> None:
         if first:
             _whole("Window, tokens", "train_window", 1, 1024, "sliding window", width="stretch")
             _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink", width="stretch")
-            st.selectbox("Gate", ["log", "literal", "centred"], key="train_gate", help=cached.glossary("gate"))
+            st.selectbox("Gate", GATES, key="train_gate", help=cached.glossary("gate"))
             st.selectbox(
-                "Balance", ["sinkhorn", "softmax"], key="train_balance",
+                "Balance", BALANCES, key="train_balance",
                 help=cached.glossary("Sinkhorn normalisation"),
             )  # fmt: skip
             _real("Temperature", "train_temperature", "temperature (router)")
@@ -118,7 +118,7 @@ def _form() -> None:
             _whole("Size of routing vectors", "train_size", 1, 1024, "router", width="stretch")
         else:
             _real("Rate of the model", "train_base_rate", "learning rate")
-        readings = ["soft", "straight_through", *([] if first else ["hard"])]
+        readings = list(READINGS[:2] if first else READINGS)
         widgets.settled("train_reading", readings, "soft")
         st.selectbox(
             "Reads through", readings, key="train_reading", help=cached.glossary("gate"),

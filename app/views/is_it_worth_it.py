@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.ui import reading, tables, widgets
-from app.worth import charts, controls, tables as worth
+from app.worth import charts, form, tables as worth
 
 widgets.header(
     "Is it worth it?",
@@ -12,12 +12,12 @@ widgets.header(
     "its config.json, without its weights; CSA's own table beside ours",
 )
 answer = st.container()
-controls.whose()
+form.whose()
 chosen = st.session_state
 keep = chosen["keep"]
 run = worth.ask(worth.arguments(chosen["shape"], keep, chosen["counted"]))
 shape, rows, said = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
-context, batch = controls.where(shape["max_positions"])
+context, batch = form.where(shape["max_positions"])
 at = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
 
 with answer:

@@ -4,17 +4,9 @@ import streamlit as st
 
 from app import cached
 from app.budgets import by_hand, calibrate, cap, cost, policy, query, reads, words
-from app.selection import state
+from app.budgets.controls import TABS
 from app.ui import widgets
-
-TABS = {
-    "map": "Keys per head",
-    "reads": "Where it breaks",
-    "cap": "Smallest cap",
-    "calibrate": "Calibrate",
-    "query": "Does the query matter?",
-    "cost": "Cost",
-}
+from app.ui.tabs import tabs
 
 widgets.header(
     "How many keys does each head need, and where does it break?",
@@ -35,24 +27,15 @@ with answer:
         widgets.prose(words.breaks(measured.numbers["rows"]), "more")
 with slot:
     policy.download(run)
-chosen["budgets_pick"] = TABS[chosen["budgets"]]
-
-
-def switched() -> None:
-    """Keep the tab that was opened."""
-    state.choose(chosen, budgets=next(name for name, label in TABS.items() if label == chosen["budgets_pick"]))
-
-
-rooms = {
-    "map": lambda: by_hand.tab(run, stored),
-    "reads": lambda: reads.tab(stored),
-    "cap": lambda: cap.tab(stored),
-    "calibrate": lambda: calibrate.tab(stored),
-    "query": query.tab,
-    "cost": lambda: cost.tab(run, stored),
-}
-shown = st.tabs(list(TABS.values()), key="budgets_pick", on_change=switched)
-for tab, room in zip(shown, rooms.values(), strict=True):
-    if tab.open:
-        with tab, widgets.guarded():
-            room()
+tabs(
+    "budgets",
+    TABS,
+    {
+        "map": lambda: by_hand.tab(run, stored),
+        "reads": lambda: reads.tab(stored),
+        "cap": lambda: cap.tab(stored),
+        "calibrate": lambda: calibrate.tab(stored),
+        "query": query.tab,
+        "cost": lambda: cost.tab(run, stored),
+    },
+)

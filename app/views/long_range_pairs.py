@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.pairs import charts, chosen as pairs
-from app.selection import state
+from app.pairs.controls import DISTANCES, TOPS
 from app.ui import asking, painted, tables, widgets
 from app.ui.reading import reading
 
@@ -12,7 +12,7 @@ from app.ui.reading import reading
 def controls(inspected: dict) -> dict:
     """The filters; returns the arguments they stand for."""
     card = asking.card(st.session_state["model"])
-    far = [d for d in state.DISTANCES if d < card["max_positions"]]
+    far = [d for d in DISTANCES if d < card["max_positions"]]
     widgets.settled("distance", far, 128 if 128 in far else far[-1])
     widgets.settled("layer", [None, *range(card["layers"])], None)
     widgets.settled("head", [None, *range(card["heads"])], None)
@@ -21,7 +21,7 @@ def controls(inspected: dict) -> dict:
         st.selectbox("Layer", list(range(card["layers"])), index=None, placeholder="all", key="layer", width=96)
         st.selectbox("Head", list(range(card["heads"])), index=None, placeholder="all", key="head", width=96)
         st.number_input("Group", 0, 999, None, placeholder="all", key="group", width=96)
-        st.selectbox("Pairs", list(state.TOPS), key="top", width=90)
+        st.selectbox("Pairs", list(TOPS), key="top", width=90)
         st.toggle("Content words only", key="content", help=cached.glossary("content word"))
     chosen = st.session_state
     return {"min_distance": chosen["distance"]} | {

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from app.selection import state
 from app.temperature import live as temperature, paper, quality, trained
+from app.temperature.controls import SOFTMAX
 from app.ui import asking, widgets
 from app.ui.reading import reading
 
@@ -13,7 +13,7 @@ _, tokens = reading(
     "temperature",
     "Measuring every temperature from the queries and keys of this text",
     shared=(),
-    t=list(state.SOFTMAX),
+    t=list(SOFTMAX),
 )
 temperature.live(tokens)
 size, card = len(tokens["piece"]), asking.card(st.session_state["model"])

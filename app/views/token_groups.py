@@ -4,6 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.groups import beside as groups_beside, map as groups
+from app.groups.controls import MEASURES, VIEWS
 from app.selection import state
 from app.ui import charts, jobs, painted, tables, widgets
 from app.ui.reading import reading, rows_of
@@ -43,12 +44,12 @@ with st.grid(2, min_column_width=420, gap="large"):
         widgets.chart(
             charts.by_layer(layers, measure, count, layer),
             layers,
-            title=groups.MEASURES[measure],
+            title=MEASURES[measure],
             key="groups_layers",
             alt="One value for every layer, beside its controls",
             help=cached.glossary(groups.TERMS[measure]),
         )
-        measures = list(groups.MEASURES)
+        measures = list(MEASURES)
         st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
 
 st.subheader("What is in them", anchor=False, help=cached.glossary("purity"))
@@ -91,7 +92,7 @@ painted.painted(
 )
 
 view = st.segmented_control(
-    "Map of the routing vectors", ["PCA", "UMAP"], key="view", required=True, help=cached.glossary("UMAP")
+    "Map of the routing vectors", VIEWS, key="view", required=True, help=cached.glossary("UMAP")
 )
 wanted = state.study_args(st.session_state, "router", layer=layer)
 stored = cached.store().find("umap", wanted) if view == "UMAP" else None

@@ -7,8 +7,8 @@ from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.ui import painted, reading, tables, widgets
+from app.worth.controls import CONTEXTS, LOADED, SEQUENCES
 
-LOADED = "loaded"
 SHAPES = {  # the well-known models whose shapes the worker has, by their name there
     "openai-community/gpt2": "GPT-2 small",
     "EleutherAI/pythia-410m": "Pythia 410M",
@@ -52,8 +52,8 @@ def arguments(shape: str, keep: float, counted: str) -> dict:
     return {
         "model": st.session_state["model"] if shape == LOADED or own else shape,
         "config": shape if own else None,
-        "contexts": list(state.CONTEXTS),
-        "batches": list(state.SEQUENCES),
+        "contexts": list(CONTEXTS),
+        "batches": list(SEQUENCES),
         "keep": keep,
         "projections": counted == "all",
     }

@@ -26,7 +26,8 @@ READY = " ".join(f"studies.{name}" for name in PARTED.split()) + f" studies.read
 UPPER = "quality speed probes benchmarks training grids"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
 DATA = f"jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
-KIT = f"app.ui app.selection app.cached {DATA}"
+SELECTION, CONTROLS = "app.selection", "app.*.controls"
+KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
 PAGE = f"app.sidebar {KIT}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "",
@@ -48,7 +49,8 @@ VIEWS = " ".join(f"app.{page}" for page in PAGES)
 ARROWS = {
     # the app: no torch, no transformers
     "app": "",
-    "app.selection": f"papers {BOTTOM}",
+    CONTROLS: f"papers {BOTTOM}",
+    SELECTION: f"{CONTROLS} {BOTTOM}",
     "app.cached": DATA,
     "app.ui": KIT,
     "app.serve": KIT,
@@ -131,10 +133,11 @@ def modules() -> dict[str, Path]:
 
 def room(module: str) -> str:
     """The room of a dotted name: `analysis.groups.sinkhorn` -> `groups`, `analysis.studies.heads.head` ->
-    `studies.heads`, `app.budgets.cap` -> `app.budgets`. A module at the root of the app is a room of its own."""
+    `studies.heads`, `app.budgets.cap` -> `app.budgets`. A module at the root of the app is a room of its own; what a
+    room of the app declares for the URL lies below all of them."""
     parts = module.split(".")
     if parts[0] == "app":
-        return ".".join(parts[:2])
+        return CONTROLS if module == f"{SELECTION}.control" or parts[-1] == "controls" else ".".join(parts[:2])
     if parts[1:] == ["studies", "registry"]:
         return "studies.registry"
     if parts[1:2] == ["studies"] and len(parts) > 3:

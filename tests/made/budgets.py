@@ -10,7 +10,7 @@ from analysis.errors import BadSetting
 from analysis.metrics.budgets import allocate_budget, edited, reads
 from analysis.runs import Result
 from app.budgets import by_hand as budgets_map
-from app.selection.controls import READS
+from app.budgets.controls import READS
 from tests.app.heads.test_heads import figures, opened
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES, protocol, tokens
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 
 from app.budgets import edits
-from app.quality import controls
+from app.quality import cards
 from app.selection import state
 from tests.stress.deal import judged
 from tests.stress.hostile import hostile_text
@@ -31,7 +31,7 @@ def _url(dice: random.Random) -> object:
 def _words(dice: random.Random) -> object:
     with contextlib.suppress(ValueError):  # what the page drops, with a sentence
         edits.parse(hostile_text(dice))
-    return controls.parse(hostile_text(dice), ["focus", "csa"])
+    return cards.parse(hostile_text(dice), ["focus", "csa"])
 
 
 JUDGES: dict[str, Callable[[random.Random], object]] = {"URL parameters": _url, "methods and edits in a link": _words}

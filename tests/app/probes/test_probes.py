@@ -12,7 +12,7 @@ from analysis.runs.arguments import check_arguments
 from analysis.studies.start.examples import probed
 from app import cached
 from app.probes import charts as probes_charts, words as probes_words
-from app.selection.controls import PROBES
+from app.probes.controls import TASKS
 from tests.made import results
 from tests.made.in_process import ENTRY, markup, part
 from tests.made.probes import probe
@@ -59,7 +59,7 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
     assert streaming["data"][0]["z"] == [[0.0] * 3] * 5
     assert dense["data"][0]["zmax"] == streaming["data"][0]["zmax"] == 1
     assert [trace["name"] for trace in lengths["data"]] == ["Dense", "StreamingLLM", "chance (25%)"]
-    assert tasks["data"][1]["name"] == "chance (25%)" and len(tasks["data"][0]["x"]) == len(PROBES)
+    assert tasks["data"][1]["name"] == "chance (25%)" and len(tasks["data"][0]["x"]) == len(TASKS)
     assert client.asked.count("probe") == 2, "nothing but the two stored ones"
     headings = [element.value for element in app.subheader]
     assert headings[:2] == ["Dense", "StreamingLLM"]
@@ -170,7 +170,7 @@ def test_tasks_requests_and_commands_are_those_of_the_verb(client):
     from analysis.studies import STUDIES as REAL
 
     titles = {name: (task.title, task.axis) for name, task in real.TASKS.items()}
-    assert titles == {name: about[:2] for name, about in probes_words.TASKS.items()} and list(titles) == list(PROBES)
+    assert titles == {name: about[:2] for name, about in probes_words.TASKS.items()} and list(titles) == list(TASKS)
     for run in client.store.list("probe", 5):
         assert check_arguments("probe", REAL["probe"], run.request)
     line = opened().code[-1].value.removeprefix("python -m analysis ")

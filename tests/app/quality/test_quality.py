@@ -10,7 +10,7 @@ from analysis.errors import BadText
 from analysis.methods import describe
 from analysis.studies.start.examples import compared
 from app import cached
-from app.quality import controls as quality_controls, text as quality_text, words as quality_words
+from app.quality import cards, text as quality_text, words as quality_words
 from app.quality.words import Asked, Shown
 from tests.made import results
 from tests.made.in_process import ENTRY, HOSTILE, markup, part
@@ -58,7 +58,7 @@ def test_the_first_page_asks_what_is_stored_as_example(client):
     assert not app.error
     for key, _ in cached.samples()[:1]:
         wanted = json.loads(json.dumps(compared(key)).replace("k8-top1", "k4-top1"))
-        assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + quality_controls.AT_FIRST]
+        assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + cards.AT_FIRST]
         assert all(client.store.find("evaluate", args) for args in wanted)
     assert client.asked.count("evaluate") == 4
 
@@ -214,7 +214,7 @@ def test_tabs_are_lazy_and_old_links_to_the_speed_tab_work(client):
 
 @pytest.mark.parametrize("raw", ["focus", "focus~window-8~~oracle_topk~fraction-0.5", "none", "a~b--1~c-d_e"])
 def test_the_word_of_the_url_comes_back(raw):
-    assert quality_controls.spell(quality_controls.parse(raw, ["focus"])) == raw
+    assert cards.spell(cards.parse(raw, ["focus"])) == raw
 
 
 def found(title: str, reads: float, change: float, half: float = 0.001, **more) -> Shown:

@@ -1,9 +1,12 @@
 """The selection in the URL: a link restores it, a damaged one loses only what is damaged."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, strategies as st
 
-from app.selection import state
+from app.selection import controls, state
+from app.selection.controls import ROOMS, SHARED
 from app.ui.tables import Column, to_csv
 from app.ui.widgets import plain
 
@@ -145,3 +148,29 @@ def test_cells_show_numbers_as_a_reader_expects():
 def test_csv_keeps_any_text_and_starts_no_formula():
     written = to_csv({"word": ['a"b,c', "=1+1", "naïve 漢字", "-"], "n": [1, -2, None, 0.5]}).decode("utf-8-sig")
     assert written.splitlines() == ["word,n", '"a""b,c",1', "'=1+1,-2", "naïve 漢字,", "'-,0.5"]
+
+
+def test_every_room_declares_its_own_controls_and_none_twice():
+    rooms = [set(SHARED), *(set(room.CONTROLS) for room in ROOMS)]
+    assert sum(map(len, rooms)) == len(state.CONTROLS)
+    declared = {path.parent.name for path in Path(controls.__file__).parents[1].glob("*/controls.py")}
+    assert declared - {"selection"} == {room.__name__.split(".")[1] for room in ROOMS}
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        {"quality": "focus~window-64~top-2~~streaming_llm", "quality_read": "1024w", "quality_equal": "25"},
+        {"tab": "speed", "speed_lengths": "1024, 16K", "speed_dtype": "float32", "speed_on": "shapes"},
+        {"budgets": "cap", "budget_caps": "32, 64", "budget_by": "reads", "budget_where": "all", "budget_keep": "no"},
+        {"route_tab": "heads", "route_measure": "gap_closure", "route_l": "12.5", "route_sinks": "yes"},
+        {"evidence": "collapse", "collapse_rows": "all", "train_phase": "2", "train_reading": "hard"},
+        {"softmax": "1.25", "sharpness": "entropy", "trained_with": "limits", "by_layer": "0.5~1"},
+        {"probe": "json", "probe_items": "16", "probe_rope": "dynamic_ntk", "benchmark_shots": "4"},
+        {"shape": "loaded-8b", "context": "131072", "keep": "0.25", "counted": "ffn", "statistic": "induction"},
+        {"pair": "3.5.812.131", "distance": "64", "view": "UMAP", "measure": "confidence", "runs_pinned": "yes"},
+    ],
+)
+def test_a_link_of_every_room_comes_out_as_it_went_in(link):
+    session, params = {}, dict(link)
+    assert visit(session, params) == [] and params == link

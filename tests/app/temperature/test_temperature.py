@@ -6,8 +6,8 @@ import pytest
 
 from analysis.errors import BadSetting
 from analysis.studies.temperature import trained as focal_temperatures
-from app.selection import state
 from app.temperature import charts as temperature_charts, trained
+from app.temperature.controls import SOFTMAX
 from tests.app.heads.test_heads import client, figures, opened  # noqa: F401
 from tests.conftest import ROOT
 from tests.made.focal import WINDOWS, several
@@ -34,7 +34,7 @@ def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperatur
     assert "At temperature 0.4 a token reads fewer keys." in markup(app)
     assert app.select_slider(key="softmax").value == 0.4 and len(figures(app)) == 3
     requests = [run.request for run in made.store.list("temperature", 5)]
-    assert all(request["t"] == list(state.SOFTMAX) for request in requests) and len(requests) == 2
+    assert all(request["t"] == list(SOFTMAX) for request in requests) and len(requests) == 2
     before, after = (part(app, "painted", at) for at in (0, 1))
     assert before["locked"] == after["locked"] == CONTEXT - 1
     assert [tip["label"] for tip in after["tips"]] == ["at t = 1", "at t = 0.4"]
@@ -48,7 +48,7 @@ def test_the_slider_moves_everything_and_stands_in_the_url(made):
     app.select_slider(key="softmax").set_value(0.8).run()
     assert app.query_params["softmax"] == "0.8" and "At temperature 0.8" in markup(app)
     (asked, _) = [run.request for run in made.store.list("temperature")]  # the slider asked for nothing
-    assert (asked["t"], asked["layer"], asked["head"]) == (list(state.SOFTMAX), 1, 1)
+    assert (asked["t"], asked["layer"], asked["head"]) == (list(SOFTMAX), 1, 1)
     _, layers, heads = figures(app)
     assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
     assert [trace["line"]["width"] for trace in layers["data"]] == [1.5, 4, 1.5]
@@ -102,7 +102,7 @@ def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(
     assert "First time on this machine" in markup(app)
     app.button(key="temperature_run").click().run()
     job = made.states["0123456789ab"]
-    assert job.verb == "temperature-curve" and job.args["t"] == list(state.SOFTMAX) and job.args["layers"] == [0.6]
+    assert job.verb == "temperature-curve" and job.args["t"] == list(SOFTMAX) and job.args["layers"] == [0.6]
     made.request("temperature-curve", job.args)
     app.run()
     assert "No temperature beats dense." in markup(app) and len(figures(app)) == 6

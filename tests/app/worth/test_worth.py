@@ -7,8 +7,8 @@ import pytest
 from analysis.costs import KNOWN
 from analysis.errors import BadModel
 from app import cached
-from app.selection import state
 from app.worth import charts as worth_charts, tables as worth
+from app.worth.controls import CONTEXTS
 from tests.made.in_process import HOSTILE, markup, opened, part
 from tests.made.results import FakeJobs
 
@@ -156,7 +156,7 @@ def test_a_worker_that_refuses_leaves_the_controls(worker):
 def test_a_row_of_the_table_is_the_context_to_look_at(worker):
     app = page(shape=LLAMA)
     table = part(app, "table", 1)
-    assert table["columns"][0]["label"] == "context" and table["selected"] == state.CONTEXTS.index(131072)
+    assert table["columns"][0]["label"] == "context" and table["selected"] == CONTEXTS.index(131072)
     assert [column["label"] for column in table["columns"]][-3:] == [
         "gain, first token",
         "gain, later tokens",

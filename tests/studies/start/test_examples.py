@@ -22,7 +22,8 @@ from analysis.studies.start.examples import (
     routed,
 )
 from analysis.studies.worth.worth import worth
-from app.selection.state import CONTEXTS, KEEPS, SEQUENCES, SOFTMAX
+from app.temperature.controls import SOFTMAX
+from app.worth.controls import CONTEXTS, KEEPS, SEQUENCES
 
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
 

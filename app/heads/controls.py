@@ -1,0 +1,26 @@
+"""Attention heads: what of it stands in the URL."""
+
+from app.selection.control import HASH, Control, matching, one_of, switch
+
+STATISTICS = (  # of a head: the columns of the verb `statistics`
+    "entropy",
+    "max_prob",
+    "top_p_rank",
+    "first_token_mass",
+    "window_mass",
+    "mean_distance",
+    "previous_token",
+    "induction",
+)
+FINDERS = (5, 10, 20)  # rows of the finder
+
+CONTROLS = {
+    "without_first": switch(False, "first-token choice"),
+    "statistic": Control(one_of(*STATISTICS), STATISTICS[0]),
+    "order": Control(one_of("highest", "lowest")),
+    "finder": Control(one_of(*FINDERS), 10),
+    "tile": Control(matching(r"[0-9]{1,7}\.[0-9]{1,7}"), name="exact tile"),  # its first query and first key
+    "beside": Control(one_of("head", "text")),
+    "other_head": Control(matching(r"[0-9]{1,4}\.[0-9]{1,4}"), name="second head"),  # layer.head
+    "other_text": Control(matching(HASH), name="second text"),
+}

@@ -1,0 +1,13 @@
+"""Long-range pairs: what of it stands in the URL."""
+
+from app.selection.control import Control, matching, one_of, switch
+
+DISTANCES = (16, 32, 64, 128, 256, 512, 1024)  # tokens between query and key
+TOPS = (20, 50, 100, 200)  # rows of the table
+
+CONTROLS = {
+    "pair": Control(matching(r"([0-9]{1,4}\.){2}[0-9]{1,7}\.[0-9]{1,7}")),  # layer.head.query.key
+    "distance": Control(one_of(*DISTANCES), 128, "smallest distance"),
+    "top": Control(one_of(*TOPS), 100, "number of pairs"),
+    "content": switch(True, "content words"),
+}

@@ -1,0 +1,134 @@
+"""Is it worth it?: the controls, and a reader's own config.json."""
+
+import contextlib
+from io import BytesIO
+
+import streamlit as st
+
+from analysis.corpus import read_text
+from analysis.errors import AnalysisError
+from app import cached, sidebar
+from app.selection import state
+from app.ui import widgets
+from app.worth import tables
+from app.worth.controls import CONTEXTS, COUNTED, KEEPS, LOADED, SEQUENCES
+
+UNSTATED = 4096  # tokens shown first when the config does not say how long a context the model was made for
+
+
+def whose() -> None:
+    """Whose shape is looked at, and what is counted; a config.json that was refused is said here."""
+    offered = _offered()
+    widgets.settled("shape", list(offered), LOADED)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.selectbox(
+            "Model shape",
+            list(offered),
+            format_func=lambda key: offered.get(key, key),
+            key="shape",
+            width=280,
+            on_change=_picked,
+        )
+        _own_config()
+        st.segmented_control(
+            "Counted beside attention",
+            list(COUNTED),
+            key="counted",
+            format_func=COUNTED.get,
+            required=True,
+            help="All weights: feed-forward blocks, projections and the output head. Feed-forward only: CSA's count.",
+        )
+    if trouble := st.session_state.get("shape_trouble"):
+        widgets.show_error(trouble)
+
+
+def where(max_positions: int | None) -> tuple[int, int]:
+    """The sliders; returns (tokens of context, sequences at once). Until one is chosen, the context is the longest
+    that the model was made for."""
+    long = [context for context in CONTEXTS if context <= (max_positions or UNSTATED)]
+    chosen = st.session_state["context"]
+    st.session_state["context_pick"] = chosen or (long[-1] if long else CONTEXTS[0])
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.select_slider(
+            "Context, tokens",
+            CONTEXTS,
+            key="context_pick",
+            format_func=lambda context: f"{context:,}",
+            width=330,
+            on_change=lambda: state.choose(st.session_state, context=st.session_state["context_pick"]),
+        )
+        st.select_slider(
+            "Sequences at once (batch)",
+            SEQUENCES,
+            key="sequences",
+            width=270,
+            help="Each reads its own keys and values; the weights are read once for all of them.",
+        )
+        st.select_slider(
+            "Keys that are read",
+            KEEPS,
+            key="keep",
+            format_func=lambda keep: f"{keep:.0%}",
+            width=270,
+            help="Sparse attention reads this share of the keys that dense attention reads, and pays for nothing else.",
+        )
+    return st.session_state["context_pick"], st.session_state["sequences"]
+
+
+def _offered() -> dict[str, str]:
+    """shape -> its name, of all that can be chosen here; this session's own configurations last."""
+    offered = {LOADED: f"{st.session_state['model']} (loaded here)", **tables.SHAPES}
+    for key in dict.fromkeys([*st.session_state.get("shape_configs", []), st.session_state["shape"]]):
+        if key not in offered:
+            with contextlib.suppress(AnalysisError):  # a link to what is not stored here: said by `settled`
+                name = cached.store().text(key)[0]
+                if name.startswith(cached.CONFIG):
+                    offered[key] = name.removeprefix(cached.CONFIG)
+    return offered
+
+
+def _picked() -> None:
+    st.session_state["shape_trouble"] = None
+
+
+def _own_config() -> None:
+    nonce = st.session_state.setdefault("config_nonce", 0)
+    with st.popover("Use your own config.json", icon=":material/upload_file:", key=f"config_popover_{nonce}"):
+        name = f"config_upload_{nonce}"
+        st.file_uploader(
+            "Upload a config.json", key=name, on_change=_uploaded, args=(name,), help="A few KB; no weights."
+        )
+        st.text_area(
+            "or paste it here", key=f"config_paste_{nonce}", height=140, placeholder='{"model_type": "llama", …}'
+        )
+        st.button(
+            "Read this config", key="read_config", on_click=_pasted, args=(f"config_paste_{nonce}",), type="primary"
+        )
+        st.caption("It stays on this machine.")
+
+
+def _uploaded(name: str) -> None:
+    file = st.session_state.get(name)
+    if isinstance(file, BytesIO):
+        _take(file.getvalue(), file.name)
+        sidebar.release(file)
+
+
+def _pasted(name: str) -> None:
+    _take((st.session_state.get(name) or "").encode("utf-8", "surrogatepass"), "the pasted config")
+
+
+def _take(data: bytes, name: str) -> None:
+    """Store a config.json and use it once the worker has read a shape in it; else the shape in use stays and one
+    sentence says why."""
+    st.session_state["shape_trouble"] = None
+    st.session_state["config_nonce"] += 1  # a fresh, empty uploader, closed
+    try:
+        key = cached.store().put_text(read_text(data, name), cached.CONFIG + name)
+        args = tables.arguments(key, st.session_state["keep"], st.session_state["counted"])
+        cached.jobs().request("worth", args, timeout=cached.PATIENCE)
+    except Exception as error:  # outside the page's own guard: a callback must not fail either
+        st.session_state["shape_trouble"] = error
+        return
+    st.session_state["shape_configs"] = [*st.session_state.get("shape_configs", []), key]
+    state.choose(st.session_state, shape=key, context=None)
