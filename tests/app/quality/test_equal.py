@@ -11,6 +11,7 @@ from app.quality import headline
 from app.quality.equal import SHARES
 from app.quality.words import Asked, Shown
 from app.selection import state
+from app.ui import asking
 from tests.app.quality.test_quality import columns, opened, trade
 from tests.made import results
 from tests.made.in_process import markup
@@ -151,7 +152,7 @@ def test_figure_1_is_redrawn_from_the_stored_table(client, monkeypatch):
     app = opened(tab="equal")
     assert "is not measured for the model" in app.info[0].value and "study equal-budget" in app.code[0].value
     study = stored_table() | {"protocol": results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
-    monkeypatch.setattr(cached, "studies", lambda model: ({"equal-budget": study}, []))
+    monkeypatch.setattr(asking, "studies", lambda model: ({"equal-budget": study}, []))
     app = opened(tab="equal")
     (quality,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
     app.selectbox(key="equal_panel_pick").set_value("Fetched, novels, 1,024 tokens").run()

@@ -4,8 +4,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadSetting
-from app import cached
 from app.training import form as training
+from app.ui import asking
 from tests.app.training.test_training import figures, opened
 from tests.made import training as made_training
 from tests.made.in_process import ENTRY, markup, part
@@ -23,7 +23,7 @@ def client(client, monkeypatch):
 
 
 def test_groups_stand_beside_another_router(client, monkeypatch):
-    monkeypatch.setattr(cached, "routers", lambda model: ["k4-top1", "k8-top2"])
+    monkeypatch.setattr(asking, "routers", lambda model: ["k4-top1", "k8-top2"])
     put_studies(client.store, dominance=made_training.dominance())
     app = opened(GROUPS, other="k8-top2", layer=1)
     assert "They put 70% of the tokens into matching groups." in markup(app) and client.asked.count("compare") == 1
@@ -59,7 +59,7 @@ def test_a_router_of_a_fine_tuned_model_is_held_against_the_one_before(client, m
 
 
 def test_a_refused_comparison_stays_in_its_corner(client, monkeypatch):
-    monkeypatch.setattr(cached, "routers", lambda model: ["k4-top1", "k8-top2"])
+    monkeypatch.setattr(asking, "routers", lambda model: ["k4-top1", "k8-top2"])
     monkeypatch.setitem(client.refusals, "compare", BadSetting("demo has no router 'k8-top2' here."))
     app = opened(GROUPS, other="k8-top2")
     assert len(app.error) == 1 and "no router" in app.error[0].value and part(app, "painted")
