@@ -8,30 +8,31 @@ import os
 from dataclasses import dataclass, replace
 
 from analysis.errors import BadModel, BadSetting, BadText
-
-CHANGING = (  # verbs that leave something which every reader sees, or that take the machine for themselves
-    "fit-router", "train-router", "fit-method", "calibrate", "import-policy", "finetune", "pretrain", "launch", "bench",
-    "examples", "report", "benchmark",
-)  # fmt: skip
+from analysis.studies.registry import VERBS
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`models` that may be asked for (None: any); `refused` verbs; `text_bytes` of one text; `jobs_each` and `jobs_all`
-    that wait or run, of one session and of all; `job_seconds` that one may take (None: any). `demo`: strangers share
-    this installation, so nobody is shown the texts and runs of others."""
+    """`models` that may be asked for (None: any); `text_bytes` of one text; `jobs_each` and `jobs_all` that wait or
+    run, of one session and of all; `job_seconds` that one may take (None: any). `demo`: strangers share this
+    installation, so nobody is shown the texts and runs of others, and `allows` decides about verbs."""
 
     models: tuple[str, ...] | None = None
-    refused: tuple[str, ...] = ()
     text_bytes: int | None = None
     jobs_each: int = 10
     jobs_all: int = 100
     job_seconds: float | None = None
     demo: bool = False
 
+    def allows(self, verb: str) -> bool:
+        """Whether a verb may be asked for: in a shared demo only one of the registry that changes nothing which others
+        see and does not take the machine for itself."""
+        known = VERBS.get(verb)
+        return not self.demo or (known is not None and not known.changes and not known.exclusive)
+
     def check(self, verb: str, args: dict) -> None:
         """Refuse what is not allowed here. Errors: BadSetting for a verb, BadModel for a model."""
-        if verb in self.refused:
+        if not self.allows(verb):
             raise BadSetting(
                 f"This is a shared demo, and {verb} would change or slow what everybody sees: start Focuscope on your "
                 "own machine for it."
@@ -56,9 +57,7 @@ class Limits:
 
 
 OPEN = Limits()
-DEMO = Limits(
-    models=("demo",), refused=CHANGING, text_bytes=100_000, jobs_each=2, jobs_all=20, job_seconds=300, demo=True
-)
+DEMO = Limits(models=("demo",), text_bytes=100_000, jobs_each=2, jobs_all=20, job_seconds=300, demo=True)
 
 
 def limits() -> Limits:

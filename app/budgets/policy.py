@@ -8,6 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from analysis.errors import AnalysisError, BadSetting
+from analysis.limits import limits
 from analysis.runs import Run
 from analysis.runs.policies import policies
 from analysis.runs.studies import study_folders
@@ -98,8 +99,9 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
             "Policy", names, key="budget_policy_pick", width=200, on_change=_picked, help=cached.glossary("policy")
         )
         slot = st.container(width="content")
-        with st.popover("Upload", icon=":material/upload_file:", key="budget_upload_open"):
-            _upload()
+        if limits().allows("import-policy"):
+            with st.popover("Upload", icon=":material/upload_file:", key="budget_upload_open"):
+                _upload()
         widgets.prose(words.made(stored.get(st.session_state["budget_policy"], {})), "quiet")
     trouble = st.session_state.get("budget_upload_trouble")
     if trouble is not None:

@@ -1,35 +1,17 @@
 """Which page shows a run, and with which controls: as it was asked for, or as far as its arguments say."""
 
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import streamlit as st
 
+from analysis.commandline import SPELLED
 from analysis.runs import Run
+from analysis.studies.registry import STORED, VERBS
 from app.selection import state
 
 VIEWS = Path(__file__).resolve().parents[1] / "views"
-BUDGETS = {"cap-sweep": "cap", "calibrate": "calibrate", "calibrations": "calibrate", "topk-cost": "cost"}
-BUDGETS |= {
-    "reads-text": "reads",
-    "reads-sweep": "reads",
-    "lost-keys": "reads",
-    "import-policy": "map",
-    "budgets": "map",
-}
-ROUTES = {"route": "fit", "route-at": "recall", "route-visit": "token", "route-time": "cost"}
-PAGES = {  # verb -> the address of its page
-    **dict.fromkeys(("inspect", "model", "start"), ""),
-    **dict.fromkeys(("statistics", "head"), "attention-heads"),
-    **dict.fromkeys(("groups", "umap", "fit-router", "group-controls", "compare"), "token-groups"),
-    "pairs": "long-range-pairs",
-    **dict.fromkeys(BUDGETS, "kv-budgets"),
-    **dict.fromkeys(("temperature", "temperature-curve"), "softmax-temperature"),
-    **dict.fromkeys(ROUTES, "routing"),
-    "worth": "is-it-worth-it",
-    **dict.fromkeys(("evaluate", "launch", "bench"), "quality-vs-speed"),
-    "probe": "long-context-tests",
-    **dict.fromkeys(("train-router", "balance"), "train-a-router"),
-}
+# Arguments that the command line spells in their own way are no controls: a bucket router is no router of the page.
 OTHER_NAMES = {"min_distance": "distance", "t": "softmax", "factor": None, "top": None}
 
 
@@ -38,20 +20,30 @@ def link(run: Run) -> dict | None:
     whether it is the selection that asked for it, and not what its arguments tell."""
     if run.marks.link is not None and view(run.marks.link["page"]).is_file():
         return run.marks.link | {"exact": True}
-    if run.verb not in PAGES:
+    known = shows(run.verb, run.request)
+    if known is None:
         return None
+    page, tab = known
     controls = {}
     for name, value in run.request.items():
-        control = OTHER_NAMES.get(name, name)
+        control = None if (run.verb, name) in SPELLED else OTHER_NAMES.get(name, name)
         if control in state.CONTROLS and _fits(control, value):
             controls[control] = state.to_url(value)
     if run.verb == "pairs" and _fits("top", run.request.get("top")):
         controls["top"] = str(run.request["top"])
-    controls |= {"budgets": BUDGETS[run.verb]} if run.verb in BUDGETS else {}
-    controls |= {"route_tab": ROUTES[run.verb]} if run.verb in ROUTES else {}
-    controls |= {"tab": "speed"} if run.verb in ("launch", "bench") else {}
     controls |= {"probe": run.request["probes"][0]} if run.verb == "probe" else {}
-    return {"page": PAGES[run.verb], "controls": controls, "exact": False}
+    return {"page": page, "controls": controls | tab, "exact": False}
+
+
+def shows(verb: str, request: dict | None = None) -> tuple[str, dict[str, str]] | None:
+    """(address, control of its tab) of the page that shows the runs of a verb, or of the named study that a request of
+    `study` asks for; None where no page does."""
+    name = (request or {}).get("name")
+    known = STORED.get(name) if verb == "study" else VERBS.get(verb)
+    if known is None or not known.page:
+        return None
+    address = urlsplit(known.page)
+    return address.path.strip("/"), dict(parse_qsl(address.query))
 
 
 def _fits(name: str, value: object) -> bool:
@@ -74,7 +66,8 @@ def title(page: str) -> str:
 
 def title_of(verb: str) -> str:
     """The title of the page that shows the runs of a verb, or a dash."""
-    return title(PAGES[verb]) if verb in PAGES else "–"
+    known = shows(verb)
+    return title(known[0]) if known else "–"
 
 
 def go(wanted: dict) -> None:

@@ -7,6 +7,7 @@ import streamlit as st
 
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
+from analysis.limits import limits
 from analysis.runs import Price
 from app import cached
 from app.selection import state
@@ -32,8 +33,11 @@ def run_button(
     """A button that submits a long job, its price beside it: `price`, or what `tokens` tokens took before.
 
     `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again. `smaller`:
-    what the page offers instead where that is too much.
+    what the page offers instead where that is too much. What this installation does not allow has no button.
     """
+    if not limits().allows(verb):
+        widgets.prose(f"{label}: not in this shared demo; start Focuscope on your own machine for it.", "quiet")
+        return
     job = current()
     busy = job is not None and job.state in ("queued", "running") and (job.verb, job.args) == (verb, args)
     due = cached.due(verb, args, tokens, price)

@@ -106,3 +106,4 @@ STUDIES = {
     study.__name__.replace("_", "-"): study
     for study in (echo, gate, reseed, stubborn, count, bad_text, bug, wrong, greedy, die, shout, typed)
 }
+STUDIES["inspect"] = typed  # under a name that a shared demo allows

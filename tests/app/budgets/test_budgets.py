@@ -46,6 +46,14 @@ def test_the_page_opens_with_its_answer_and_both_maps(client):
     assert metrics(app)["Keys in all"] == "127"
 
 
+def test_a_shared_demo_draws_no_button_that_it_would_refuse(client, monkeypatch):
+    assert "budget_time" in [button.key for button in page(budgets="cost").button]
+    monkeypatch.setenv("FOCUSCOPE_DEMO", "1")
+    app = page(budgets="cost")
+    assert "budget_time" not in [button.key for button in app.button] and not app.get("file_uploader")[1:]
+    assert "not in this shared demo" in markup(app)
+
+
 def test_a_change_is_applied_undone_and_keeps_the_total(client):
     app = page(layer=1, head=0)
     before = map_of(app, 1)

@@ -3,11 +3,11 @@
 import io
 import json
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.runs import RunStore
 from analysis.runs.price import LIVE
+from analysis.studies.registry import STORED, VERBS
 from app import cached
 from app.runs import pages
 from app.selection import state
@@ -120,9 +120,16 @@ def test_a_run_opens_on_its_page_with_every_control(client):
     }
 
 
-@pytest.mark.parametrize("verb", pages.PAGES)
-def test_every_kind_of_run_has_a_page_that_is_there(verb):
-    assert pages.view(pages.PAGES[verb]).is_file() and pages.title_of(verb)[0].isupper()
+def test_every_kind_of_run_has_a_page_that_is_there():
+    shown = {verb: pages.shows(verb) for verb in VERBS} | {
+        name: pages.shows("study", {"name": name}) for name in STORED
+    }
+    assert all(shown[name] for name in STORED) and shown["evaluate"] and shown["runs"] is None
+    for page, tab in filter(None, shown.values()):
+        assert pages.view(page).is_file() and pages.title(page)[0].isupper()
+        for name, value in tab.items():
+            assert state.CONTROLS[name].parse(value) == value
+    assert pages.title_of("cap-sweep") == "KV budgets" and pages.title_of("stress") == "–"
 
 
 def test_a_run_without_a_note_opens_with_what_its_arguments_name(client):

@@ -9,9 +9,10 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.errors import AnalysisError, BadModel, BadSetting
 from analysis.jobs import Jobs, runner
-from analysis.limits import CHANGING, DEMO, OPEN, Limits, limits
+from analysis.limits import DEMO, OPEN, Limits, limits
 from analysis.runs import RunStore
 from analysis.studies import STUDIES
+from analysis.studies.registry import VERBS
 from app.serve import sharing
 from app.serve.headers import headers
 from tests.made.in_process import opened
@@ -29,7 +30,7 @@ def test_limits_follow_the_environment(monkeypatch):
     monkeypatch.setenv("FOCUSCOPE_MODELS", "demo, owner/name,")
     assert limits().models == ("demo", "owner/name") and not limits().demo
     monkeypatch.setenv("FOCUSCOPE_DEMO", "1")
-    assert limits().models == ("demo", "owner/name") and limits().refused == DEMO.refused
+    assert limits().models == ("demo", "owner/name")
 
 
 def test_a_demo_refuses_models_verbs_and_long_texts():
@@ -44,9 +45,12 @@ def test_a_demo_refuses_models_verbs_and_long_texts():
     OPEN.check("train-router", {"model": "../anything"})
 
 
-def test_verbs_that_change_what_all_share_are_named_as_they_are():
-    known = set(STUDIES)
-    assert {"fit-router", "train-router", "calibrate", "import-policy", "fit-method"} <= set(CHANGING) & known
+def test_a_demo_allows_only_what_the_registry_says_leaves_nothing_and_takes_no_machine():
+    allowed = {verb for verb in STUDIES if DEMO.allows(verb)}
+    assert allowed == {verb for verb in STUDIES if not (VERBS[verb].changes or VERBS[verb].exclusive)}
+    assert not allowed & {"study", "time-method", "topk-cost", "route-time", "route", "finetune", "calibrate"}
+    assert {"inspect", "model", "start", "groups", "pairs", "evaluate", "worth", "head"} <= allowed
+    assert not DEMO.allows("a-verb-of-tomorrow") and OPEN.allows("a-verb-of-tomorrow")
 
 
 def test_app_and_worker_both_refuse(tmp_path, demo):
@@ -55,12 +59,12 @@ def test_app_and_worker_both_refuse(tmp_path, demo):
     try:
         for ask in (jobs.request, jobs.submit):
             with pytest.raises(BadModel):
-                ask("typed", {"model": "owner/name"})
+                ask("inspect", {"model": "owner/name"})
         assert jobs.status()["state"] == "cold"
         forged = {"model": "owner/name"}  # past the app's own check, as nothing but a mistake of ours could be
         with pytest.raises(BadModel, match="not among the models"):
-            jobs._keeper.ask("typed", forged, 60)
-        assert jobs.request("typed", {"model": "demo"}).numbers["model"] == "demo"
+            jobs._keeper.ask("inspect", forged, 60)
+        assert jobs.request("inspect", {"model": "demo"}).numbers["model"] == "demo"
     finally:
         jobs.close()
         store.close()
