@@ -10,7 +10,7 @@ from analysis import places
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
-from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, free_memory, predict, spell_bytes, work
+from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, free_memory, predict, spell_bytes
 from analysis.runs.studies import studies as studies_in, study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
@@ -85,8 +85,9 @@ def _price(verb: str, args: dict, tokens: int, card: dict | None) -> Price:
     if card is None:
         return store().price(verb, args["model"], tokens, None, args)
     size, speed = card["layers"] * card["width"], WORK[card["device"].partition(":")[0]]
-    first = FIRST_SECONDS + work(verb, args, tokens) * (FIRST_SECONDS_PER_TOKEN + 6 * card["parameters"] / speed)
-    return store().price(verb, args["model"], tokens, BLOCKS + 2 * 4 * tokens * size, args, first)
+    rate = FIRST_SECONDS_PER_TOKEN + 6 * card["parameters"] / speed
+    held = BLOCKS + 2 * 4 * tokens * size
+    return store().price(verb, args["model"], tokens, held, args, lambda work: FIRST_SECONDS + rate * work)
 
 
 def load_price(name: str) -> str:
@@ -98,14 +99,9 @@ def load_price(name: str) -> str:
         return "It is not on this disk: it is downloaded first, and how large it is its page on the Hub says."
     loads = [(took, asked) for took, _, asked in store().past("model") if asked["model"] != "demo"]  # that one waits
     cards = [(took, store().find("model", asked)) for took, asked in loads]
-    done = [(took, _load_work(run.numbers["weight_bytes"])) for took, run in cards if run is not None]
-    due = predict(done, _load_work(size), first=_load_work(size) / 1000)
+    done = [(took, run.numbers["weight_bytes"]) for took, run in cards if run is not None]
+    due = predict(done, size, guess=lambda size: FIRST_SECONDS + size / LOADED)
     return f"{due.sentence}; {spell_bytes(size)} of weights on this disk."
-
-
-def _load_work(size: int) -> int:
-    """What reading so many bytes would take on a machine of which nothing is known, in milliseconds."""
-    return int(1000 * (FIRST_SECONDS + size / LOADED))
 
 
 def counted(args: dict) -> tuple[int, int | None]:

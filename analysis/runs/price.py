@@ -1,16 +1,19 @@
 """What an action will cost, predicted from what it cost on this machine before, and how far off that was."""
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import median
+
+import numpy as np
 
 RECENT = 20  # past runs that count: enough for a median, few enough to follow a change of machine or load
+APART = 1.5  # a run and one of so many times its size tell what more work costs
 FIRST_SECONDS = 5.0  # loading and the first compilation, when nothing is known
 FIRST_SECONDS_PER_TOKEN = 0.002
 FIRST_SPREAD = 4.0  # a guess is shown with the width of a guess
 LIVE = 20  # seconds a request may take without being asked for by a button
 LONG = 600  # seconds from which a long job is offered smaller
-SURE = 3  # past runs before a price is believed: the median of two is half of one that may have loaded the model
 REPEATED = {  # verb -> its arguments of which every entry reads the text once more
     "evaluate": ("methods",),
     "equal-budget": ("methods",),
@@ -28,6 +31,7 @@ class Price:
 
     With n = 0 nothing was measured here yet and the numbers are a stated default. `error`: how far the predictions of
     the past runs, each from those before it, were off in the middle, as a share of what they took; None below 2 runs.
+    `fixed`: the seconds of it that do not shrink with the work.
     """
 
     seconds: float
@@ -36,25 +40,31 @@ class Price:
     bytes: int | None
     n: int
     error: float | None = None
+    fixed: float = 0.0
+
+    def part(self, share: float) -> float:
+        """Seconds of that share of the work."""
+        return self.fixed + share * (self.seconds - self.fixed)
 
     @property
-    def sentence(self):
+    def sentence(self) -> str:
         """The words beside a Run button."""
         span = f"{spell(self.low)} to {spell(self.high)}"
         if self.n == 0:
             words = f"First time on this machine: perhaps {spell(self.seconds)} ({span})"
+        elif self.n == 1:
+            words = f"About {spell(self.seconds)} (from 1 run on this machine)"
         else:
-            runs = "1 run" if self.n == 1 else f"{self.n} runs"
-            off = "" if self.error is None else f", so far off by {self.error:.0%}"
-            words = f"About {spell(self.seconds)} ({span}, from {runs} on this machine{off})"
+            words = f"About {spell(self.seconds)} ({span}, from {self.n} runs on this machine, so far off by "
+            words += f"{self.error:.0%})"
         return words if self.bytes is None else f"{words}, {spell_bytes(self.bytes)} of memory"
 
     @property
-    def slow(self):
+    def slow(self) -> bool:
         """Whether it surely takes longer than a request may take unasked."""
-        return self.low > LIVE if self.n < SURE else self.seconds > LIVE
+        return self.low > LIVE
 
-    def over(self, free):
+    def over(self, free: int | None) -> str | None:
         """Why this is more than it should be, with the numbers, or None. `free`: bytes of memory, None: unknown."""
         if self.bytes is not None and free is not None and self.bytes > free:
             return f"It needs about {spell_bytes(self.bytes)} of memory and {spell_bytes(free)} are free"
@@ -63,52 +73,49 @@ class Price:
         return None
 
 
-def work(verb, request, tokens):
+def work(verb: str, request: Mapping[str, object], tokens: int) -> int:
     """How much is read: `tokens`, once and once more for every entry of the arguments that repeat it."""
     lists = (request.get(name) for name in REPEATED.get(verb, ()))
     return max(int(tokens), 1) * (1 + sum(len(given) for given in lists if isinstance(given, list)))
 
 
-def predict(past, tokens, bytes=None, first=None):
-    """Price of `tokens` tokens (or another measure of work) from `past`, a list of (seconds, tokens), the newest first.
+def usual(work: float) -> float:
+    """Seconds to guess for so many tokens when nothing is known."""
+    return FIRST_SECONDS + FIRST_SECONDS_PER_TOKEN * work
 
-    Linear in tokens: the median of seconds per token over the runs of about this size. The median, so that one run
-    which also loaded the model does not count. The spread is the 10th to 90th percentile, from four runs on, else the
-    extremes; a single run may have been loading for the most part, so it says of a longer one only that it takes no
-    less. `first`: the seconds to guess when `past` is empty.
+
+def predict(
+    past: Sequence[tuple[float, float]], work: float, bytes: int | None = None, guess: Callable[[float], float] = usual
+) -> Price:
+    """Price of `work` tokens, or of another measure of work, from `past`: (seconds, work), the newest first.
+
+    A fixed part and seconds per unit of work, by Theil and Sen: medians, so that one run which also loaded the model
+    does not count. `guess(work)` says the seconds where nothing was run yet; where all runs are about one size it is
+    scaled to them. The spread is the 10th to 90th percentile of what the runs took as a share of their own prediction.
     """
-    tokens = max(int(tokens), 1)
-    done = _alike([(seconds, count) for seconds, count in past[:RECENT] if seconds > 0 and count > 0], tokens)
+    done = [(seconds, size) for seconds, size in past[:RECENT] if seconds > 0 and size > 0]
+    line = _line(done, guess)
+    seconds = line(work)
     if not done:
-        seconds = FIRST_SECONDS + FIRST_SECONDS_PER_TOKEN * tokens if first is None else first
-        return Price(seconds, seconds / FIRST_SPREAD, seconds * FIRST_SPREAD, bytes, 0)
-    rates = sorted(seconds / count for seconds, count in done)
-    low, high = rates[0] * tokens, rates[-1] * tokens
-    if len(done) == 1:
-        low = min(low, done[0][0])
-    elif len(done) >= 4:
-        tenths = quantiles(rates, n=10, method="inclusive")
-        low, high = tenths[0] * tokens, tenths[-1] * tokens
-    off = [
-        abs(_rate(_alike(done[at + 1 :], count)) / (seconds / count) - 1)
-        for at, (seconds, count) in enumerate(done[:-1])
-    ]
-    return Price(_rate(done) * tokens, low, high, bytes, len(done), median(off) if off else None)
+        return Price(seconds, seconds / FIRST_SPREAD, seconds * FIRST_SPREAD, bytes, 0, fixed=line(0))
+    low, high = np.quantile([took / line(size) for took, size in done], (0.1, 0.9))
+    off = [abs(_line(done[at + 1 :], guess)(size) / took - 1) for at, (took, size) in enumerate(done[:-1])]
+    error = median(off) if off else None
+    return Price(seconds, seconds * float(low), seconds * float(high), bytes, len(done), error, line(0))
 
 
-def _alike(past, tokens):
-    """The runs at least half as near in size to `tokens` as the nearest: what every run costs once, however short its
-    text, makes the tokens of a short one dear."""
-    near = [min(count, tokens) / max(count, tokens) for _, count in past]
-    return [run for run, share in zip(past, near, strict=True) if share >= max(near) / 2]
+def _line(done: Sequence[tuple[float, float]], guess: Callable[[float], float]) -> Callable[[float], float]:
+    """work -> seconds of these runs."""
+    pairs = [(one, other) for one in done for other in done if one[1] >= APART * other[1]]
+    slope = median((one[0] - other[0]) / (one[1] - other[1]) for one, other in pairs) if pairs else 0.0
+    if slope > 0:
+        fixed = max(median(seconds - slope * size for seconds, size in done), 0.0)
+        return lambda work: fixed + slope * work
+    scale = median(seconds / guess(size) for seconds, size in done) if done else 1.0
+    return lambda work: scale * guess(work)
 
 
-def _rate(past):
-    """The median of seconds per token."""
-    return median(seconds / count for seconds, count in past)
-
-
-def free_memory():
+def free_memory() -> int | None:
     """Bytes of main memory that a program can still have, or None where the system does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
@@ -121,7 +128,7 @@ def free_memory():
         return None
 
 
-def spell(seconds):
+def spell(seconds: float) -> str:
     """Seconds as a person says them."""
     if seconds < 0.1:
         return "under 0.1 s"
@@ -134,6 +141,6 @@ def spell(seconds):
     return f"{seconds / 3600:.1f} h"
 
 
-def spell_bytes(count):
+def spell_bytes(count: int) -> str:
     """Bytes as a person says them."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 1):.0f} MB"

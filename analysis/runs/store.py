@@ -14,7 +14,7 @@ from analysis.runs.folder import read_run
 from analysis.runs.index import Index
 from analysis.runs.keys import check_id, check_verb, request_key
 from analysis.runs.marks import checked_link, write_marks
-from analysis.runs.price import RECENT, predict, work
+from analysis.runs.price import RECENT, predict, usual, work
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
 from analysis.runs.unbundle import read_bundle
@@ -212,14 +212,14 @@ class RunStore:
         """(hash, name, bytes, created) of every stored text, the newest first."""
         return self._texts.list()
 
-    def price(self, verb, model, tokens, bytes=None, request=None, first=None, before=None):
+    def price(self, verb, model, tokens, bytes=None, request=None, guess=usual, before=None):
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
-        `first`: seconds to guess where nothing was run; `before`: only what was run before the run of this id."""
+        `guess`: as in `predict`; `before`: only what was run before the run of this id."""
         past = self._index.past(check_verb(verb), model, RECENT, before)
         counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
         done = [(took, work(verb, asked, size if counted else 1)) for took, size, asked in past if size or not counted]
-        return predict(done, work(verb, request or {}, tokens if counted or not past else 1), bytes, first)
+        return predict(done, work(verb, request or {}, tokens if counted or not past else 1), bytes, guess)
 
     def past(self, verb):
         """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with whatever model."""

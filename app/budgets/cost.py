@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from analysis.runs import Price, Run
+from analysis.runs import Run
 from app import cached
 from app.budgets import policy
 from app.budgets.words import share, span
@@ -56,7 +56,7 @@ def _times() -> None:
             "top-k in turns.",
             "quiet",
         )
-        price = Price(GUESS, GUESS / 4, GUESS * 4, None, 0)
+        price = cached.store().price("topk-cost", "demo", 1, request=args, guess=lambda _: GUESS)
         jobs.run_button("Time it here", "topk-cost", args, "budget_time", price=price)
         return
     widgets.prose(run.numbers["sentence"], "more")

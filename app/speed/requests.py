@@ -161,6 +161,5 @@ def _held(card: dict, tokens: int, new: int, top: int) -> float:
 def _price(verb: str, args: dict, guess: Callable[[dict, dict], float], needed: float) -> Price:
     """Seconds as `guess(request, protocol)` has them, corrected by how far it was off for what was timed here."""
     alike = [run for run in cached.store().list(verb, 20) if all(run.request.get(n) == args.get(n) for n in ALIKE)]
-    past = [(run.seconds, round(1e3 * guess(run.request, run.protocol))) for run in alike]
-    seconds, needed = guess(args, {}), int(needed)
-    return predict(past, round(1e3 * seconds), needed) if past else Price(seconds, seconds / 4, seconds * 4, needed, 0)
+    past = [(run.seconds, guess(run.request, run.protocol)) for run in alike]
+    return predict(past, guess(args, {}), int(needed), float)

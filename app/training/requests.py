@@ -81,14 +81,11 @@ def price(args: dict, card: dict) -> Price:
     needed = MEMORY + 4 * 40 * 1024 * card["layers"] * card["width"]
     needed += (20 if args["phase"] == 2 else 0) * card["parameters"]
     past = [
-        (run.seconds, round(1e3 * _guess(run.request, card)))
+        (run.seconds, _guess(run.request, card))
         for run in cached.store().list("train-router", 20)
         if run.request.get("model") == args["model"] and run.request.get("phase") == args["phase"]
     ]
-    seconds = _guess(args, card)
-    if past:
-        return predict(past, round(1e3 * seconds), needed)
-    return Price(seconds, seconds / 4, seconds * 4, needed, 0)
+    return predict(past, _guess(args, card), needed, float)
 
 
 def _guess(args: dict, card: dict) -> float:

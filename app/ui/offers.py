@@ -52,7 +52,7 @@ def offer(scopes: list[Scope], price: Price, key: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption("Smaller:")
         for place, scope in enumerate(scopes):
-            about = "" if scope.share is None else f", about {spell(price.seconds * scope.share)}"
+            about = "" if scope.share is None else f", about {spell(price.part(scope.share))}"
             st.button(
                 f"{scope.words}{about}",
                 key=f"{key}_smaller_{place}",

@@ -1,4 +1,4 @@
-"""What is kept of the runs and how: prices, deletion and undo, retention, search, pins, and the page that asked."""
+"""What is kept of the runs and how: deletion and undo, retention, search, pins, and the page that asked."""
 
 import os
 
@@ -6,28 +6,7 @@ import pytest
 
 from analysis.errors import BadSetting
 from analysis.runs import RunStore, index
-from analysis.runs.price import predict
-from tests.made.stored_runs import ASK, PROTOCOL, folder_of, put, result
-
-
-def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):
-    for seed, methods in enumerate((["dense"], ["dense", "focus", "csa"])):
-        ask = {**ASK, "seed": seed, "methods": methods}
-        store.put("evaluate", ask, result(), PROTOCOL, 2.0 * (1 + len(methods)))
-    asked = {"methods": ["dense"] * 9}
-    assert store.price("evaluate", "demo", 900, request=asked).seconds == pytest.approx(20.0)
-    for seed, seconds in enumerate((3.0, 5.0)):
-        store.put("worth", {**ASK, "seed": seed}, result(), {"model": "demo"}, seconds)
-    price = store.price("worth", "demo", 1_000_000)
-    assert (price.seconds, price.n, price.error) == (4.0, 2, pytest.approx(0.4))
-
-
-def test_a_price_says_when_it_is_too_much():
-    long, large = predict([(700.0, 10)] * 3, 10), predict([(1.0, 10)] * 3, 10, bytes=8_000_000_000)
-    assert "longer than 10 min" in long.over(None) and long.slow and not large.slow
-    assert large.over(2_000_000_000) == "It needs about 8.0 GB of memory and 2.0 GB are free"
-    assert large.over(None) is None and large.over(9_000_000_000) is None
-    assert not predict([(60.0, 10)], 10).low < 60 and predict([], 10, first=200.0).slow
+from tests.made.stored_runs import ASK, folder_of, put
 
 
 def test_a_deleted_run_comes_back_until_it_is_gone_for_good(store):
@@ -144,35 +123,3 @@ def test_drafts_of_a_killed_process_are_swept(store):
         os.utime(runs / name, (1_000_000_000, 1_000_000_000) if age else None)
     RunStore(store.root).close()
     assert [path.name for path in runs.iterdir()] == [".tmp-new"]
-
-
-def test_the_price_is_linear_in_tokens_and_says_its_spread(store):
-    for seed, seconds in enumerate((9.0, 18.0, 27.0)):
-        put(store, seed=seed, seconds=seconds)
-    price = store.price("groups", "demo", 1800, bytes=2_000_000)
-    assert (price.seconds, price.low, price.high, price.n) == (36.0, 18.0, 54.0, 3)
-    assert price.sentence == "About 36 s (18 s to 54 s, from 3 runs on this machine, so far off by 50%), 2 MB of memory"
-    assert store.price("groups", "other", 1800).n == 0 and store.price("pairs", "demo", 1800).n == 0
-    first = store.price("pairs", "demo", 1000)
-    assert (
-        first.sentence.startswith("First time on this machine: perhaps 7.0 s")
-        and first.low < first.seconds < first.high
-    )
-
-
-def test_the_price_ignores_one_run_that_also_loaded_the_model():
-    price = predict([(1.0, 1000)] * 9 + [(60.0, 1000)], 2000)
-    assert price.seconds == 2.0 and price.low == pytest.approx(2.0) and price.high < 60.0 and price.n == 10
-
-
-def test_short_texts_do_not_make_a_long_one_dear():
-    sentence, story, page = (1.13, 55), (0.52, 534), 2700  # seconds and tokens of "start" on two cores
-    assert predict([sentence], page).low == 1.13 and not predict([sentence], page).slow
-    price = predict([story, sentence], page)
-    assert price.n == 1 and price.seconds == pytest.approx(0.52 / 534 * page) and not price.slow
-    assert not predict([story, sentence, (0.9, 60), (1.0, 50)], page).slow
-    assert predict([(100.0, 2000), sentence], page).slow and predict([(30.0, 1000)] * 3, page).slow
-
-
-def test_of_two_prices_one_may_have_loaded_the_model():
-    assert not predict([(1.0, 1000), (60.0, 1000)], 1000).slow and predict([(25.0, 1000), (60.0, 1000)], 1000).slow

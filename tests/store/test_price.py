@@ -1,0 +1,96 @@
+"""What an action will cost: a fixed part and seconds per token, by the medians of what it cost before."""
+
+import random
+
+import pytest
+
+from analysis.runs.price import FIRST_SECONDS, predict
+from tests.made.stored_runs import ASK, PROTOCOL, put, result
+
+
+def runs(*sizes, fixed=2.0, rate=0.001):
+    """(seconds, tokens) of runs that take a fixed part and so much per token."""
+    return [(fixed + rate * size, size) for size in sizes]
+
+
+def test_a_fixed_part_and_seconds_per_token_are_told_apart():
+    price = predict(runs(100, 200, 400, 800), 10_000)
+    assert price.seconds == pytest.approx(12.0) and price.fixed == pytest.approx(2.0)
+    assert price.low == pytest.approx(12.0) == price.high and price.error < 0.5
+    assert predict(runs(8000, 4000, 2000), 100).seconds == pytest.approx(2.1)
+    assert price.part(0.25) == pytest.approx(4.5)
+
+
+def test_medians_bear_noise_and_runs_that_also_loaded_the_model():
+    noise = random.Random(0)
+    past = [(took * noise.uniform(0.8, 1.25), size) for took, size in runs(*[100 * n for n in range(1, 19)])]
+    past[3], past[11] = (60.0, past[3][1]), (90.0, past[11][1])
+    price = predict(past, 5000)
+    assert price.seconds == pytest.approx(7.0, rel=0.25) and price.low < price.seconds < price.high and price.n == 18
+    price = predict([(1.0, 1000)] * 9 + [(60.0, 1000)], 1000)
+    assert price.seconds == 1.0 == price.low and price.high < 60.0 and price.n == 10
+
+
+def test_runs_of_one_size_scale_the_guess():
+    assert predict([(7.0, 1000)] * 3, 2000).seconds == pytest.approx(9.0), "5 s and 0.002 s a token, as guessed"
+    assert predict([(14.0, 1000)], 2000).seconds == pytest.approx(18.0)
+    assert predict([(30.0, 10.0)], 20.0, guess=float).seconds == pytest.approx(60.0), "a guess without a fixed part"
+    assert predict([(1.0, 1000), (1.1, 1001)], 10_000).seconds < 10, "nearly equal sizes have no slope"
+
+
+def test_nothing_is_ever_dear_because_short_texts_cost_a_start():
+    sentence, story, page = (1.13, 55), (0.52, 534), 2700  # seconds and tokens of "start" on two cores
+    for past in ([sentence], [story, sentence], [story, sentence, (0.9, 60), (1.0, 50)]):
+        price = predict(past, page)
+        assert 0.5 < price.seconds < 5 and not price.slow
+    assert predict([(100.0, 2000), sentence], page).slow and predict([(30.0, 1000)] * 3, page).slow
+    assert not predict([(1.0, 1000), (60.0, 1000)], 1000).slow and predict([(25.0, 1000), (60.0, 1000)], 1000).slow
+
+
+def test_no_price_is_below_nothing():
+    quadratic = [(1e-6 * size**2, size) for size in (500, 1000, 2000, 4000)]
+    assert predict(quadratic, 10).seconds > 0 and predict(quadratic, 8000).seconds > 16
+    assert predict([(0.0, 10), (-1.0, 10), (2.0, 0)], 10).n == 0
+
+
+def test_a_first_price_says_that_it_is_a_guess():
+    price = predict([], 1000)
+    assert price.n == 0 and price.seconds == FIRST_SECONDS + 2.0 and price.low < price.seconds < price.high
+    assert price.sentence.startswith("First time on this machine: perhaps 7.0 s") and price.error is None
+    assert predict([], 10, guess=lambda work: 200.0).slow and not price.slow
+
+
+def test_a_price_says_how_far_it_was_off_and_what_memory_it_takes():
+    price = predict([(27.0, 2700), (18.0, 1800), (12.0, 900)], 1800, bytes=2_000_000)
+    assert price.sentence.startswith("About ") and "from 3 runs on this machine, so far off by" in price.sentence
+    assert price.sentence.endswith(", 2 MB of memory")
+    assert "from 1 run on this machine" in predict([(27.0, 2700)], 1800).sentence
+
+
+def test_a_price_says_when_it_is_too_much():
+    long, large = predict([(700.0, 10)] * 3, 10), predict([(1.0, 10)] * 3, 10, bytes=8_000_000_000)
+    assert "longer than 10 min" in long.over(None) and long.slow and not large.slow
+    assert large.over(2_000_000_000) == "It needs about 8.0 GB of memory and 2.0 GB are free"
+    assert large.over(None) is None and large.over(9_000_000_000) is None
+
+
+def test_the_store_prices_a_verb_and_a_model_by_their_own_runs(store):
+    for seed, tokens in enumerate((900, 1800, 2700)):
+        store.put("groups", {**ASK, "seed": seed}, result(), {"tokens": tokens}, 2.0 + tokens / 100)
+    price = store.price("groups", "demo", 5400)
+    assert price.seconds == pytest.approx(56.0) and price.n == 3
+    assert store.price("groups", "other", 1800).n == 0 and store.price("pairs", "demo", 1800).n == 0
+    last = put(store, seed=9, seconds=500.0)
+    assert store.price("groups", "demo", 5400, before=last.id) == price
+
+
+def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):
+    for seed, methods in enumerate((["dense"], ["dense", "focus", "csa"])):
+        ask = {**ASK, "seed": seed, "methods": methods}
+        store.put("evaluate", ask, result(), PROTOCOL, 2.0 * (1 + len(methods)))
+    asked = {"methods": ["dense"] * 9}
+    assert store.price("evaluate", "demo", 900, request=asked).seconds == pytest.approx(20.0)
+    for seed, seconds in enumerate((3.0, 5.0)):
+        store.put("worth", {**ASK, "seed": seed}, result(), {"model": "demo"}, seconds)
+    price = store.price("worth", "demo", 1_000_000)
+    assert (price.seconds, price.n, price.error) == (4.0, 2, pytest.approx(0.4))
