@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from analysis.errors import BadSetting, NotFitted
+from analysis.files import write_whole
 
 FORMAT = 1
 FOLDER = "methods"  # of a model's fitted state
@@ -62,9 +62,8 @@ def write(path: Path, tensors: dict[str, Tensor], **note: object) -> Path:
     note = {"format": FORMAT, "sha256": hashlib.sha256(data).hexdigest()} | note
     text = json.dumps(note, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n"
     for target, content in ((path, data), (path.with_suffix(".json"), text.encode())):
-        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-        partial.write_bytes(content)
-        os.replace(partial, target)
+        with write_whole(target) as place:
+            place.write_bytes(content)
     return path
 
 

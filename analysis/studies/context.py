@@ -3,6 +3,7 @@
 import datetime
 import importlib.metadata
 import platform
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -80,17 +81,18 @@ class Context:
         return self.device if named else ("cuda" if torch.cuda.is_available() else "cpu")
 
     def part(self, folder: Path | None, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:
-        """What `make(place)` gives, kept as NAME-HASH.json in `folder` and read from there when it is asked for again.
+        """What `make(doing)` gives, kept as NAME-HASH.json in `folder` and read from there when it is asked for again.
 
-        The hash is of all that decides the numbers; beside the place `make` may keep what it is doing. Without a folder
-        nothing is kept.
+        The hash is of all that decides the numbers. `doing` is a folder for what is half done, such as checkpoints: it
+        goes when the part is written. Without a folder nothing is kept.
         """
         place = folder and folder / f"{name}-{text_hash(repr(decides))}.json"
         found = place and read_json(place)
         if found is None:
-            found = make(place)
+            found = make(place and place.with_suffix(""))
             if place:
                 write_json(place, found)
+                shutil.rmtree(place.with_suffix(""), ignore_errors=True)
         return found
 
     def forget(self, kind: str, name: str, model: Model) -> list[str]:

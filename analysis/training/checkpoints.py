@@ -1,7 +1,6 @@
 """What a training run keeps to be continued: one file of weights and optimiser state, and a log. No pickle."""
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -9,6 +8,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from analysis.errors import BadSetting
+from analysis.files import write_whole
 
 MORE = "more."  # begins the names of tensors that are kept beside what is trained
 
@@ -22,10 +22,9 @@ def save_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict, mor
         for i, state in opt.state_dict()["state"].items():
             tensors |= {f"optimiser{n}.{i}.{key}": value for key, value in state.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     notes = {"recipe": json.dumps(recipe), "about": json.dumps(about)}
-    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, part, notes)
-    os.replace(part, path)
+    with write_whole(path) as place:
+        save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, place, notes)
 
 
 def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> tuple[dict, dict]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.errors import BadSetting, BadText
+from analysis.files import write_whole
 
 END_OF_TEXT = "<|endoftext|>"
 SHARD_TOKENS = 4_000_000  # 8 MB of uint16: a shard travels where large files do not
@@ -169,9 +169,8 @@ def build(
                 "tokens": len(ids),
                 "bytes": sum(len(text.encode()) for text in texts),
             }
-    whole = folder / "mixture.json.part"
-    whole.write_text(json.dumps(about, indent=1))
-    os.replace(whole, described)
+    with write_whole(described) as place:
+        place.write_text(json.dumps(about, indent=1))
     return about
 
 

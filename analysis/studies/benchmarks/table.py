@@ -1,23 +1,23 @@
 """Benchmark scores as a stored study: every task with its own prompts, and with examples that make the prompts long."""
 
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from analysis.benchmarks import FOLDER, TASKS, here
-from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.metrics.proportions import share_difference
-from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.benchmarks.benchmark import benchmark
 from analysis.studies.benchmarks.scores import Coded, answers
-from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
-from analysis.studies.text.held_out import places, read_part, sample_windows, write
-from analysis.studies.text.sizes import chosen, command
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Setting, Sizes, Study, option
+from analysis.studies.text.held_out import sample_windows
+from analysis.studies.text.sizes import chosen
 
 OWN, LONG = "own", "long"  # whose prompts: the task's own, and with examples that make them long
 ASKED = {  # task -> of each kind of prompts (examples in it, questions)
@@ -38,6 +38,14 @@ METHODS = (
     {"name": "streaming_llm", "settings": {"window": WINDOW}},
     {"name": "focus", "settings": {}},
 )
+COLUMNS = [
+    *(column("task", "task"), column("prompts", "prompts"), column("method", "method"), column("metric", "metric")),
+    *(column("value", "score", "share"), column("stderr", "standard error", "share"), column("items", "items")),
+    column("within", "items that are read whole"),
+    column("within_moved", "right answer's log-probability, moved there", "nats, at most"),
+    column("beyond", "longer items"),
+    column("beyond_moved", "moved there", "nats, mean"),
+]
 CHECKED = 2  # questions of each task whose right answers' log-probabilities are kept, to be held against again
 NOTES = (
     "Focus reads with the paper's window of 128 tokens, and with the window that its router was trained for; "
@@ -49,89 +57,93 @@ NOTES = (
 )
 
 
-def benchmarks(
-    corpus: str = "",
-    model: str = "demo",
-    rows: str | None = None,
-    router: str = "k8-top1",
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Scores of METHODS on the tasks that have a folder in `corpus` (default: models_cache/benchmarks), each as ASKED.
+@dataclass(frozen=True)
+class Scored(Sizes):
+    """What the study can be asked for."""
 
-    `rows`: only these tasks. What was done is kept in `work`; the result goes to `output` (default
-    `<state>/studies/benchmarks.json`). Nothing of the questions is stored, only scores, counts and log-probabilities.
-    numbers: `rows`, those of `benchmark` for the metric that papers print, with `prompts` (`own` or `long`), `within`
-    and `beyond` (items that fit what the method reads whole, and that do not) and how far the right answer's
+    corpus: str = option("", "folder with a folder of files per task (default: models_cache/benchmarks)")
+    rows: str | None = option(None, "only these tasks, joined by commas (default: those whose files are there)")
+    router: str = option("k8-top1", "which router: kGROUPS-topMEMBERSHIPS")
+
+
+def measure(at: Setting) -> dict:
+    """Scores of METHODS on the tasks that have a folder of files, each as ASKED.
+
+    Nothing of the questions is stored, only scores, counts and log-probabilities.
+    `rows`, those of `benchmark` for the metric that papers print, with `prompts` (`own` or `long`), `within` and
+    `beyond` (items that fit what the method reads whole, and that do not) and how far the right answer's
     log-probability is from dense in nats: `within_moved` at most, `beyond_moved` in the mean; `pooled`, per method and
     prompts over all tasks: `items longer within within_moved beyond beyond_moved`, and `difference` of the score with
-    its interval; `first`, `sentence`, `notes`, `path`. tables: `rows`, `pooled`. Errors: those of `benchmark`.
+    its interval; `first`. Errors: those of `benchmark`.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    data = Path(corpus) if corpus else FOLDER
-    found = here(data)
-    tasks = chosen(rows, list(TASKS), "task") if rows else found
+    lm, sizes = at.lm, at.sizes
+    data = Path(sizes.corpus) if sizes.corpus else FOLDER
+    tasks = chosen(sizes.rows, list(TASKS), "task") if sizes.rows else here(data)
     if not tasks:
         raise BadSetting(f"No task has its files in {data}: put them there, one folder for each of {', '.join(TASKS)}.")
-    listed = [one | ({"router": router} if one["name"] == "focus" else {}) for one in METHODS]
-    labels = [one.label for one in candidates(context, lm, listed)]
-    path, folder = places(context, lm, "benchmarks", output, work)
+    listed = _listed(sizes.router)
+    labels = [one.label for one in candidates(at.context, lm, listed)]
     wanted = [(task, prompts, *ASKED[task][prompts]) for task in tasks for prompts in (OWN, LONG)]
     parts = []
-    for at, (task, prompts, shots, items) in enumerate(wanted):
-        own = copy(context)
-        own.progress = lambda share, stage, at=at: context.progress((at + share) / len(wanted), stage)
-        decides = [lm.revision, str(lm.dtype), task, shots, items, labels, router, seed, _files(data / task)]
-        place = folder / f"benchmarks-{task}-{shots}-{text_hash(repr(decides))}.json"
-        part = read_part(place)
-        if part is None:
-            made = benchmark([task], listed, model, corpus, shots, items, seed=seed, context=own)
-            part = _part(made, task, prompts)
-            write(place, part)
-        parts.append(part)
+    for place, (task, prompts, shots, items) in enumerate(wanted):
+        decides = [lm.revision, str(lm.dtype), task, shots, items, labels, sizes.router, sizes.seed]
+        decides.append(_files(data / task))
+        own = copy(at.context)
+        own.progress = lambda share, stage, place=place: at.context.progress((place + share) / len(wanted), stage)
+
+        def make(_, task=task, prompts=prompts, shots=shots, items=items, own=own) -> dict:
+            given = [task], listed, sizes.model, sizes.corpus, shots, items
+            return _part(benchmark(*given, seed=sizes.seed, context=own), task, prompts)
+
+        parts.append(at.context.part(at.work, f"benchmarks-{task}-{shots}", decides, make))
     table = [row for part in parts for row in part["rows"]]
-    pooled = [_pooled(parts, label, prompts) for prompts in (OWN, LONG) for label in labels]
     missing = [TASKS[name].title for name in TASKS if name not in tasks]
-    numbers = {
-        "sentence": sentence(pooled),
+    items = [row["items"] for row in table]
+    return {
         "rows": table,
-        "pooled": pooled,
+        "pooled": [_pooled(parts, label, prompts) for prompts in (OWN, LONG) for label in labels],
         "first": {f"{part['task']}, {part['shots']}": part["first"] for part in parts},
         "notes": [
             *NOTES,
             *(note for part in parts for note in part["notes"]),
             *([f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []),
         ],
-        "protocol": protocol(
-            "study benchmarks", lm, None, sum(part["tokens"] for part in parts), seed=seed, router=router,
-            set_up="A", kernel="each method's own kernel where it has one", harness=parts[0]["harness"],
-            corpus=f"the first {min(row['items'] for row in table)} to {max(row['items'] for row in table)} questions "
-            f"of {len(tasks)} tasks",
-            files={part["task"]: part["files"] for part in parts},
-            command=command("benchmarks", lm, rows=rows, router=router, seed=seed),
-        ),
-    }  # fmt: skip
-    write(path, numbers | {"check": _check(context, lm, listed)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(table), "pooled": pd.DataFrame(pooled)})
+        "protocol": {
+            "tokens": sum(part["tokens"] for part in parts),
+            "router": sizes.router,
+            "set_up": "A",
+            "kernel": "each method's own kernel where it has one",
+            "harness": parts[0]["harness"],
+            "corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks",
+            "files": {part["task"]: part["files"] for part in parts},
+        },
+    }
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, method -> (what is stored, what comes out now)."""
-    told = stored["protocol"]
-    listed = [one | ({"router": told["router"]} if one["name"] == "focus" else {}) for one in METHODS]
-    again = _check(context, context.model(told["model"]), listed)
-    return {name: (kept, again[name]) for name, kept in stored["check"].items()}
+def shown(numbers: dict) -> dict:
+    """How the scores are told."""
+    return {"sentence": sentence(numbers["pooled"]), "columns": COLUMNS}
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Log-probabilities of two answers to one long prompt of the bundled samples: what a score rests on."""
+    size = min(200, at.lm.max_positions)
+    first, other = sample_windows(at.lm, size, 2).tolist()
+    whole = Coded((tuple(first), tuple(first[:-4] + other[:4])), (4, 4), 0, size - 4)
+    listed = candidates(at.context, at.lm, _listed(at.sizes.router))
+    return {one.label: [log for log, _ in answers(at.lm, one.method, whole)] for one in listed}
+
+
+def _listed(router: str) -> list[dict]:
+    return [one | ({"router": router} if one["name"] == "focus" else {}) for one in METHODS]
 
 
 def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Context) -> dict[str, tuple]:
     """The right answers' log-probabilities of a task's first questions, from its files: method -> (stored, now)."""
     told, kept = stored["protocol"], stored["first"][f"{task}, {shots}"]
-    listed = [one | ({"router": told["router"]} if one["name"] == "focus" else {}) for one in METHODS]
-    made = benchmark([task], listed, told["model"], str(data), shots, CHECKED, seed=told["seed"], context=context)
+    made = benchmark(
+        [task], _listed(told["router"]), told["model"], str(data), shots, CHECKED, seed=told["seed"], context=context
+    )
     again = _part(made, task, OWN)["first"]
     return {label: (values, again[label]) for label, values in kept.items()}
 
@@ -203,9 +215,4 @@ def sentence(pooled: list[dict]) -> str:
     return " ".join(said)
 
 
-def _check(context: Context, lm: Model, listed: list[dict]) -> dict[str, list[float]]:
-    """Log-probabilities of two answers to one long prompt of the bundled samples: what a stored score rests on."""
-    size = min(200, lm.max_positions)
-    first, other = sample_windows(lm, size, 2).tolist()
-    whole = Coded((tuple(first), tuple(first[:-4] + other[:4])), (4, 4), 0, size - 4)
-    return {one.label: [log for log, _ in answers(lm, one.method, whole)] for one in candidates(context, lm, listed)}
+benchmarks = Study("benchmarks", __doc__, Scored, measure, shown, sample, tables=("rows", "pooled"))

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.errors import BadSetting
+from analysis.files import write_json
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.models import Model
 from analysis.runs import Result
@@ -27,7 +28,7 @@ from analysis.studies.budgets.policies import DEFAULT, Policy, policy_path, stor
 from analysis.studies.budgets.ranks import Ranks, measure_ranks
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.text.calibration import Split, longest_window, split_corpus, split_texts, text_keys, whole_windows
-from analysis.studies.text.held_out import check_range, ids_hash, write
+from analysis.studies.text.held_out import check_range, ids_hash
 
 MASS = 0.9  # CSA, step 1
 RANKS_SHARE = 0.4  # of the progress
@@ -207,6 +208,6 @@ def _command(lm: Model, corpus, name, window, tokens, mass, min_pos, beta, total
 
 def _copy(path: Path, output: Path) -> None:
     try:
-        write(output, json.loads(path.read_text(encoding="utf-8")))
+        write_json(output, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadSetting(f"The policy cannot be written to {output} ({error.strerror}): name another file.") from error

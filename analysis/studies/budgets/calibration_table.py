@@ -1,121 +1,116 @@
 """CSA's own table for a model: corpora by contexts, the share of dense reads at which no position changes."""
 
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from analysis.corpus import text_hash
 from analysis.metrics.budgets import allocate_budget
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.runs.caps import chosen_cap
 from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.cap_sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.budgets.query_arms import static
 from analysis.studies.budgets.ranks import measure_ranks
-from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.context import Context
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import whole_windows
 from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, corpus_hash, places, read_part, sample_windows, write
+from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
 
 MASS = 0.9
 BETAS = (1.0, 2.0, 4.0)  # budgets by the sum of the ranks, tried in this order until a cap passes
-COLUMNS = ("corpus", "context", "beta", "cap", "passes", "perplexity", "perplexity_dense", "difference", "reads_causal")
-COLUMNS += ("reads_full", "worst_bin_change", "worst_bin_difference")
+COLUMNS = [
+    *(column("corpus", "corpus"), column("context", "context", "tokens"), column("beta", "keys by ranks", "times")),
+    *(column("cap", "cap", "keys"), column("passes", "passes"), column("perplexity", "perplexity")),
+    *(column("perplexity_dense", "dense"), column("difference", "change of perplexity", "share")),
+    *(column("reads_causal", "pairs read, of causal", "share"), column("reads_full", "of all", "share")),
+    column("worst_bin_change", "worst position bin", "share"),
+    column("worst_bin_difference", "difference there", "nats per token"),
+]
 
 
-def calibration_table(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 16,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Calibrate and sweep on every domain of `corpus` (`domains`), in contexts of `length` and twice it.
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """What the study can be asked for."""
+
+    windows: int = option(16, "windows of text that calibrate, and as many that measure")
+
+    def check(self, lm: Model) -> None:
+        check_range("A window of text", self.length, 16, lm.max_positions)
+        check_range("The number of windows of text", self.windows, 1, 4096)
+
+
+def measure(at: Setting) -> dict:
+    """Calibration and sweep on every domain of the corpus, in contexts of `length` and twice it.
 
     `windows` of `length` tokens, or as many tokens, calibrate on the training texts and as many measure on the held-out
     ones. Budgets are beta times the ranks for beta 1, 2 and 4, until a cap of 32 to 512 or of the whole context passes
-    (1 % of perplexity, 2 % of the worst position bin); what was done of a cell is kept in `work`. The result goes to
-    `output` (default `<state>/studies/calibration.json`).
-    numbers: `sentence`, `rows` (per corpus and context the smallest cap that passes, else the largest read of the last
-    beta: `corpus context beta cap passes perplexity perplexity_dense difference low high reads_causal reads_full
-    attended worst_bin_change worst_bin_difference worst_bin_low worst_bin_high unit tokens`), `sweeps` (all rows of
-    all sweeps, with their bins), `ranks` per corpus and context [L][H], `rank_correlations` (between the corpora of a
-    context), `path`; table: `rows`. Errors: BadSetting, BadText.
+    (1 % of perplexity, 2 % of the worst position bin).
+    `rows`: per corpus and context the smallest cap that passes, else the largest read of the last beta: `corpus context
+    beta cap passes perplexity perplexity_dense difference low high reads_causal reads_full attended worst_bin_change
+    worst_bin_difference worst_bin_low worst_bin_high unit tokens`; `sweeps` (all rows of all sweeps, with their bins),
+    `ranks` per corpus and context [L][H], `rank_correlations` (between the corpora of a context).
+    Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_range("A window of text", length, 16, lm.max_positions)
-    check_range("The number of windows of text", windows, 1, 4096)
-    path, folder = places(context, lm, "calibration", output, work)
-    texts = domains(corpus, None, context)
-    contexts = [size for size in (length, 2 * length) if size <= lm.max_positions]
+    lm, sizes = at.lm, at.sizes
+    texts = domains(sizes.corpus, None, at.context)
+    contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
     places_of = [(name, size) for name in texts for size in contexts]
     cells = []
-    for at, (name, size) in enumerate(places_of):
-        span = at / len(places_of), (at + 1) / len(places_of)
-        cells.append(_cell(context, lm, name, texts[name], size, windows * length, seed, folder, span))
+    for place, (name, size) in enumerate(places_of):
+        span = place / len(places_of), (place + 1) / len(places_of)
+        cells.append(_cell(at, name, texts[name], size, span))
     rows = [cell["row"] for cell in cells]
-    command = (
-        f"python -m analysis study calibration --corpus DIR --model {lm.name} --length {length} --windows-count "
-        f"{windows} --seed {seed}"
-    )
-    numbers = {
-        "sentence": _sentence(rows),
+    return {
         "rows": rows,
         "sweeps": [{**_where(cell), **one} for cell in cells for one in cell["sweeps"]],
         "ranks": [{**_where(cell), "ranks": cell["ranks"]} for cell in cells],
         "rank_correlations": _correlations(cells),
-        "length": length,
-        "protocol": protocol(
-            "study calibration", lm, corpus_hash([t for pair in texts.values() for side in pair for t in side]),
-            sum(row["tokens"] for row in rows), window=max(contexts), seed=seed, kernel=KERNEL, command=command,
-            mass=MASS, tolerance=TOLERANCE, tolerance_bin=TOLERANCE_BIN, betas=list(BETAS), corpora=list(texts),
-        ),
-    }  # fmt: skip
-    write(path, numbers | {"check": sample_check(lm, numbers, context)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame([{k: row[k] for k in COLUMNS} for row in rows])})
+        "length": sizes.length,
+        "protocol": {
+            "text": corpus_hash([text for pair in texts.values() for side in pair for text in side]),
+            "tokens": sum(row["tokens"] for row in rows),
+            "window": max(contexts),
+            "kernel": KERNEL,
+            "mass": MASS,
+            "tolerance": TOLERANCE,
+            "tolerance_bin": TOLERANCE_BIN,
+            "betas": list(BETAS),
+            "corpora": list(texts),
+        },
+    }
 
 
-def sample_check(lm: Model, numbers: dict, context: Context) -> dict[str, list[float]]:
+def shown(numbers: dict) -> dict:
+    """How the study is told."""
+    return {"sentence": _sentence(numbers["rows"]), "columns": COLUMNS}
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     """On two windows of the bundled samples: the ranks of the heads, and losses under budgets made of them."""
-    ids = sample_windows(lm, numbers["length"])
-    ranks = measure_ranks(lm, ids, MASS).mean()
+    ids = sample_windows(at.lm, numbers["length"])
+    ranks = measure_ranks(at.lm, ids, MASS).mean()
     budgets = allocate_budget(ranks, round(float(ranks.sum())))
-    losses = window_losses(lm, ids, static(budgets, 64), Progress(context, (0.99, 1.0), 2), "samples")
+    losses = window_losses(at.lm, ids, static(budgets, 64), Progress(at.context, (0.99, 1.0), 2), "samples")
     return {"ranks": ranks.ravel().tolist(), "losses, cap 64": losses.mean(1).tolist()}
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, name -> (what is stored, what comes out now)."""
-    again = sample_check(context.model(stored["protocol"]["model"]), stored, context)
-    return {name: (values, again[name]) for name, values in stored["check"].items()}
-
-
-def _cell(
-    context: Context,
-    lm: Model,
-    name: str,
-    texts: tuple[list[str], list[str]],
-    size: int,
-    tokens: int,
-    seed: int,
-    folder: Path,
-    span: tuple[float, float],
-) -> dict:
-    """One corpus in one context: `row`, `sweeps`, `ranks`; from `folder` what an earlier run left there."""
-    decides = [lm.revision, str(lm.dtype), corpus_hash(texts[0] + texts[1]), size, tokens, seed, BETAS, CAPS]
+def _cell(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, span: tuple[float, float]) -> dict:
+    """One corpus in one context: `row`, `sweeps`, `ranks`."""
+    lm, tokens = at.lm, at.sizes.windows * at.sizes.length
+    decides = [lm.revision, str(lm.dtype), corpus_hash(texts[0] + texts[1]), size, tokens, at.sizes.seed, BETAS, CAPS]
     decides += [TOLERANCE, TOLERANCE_BIN]
-    place = folder / f"calibration-{text_hash(name)[:6]}-{size}-{text_hash(repr(decides))}.json"
-    if (kept := read_part(place)) is not None:
-        return kept
+    part = f"calibration-{text_hash(name)[:6]}-{size}"
+    return at.context.part(at.work, part, decides, lambda doing: _made(at, name, texts, size, span))
+
+
+def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, span: tuple[float, float]) -> dict:
+    """The cell, measured."""
+    lm, tokens, seed = at.lm, at.sizes.windows * at.sizes.length, at.sizes.seed
     sides = [whole_windows(lm, [(name, text) for text in side], size, tokens, f"corpus {name}") for side in texts]
-    (begin, end), named = span, _Named(context, f"{name}, {size:,} tokens")
+    (begin, end), named = span, _Named(at.context, f"{name}, {size:,} tokens")
     told = Progress(named, (begin, begin + 0.3 * (end - begin)), len(sides[0]))
     ranks = measure_ranks(lm, sides[0], MASS, lambda done, stage: told(stage)).mean()
     sweeps, chosen = [], None
@@ -130,9 +125,7 @@ def _cell(
             break
     row = {key: value for key, value in (chosen or sweeps[-1]).items() if key not in ("bins", "fails")}
     row = {"corpus": name, "context": size, **row, "tokens": int(sides[1].size)}
-    found = {"row": row, "sweeps": sweeps, "ranks": ranks.tolist()}
-    write(place, found)
-    return found
+    return {"row": row, "sweeps": sweeps, "ranks": ranks.tolist()}
 
 
 class _Named:
@@ -170,3 +163,6 @@ def _sentence(rows: list[dict]) -> str:
         f"{among}, at {min(passing):.1%} to {max(passing):.1%} of the causal reads: perplexity within {TOLERANCE:.0%} "
         f"of dense, and within {TOLERANCE_BIN:.0%} at every stretch of positions."
     )
+
+
+calibration_table = Study("calibration", __doc__, Sizes, measure, shown, sample, tables=("rows", "rank_correlations"))

@@ -9,12 +9,13 @@ import numpy as np
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.errors import AnalysisError, BadSetting
+from analysis.files import write_json
 from analysis.methods import METHODS
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, edited
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, protocol
-from analysis.studies.text.held_out import make_folder, write
+from analysis.studies.text.held_out import make_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 FOLDER, DEFAULT = "csa", "policy"
@@ -120,7 +121,7 @@ def store_policy(context: Context, model: Model, policy: Policy) -> tuple[Path, 
     path = policy_path(context, model, policy.name)
     make_folder(path.parent)
     stored = {**policy.about, **policy.integers, "ranks": policy.ranks.tolist()}
-    write(path, stored | {"model": model.name, "revision": model.revision})
+    write_json(path, stored | {"model": model.name, "revision": model.revision})
     return path, context.forget("policy", policy.name, model)
 
 

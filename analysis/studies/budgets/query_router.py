@@ -1,23 +1,23 @@
 """Does the query matter? A network that predicts how many keys each query needs, with the query and without."""
 
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from analysis.errors import BadText
 from analysis.metrics.budgets import allocate_budget
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.cap_sweep import check_caps
 from analysis.studies.budgets.query_arms import ARMS, equal_rows, static
 from analysis.studies.budgets.query_data import Samples, sample_queries
 from analysis.studies.budgets.query_model import BINS, Trained, correlations, predict, table_means, train
 from analysis.studies.budgets.ranks import measure_ranks
-from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.context import Context
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import whole_windows
-from analysis.studies.text.held_out import check_range, corpus_hash, ids_hash, places, sample_windows, texts_of, write
+from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
 
 MASS, CAPS = 0.9, (32, 64, 128, 256, 512)
 NAMES = {True: "with the query", False: "retrained without it"}
@@ -28,65 +28,65 @@ TOLD = {
     "ranks": (0.45, 0.5),
     "perplexity": (0.5, 0.99),
 }  # parts of the progress
+COLUMNS = [
+    *(column("cap", "cap", "keys"), column("arm", "budgets"), column("perplexity", "perplexity")),
+    *(column("difference", "against dense", "share"), column("attended", "keys of a query")),
+    *(column("reads_causal", "pairs read", "share"), column("against_static", "against static budgets", "share")),
+    *(column("against_low", "from", "share"), column("against_high", "to", "share")),
+]
 
 
-def query_router(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 64,
-    steps: int = 600,
-    caps: list[int] | None = None,
-    beta: float = 1.0,
-    seed: int = 0,
-    output: str | None = None,
-    *,
-    context: Context,
-) -> Result:
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """What the study can be asked for."""
+
+    steps: int = option(600, "of each training")
+    caps: list[int] | None = option(None, f"most keys of a query (default: {','.join(map(str, CAPS))})")
+    beta: float = option(1.0, "keys in all, by the sum of the ranks")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The number of steps", self.steps, 1, 1 << 20)
+        check_caps(list(self.caps or CAPS), 0, 0)
+
+
+def measure(at: Setting) -> dict:
     """CSA's ablation: predict log k* of every query from the query, its norm, its place and its head; then without.
 
     Documents for training are split into fitting and, every fifth, tuning ones; the held-out ones are tested, `windows`
     windows of `length` tokens on each side at most. Each network is trained for `steps` steps at three rates. As
     budgets, scaled to the same keys as static ones (`beta` times the ranks of the fitting documents, under each cap),
-    their perplexity is measured on half as many held-out windows. The result goes to `output` (default
-    `<state>/studies/query-router.json`).
-    numbers: `sentence`, `parameters`, `correlations` (`arm pooled within_head within_head_and_position error`; also of
-    tables that know the head, and the head and position), `rows` (`cap arm perplexity difference low high attended
-    reads_causal against_static against_low against_high`), `curves` of the training, `rates`, `samples`, `budgets`,
-    `notes`, `path`; tables: `rows`, `correlations`. Errors: BadSetting, BadText.
+    their perplexity is measured on half as many held-out windows.
+    `parameters`, `correlations` (`arm pooled within_head within_head_and_position error`; also of tables that know the
+    head, and the head and position), `rows` (`cap arm perplexity difference low high attended reads_causal
+    against_static against_low against_high`), `curves` of the training, `rates`, `samples`, `budgets`.
+    Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    caps = check_caps(list(CAPS if caps is None else caps), 0, 0)
-    check_range("A window of text", length, 16, lm.max_positions)
-    check_range("The number of windows of text", windows, 2, 4096)
-    check_range("The number of steps", steps, 1, 1 << 20)
-    documents, held_out = texts_of(corpus, context)
-    path, _ = places(context, lm, "query-router", output, None)
+    lm, sizes, seed = at.lm, at.sizes, at.sizes.seed
+    caps = check_caps(list(sizes.caps or CAPS), 0, 0)
+    documents, held_out = at.texts
     fit_documents, tune_documents = _split(documents)
-    few = max(2, windows // 4)
-    sides = {"fitting": (fit_documents, windows), "tuning": (tune_documents, few), "held-out": (held_out, windows)}
+    few = max(2, sizes.windows // 4)
+    sides = {
+        "fitting": (fit_documents, sizes.windows),
+        "tuning": (tune_documents, few),
+        "held-out": (held_out, sizes.windows),
+    }
     ids = {
-        name: whole_windows(lm, [("", text) for text in texts], length, count * length, f"{name} text")
+        name: whole_windows(lm, [("", text) for text in texts], sizes.length, count * sizes.length, f"{name} text")
         for name, (texts, count) in sides.items()
     }
-    parts = _samples(context, lm, ids, seed)
+    parts = _samples(at.context, lm, ids, seed)
     cells = lm.num_layers * lm.num_heads
-    trained = {ask: _trained(context, parts, cells, ask, steps, seed) for ask in (True, False)}
+    trained = {ask: _trained(at.context, parts, cells, ask, sizes.steps, seed) for ask in (True, False)}
     guesses = _guesses(trained, parts)
     found = [{"arm": name, **correlations(guess, parts["held-out"])} for name, guess in guesses.items()]
-    ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(context, "ranks", 0.0, 1.0)).mean()
-    budgets = allocate_budget(ranks, round(beta * float(ranks.sum())))
+    ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks", 0.0, 1.0)).mean()
+    budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
     measured = ids["held-out"][:: 2 if len(ids["held-out"]) > 2 else 1]
-    rows = equal_rows(context, lm, measured, budgets, caps, trained, parts["tuning"], seed, TOLD["perplexity"])
-    router = trained[True].router
-    command = (
-        f"python -m analysis study query-router --corpus DIR --model {lm.name} --windows-count {windows} --length "
-        f"{length} --steps {steps} --seed {seed}"
-    )
-    numbers = {
-        "sentence": _sentence(found, rows),
-        "parameters": sum(value.numel() for value in router.parameters()),
+    rows = equal_rows(at.context, lm, measured, budgets, caps, trained, parts["tuning"], seed, TOLD["perplexity"])
+    return {
+        "parameters": sum(value.numel() for value in trained[True].router.parameters()),
         "correlations": found,
         "rows": rows,
         "curves": [{"arm": name, **one} for ask, name in NAMES.items() for one in trained[ask].curves],
@@ -94,38 +94,42 @@ def query_router(
         "samples": {name: len(part) for name, part in parts.items()},
         "budgets": budgets.tolist(),
         "caps": caps,
-        "length": length,
-        "notes": _notes(steps, parts),
-        "protocol": protocol(
-            "study query-router", lm, ids_hash(measured), int(measured.size), window=length, seed=seed, command=command,
-            kernel="top-k of all scores; dense: torch's own", mass=MASS, steps=steps, rates_tried=list(RATES),
-            beta=beta, position_bins=BINS, query="as it meets the keys, after rotation",
-            corpus=f"{Path(corpus).name}, {len(documents)} documents and {len(held_out)} held out",
+        "length": sizes.length,
+        "protocol": at.about(
+            measured,
+            kernel="top-k of all scores; dense: torch's own",
+            mass=MASS,
+            steps=sizes.steps,
+            rates_tried=list(RATES),
+            beta=sizes.beta,
+            position_bins=BINS,
+            query="as it meets the keys, after rotation",
             corpus_hash=corpus_hash(documents + held_out),
         ),
-    }  # fmt: skip
-    write(path, numbers | {"check": sample_check(lm, numbers, context)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(rows), "correlations": pd.DataFrame(found)})
+    }
 
 
-def sample_check(lm: Model, numbers: dict, context: Context) -> dict[str, list[float]]:
-    """What needs no corpus, on two windows of the bundled samples: the mean log k* of each layer, and losses under the
-    static budgets of the study with its smallest and its largest cap."""
-    ids, seed = sample_windows(lm, numbers["length"]), numbers["protocol"]["seed"]
-    noted = sample_queries(lm, ids, MASS, seed)
+def shown(numbers: dict) -> dict:
+    """How the study is told."""
+    return {
+        "sentence": _sentence(numbers["correlations"], numbers["rows"]),
+        "columns": COLUMNS,
+        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]),
+    }
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """On two windows of the bundled samples: the mean log k* of each layer, and losses under the static budgets of the
+    study with its smallest and its largest cap."""
+    lm, ids = at.lm, sample_windows(at.lm, numbers["length"])
+    noted = sample_queries(lm, ids, MASS, at.sizes.seed)
     layers = noted.cell // lm.num_heads
     found = {"mean log k*": [float(noted.log_k[layers == layer].mean()) for layer in range(lm.num_layers)]}
-    budgets, told = np.array(numbers["budgets"]), Progress(context, (0.99, 1.0), 4)
+    budgets, told = np.array(numbers["budgets"]), Progress(at.context, (0.99, 1.0), 4)
     for cap in (min(numbers["caps"]), max(numbers["caps"])):
-        method = static(budgets, cap)
-        found[f"losses, cap {cap}"] = window_losses(lm, ids, method, told, f"samples, cap {cap}").mean(1).tolist()
+        losses = window_losses(lm, ids, static(budgets, cap), told, f"samples, cap {cap}")
+        found[f"losses, cap {cap}"] = losses.mean(1).tolist()
     return found
-
-
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, name -> (what is stored, what comes out now)."""
-    again = sample_check(context.model(stored["protocol"]["model"]), stored, context)
-    return {name: (values, again[name]) for name, values in stored["check"].items()}
 
 
 def _split(documents: list[str]) -> tuple[list[str], list[str]]:
@@ -194,9 +198,12 @@ def _said(value: float | None) -> str:
     return "none" if value is None else f"{value:.2f}"
 
 
-def _notes(steps: int, parts: dict[str, Samples]) -> list[str]:
-    fit, test = len(parts["fitting"]), len(parts["held-out"])
+def _notes(steps: int, samples: dict[str, int]) -> list[str]:
+    fit, test = samples["fitting"], samples["held-out"]
     said = [f"Trained on {fit:,} queries and tested on {test:,} of other documents."]
     if steps < 600:
         said.append(f"{steps} steps are few: nothing is won or lost before 600.")
     return said
+
+
+query_router = Study("query-router", __doc__, Sizes, measure, shown, sample, tables=("rows", "correlations"))

@@ -1,23 +1,16 @@
 """Which settings of Focus matter? Table 9's grid, one factor at a time, through both phases and beside controls."""
 
 from dataclasses import replace
-from pathlib import Path
-
-import pandas as pd
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.grids.factors import FACTORS, columns, panels, paper_numbers, sentence
-from analysis.studies.stored import trained
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, drawn_arm, trained_arm, window_arm
 from analysis.studies.stored.panels import difference, how_sure
 from analysis.studies.stored.recovery import equal_pairs_window
-from analysis.studies.stored.trained import Read, Trainer, checked, phase_2
-from analysis.studies.text.held_out import held_out_windows, ids_hash, places, texts_of, write
-from analysis.studies.text.sizes import check_sizes, command
+from analysis.studies.stored.runner import Setting, Study
+from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample
 from analysis.training.settings import RouterTraining
 
 SEEDS = 3  # of random tokens
@@ -30,85 +23,54 @@ READ_AS = (
 )
 
 
-def ablations(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 64,
-    window: int | None = None,
-    n_sink: int | None = None,
-    steps: int = 600,
-    tokens_per_step: int = 1024,
-    rate: float = 1e-3,
-    base_rate: float = 1e-4,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Train every cell of the grid in both phases and measure it on held-out windows, hard.
+def measure(at: Setting) -> dict:
+    """Every cell of the grid trained in both phases and measured on held-out windows, hard.
 
-    `rows`: factors (`groups`, `window`, `temperature`, `iterations`, `dimensions`) or cells (`groups=4`), joined by
-    commas (default: all). The default cell has 8 groups, this `window` (default 16), temperature 0.1, 10 iterations and
-    16 dimensions. What is done is kept in `work`, so that the grid can be run in portions and collected at the end.
-    numbers: `rows` (`factor value default groups window temperature iterations d_s`; of `centroid` and `tuned`:
-    `perplexity_X literal_X share_X literal_share_X worst_X random_X`, and `X_against_random` in nats with `_low` and
-    `_high`; `pairs_share equal_window window_centroid centroid_against_window`, `paper_...` what table 9 prints),
-    `dense`, `columns`, `panels`, `sentence`, `notes`, `plans`, `path`. table: `rows`. Errors: BadSetting, BadText.
+    `rows` of the sizes: factors (`groups`, `window`, `temperature`, `iterations`, `dimensions`) or cells (`groups=4`),
+    joined by commas (default: all). The default cell has these `groups` and `window`, temperature 0.1, 10 iterations
+    and 16 dimensions. The grid can be run in portions and collected at the end.
+    `rows`: `factor value default groups window temperature iterations d_s`; of `centroid` and `tuned`: `perplexity_X
+    literal_X share_X literal_share_X worst_X random_X`, and `X_against_random` in nats with `_low` and `_high`;
+    `pairs_share equal_window window_centroid centroid_against_window`, `paper_...` what table 9 prints. Beside them
+    `dense`. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_sizes(lm, length, windows, window, n_sink)
-    plan = RouterTraining(
-        window=16 if window is None else window, n_sink=4 if n_sink is None else n_sink, steps=steps, length=length,
-        tokens_per_step=tokens_per_step, rate=rate, base_rate=base_rate, seed=seed, check_windows=0,
-    )  # fmt: skip
-    grid = cells(rows, plan, lm)
+    lm, sizes, plan = at.lm, at.sizes, at.sizes.plan()
+    grid = cells(sizes.rows, plan, lm)
     plans = list(dict.fromkeys(grid.values()))
     drawn = {(one.groups, one.window) for one in plans}
-    train, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, "ablations", output, work)
-    ids = held_out_windows(lm, held_out, length, windows)
-    trainer = Trainer(lm, train, ids, plan.n_sink, folder, context, expected=4 * len(plans) + len(drawn) + 1)
-    done, controls = {}, {}
-    for one in plans:
-        done[one] = _cell(trainer, one, controls, plan)
+    trainer = PhaseTrainer.of(at, plan.n_sink, 4 * len(plans) + len(drawn) + 1)
+    controls: dict = {}
+    done = {one: _cell(trainer, one, controls, plan) for one in plans}
     found = []
     for (factor, value), one in grid.items():
         about = {name: getattr(one, name) for name in ("groups", "window", "temperature", "iterations", "d_s")}
         row = {"factor": factor, "value": value, "default": one == plan, **about, **done[one]}
         found.append(row | paper_numbers(factor, value))
-    dense = trainer.measure(FocusRouter(lm.num_layers, lm.width, plan.router_settings()), [DENSE])["dense"]
-    numbers = {
-        "sentence": sentence(found, dense.perplexity),
+    anyone = FocusRouter(lm.num_layers, lm.width, plan.router_settings())
+    dense = trainer.measure(anyone, [DENSE])["dense"]
+    kinds = {"centroids": plan, "fine-tuned": phase_2(plan, anyone, "soft")[0]}
+    kinds["random groups"] = phase_2(plan, anyone, "drawn")[0]
+    told = {"steps": sizes.steps, "rate": sizes.rate, "base_rate": sizes.base_rate, "training_text": trainer.texts}
+    return {
         "rows": found,
         "dense": {"loss": dense.loss, "perplexity": dense.perplexity},
-        "columns": columns(),
-        "panels": panels(found),
         "n_sink": plan.n_sink,
-        "notes": [READ_AS, how_sure(len(ids)), *_local(plans, length)],
-        "protocol": protocol(
-            "study ablations", lm, ids_hash(ids), ids.size, window=length, seed=seed, kernel=KERNELS, steps=steps,
-            rate=rate, base_rate=base_rate, training_text=trainer.texts,
-            corpus=f"{Path(corpus).name}, {len(train)} training and {len(held_out)} held-out documents",
-            command=command(
-                "ablations", lm, length=length, windows_count=windows, window=plan.window, sinks=plan.n_sink,
-                steps=steps, tokens_per_step=tokens_per_step, rows=rows, seed=seed,
-            ),
-        ),
-    }  # fmt: skip
-    router = FocusRouter(lm.num_layers, lm.width, plan.router_settings())
-    kinds = {"centroids": plan, "fine-tuned": phase_2(plan, router, "soft")[0]}
-    kinds["random groups"] = phase_2(plan, router, "drawn")[0]
-    write(path, numbers | checked(lm, kinds))
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(found)})
+        "windows": len(trainer.windows),
+        "length": sizes.length,
+        "plans": plain(kinds),
+        "protocol": at.about(trainer.windows, kernel=KERNELS, **told),
+    }
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, plan -> (what is stored, what comes out now)."""
-    return trained.recheck(stored, context=context)
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows = numbers["rows"]
+    return {
+        "sentence": sentence(rows, numbers["dense"]["perplexity"]),
+        "columns": columns(),
+        "panels": panels(rows),
+        "notes": [READ_AS, how_sure(numbers["windows"]), *_local(rows, numbers["length"])],
+    }
 
 
 def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, float | str], RouterTraining]:
@@ -132,7 +94,7 @@ def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, 
     return {key: replace(plan, **every[key]) for key in chosen}
 
 
-def _cell(trainer: Trainer, plan: RouterTraining, controls: dict, default: RouterTraining) -> dict:
+def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: RouterTraining) -> dict:
     """The numbers of one cell: phase 1, its controls, phase 2; `controls` holds the random groups that were tuned."""
     said, length = _name(plan, default), trainer.windows.shape[1]
     router = trainer.router(f"{said}, phase 1", plan)
@@ -174,11 +136,14 @@ def _name(plan: RouterTraining, default: RouterTraining) -> str:
     return " ".join(changed) or "default"
 
 
-def _local(plans: list[RouterTraining], length: int) -> list[str]:
-    wide = sorted({plan.window for plan in plans if plan.window >= length})
+def _local(rows: list[dict], length: int) -> list[str]:
+    wide = sorted({row["window"] for row in rows if row["window"] >= length})
     if not wide:
         return []
     return [
         f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention: nothing is "
         "left to the groups."
     ]
+
+
+ablations = Study("ablations", __doc__, Training, measure, shown, sample)

@@ -1,9 +1,6 @@
 """Does the rule read the future, and what does that gain? Literal against causal membership, and the gate's forms."""
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import torch
 
 from analysis.attention import apply
@@ -14,60 +11,47 @@ from analysis.methods.focus import Focus
 from analysis.metrics.intervals import bootstrap_mean
 from analysis.metrics.quality import same_top1
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, router_hash
-from analysis.studies.text.held_out import held_out_windows, places, sample_windows, texts_of, write
-from analysis.studies.text.sizes import check_sizes
+from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Routed, Setting, Study
+from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
 
 SAMPLE = 8  # first windows, on which gates, groups and logits are looked at
 MOVED = 1e-4  # logits that move more than this saw what was changed
 MEMBERSHIPS = ("causal", "literal")
+COLUMNS = [
+    *(column("arm", "read with"), column("gate", "gate"), column("membership", "membership")),
+    *(column("perplexity", "perplexity"), column("pairs_share", "pairs read", "share")),
+    *(column("smallest_gate", "smallest gate of a far pair"), column("mean_gate", "mean gate")),
+    column("moved", "largest change of a logit by later tokens"),
+    column("predictions_changed", "likeliest tokens that change", "share"),
+    column("reads_future", "reads the future"),
+]
 
 
-def causality(
-    corpus: str = "",
-    router: str = "k8-top1",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 64,
-    window: int | None = None,
-    n_sink: int | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Measure a trained router with causal and with literal membership, hard and through every form of the gate.
+def measure(at: Setting) -> dict:
+    """A trained router with causal and with literal membership, hard and through every form of the gate.
 
-    All arms read the same held-out `windows` of `length` tokens with the router's window and sinks unless said
-    otherwise; the forms share its sharpness and offset, and it was trained with one of them. What is measured is kept
-    in `work` and shared with the study `groups`. The result goes to `output` (default `studies/causality-ROUTER.json`).
-    numbers: `rows` (one per arm: `arm gate reading membership loss perplexity pairs_share smallest_gate mean_gate
-    moved predictions_changed reads_future`), where the last half of a window is replaced by other tokens and `moved`
-    is the largest change of a logit before it, `predictions_changed` the share of its likeliest tokens;
+    All arms read the same held-out windows with the router's window and sinks unless said otherwise; the forms share
+    its sharpness and offset, and it was trained with one of them. What is measured is shared with the study `groups`.
+    `rows`: one per arm, `arm gate reading membership loss perplexity pairs_share smallest_gate mean_gate moved
+    predictions_changed reads_future`, where the last half of a window is replaced by other tokens and `moved` is the
+    largest change of a logit before it, `predictions_changed` the share of its likeliest tokens;
     `literal_minus_causal` (`reading gate mean low high units`, nats, paired), `group_agreement` (tokens in the same
-    group by both rules, [L]), `prediction_agreement` (same likeliest next token, hard), `sentence`, `path`.
-    tables: `rows`, `differences`. Errors: BadSetting, BadText.
+    group by both rules, [L]), `prediction_agreement` (same likeliest next token, hard). Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_sizes(lm, length, windows, window, n_sink)
-    made = trained_router(context, lm, router)
-    window, n_sink = window or made.window, made.n_sink if n_sink is None else n_sink
-    train, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, f"causality-{router}", output, work)
-    ids = held_out_windows(lm, held_out, length, windows)
+    lm, sizes, ids = at.lm, at.sizes, at.windows
+    made = trained_router(at.context, lm, sizes.router)
+    window, n_sink = always(sizes, made)
     arms = {(None, "dense", None): DENSE, **_arms(made, window)}
-    bench = Bench(lm, made, ids, n_sink, folder, context, expected=len(arms) + 1)
+    bench = Bench(lm, made, ids, n_sink, at.work, at.context, expected=len(arms) + 1)
     found = {key: bench.measure(arm) for key, arm in arms.items()}
     rows = []
     for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
-        context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
+        at.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
         row = found[gate, reading, membership].row(arm.name)
         kept = {name: row[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
         method = Learning.of(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
@@ -79,49 +63,33 @@ def causality(
         if membership == "literal":
             apart = found[gate, reading, "literal"].means - found[gate, reading, "causal"].means
             differences.append({"reading": reading, "gate": gate, **bootstrap_mean(apart)._asdict()})
-    agreement = {
-        "group_agreement": group_agreement(made, attention_inputs(lm, list(ids[:SAMPLE])), length),
-        "prediction_agreement": _same_predictions(lm, made, window, n_sink, ids[:SAMPLE]),
-    }
-    numbers = {
-        "sentence": sentence(rows, differences, agreement),
+    return {
         "rows": rows,
         "literal_minus_causal": differences,
-        **agreement,
-        "router": router,
+        "group_agreement": group_agreement(made, attention_inputs(lm, list(ids[:SAMPLE])), ids.shape[1]),
+        "prediction_agreement": _same_predictions(lm, made, window, n_sink, ids[:SAMPLE]),
+        "router": sizes.router,
         "trained_with": made.settings.gate,
         "window": window,
         "n_sink": n_sink,
         "windows": len(ids),
         "looked_at": len(ids[:SAMPLE]),
+        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(made)),
     }
-    command = (
-        f"python -m analysis study causality --corpus DIR --model {lm.name} --router {router} --windows-count "
-        f"{windows} --length {length} --window {window} --sinks {n_sink} --seed {seed}"
-    )
-    numbers["protocol"] = protocol(
-        "study causality", lm, bench.text, ids.size, window=length, seed=seed, kernel=KERNELS, router=router,
-        router_hash=router_hash(made), corpus=f"{Path(corpus).name}, {len(held_out)} held-out documents",
-        command=command,
-    )  # fmt: skip
-    write(path, numbers | {"check": sample_losses(lm, made, numbers, context)})
-    tables = {"rows": pd.DataFrame(rows), "differences": pd.DataFrame(differences)}
-    return Result(numbers | {"path": str(path)}, tables)
 
 
-def sample_losses(lm: Model, made: FocusRouter, numbers: dict, context: Context) -> dict[str, list[float]]:
-    """Mean loss of two windows of the bundled samples in every arm: what can be computed without the corpus."""
+def shown(numbers: dict) -> dict:
+    """How the study is told."""
+    return {"sentence": sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), "columns": COLUMNS}
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Mean loss of two windows of the bundled samples in every arm."""
+    made = trained_router(at.context, at.lm, numbers["router"])
     arms = _arms(made, numbers["window"]).values()
-    ids = sample_windows(lm, numbers["protocol"]["window"])
-    bench = Bench(lm, made, ids, numbers["n_sink"], None, context, expected=len(arms))
+    ids = sample_windows(at.lm, numbers["protocol"]["window"])
+    bench = Bench(at.lm, made, ids, numbers["n_sink"], None, at.context, expected=len(arms))
     return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
-
-
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, arm -> (what is stored, what comes out now)."""
-    lm = context.model(stored["protocol"]["model"])
-    again = sample_losses(lm, trained_router(context, lm, stored["router"]), stored, context)
-    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
 
 
 def _arms(made: FocusRouter, window: int) -> dict[tuple, Arm]:
@@ -230,3 +198,8 @@ def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
         f"{agreement['prediction_agreement']:.0%} of the likeliest next tokens are the same. Smallest gate reached by "
         f"a far pair: {gates}."
     )
+
+
+causality = Study(
+    "causality", __doc__, Routed, measure, shown, sample, "causality-{router}", ("rows", "literal_minus_causal")
+)

@@ -1,24 +1,22 @@
 """Does balance hold? Training with and without Sinkhorn, phase 1 then phase 2, and what Focus' table 8 tries."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from analysis.attention import apply
-from analysis.corpus import text_hash, token_stream
 from analysis.groups.dominance import balanced_largest_share, confidence, largest_share, stability
 from analysis.groups.paths import escape_paths
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.stored.trained import first_losses
-from analysis.studies.text.held_out import corpus_hash, held_out_windows, places, read_part, texts_of, write
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Setting, Study, option
+from analysis.studies.stored.trained import Training, plain, sample
+from analysis.studies.stored.trainer import Trainer
 from analysis.studies.text.sizes import chosen
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
@@ -36,7 +34,6 @@ ROWS = {  # name -> what differs from the others; all but the first and the last
     "sinkhorn with 50 iterations": {"iterations": 50},
 }
 COLLAPSED = 0.9  # a layer whose largest group holds this share of the tokens
-HELD_OUT = 8  # windows on which the end of a phase is measured
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
 READ_AS = (
     "Balance loss as in Switch Transformers (K sum f P), weight 0.01; entropy of the assignments, weight 0.01; EMA "
@@ -44,104 +41,79 @@ READ_AS = (
 )
 
 
-def dominance(
-    corpus: str = "",
-    model: str = "demo",
-    steps: int = 600,
-    groups: int = 8,
-    window: int | None = None,
-    n_sink: int | None = None,
-    tokens_per_step: int = 1024,
-    length: int = 1024,
-    rate: float = 1e-3,
-    base_rate: float = 1e-4,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Train each row of `ROWS` for `steps` in phase 1 and as many in phase 2, and follow the largest group's share.
+@dataclass(frozen=True)
+class Sizes(Training):
+    """What the study can be asked for."""
 
-    All rows have the same start, data, rates, soft gate, `window` (default 16) and sinks (default 4); the state after
-    the last step counts, not the best one. `rows`: names joined by commas (default all). A row that is done is kept in
-    `work`, one that was stopped goes on from its last checkpoint.
-    numbers: `even` (1/K), `chance` (what balanced chance shows on the tokens of one look: shares near it are balanced),
-    `rows`: `row settings`, and of both phases `share` and `worst` (largest group's, mean of and worst layer, literal
-    assignment of held-out windows), `causal` (the same with the balance frozen, worst layer), `confidence`,
-    `stability` (phase 1: tokens that kept their group in the last 20 steps;
-    phase 2: that have the one phase 1 ended with, groups matched), `hard` (nats per token as at inference),
-    `collapsed_at` (first step at which a layer's largest group held 90 %, counted on into phase 2, or None) and the
-    paths A, B, C at the end (`paths.escape_paths`), mean of layers; `sentence`, `notes`, `path`.
-    tables: `rows`, `curves` (`row phase step layer share` and the paths; layer -1 is the mean of all, `phase` 2
-    counts its own steps). Errors: BadSetting, BadText.
+    windows: int = option(8, "held-out windows on which the end of a phase is measured")
+
+
+def measure(at: Setting) -> dict:
+    """Each row of `ROWS` trained for `steps` in phase 1 and as many in phase 2, the largest group's share followed.
+
+    All rows have the same start, data, rates, soft gate, window and sinks; the state after the last step counts, not
+    the best one. `rows` of the sizes: names joined by commas (default all).
+    `even` (1/K), `chance` (what balanced chance shows on the tokens of one look: shares near it are balanced), `rows`:
+    `row settings`, and of both phases `share` and `worst` (largest group's, mean of and worst layer, literal assignment
+    of held-out windows), `causal` (the same with the balance frozen, worst layer), `confidence`, `stability` (phase 1:
+    tokens that kept their group in the last 20 steps; phase 2: that have the one phase 1 ended with, groups matched),
+    `hard` (nats per token as at inference), `collapsed_at` (first step at which a layer's largest group held 90 %,
+    counted on into phase 2, or None) and the paths A, B, C at the end (`paths.escape_paths`), mean of layers; `curves`:
+    `row phase step layer share` and the paths; layer -1 is the mean of all, `phase` 2 counts its own steps.
+    Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    names = chosen(rows, list(ROWS))
-    lm = context.model(model)
-    length = min(length, lm.max_positions)
-    sizes = {"groups": groups, "window": 16 if window is None else window, "n_sink": 4 if n_sink is None else n_sink}
-    sizes |= {"steps": steps, "tokens_per_step": tokens_per_step, "length": length, "seed": seed, "check_windows": 0}
-    plans = {
-        name: [RouterTraining(**sizes, rate=rate, base_rate=base_rate, phase=phase, **ROWS[name]) for phase in (1, 2)]
-        for name in names
-    }
-    train, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, "dominance", output, work)
-    train_ids = token_stream(lm.tokenizer, train)
-    windows = held_out_windows(lm, held_out, length, HELD_OUT)
-    texts = corpus_hash(train)
+    lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
+    plans = {name: [sizes.plan(phase=phase, **ROWS[name]) for phase in (1, 2)] for name in names}
+    about = {"documents": at.texts[0], "windows": at.windows, "expected": len(plans)}
+    trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
     found = {}
-    for index, (name, both) in enumerate(plans.items()):
-        key = text_hash(repr([lm.revision, str(lm.dtype), texts, [asdict(plan) for plan in both]]))
-        part = folder / f"dominance-{name.replace(' ', '-')}-{key}.json"
-
-        def told(done: float, stage: str, name=name, index=index):
-            context.progress((index + done) / len(plans), f"{name}, {stage}")
-
-        found[name] = read_part(part) or _row(lm, train_ids, windows, both, part, told)
-    looked = PROBED * length
-    numbers = {
-        "sentence": sentence(found, 1 / groups),
-        "even": 1 / groups,
-        "chance": balanced_largest_share(looked, groups),
+    for name, both in plans.items():
+        decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
+        found[name] = trainer.part(
+            f"dominance-{name.replace(' ', '-')}",
+            decides,
+            lambda doing, name=name, both=both: _row(trainer, name, both, doing),
+        )
+    told = {"text": trainer.texts, "window": sizes.length, "steps": sizes.steps, "kernel": "gate on the scores"}
+    return {
+        "even": 1 / sizes.groups,
+        "chance": balanced_largest_share(PROBED * sizes.length, sizes.groups),
         "rows": [{"row": name, "settings": ROWS[name], **row["ends"]} for name, row in found.items()],
+        "curves": [{"row": name, **point} for name, row in found.items() for point in row["curve"]],
+        "plans": plain({name: both[0] for name, both in plans.items()}),
+        "protocol": at.about(at.windows, **told) | {"tokens": len(trainer.ids)},
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told."""
+    looked = PROBED * numbers["protocol"]["window"]
+    return {
+        "sentence": sentence(numbers["rows"], numbers["even"]),
+        "columns": columns(),
         "notes": [READ_AS, f"One look at the groups reads {looked:,} training tokens."],
     }
-    command = (
-        f"python -m analysis study dominance --corpus DIR --model {lm.name} --steps {steps} --length {length} --seed "
-        f"{seed} --tokens-per-step {tokens_per_step} --window {sizes['window']} --sinks {sizes['n_sink']}"
-        f"{f' --rows {rows!r}' if rows else ''}"
-    )
-    numbers["protocol"] = protocol(
-        "study dominance", lm, texts, len(train_ids), window=length, seed=seed, steps=steps, command=command,
-        training=sizes | {"rate": rate, "base_rate": base_rate}, kernel="gate on the scores",
-        corpus=f"{Path(corpus).name}, {len(train)} training and {len(held_out)} held-out documents",
-    )  # fmt: skip
-    curves = [{"row": name, **point} for name, row in found.items() for point in row["curve"]]
-    check = first_losses(lm, {name: both[0] for name, both in plans.items()})
-    write(path, numbers | {"curves": curves, "check": check})
-    tables = {"rows": pd.DataFrame(numbers["rows"]).drop(columns="settings"), "curves": pd.DataFrame(curves)}
-    return Result(numbers | {"path": str(path)}, tables)
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, row -> (what is stored, what comes out now)."""
-    lm, made = context.model(stored["protocol"]["model"]), stored["protocol"]["training"]
-    plans = {name: RouterTraining(**made, **ROWS[name]) for name in stored["check"]}
-    again = first_losses(lm, plans)
-    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
+def columns() -> list[dict]:
+    """The columns of the rows."""
+    found = [column("row", "balanced by")]
+    for phase in "12":
+        found += [column(f"worst_{phase}", f"largest group, worst layer, phase {phase}", "share")]
+        found += [column(f"share_{phase}", f"mean of layers, phase {phase}", "share")]
+        found += [column(f"causal_{phase}", f"balance frozen, worst layer, phase {phase}", "share")]
+    found += [column("collapsed_at", f"passed {COLLAPSED:.0%} at step")]
+    return [*found, *(column(f"hard_{phase}", f"hard loss, phase {phase}", "nats per token") for phase in "12")]
 
 
-def _row(lm: Model, ids: np.ndarray, windows: np.ndarray, plans: list[RouterTraining], part: Path, told) -> dict:
-    """Both phases of a row: `ends` as in a row of the study, and `curve`; kept as `part`."""
-    kept = [part.with_suffix(f".phase{plan.phase}.checkpoint") for plan in plans]
-    router, _, log = train_router(lm, ids, plans[0], kept[0], lambda done, stage: told(done / 2, stage), escape_paths)
+def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:
+    """Both phases of a row: `ends` as in a row of the study, and `curve`; checkpoints lie in `doing`."""
+    lm, ids, windows = trainer.lm, trainer.ids, trainer.windows
+    kept = [doing / f"phase{plan.phase}.checkpoint" for plan in plans]
+    told = [trainer.told(name, 0.5, began) for began in (0.0, 0.5)]
+    router, _, log = train_router(lm, ids, plans[0], kept[0], told[0], escape_paths)
     first, labels = _end(lm, router, windows)
-    own, router, _, more = finetune(
-        lm, router, ids, plans[1], kept[1], lambda done, stage: told(0.5 + done / 2, stage), escape_paths
-    )
+    own, router, _, more = finetune(lm, router, ids, plans[1], kept[1], told[1], escape_paths)
     second, now = _end(own, router, windows)
     second["stability"] = float(np.mean([stability(a, b, router.K)[0] for a, b in zip(labels, now, strict=True)]))
     ends = {}
@@ -151,11 +123,7 @@ def _row(lm: Model, ids: np.ndarray, windows: np.ndarray, plans: list[RouterTrai
         ends |= {f"{name}_{phase}": value for name, value in end.items()}
     both = log + [row | {"step": row["step"] + len(log)} for row in more]
     ends["collapsed_at"] = next((r["step"] + 1 for r in both if r.get("largest_share", 0) >= COLLAPSED), None)
-    row = {"ends": ends, "curve": [*curve(log, 1), *curve(more, 2)]}
-    write(part, row)
-    for one in kept:
-        one.unlink(missing_ok=True)
-    return row
+    return {"ends": ends, "curve": [*curve(log, 1), *curve(more, 2)]}
 
 
 def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict, np.ndarray]:
@@ -189,16 +157,19 @@ def curve(log: list[dict], phase: int) -> list[dict]:
     return points
 
 
-def sentence(found: dict[str, dict], even: float) -> str:
+def sentence(rows: list[dict], even: float) -> str:
     """What the rows say about softmax and Sinkhorn, whichever way it came out."""
-    said = []
+    said, found = [], {row["row"]: row for row in rows}
     for name in ("softmax", "sinkhorn", "sinkhorn with 50 iterations"):
         if name in found:
-            end = found[name]["ends"]
-            at = end["collapsed_at"]
+            row = found[name]
+            at = row["collapsed_at"]
             fate = f"a layer passed {COLLAPSED:.0%} at step {at:,}" if at else f"no layer reached {COLLAPSED:.0%}"
             said.append(
-                f"{name.capitalize()}: the largest group of the worst layer holds {end['worst_1']:.1%} of the tokens "
-                f"after phase 1 and {end['worst_2']:.1%} after phase 2 (even: {even:.1%}); {fate}."
+                f"{name.capitalize()}: the largest group of the worst layer holds {row['worst_1']:.1%} of the tokens "
+                f"after phase 1 and {row['worst_2']:.1%} after phase 2 (even: {even:.1%}); {fate}."
             )
     return " ".join(said) or "Neither softmax nor Sinkhorn is among these rows."
+
+
+dominance = Study("dominance", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

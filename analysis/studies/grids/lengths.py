@@ -1,20 +1,15 @@
 """Do groups that were trained on short texts hold on long ones? One router, several lengths (Focus, section 3.5)."""
 
-from pathlib import Path
-
-import pandas as pd
+from dataclasses import dataclass
 
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import UNIT
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.stored import trained
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, window_arm
 from analysis.studies.stored.panels import column, difference, how_sure, nats, of_rows, panel, printed, series
 from analysis.studies.stored.recovery import equal_pairs_window
-from analysis.studies.stored.trained import Read, Trainer, checked
-from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, places, texts_of, write
-from analysis.studies.text.sizes import command
+from analysis.studies.stored.runner import Setting, Study, option
+from analysis.studies.stored.trained import PhaseTrainer, Read, Training, plain, sample
+from analysis.studies.text.held_out import held_out_windows
 from analysis.training.settings import RouterTraining
 
 TIMES = (1, 2, 4)  # lengths by default, times that of the training
@@ -27,85 +22,63 @@ READ_AS = (
 )
 
 
-def lengths(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 512,
-    windows: int = 64,
-    window: int | None = None,
-    n_sink: int | None = None,
-    steps: int = 600,
-    tokens_per_step: int = 1024,
-    groups: int = 4,
-    rate: float = 1e-3,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Train a router on sequences of `length` tokens (phase 1) and read longer held-out windows with it, k = 1 and 2.
+@dataclass(frozen=True)
+class Sizes(Training):
+    """What the study can be asked for."""
 
-    `rows`: the lengths to read, joined by commas (default: once, twice and four times the training's); those beyond the
-    model's positions are extrapolated, and refused for models with learned positions. `windows` is their number at the
-    training's length; all lengths read the same tokens. Controls: random tokens (3 seeds), a window of equal pairs.
-    numbers: `rows` (`length k extrapolated perplexity_dense perplexity perplexity_literal perplexity_random
-    perplexity_window equal_window pairs_share largest_share`, and in nats with `_low` and `_high` `against_dense
-    against_random against_window`), `columns`, `panels`, `sentence`, `notes`, `plans`, `path`. table: `rows`.
-    Errors: BadSetting, BadText.
+    windows: int = option(64, "held-out windows at the length of the training; all lengths read the same tokens")
+    groups: int = option(4, "K, groups of the router")
+    rows: str | None = option(None, "lengths to read, joined by commas (default: 1, 2 and 4 times the training's)")
+
+
+def measure(at: Setting) -> dict:
+    """A router trained on sequences of `length` tokens (phase 1) that reads longer held-out windows, k = 1 and 2.
+
+    Lengths beyond the model's positions are extrapolated, and refused for models with learned positions. Controls:
+    random tokens (3 seeds), a window of equal pairs.
+    `rows`: `length k extrapolated perplexity_dense perplexity perplexity_literal perplexity_random perplexity_window
+    equal_window pairs_share largest_share`, and in nats with `_low` and `_high` `against_dense against_random
+    against_window`. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_range("A window of text", length, 16, lm.max_positions)
-    check_range("The number of windows of text", windows, 2, 4096)
-    sizes = _lengths(rows, length)
-    far = [size for size in sizes if size > lm.max_positions]
+    lm, sizes = at.lm, at.sizes
+    lengths = _lengths(sizes.rows, sizes.length)
+    far = [size for size in lengths if size > lm.max_positions]
     if far and not _rotary(lm):
         raise BadSetting(
             f"{lm.name} has learned positions for {lm.max_positions:,} tokens, so nothing can be read at {far[0]:,}."
         )
-    plan = RouterTraining(
-        groups=groups, window=16 if window is None else window, n_sink=4 if n_sink is None else n_sink, steps=steps,
-        tokens_per_step=tokens_per_step, length=length, rate=rate, seed=seed, check_windows=0,
-    )  # fmt: skip
-    check_range("The window that is always read", plan.window, 1, length - 1)
-    train, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, "lengths", output, work)
-    longest = max(sizes)
-    long = held_out_windows(lm, held_out, longest, -(-windows * length // longest))
-    trainer = Trainer(lm, train, long, plan.n_sink, folder, context, expected=1 + 2 * len(sizes))
-    router = trainer.router(f"at {length:,} tokens", plan)
+    plan, longest = sizes.plan(), max(lengths)
+    train, held_out = at.texts
+    long = held_out_windows(lm, held_out, longest, -(-sizes.windows * sizes.length // longest))
+    trainer = PhaseTrainer.of(at, plan.n_sink, 1 + 2 * len(lengths), documents=train, windows=long)
+    router = trainer.router(f"at {sizes.length:,} tokens", plan)
     found = []
-    for size in sizes:
+    for size in lengths:
         ids = long[:, : longest // size * size].reshape(-1, size)
-        found += _rows(trainer, router, plan, ids, max(1, UNIT * length // size))
-    numbers = {
-        "sentence": sentence(found, length),
+        found += _rows(trainer, router, plan, ids, max(1, UNIT * sizes.length // size))
+    told = {"window": sizes.length, "steps": sizes.steps, "training_text": trainer.texts}
+    return {
         "rows": found,
-        "columns": columns(),
-        "panels": panels(found),
-        "trained_at": length,
+        "trained_at": sizes.length,
         "window": plan.window,
         "n_sink": plan.n_sink,
-        "notes": [READ_AS, how_sure(long.size // length, f"windows of {length:,} tokens"), *_beyond(lm, far)],
-        "protocol": protocol(
-            "study lengths", lm, ids_hash(long), long.size, window=length, seed=seed, kernel=KERNELS, steps=steps,
-            training_text=trainer.texts,
-            corpus=f"{Path(corpus).name}, {len(train)} training and {len(held_out)} held-out documents",
-            command=command(
-                "lengths", lm, length=length, windows_count=windows, window=plan.window, sinks=plan.n_sink,
-                steps=steps, tokens_per_step=tokens_per_step, rows=rows, seed=seed,
-            ),
-        ),
-    }  # fmt: skip
-    write(path, numbers | checked(lm, {"router": plan}))
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(found)})
+        "windows": long.size // sizes.length,
+        "positions": lm.max_positions,
+        "plans": plain({"router": plan}),
+        "protocol": at.about(long, kernel=KERNELS, **told),
+    }
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, plan -> (what is stored, what comes out now)."""
-    return trained.recheck(stored, context=context)
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows, length = numbers["rows"], numbers["trained_at"]
+    sure = how_sure(numbers["windows"], f"windows of {length:,} tokens")
+    return {
+        "sentence": sentence(rows, length),
+        "columns": columns(),
+        "panels": panels(rows),
+        "notes": [READ_AS, sure, *_beyond(rows, numbers["positions"])],
+    }
 
 
 def _lengths(rows: str | None, length: int) -> list[int]:
@@ -123,14 +96,15 @@ def _rotary(lm) -> bool:
     return any("rotary" in name for name, _ in lm.lm.named_modules())
 
 
-def _beyond(lm, far: list[int]) -> list[str]:
+def _beyond(rows: list[dict], positions: int) -> list[str]:
+    far = dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"])
     if not far:
         return []
-    named = ", ".join(f"{size:,}" for size in far)
-    return [f"The model was trained on up to {lm.max_positions:,} positions; {named} is extrapolated, dense as well."]
+    said = f"The model was trained on up to {positions:,} positions"
+    return [f"{said}; {', '.join(far)} is extrapolated, dense as well."]
 
 
-def _rows(trainer: Trainer, router, plan: RouterTraining, ids, unit: int) -> list[dict]:
+def _rows(trainer: PhaseTrainer, router, plan: RouterTraining, ids, unit: int) -> list[dict]:
     """Two rows of a length, k = 1 and 2; intervals draw units of so many windows."""
     size, ks, window, seed = ids.shape[1], (1, 2), plan.window, plan.seed
     arms = [DENSE]
@@ -212,3 +186,6 @@ def sentence(rows: list[dict], length: int) -> str:
         ]
         said.append(f"k = {k}: {'; '.join(told)}")
     return f"A router trained at {length:,} tokens lies above dense attention by: {'. '.join(said)}."
+
+
+lengths = Study("lengths", __doc__, Sizes, measure, shown, sample)

@@ -1,38 +1,25 @@
 """Does training with groups from the first step cost anything? Small models at equal tokens (Focus, section 3.4)."""
 
-import shutil
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from analysis.attention import apply
-from analysis.corpus import text_hash, token_stream
 from analysis.groups.fit import fit_without_training
 from analysis.models import Model, load_model
-from analysis.runs import Result
 from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.context import Context
 from analysis.studies.grids.pretraining_shown import columns, panels, pool, sentence
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arm, window_arm
 from analysis.studies.stored.panels import how_sure
 from analysis.studies.stored.recovery import equal_pairs_window
+from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import Read
-from analysis.studies.text.held_out import (
-    corpus_hash,
-    held_out_windows,
-    ids_hash,
-    make_folder,
-    places,
-    read_part,
-    sample_windows,
-    spread_windows,
-    texts_of,
-    write,
-)
-from analysis.studies.text.sizes import check_sizes, chosen, command
+from analysis.studies.stored.trainer import Trainer
+from analysis.studies.text.held_out import ids_hash, make_folder, sample_windows, spread_windows
+from analysis.studies.text.sizes import chosen
 from analysis.training.checkpoints import read_log
 from analysis.training.controls import Control
 from analysis.training.pretrain import Recipe, train, training_method
@@ -52,106 +39,83 @@ READ_AS = (
 )
 
 
-def pretraining(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 512,
-    windows: int = 64,
-    steps: int = 600,
-    tokens_per_step: int = 4096,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Pretrain a small model with dense attention, with Focus and with random groups, at equal tokens and two seeds.
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """What the study can be asked for; the model lends its tokenizer alone."""
 
-    `model` lends its tokenizer alone; the context is `length`, `rows` names some of the three. A training that was
-    stopped goes on from its checkpoint in `work`. Every model is read dense and sparse: a window, random groups, groups
-    (Focus: the trained ones, hard, literal and soft; dense: k-means of its own states), a window of equal pairs.
-    numbers: `rows` (`trained reading loss perplexity first second pairs_share largest_share`, `first` and `second` the
-    seeds' perplexities; `against_dense` and `against_random` against dense training read dense and random groups read
-    with random groups, paired, with `_low` and `_high`), `curves`
-    (training losses), `columns`, `panels`, `sentence`, `notes`, `path`. tables: `rows`, `curves`.
-    Errors: BadSetting, BadText.
+    length: int = option(512, "the context, and tokens of a window of text")
+    steps: int = option(600, "of every training")
+    tokens_per_step: int = option(2048, "of every training")
+    rows: str | None = option(None, "some of dense, focus, random groups, joined by commas (default: all)")
+
+
+def measure(at: Setting) -> dict:
+    """A small model pretrained with dense attention, with Focus and with random groups, at equal tokens and two seeds.
+
+    Every model is read dense and sparse: a window, random groups, groups (Focus: the trained ones, hard, literal and
+    soft; dense: k-means of its own states), a window of equal pairs.
+    `rows`: `trained reading loss perplexity first second pairs_share largest_share`, `first` and `second` the seeds'
+    perplexities; `against_dense` and `against_random` against dense training read dense and random groups read with
+    random groups, paired, with `_low` and `_high`; `curves` (training losses). Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_sizes(lm, length, windows, None, None)
-    names = chosen(rows, list(ROWS))
+    lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
     made = Recipe(
-        steps=steps, context=length, tokens_per_step=tokens_per_step, warm_up=min(100, steps // 4), seed=seed, **SMALL
+        steps=sizes.steps,
+        context=sizes.length,
+        tokens_per_step=sizes.tokens_per_step,
+        warm_up=min(100, sizes.steps // 4),
+        seed=sizes.seed,
+        **SMALL,
     )
     recipes = {
         (name, one): replace(made, attention="focus" if name == "focus" else "dense", seed=one)
         for name in names
-        for one in range(seed, seed + SEEDS)
+        for one in range(sizes.seed, sizes.seed + SEEDS)
     }
-    documents, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, "pretraining", output, work)
-    ids = held_out_windows(lm, held_out, length, windows)
-    key = [lm.revision, corpus_hash(documents), ids_hash(ids)]
-    tokens: list[np.ndarray] = []
+    about = {"documents": at.texts[0], "windows": at.windows, "expected": len(recipes)}
+    trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
     found = {}
-    for index, ((name, one), recipe) in enumerate(recipes.items()):
-
-        def told(done: float, stage: str, index=index, said=f"{name}, seed {one}"):
-            context.progress((index + done) / len(recipes), f"{said}, {stage}")
-
-        part = folder / f"pretraining-{name.replace(' ', '-')}-{text_hash(repr([*key, name, asdict(recipe)]))}.json"
-        if (kept := read_part(part)) is None:
-            told(0.0, "tokenising the training texts")
-            tokens = tokens or [token_stream(lm.tokenizer, documents)]
-            kept = _one(lm, name, recipe, tokens[0], ids, part.with_suffix(""), told)
-            write(part, kept)
-            shutil.rmtree(part.with_suffix(""), ignore_errors=True)
-        found[name, one] = kept
-    pooled = pool(found, names, length)
-    numbers = {
-        "sentence": sentence(pooled),
-        "rows": pooled,
+    for (name, one), recipe in recipes.items():
+        found[name, one] = trainer.part(
+            f"pretraining-{name.replace(' ', '-')}",
+            [lm.revision, trainer.texts, ids_hash(trainer.windows), name, asdict(recipe)],
+            lambda doing, name=name, recipe=recipe: _one(trainer, name, recipe, doing),
+        )
+    told = {"steps": sizes.steps, "training_text": trainer.texts}
+    told |= {"training_tokens": sizes.steps * sizes.tokens_per_step, "kernel": "bfloat16 in training, exact kernels"}
+    return {
+        "rows": pool(found, names, sizes.length),
         "curves": [
             {"trained": name, "seed": one, **point} for (name, one), kept in found.items() for point in kept["curve"]
         ],
-        "columns": columns(),
-        "panels": panels(pooled, found),
         "recipe": asdict(made),
         "trained_with": names,
-        "notes": [READ_AS, how_sure(len(ids))],
-        "protocol": protocol(
-            "study pretraining", lm, ids_hash(ids), ids.size, window=length, seed=seed, steps=steps,
-            training_text=key[1], training_tokens=steps * tokens_per_step, kernel="bfloat16 in training, exact kernels",
-            corpus=f"{Path(corpus).name}, {len(documents)} training and {len(held_out)} held-out documents",
-            command=command(
-                "pretraining", lm, length=length, windows_count=windows, steps=steps, tokens_per_step=tokens_per_step,
-                rows=rows, seed=seed,
-            ),
-        ),
-    }  # fmt: skip
-    write(path, numbers | {"check": sample_losses(lm, names, made)})
-    tables = {"rows": pd.DataFrame(pooled), "curves": pd.DataFrame(numbers["curves"])}
-    return Result(numbers | {"path": str(path)}, tables)
+        "windows": len(trainer.windows),
+        "protocol": at.about(trainer.windows, **told),
+    }
 
 
-def sample_losses(lm: Model, names: list[str], made: Recipe) -> dict[str, list[float]]:
-    """Mean training loss of a run of four steps on the bundled samples: what can be computed without the corpus."""
-    ids = np.append(sample_windows(lm, made.context, 4).reshape(-1), 0)
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    return {
+        "sentence": sentence(numbers["rows"]),
+        "columns": columns(),
+        "panels": panels(numbers["rows"], numbers["curves"]),
+        "notes": [READ_AS, how_sure(numbers["windows"])],
+    }
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Mean training loss of a run of four steps on the bundled samples."""
+    made = Recipe(**numbers["recipe"])
+    ids = np.append(sample_windows(at.lm, made.context, 4).reshape(-1), 0)
     found = {}
-    for name in names:
+    for name in numbers["trained_with"]:
         recipe = replace(made, attention="focus" if name == "focus" else "dense", steps=4, warm_up=1)
         with tempfile.TemporaryDirectory() as folder:
-            _train(lm, name, recipe, ids, ids, Path(folder))
+            _train(at.lm, name, recipe, ids, ids, Path(folder))
             found[name] = [read_log(Path(folder))[-1]["loss"]]
     return found
-
-
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, what was trained with -> (what is stored, what comes out now)."""
-    lm = context.model(stored["protocol"]["model"])
-    again = sample_losses(lm, stored["trained_with"], Recipe(**stored["recipe"]))
-    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
 
 
 def _train(lm: Model, name: str, recipe: Recipe, ids: np.ndarray, valid: np.ndarray, work: Path, report=None):
@@ -174,8 +138,9 @@ def _control(recipe: Recipe, device: str) -> Control:
     return Control.of(like.router, reading="hard", membership="literal", plan=plan)
 
 
-def _one(lm: Model, name: str, recipe: Recipe, ids: np.ndarray, valid: np.ndarray, work: Path, told) -> dict:
+def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
     """Train one model and read it: `readings` {name: means, pairs, shares} and `curve` of the training."""
+    lm, ids, valid, told = trainer.lm, trainer.ids, trainer.windows, trainer.told(f"{name}, seed {recipe.seed}")
     trained, method = _train(
         lm, name, recipe, ids, valid.reshape(-1), work, lambda done, _: told(0.9 * done, "training")
     )
@@ -205,3 +170,6 @@ def _one(lm: Model, name: str, recipe: Recipe, ids: np.ndarray, valid: np.ndarra
     reads["window of equal pairs"] = Read.of(bench.measure(wide))
     curve = [{"step": row["step"], "loss": row["loss"]} for row in read_log(work) if "loss" in row]
     return {"readings": {one: read.plain() for one, read in reads.items()}, "curve": curve}
+
+
+pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

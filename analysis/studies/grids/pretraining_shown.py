@@ -52,7 +52,7 @@ def columns() -> list[dict]:
     ]
 
 
-def panels(rows: list[dict], found: dict[tuple[str, int], dict]) -> list[dict]:
+def panels(rows: list[dict], points: list[dict]) -> list[dict]:
     """Perplexity and loss by reading, a line for each way to train; the training's losses; the paper's model."""
     readings = [label for label in READINGS.values() if any(row["reading"] == label for row in rows)]
     names = list(dict.fromkeys(row["trained"] for row in rows))
@@ -64,15 +64,16 @@ def panels(rows: list[dict], found: dict[tuple[str, int], dict]) -> list[dict]:
     ):
         lines = [of_rows(f"trained: {one}", [table.get((one, label), {}) for label in readings], key) for one in names]
         made.append(panel(title, "reading", "read with", readings, unit, lines))
-    curves = {key: {point["step"]: point["loss"] for point in kept["curve"]} for key, kept in found.items()}
-    steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))
-    lines = [
-        series(
-            f"trained: {name}",
-            [float(np.mean([c[step] for (n, _), c in curves.items() if n == name])) for step in steps],
-        )
-        for name in names
-    ]
+    losses = {}  # (trained with, step) -> losses of the seeds
+    for point in points:
+        losses.setdefault((point["trained"], point["step"]), []).append(point["loss"])
+    seeds = max(map(len, losses.values()), default=0)
+    steps = sorted(
+        step
+        for step in {step for _, step in losses}
+        if all(len(losses.get((name, step), ())) == seeds for name in names)
+    )
+    lines = [series(f"trained: {name}", [float(np.mean(losses[name, step])) for step in steps]) for name in names]
     made.append(panel("Training, as each model reads", "step", "steps", steps, "nats per token", lines))
     paper = ("7B from scratch, full attention", "7B from scratch, Focus (K=4)")
     line = series("7B, paper", [printed("section 3.4", row, "PPL") for row in paper], paper=True)

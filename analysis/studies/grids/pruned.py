@@ -1,31 +1,18 @@
 """Why less can be more, measured (Focus, appendix A): what the pruned pairs of each layer held, and what they cost."""
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
+from analysis.files import read_json, write_json
 from analysis.groups.router import FocusRouter
-from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.grids.pruning import NAMES, LayerArm, LayerBench, look, seeds
 from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.measured import DENSE, KEEP_EVERY, KERNELS, Measured, router_hash
+from analysis.studies.stored.measured import DENSE, KEEP_EVERY, KERNELS, Measured, always, router_hash
 from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, of_rows, panel
 from analysis.studies.stored.recovery import equal_pairs_window
-from analysis.studies.text.held_out import (
-    held_out_windows,
-    ids_hash,
-    places,
-    read_part,
-    sample_windows,
-    texts_of,
-    write,
-)
-from analysis.studies.text.sizes import check_sizes, command
+from analysis.studies.stored.runner import Routed, Setting, Study
+from analysis.studies.text.held_out import sample_windows
 
 WAYS = ("groups", "random", "window")  # what prunes: the router, groups of the same sizes by chance, a window alone
 LABELS = {"groups": "trained groups", "random": "random groups of these sizes", "window": "a window of equal pairs"}
@@ -43,70 +30,22 @@ READ_AS = (
 )
 
 
-def pruned(
-    corpus: str = "",
-    router: str = "k8-top1",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 64,
-    window: int | None = None,
-    n_sink: int | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
+def measure(at: Setting) -> dict:
     """What a trained router's groups leave out of every layer, and what leaving it out of that layer alone does.
 
-    Everything is measured on the same held-out `windows` of `length` tokens with the router's window and sinks unless
-    said otherwise, beside two controls: the router's groups dealt to the tokens by chance, and a window alone that
-    reads as many pairs in that layer. What is measured is kept in `work`. Nothing is trained.
-    numbers: `rows` (one per layer: `layer equal_window`, and of `entropy candidates mass norm change` (see
-    `pruning.block_sums`) `KEY_dense` where it has one, `KEY_groups KEY_random KEY_window`; `loss_groups loss_random
-    loss_window`, nats per token above dense, and `groups_minus_random`, each with `_low` and `_high`), `all_layers`
-    (losses with every layer pruned, and `sum_of_layers`), `columns`, `panels`, `sentence`, `notes`, `path`.
-    table: `rows`. Errors: BadSetting (also for models with sliding windows or soft caps), BadText.
+    Everything is measured on the same held-out windows with the router's window and sinks unless said otherwise, beside
+    two controls: the router's groups dealt to the tokens by chance, and a window alone that reads as many pairs in that
+    layer. Nothing is trained.
+    `rows`: one per layer, `layer equal_window`, and of `entropy candidates mass norm change` (see `pruning.block_sums`)
+    `KEY_dense` where it has one, `KEY_groups KEY_random KEY_window`; `loss_groups loss_random loss_window`, nats per
+    token above dense, and `groups_minus_random`, each with `_low` and `_high`. `all_layers`: losses with every layer
+    pruned, and `sum_of_layers`. Errors: BadSetting (also for models with sliding windows or soft caps), BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_sizes(lm, length, windows, window, n_sink)
-    made = trained_router(context, lm, router)
-    window, n_sink = window or made.window, made.n_sink if n_sink is None else n_sink
-    _, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, f"pruned-{router}", output, work)
-    ids = held_out_windows(lm, held_out, length, windows)
-    measured = measure(lm, made, ids, window, n_sink, seed, folder, context)
-    about = protocol(
-        "study pruned", lm, ids_hash(ids), ids.size, window=length, seed=seed, kernel=KERNELS,
-        router=router, router_hash=router_hash(made), corpus=f"{Path(corpus).name}, {len(held_out)} held-out documents",
-        command=command(
-            "pruned", lm, router=router, windows_count=windows, length=length, window=window, sinks=n_sink, seed=seed
-        ),
-    )  # fmt: skip
-    numbers = {
-        "sentence": sentence(measured["rows"], measured["all_layers"]),
-        **measured,
-        "columns": columns(),
-        "panels": panels(measured["rows"]),
-        "router": router,
-        "window": window,
-        "n_sink": n_sink,
-        "windows": len(ids),
-        "length": length,
-        "notes": [READ_AS, how_sure(len(ids))],
-        "protocol": about,
-    }
-    write(path, numbers | {"check": sample_numbers(lm, made, numbers, context)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(numbers["rows"])})
-
-
-def measure(
-    lm: Model, made: FocusRouter, ids: np.ndarray, window: int, n_sink: int, seed: int, work: Path | None, context
-) -> dict:
-    """`rows` and `all_layers` of windows of token ids [n, T]."""
+    lm, sizes, ids, seed = at.lm, at.sizes, at.windows, at.sizes.seed
+    made = trained_router(at.context, lm, sizes.router)
+    window, n_sink = always(sizes, made)
     layers, length = lm.num_layers, ids.shape[1]
-    bench = LayerBench(lm, made, ids, n_sink, work, context, expected=3 * (layers + 1) + 2)
+    bench = LayerBench(lm, made, ids, n_sink, at.work, at.context, expected=3 * (layers + 1) + 2)
     dense = bench.measure(DENSE)
     found, wide = {}, []
     for layer in [*range(layers), None]:
@@ -117,13 +56,13 @@ def measure(
             wide.append(equal_pairs_window(float(found["groups", layer].pairs[:, layer].mean()), length, n_sink))
         alone = wide[layer] if layer is not None else _equal(found["groups", None], length, n_sink)
         found["window", layer] = bench.measure(_window_arm(alone, layer))
-    seen = _looks(lm, made, ids, window, n_sink, wide, seed, work, bench)  # [n, L, 4, 5]
+    seen = _looks(lm, made, ids, window, n_sink, wide, seed, at.work, bench)  # [n, L, 4, 5]
     rows = []
     for layer, ((before, *after), equal) in enumerate(zip(seen.mean(0), wide, strict=True)):
         row = {"layer": layer, "equal_window": equal}
-        for at, key in enumerate(NAMES):
-            row |= {f"{key}_dense": float(before[at])} if key in ("entropy", "candidates") else {}
-            row |= {f"{key}_{way}": float(values[at]) for way, values in zip(WAYS, after, strict=True)}
+        for place, key in enumerate(NAMES):
+            row |= {f"{key}_dense": float(before[place])} if key in ("entropy", "candidates") else {}
+            row |= {f"{key}_{way}": float(values[place]) for way, values in zip(WAYS, after, strict=True)}
         rows.append(row | _losses({way: found[way, layer] for way in WAYS}, dense))
     together = _losses({way: found[way, None] for way in WAYS}, dense)
     return {
@@ -131,6 +70,22 @@ def measure(
         "all_layers": together
         | {"equal_window": alone, "sum_of_layers": {way: sum(row[f"loss_{way}"] for row in rows) for way in WAYS}},
         "dense": {"loss": float(dense.means.mean()), "perplexity": float(np.exp(dense.means.mean()))},
+        "router": sizes.router,
+        "window": window,
+        "n_sink": n_sink,
+        "windows": len(ids),
+        "length": length,
+        "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(made)),
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    return {
+        "sentence": sentence(numbers["rows"], numbers["all_layers"]),
+        "columns": columns(),
+        "panels": panels(numbers["rows"]),
+        "notes": [READ_AS, how_sure(numbers["windows"])],
     }
 
 
@@ -143,23 +98,17 @@ def layer_arms(made: FocusRouter, window: int, layer: int | None, seed: int) -> 
     }
 
 
-def sample_numbers(lm: Model, made: FocusRouter, numbers: dict, context: Context) -> dict[str, list[float]]:
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     """Two windows of the bundled samples: every layer's losses and what was pruned of the first window."""
-    ids, n_sink, window = sample_windows(lm, numbers["length"]), numbers["n_sink"], numbers["window"]
-    seed, wide = numbers["protocol"]["seed"], [row["equal_window"] for row in numbers["rows"]]
-    bench = LayerBench(lm, made, ids, n_sink, None, context, expected=lm.num_layers + 1)
+    lm, seed, n_sink, window = at.lm, at.sizes.seed, numbers["n_sink"], numbers["window"]
+    made, ids = trained_router(at.context, lm, numbers["router"]), sample_windows(lm, numbers["length"])
+    wide = [row["equal_window"] for row in numbers["rows"]]
+    bench = LayerBench(lm, made, ids, n_sink, None, at.context, expected=lm.num_layers + 1)
     arms = [layer_arms(made, window, layer, seed)["groups"] for layer in range(lm.num_layers)]
     found = {arm.name: bench.measure(arm).means.tolist() for arm in (DENSE, *arms)}
     seen = look(lm, made, ids[0], window, n_sink, wide, seeds(seed, 0, lm.num_layers))
     ways = ("dense", *WAYS)
     return found | {f"pruned by {way}": seen[:, at].ravel().tolist() for at, way in enumerate(ways)}
-
-
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, name -> (what is stored, what comes out now)."""
-    lm = context.model(stored["protocol"]["model"])
-    again = sample_numbers(lm, trained_router(context, lm, stored["router"]), stored, context)
-    return {name: (values, again[name]) for name, values in stored["check"].items()}
 
 
 def _window_arm(window: int, layer: int | None) -> LayerArm:
@@ -183,7 +132,7 @@ def _looks(lm, made, ids, window, n_sink, wide, seed, work, bench) -> np.ndarray
     """What `look` says of every window, [n, L, 4, 5]; kept in `work` as it goes."""
     decides = [lm.revision, str(lm.dtype), bench.text, router_hash(made), window, n_sink, wide, seed]
     part = work and work / f"pruned-{text_hash(repr(decides))}.json"
-    seen = (part and read_part(part) or {}).get("windows", [])
+    seen = (part and read_json(part) or {}).get("windows", [])
     for index in range(len(seen), len(ids)):
         fraction = (bench.done + index / len(ids)) / bench.expected
         bench.context.progress(min(1.0, fraction), f"what is pruned, window {index + 1} of {len(ids)}")
@@ -195,7 +144,7 @@ def _looks(lm, made, ids, window, n_sink, wide, seed, work, bench) -> np.ndarray
             )
         seen.append(one.tolist())
         if part and ((index + 1) % KEEP_EVERY == 0 or index + 1 == len(ids)):
-            write(part, {"windows": seen})
+            write_json(part, {"windows": seen})
     return np.array(seen)
 
 
@@ -235,3 +184,6 @@ def sentence(rows: list[dict], together: dict) -> str:
 
 def _layers(names: list[str]) -> str:
     return f"layer{'s' * (len(names) > 1)} {', '.join(names)}" if names else "no layer"
+
+
+pruned = Study("pruned", __doc__, Routed, measure, shown, sample, file="pruned-{router}")

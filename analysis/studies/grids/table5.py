@@ -2,20 +2,15 @@
 
 from pathlib import Path
 
-import pandas as pd
-
 from analysis.groups.router import FocusRouter
-from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.stored import trained
+from analysis.studies.context import Context
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, drawn_arm, trained_arm, window_arm
 from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, of_rows, panel, printed, series
 from analysis.studies.stored.recovery import equal_pairs_window
-from analysis.studies.stored.trained import Read, Trainer, checked, phase_2
+from analysis.studies.stored.runner import Setting, Study
+from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample
 from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, places, write
-from analysis.studies.text.sizes import check_sizes, command
+from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
 
 SEEDS = 3  # of random tokens, where they are read
@@ -34,80 +29,61 @@ READ_AS = (
     "domain, the base frozen. Full attention is read in full, Focus with hard causal groups, random groups are drawn "
     "anew for every text, in training and when read."
 )
+SEEN = "The bundled model was pretrained on texts of these kinds, so there is less to learn than on a new domain."
 
 
-def finetuning(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 64,
-    window: int | None = None,
-    n_sink: int | None = None,
-    steps: int = 600,
-    tokens_per_step: int = 1024,
-    groups: int = 8,
-    rate: float = 1e-3,
-    base_rate: float = 1e-4,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Fine-tune copies of the model with full attention, Focus (soft and hard), random groups and a window of equal
-    pairs, on each domain, and hold them against each other on texts held out.
+def measure(at: Setting) -> dict:
+    """Copies of the model fine-tuned with full attention, Focus (soft and hard), random groups and a window of equal
+    pairs, on each domain, held against each other on texts held out.
 
-    `corpus`: a folder with the folders `books`, `python`, `wikitext2` has three domains, any other is one; `rows` names
-    some of them. `window` (default 16) and sinks (default 4) are always read; what is done is kept in `work`.
-    numbers: `rows` (per domain and arm: `domain arm loss perplexity before pairs_share largest_share train gap
-    gap_before`, losses in nats; `before` and `gap_before` of the base model read the same way, `gap` held out minus
-    trained on; `against_full`, `against_random`, `against_window`, `learned` (fine-tuned minus before), with `_low` and
-    `_high`, paired), `columns`, `panels`, `sentence`, `notes`, `plans`, `path`. table: `rows`.
-    Errors: BadSetting, BadText.
+    A corpus with the folders `books`, `python`, `wikitext2` has three domains, any other is one; `rows` of the sizes
+    names some of them.
+    `rows`: per domain and arm `domain arm loss perplexity before pairs_share largest_share train gap gap_before`,
+    losses in nats; `before` and `gap_before` of the base model read the same way, `gap` held out minus trained on;
+    `against_full`, `against_random`, `against_window`, `learned` (fine-tuned minus before), with `_low` and `_high`,
+    paired. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_sizes(lm, length, windows, window, n_sink)
-    plan = RouterTraining(
-        groups=groups, window=16 if window is None else window, n_sink=4 if n_sink is None else n_sink, steps=steps,
-        tokens_per_step=tokens_per_step, length=length, rate=rate, base_rate=base_rate, seed=seed, check_windows=0,
-    )  # fmt: skip
-    texts = domains(corpus, rows, context)
-    path, folder = places(context, lm, "finetuning", output, work)
+    sizes, plan = at.sizes, at.sizes.plan()
+    texts = domains(sizes.corpus, sizes.rows, at.context)
     found, told, plans = [], {}, {}
     for index, (name, (train, held_out)) in enumerate(texts.items()):
-        place = folder / name
+        place = at.work / name
         make_folder(place)
-        ids = held_out_windows(lm, held_out, length, windows)
-        trainer = Trainer(lm, train, ids, plan.n_sink, place, _part(context, name, index, len(texts)), expected=9)
-        some, plans = _domain(trainer, name, plan, windows)
+        ids = held_out_windows(at.lm, held_out, sizes.length, sizes.windows)
+        more = {"documents": train, "windows": ids, "work": place}
+        more["context"] = _part(at.context, name, index, len(texts))
+        trainer = PhaseTrainer.of(at, plan.n_sink, 9, **more)
+        some, plans = _domain(trainer, name, plan, sizes.windows)
         found += some
         told[name] = {"training_text": trainer.texts, "text": ids_hash(ids), "documents": [len(train), len(held_out)]}
-    numbers = {
-        "sentence": sentence(found),
+    return {
         "rows": found,
-        "columns": columns(),
-        "panels": panels(found),
         "window": plan.window,
         "n_sink": plan.n_sink,
-        "notes": [READ_AS, how_sure(len(ids)), *_seen(lm)],
-        "protocol": protocol(
-            "study finetuning", lm, None, windows * length, window=length, seed=seed, kernel=KERNELS, steps=steps,
-            rate=rate, base_rate=base_rate, domains=told, corpus=f"{Path(corpus).name}: {', '.join(texts)}",
-            command=command(
-                "finetuning", lm, length=length, windows_count=windows, window=plan.window, sinks=plan.n_sink,
-                steps=steps, tokens_per_step=tokens_per_step, rows=rows, seed=seed,
-            ),
-        ),
-    }  # fmt: skip
-    write(path, numbers | checked(lm, plans))
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(found)})
+        "windows": len(ids),
+        "plans": plain(plans),
+        "protocol": {
+            "tokens": sizes.windows * sizes.length,
+            "window": sizes.length,
+            "kernel": KERNELS,
+            "steps": sizes.steps,
+            "rate": sizes.rate,
+            "base_rate": sizes.base_rate,
+            "domains": told,
+            "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
+        },
+    }
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, plan -> (what is stored, what comes out now)."""
-    return trained.recheck(stored, context=context)
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows, model = numbers["rows"], numbers["protocol"]["model"]
+    return {
+        "sentence": sentence(rows),
+        "columns": columns(),
+        "panels": panels(rows),
+        "notes": [READ_AS, how_sure(numbers["windows"]), *([SEEN] if model == "demo" else [])],
+    }
 
 
 def _part(context: Context, name: str, index: int, count: int):
@@ -115,7 +91,7 @@ def _part(context: Context, name: str, index: int, count: int):
     return Context(progress=lambda done, stage: context.progress((index + done) / count, f"{name}: {stage}"))
 
 
-def _domain(trainer: Trainer, name: str, plan: RouterTraining, windows: int) -> tuple[list[dict], dict]:
+def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, windows: int) -> tuple[list[dict], dict]:
     """The rows of one domain, and the plans of its trainings."""
     length = trainer.windows.shape[1]
     router = trainer.router("phase 1", plan)
@@ -180,12 +156,6 @@ def _pooled(arm: str, reads: dict[str, Read], wide: int) -> Read:
     return reads[{"full attention": "dense", "window of equal pairs": f"window {wide}"}.get(arm, "trained")]
 
 
-def _seen(lm: Model) -> list[str]:
-    if lm.name != "demo":
-        return []
-    return ["The bundled model was pretrained on texts of these kinds, so there is less to learn than on a new domain."]
-
-
 def columns() -> list[dict]:
     """The columns of the rows, for a page."""
     return [
@@ -226,3 +196,6 @@ def sentence(rows: list[dict]) -> str:
             told = [f"{word[decided(row, key)]} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
             said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
     return f"{'. '.join(said)}."
+
+
+finetuning = Study("finetuning", __doc__, Training, measure, shown, sample)

@@ -1,37 +1,28 @@
 """Every method on the same number of keys: perplexity against dense by domain, context and share of the reads."""
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 
 from analysis.attention import apply
-from analysis.corpus import text_hash
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import token_losses
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import STREAMED, Context, check_seed, protocol
+from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
 from analysis.studies.quality.budget_search import nearest
 from analysis.studies.quality.budget_shown import columns, means, panels, sentence
 from analysis.studies.quality.equal_budget import REACHED
 from analysis.studies.routing.states import state_for
+from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
 from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import (
-    check_range,
-    held_out_windows,
-    ids_hash,
-    places,
-    read_part,
-    sample_windows,
-    write,
-)
-from analysis.studies.text.sizes import command
+from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
 NOTES = (
@@ -44,77 +35,67 @@ NOTES = (
 )
 
 
-def equal_budget_table(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 4,
-    rows: str | None = None,
-    router: str = "k8-top1",
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Methods set to 5, 10, 25 and 50 % of the causal pairs, in contexts of `length` and twice it, on every domain of
-    `corpus`: `windows` held-out windows of `length`, or as many tokens in longer ones.
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """What the study can be asked for."""
 
-    `rows`: only these domains. What was done is kept in `work`; the result goes to `output` (default
-    `<state>/studies/equal-budget.json`).
-    numbers: `rows` (per domain, context, share and method: `domain context share target method label field value
-    settings attended off reached reads_causal kv_read perplexity perplexity_dense difference difference_low
-    difference_high units unit tokens`; no quality where the budget was missed by more than 5 %), `columns`, `panels`,
-    `sentence`, `notes`, `path`. table: `rows`. Errors: BadSetting, BadText, NotFitted.
+    windows: int = option(4, "held-out windows of a domain, or as many tokens in longer ones")
+    router: str = option("k8-top1", "which router: kGROUPS-topMEMBERSHIPS")
+    rows: str | None = option(None, "only these domains, joined by commas (default: all)")
+
+    def check(self, lm: Model) -> None:
+        Texts.check(self, lm)
+        check_range("A window of text", self.length, 64, lm.max_positions)
+        check_range("The number of windows of text", self.windows, 1, 4096)
+
+
+def measure(at: Setting) -> dict:
+    """Methods set to 5, 10, 25 and 50 % of the causal pairs, in contexts of `length` and twice it, on every domain.
+
+    `rows`: per domain, context, share and method `domain context share target method label field value settings
+    attended off reached reads_causal kv_read perplexity perplexity_dense difference difference_low difference_high
+    units unit tokens`; no quality where the budget was missed by more than 5 %; `means` over domains and contexts.
+    Errors: BadSetting, BadText, NotFitted.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_range("A window of text", length, 64, lm.max_positions)
-    check_range("The number of windows of text", windows, 1, 4096)
-    texts = {name: held for name, (_, held) in domains(corpus, rows, context).items()}
-    contexts = [size for size in (length, 2 * length) if size <= lm.max_positions]
-    path, folder = places(context, lm, "equal-budget", output, work)
-    cells = [
-        Cell(context, lm, router, name, held_out_windows(lm, texts[name], size, max(1, windows * length // size)))
-        for size in contexts
-        for name in texts
-    ]
+    lm, sizes = at.lm, at.sizes
+    texts = {name: held for name, (_, held) in domains(sizes.corpus, sizes.rows, at.context).items()}
+    contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
+    cells = []
+    for size in contexts:
+        count = max(1, sizes.windows * sizes.length // size)
+        cells += [Cell(at, name, held_out_windows(lm, held, size, count)) for name, held in texts.items()]
     found, began = [], {}
-    for at, cell in enumerate(cells):
+    for place, cell in enumerate(cells):
         for turn, entry in enumerate(ENTRIES):
-            part = (at + turn / len(ENTRIES)) / len(cells)
-            found += cell.rows(entry, folder, seed, began, (part, 1 / len(cells) / len(ENTRIES)))
-    numbers = {
-        "sentence": sentence(found),
+            part = (place + turn / len(ENTRIES)) / len(cells)
+            found += cell.rows(entry, began, (part, 1 / len(cells) / len(ENTRIES)))
+    return {
         "means": means(found),
         "rows": found,
-        "columns": columns(),
-        "panels": panels(found),
-        "notes": list(NOTES),
-        "protocol": protocol(
-            "study equal-budget", lm, ids_hash(np.concatenate([cell.ids.ravel() for cell in cells])),
-            sum(cell.ids.size for cell in cells), window=max(contexts), seed=seed, kernel=STREAMED, router=router,
-            contexts=contexts, shares=list(SHARES), corpus=f"{Path(corpus).name}: {', '.join(texts)}",
-            command=command(
-                "equal-budget", lm, length=length, windows_count=windows, rows=rows, router=router, seed=seed
-            ),
-        ),
-    }  # fmt: skip
-    write(path, numbers | {"check": _check(lm)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(found).drop(columns="settings")})
+        "protocol": {
+            "text": ids_hash(np.concatenate([cell.ids.ravel() for cell in cells])),
+            "tokens": sum(cell.ids.size for cell in cells),
+            "window": max(contexts),
+            "kernel": STREAMED,
+            "router": sizes.router,
+            "contexts": contexts,
+            "shares": list(SHARES),
+            "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
+        },
+    }
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, method -> (what is stored, what comes out now)."""
-    again = _check(context.model(stored["protocol"]["model"]))
-    return {name: (kept, again[name]) for name, kept in stored["check"].items()}
+def shown(numbers: dict) -> dict:
+    """How the table is told and drawn."""
+    rows = numbers["rows"]
+    return {"sentence": sentence(rows), "columns": columns(), "panels": panels(rows), "notes": list(NOTES)}
 
 
-def _check(lm: Model) -> dict[str, list[float]]:
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     """Loss and keys of a query of two methods without anything fitted, on a little of the bundled samples."""
-    ids, found = sample_windows(lm, min(256, lm.max_positions), 1), {}
+    ids, found = sample_windows(at.lm, min(256, at.lm.max_positions), 1), {}
     for name, settings in {"streaming_llm": {"window": 24}, "sparq": {"k": 24, "local": 6}}.items():
-        reading = Pass(lm, METHODS[name](**settings), ids)
+        reading = Pass(at.lm, METHODS[name](**settings), ids)
         reading.on(1)
         found[name] = [float(np.mean(reading.losses)), reading.reads().attended]
     return found
@@ -142,36 +123,32 @@ class Pass:
 class Cell:
     """One domain in one context: its windows of token ids [n, T], and its dense pass, done when it is needed."""
 
-    def __init__(self, context: Context, lm: Model, router: str, domain: str, ids: np.ndarray):
-        self.context, self.lm, self.router, self.domain, self.ids = context, lm, router, domain, ids
+    def __init__(self, at: Setting, domain: str, ids: np.ndarray):
+        self.context, self.lm, self.work = at.context, at.lm, at.work
+        self.router, self.seed, self.domain, self.ids = at.sizes.router, at.sizes.seed, domain, ids
         self._dense: np.ndarray | None = None
 
-    def rows(self, entry: Entry, folder: Path, seed: int, began: dict, span: tuple[float, float]) -> list[dict]:
+    def rows(self, entry: Entry, began: dict, span: tuple[float, float]) -> list[dict]:
         """The rows of a method, one for every share; `began`: where a search in this context ended before."""
         found, length = [], self.ids.shape[1]
         for turn, share in enumerate(SHARES):
             key = entry.label, length, share
             budget = Budget(share * (length + 1) / 2, share, state_for(self.context, self.lm).settings.buckets)
-            decides = [self.lm.revision, str(self.lm.dtype), ids_hash(self.ids), self.router, seed, share]
+            decides = [self.lm.revision, str(self.lm.dtype), ids_hash(self.ids), self.router, self.seed, share]
             decides.append(entry.spec(0, budget))
             name = f"{entry.label} {self.domain}".replace(",", "").replace(" ", "-")
-            place = folder / f"equal-{name}-{length}-{text_hash(repr(decides))}.json"
-            row = read_part(place)
-            if row is None:
-                told = f"{self.domain}, {length:,} tokens, {share:.0%}: {entry.label}"
-                where = span[0] + span[1] * turn / len(SHARES)
-                row = self._row(
-                    entry, budget, seed, began.get(key), lambda more, w=where, t=told: self._tell(w, t + more)
-                )
-                write(place, row)
+            said = f"{self.domain}, {length:,} tokens, {share:.0%}: {entry.label}"
+            told = partial(self._tell, span[0] + span[1] * turn / len(SHARES), said)
+            make = partial(self._row, entry, budget, began.get(key), told)
+            row = self.context.part(self.work, f"equal-{name}-{length}", decides, lambda doing, make=make: make())
             began[key] = row["value"]
             found.append(row)
         return found
 
-    def _tell(self, fraction: float, stage: str) -> None:
-        self.context.progress(min(1.0, fraction), stage)
+    def _tell(self, fraction: float, said: str, more: str) -> None:
+        self.context.progress(min(1.0, fraction), said + more)
 
-    def _row(self, entry: Entry, budget: Budget, seed: int, start: int | None, told) -> dict:
+    def _row(self, entry: Entry, budget: Budget, start: int | None, told) -> dict:
         passes: dict[int, Pass] = {}
         target = budget.target
 
@@ -199,7 +176,7 @@ class Cell:
         if not reached:
             return row | dict.fromkeys(names)
         losses = np.stack(chosen.losses)
-        change = perplexity_change(losses, dense, seed=seed)
+        change = perplexity_change(losses, dense, seed=self.seed)
         values = [float(np.exp(part.astype(float).mean())) for part in (losses, dense)]
         return row | dict(
             zip(names, (*values, change.change, change.low, change.high, change.units, change.unit), strict=True)
@@ -214,3 +191,6 @@ class Cell:
                 reading.on(until)
             self._dense = np.stack(reading.losses)
         return self._dense
+
+
+equal_budget_table = Study("equal-budget", __doc__, Sizes, measure, shown, sample)

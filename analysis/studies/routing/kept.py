@@ -1,7 +1,6 @@
 """Routing curves on disk: what a slider reads, so that no budget needs a pass."""
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from analysis.errors import BadSetting, NotFitted
+from analysis.files import write_whole
 from analysis.routers import ROUTERS
 from analysis.routers.state import FOLDER
 from analysis.studies.context import Context
@@ -48,9 +48,8 @@ def keep(folder: Path, kept: Kept) -> None:
     note["more"] = kept.more
     note["cells"] = [asdict(cell) for cell in cells]
     for name, content in ((NAME, save(tensors)), ("curves.json", (json.dumps(note, indent=1) + "\n").encode())):
-        partial = folder / f".{name}.{os.getpid()}.part"
-        partial.write_bytes(content)
-        os.replace(partial, folder / name)
+        with write_whole(folder / name) as place:
+            place.write_bytes(content)
 
 
 def stored_curves(context: Context, lm) -> Kept:

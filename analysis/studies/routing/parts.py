@@ -1,6 +1,5 @@
 """Learned routers that are trained already: kept while a long study runs, so that a stopped one goes on from them."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from analysis.errors import BadSetting
+from analysis.files import write_whole
 from analysis.routers.mlp import SaapMLP
 from analysis.studies.routing.cells import Cell
 
@@ -35,11 +35,10 @@ class Parts:
         if self.folder is None:
             return
         path = self._path(cell, layer)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
         tensors = {name: tensor.cpu().contiguous() for name, tensor in router.tensors().items()}
         try:
-            partial.write_bytes(save(tensors | {"seconds": torch.tensor(seconds, dtype=torch.float64)}))
-            os.replace(partial, path)
+            with write_whole(path) as place:
+                place.write_bytes(save(tensors | {"seconds": torch.tensor(seconds, dtype=torch.float64)}))
         except OSError as error:
             raise BadSetting(f"{self.folder} cannot be written ({error.strerror}): name another folder.") from error
 

@@ -1,11 +1,10 @@
 """The table of the router lab, stored with the program: every router in every setting, and a part that comes again."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from analysis.corpus import sample_texts, tokenize
-from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import Context
 from analysis.studies.routing.cells import Cell
 from analysis.studies.routing.live import from_state
 from analysis.studies.routing.route import route
@@ -13,59 +12,55 @@ from analysis.studies.routing.rows import at_budget
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import state_at
 from analysis.studies.routing.texts import Prompt
-from analysis.studies.text.held_out import places, write
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Setting, Study, Texts, option
 
 SAMPLE_TOKENS = 768  # of the bundled story
+COLUMNS = [
+    *(column("router", "router"), column("l", "buckets visited"), column("share", "of all buckets", "share")),
+    *(column("recall", "recall", "share"), column("selectivity", "keys read", "share")),
+]
 
 
-def routing(
-    corpus: str = "",
-    model: str = "demo",
-    prompts: int = 12,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
+@dataclass(frozen=True)
+class Routed(Texts):
+    """What the study can be asked for."""
+
+    prompts: int = option(12, "texts that calibrate, and as many that test")
+
+
+def measure(at: Setting) -> dict:
     """`route` on a folder of texts, all heads, with the grid of distances and sinks and with routers' own buckets.
 
     Its training documents calibrate and its held-out ones test. Buckets, routers and curves go to `routing/` of the
-    fitted state, the tables to `output` (default `<state>/studies/routing.json`) without the rows of single heads at
-    every budget, which the curves hold. Learned routers that are trained stay in `work` until all is done, so a study
-    that was stopped goes on from them. numbers: those of `route`, and `path`. Errors: as `route`.
+    fitted state; the rows of single heads at every budget are left out, since the curves hold them. Learned routers
+    that are trained stay in the folder of the work until all is done, so a study that was stopped goes on from them.
+    The numbers are those of `route`. Errors: as `route`.
     """
-    lm = context.model(model)
-    path, folder = places(context, lm, "routing", output, work)
-    given = {"corpus": corpus, "prompts": prompts, "seed": seed, "grid": True, "own": True, "store": True}
-    result = route(model, **given, work=str(folder), context=context)
+    sizes = at.sizes
+    given = {"corpus": sizes.corpus, "prompts": sizes.prompts, "seed": sizes.seed, "grid": True, "own": True}
+    result = route(sizes.model, **given, store=True, work=str(at.work), context=at.context)
     numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning")}
-    command = f"python -m analysis study routing --corpus DIR --model {lm.name} --prompts {prompts} --seed {seed}"
-    numbers["protocol"] = numbers["protocol"] | {"verb": "study routing", "command": command}
-    distance = numbers["protocol"]["min_distance"], numbers["protocol"]["sinks"]
-    check = sample_recall(lm, *distance, numbers["l"], context)
-    write(path, _rounded(numbers) | {"check": check})
-    return Result(numbers | {"path": str(path)}, result.tables)
+    told = {key: value for key, value in numbers["protocol"].items() if key not in ("verb", "model", "seed", "command")}
+    return _rounded(numbers) | {"protocol": told}
 
 
-def sample_recall(lm: Model, min_distance: int, sinks: int, visited: float, context: Context) -> dict[str, float]:
-    """Mean recall of the stored routers on the bundled story: what can be computed without the corpus."""
-    cell = Cell(min_distance, sinks)
-    fitted = from_state(lm, state_at(context, lm, min_distance, sinks), cell)
+def shown(numbers: dict) -> dict:
+    """The columns of the means; what is said of them stands in the numbers."""
+    return {"columns": COLUMNS}
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, float]:
+    """Mean recall of the stored routers on the bundled story."""
+    lm, told = at.lm, numbers["protocol"]
+    cell = Cell(told["min_distance"], told["sinks"])
+    fitted = from_state(lm, state_at(at.context, lm, cell.min_distance, cell.sinks), cell)
     ids = tokenize(lm.tokenizer, sample_texts()["story"][1], min(SAMPLE_TOKENS, lm.max_positions), 1).ids
-    curves, _, _ = score_routers(context, lm, [Prompt(0, ids)], fitted)
+    curves, _, _ = score_routers(at.context, lm, [Prompt(0, ids)], fitted)
     return {
-        kind: float(np.nanmean(at_budget(values, curves.points, visited)))
+        kind: float(np.nanmean(at_budget(values, curves.points, numbers["l"])))
         for kind, values in curves.recall[cell].items()
     }
-
-
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, router -> (what is stored, what comes out now)."""
-    told = stored["protocol"]
-    lm = context.model(told["model"])
-    again = sample_recall(lm, told["min_distance"], told["sinks"], stored["l"], context)
-    return {kind: (recall, again[kind]) for kind, recall in stored["check"].items()}
 
 
 def _rounded(value):
@@ -75,3 +70,6 @@ def _rounded(value):
     if isinstance(value, (list, tuple)):
         return [_rounded(inner) for inner in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+routing = Study("routing", __doc__, Routed, measure, shown, sample, tables=("means", "closures"))

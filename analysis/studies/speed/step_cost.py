@@ -1,94 +1,106 @@
 """What one training step costs: Focus through each form of its gate against a dense step, in turns, with memory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 
 from analysis.corpus import sample_texts, token_stream
 from analysis.groups.gates import GATES
 from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.speed.bench import processor
-from analysis.studies.text.held_out import check_range, corpus_hash, places, write
+from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Setting, Sizes, Study, option
+from analysis.studies.text.held_out import check_range, corpus_hash
 from analysis.timing import Timing, clock, peak_bytes
 from analysis.training.focus import copy_of
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 
-TOLERANCE = 0.25  # of memory, from one run to the next
+COLUMNS = [
+    *(column("step", "step"), column("seconds", "seconds"), column("times", "times a dense step")),
+    *(column("bytes", "peak memory", "bytes"), column("memory_times", "times the memory of a dense step")),
+]
 TARGETS = {"log": 2.5, "literal": 4.0, "memory": 2.5}  # times a dense step
 
 
-def step_cost(
-    model: str = "demo",
-    length: int = 1024,
-    repeats: int = 5,
-    window: int | None = None,
-    n_sink: int | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Time one optimiser step on one sequence of `length` tokens of the bundled samples, and its peak memory.
+@dataclass(frozen=True)
+class Steps(Sizes):
+    """What the study can be asked for."""
+
+    length: int = option(1024, "tokens of the sequence")
+    repeats: int = option(5, "rounds, dense and sparse in turns")
+    window: int = option(16, "tokens that are always read")
+    n_sink: int = option(4, "first tokens that are always read")
+
+    def check(self, lm: Model) -> None:
+        check_range("A sequence", self.length, 16, lm.max_positions)
+        check_range("The number of rounds", self.repeats, 1, 1000)
+
+
+def measure(at: Setting) -> dict:
+    """One optimiser step on one sequence of the bundled samples: its time, and its peak memory.
 
     Every step is forward, backward and AdamW. Dense trains all parameters of a copy of the model; Focus trains the
-    router alone (phase 1) or with the copy (phase 2), at this `window` (default 16), through each form of the gate.
-    numbers: `rows` (`step gate phase seconds low high times times_low times_high bytes memory_times`; `times` are the
-    median and range of the ratios to the dense step of the same round), `targets`, `met`, `sentence`, `path`.
-    table: `rows`.
+    router alone (phase 1) or with the copy (phase 2), through each form of the gate.
+    `rows`: `step gate phase seconds low high times times_low times_high bytes memory_times`; `times` are the median and
+    range of the ratios to the dense step of the same round; `targets`, `met`.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_range("A sequence", length, 16, lm.max_positions)
-    check_range("The number of rounds", repeats, 1, 1000)
-    path, folder = places(context, lm, "step-cost", output, None)
-    sizes = {"window": 16 if window is None else window, "n_sink": 4 if n_sink is None else n_sink, "length": length}
-    sizes |= {"tokens_per_step": length, "seed": seed, "calibration_windows": 1, "check_windows": 0}
+    lm, sizes = at.lm, at.sizes
+    plan = {"window": sizes.window, "n_sink": sizes.n_sink, "length": sizes.length, "tokens_per_step": sizes.length}
+    plan |= {"seed": sizes.seed, "calibration_windows": 1, "check_windows": 0}
     own = copy_of(lm)
-    steps = _steps(own, sizes, folder)
-    times = clock(steps, repeats, context.progress)
+    steps = _steps(own, plan, at.work)
+    times = clock(steps, sizes.repeats, at.context.progress)
     rows = [_row(name, times, peak_bytes(run, own.device)) for name, run in steps.items()]
     for row in rows:
         row["memory_times"] = row["bytes"] / rows[0]["bytes"] if row["bytes"] and rows[0]["bytes"] else None
-    most = {gate: max(row["times"] for row in rows if row["gate"] == gate) for gate in ("log", "literal")}
-    most["memory"] = max((row["memory_times"] or 0.0 for row in rows), default=None)
-    numbers = {
-        "sentence": (
-            f"At {length:,} tokens a step through the log gate takes {most['log']:.2f} times a dense step, the literal "
-            f"one {most['literal']:.2f} times, with up to {most['memory']:.2f} times the memory."
-        ),
+    most = _most(rows)
+    return {
         "rows": rows,
         "targets": TARGETS,
         "met": {name: most[name] <= target for name, target in TARGETS.items()},
+        "protocol": {
+            "text": corpus_hash(_texts()),
+            "tokens": sizes.length,
+            "window": sizes.length,
+            "repeats": sizes.repeats,
+            "kernel": "gate on the scores",
+            "dense_kernel": lm.lm.config._attn_implementation,
+            "dtype": "float32",
+            "processor": processor(str(lm.device)),
+            "training": plan,
+        },
     }
-    command = (
-        f"python -m analysis study step-cost --model {lm.name} --length {length} --repeats {repeats} --window "
-        f"{sizes['window']} --sinks {sizes['n_sink']}"
+
+
+def shown(numbers: dict) -> dict:
+    """How the cost is told."""
+    most, length = _most(numbers["rows"]), numbers["protocol"]["window"]
+    said = (
+        f"At {length:,} tokens a step through the log gate takes {most['log']:.2f} times a dense step, the literal one "
+        f"{most['literal']:.2f} times, with up to {most['memory']:.2f} times the memory."
     )
-    numbers["protocol"] = protocol(
-        "study step-cost", lm, corpus_hash(_texts()), length, window=length, seed=seed, repeats=repeats,
-        command=command, kernel="gate on the scores", dense_kernel=lm.lm.config._attn_implementation,
-        dtype="float32", processor=processor(str(lm.device)), training=sizes,
-    )  # fmt: skip
-    write(path, numbers)
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(rows)})
+    return {"sentence": said, "columns": COLUMNS}
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """Memory of two stored steps, which unlike their time should come again: step -> (what is stored, what is now)."""
-    steps = _steps(copy_of(context.model(stored["protocol"]["model"])), stored["protocol"]["training"], Path())
-    kept = {row["step"]: row["bytes"] for row in stored["rows"]}
+def sample(at: Setting, numbers: dict) -> dict[str, int | None]:
+    """Memory of two steps, which unlike their time should come again."""
+    steps = _steps(copy_of(at.lm), numbers["protocol"]["training"], Path())
     found = {}
     for name in ("dense", "log, phase 1"):
         steps[name]()
-        found[name] = (kept[name], peak_bytes(steps[name], torch.device(stored["protocol"]["device"])))
+        found[name] = peak_bytes(steps[name], torch.device(numbers["protocol"]["device"]))
     return found
+
+
+def _most(rows: list[dict]) -> dict[str, float]:
+    """The most that a step through each gate takes, of a dense one, and the most memory."""
+    most = {gate: max(row["times"] for row in rows if row["gate"] == gate) for gate in ("log", "literal")}
+    return most | {"memory": max(row["memory_times"] or 0.0 for row in rows)}
 
 
 def _texts() -> list[str]:
@@ -149,3 +161,6 @@ def _row(name: str, times: dict[str, Timing], size: int | None) -> dict:
         **{"seconds": mine.median, "low": mine.low, "high": mine.high},
         **{"times": ratio.median, "times_low": ratio.low, "times_high": ratio.high, "bytes": size},
     }
+
+
+step_cost = Study("step-cost", __doc__, Steps, measure, shown, sample, tolerance=0.25)

@@ -3,23 +3,43 @@
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
-from analysis.corpus import text_hash, token_stream
+from analysis.corpus import text_hash
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
-from analysis.studies.context import Context
 from analysis.studies.stored.measured import Arm, Bench, Measured, router_hash
-from analysis.studies.text.held_out import corpus_hash, ids_hash, read_part, sample_windows, spread_windows, write
+from analysis.studies.stored.runner import Setting, Windows, option
+from analysis.studies.stored.trainer import Trainer
+from analysis.studies.text.held_out import ids_hash, sample_windows, spread_windows
 from analysis.training.focus import finetune, train_router
 from analysis.training.settings import RouterTraining
 
 CHECKED = 2  # first steps of a plan that are stored for the bundled samples
 TRAINED = 0.9  # of a unit of work: the training, the rest is measuring
+
+
+@dataclass(frozen=True)
+class Training(Windows):
+    """What a study that trains routers, or copies of the model with them, can be asked for."""
+
+    length: int = option(512, "tokens of a sequence and of a window of text")
+    steps: int = option(600, "of training in each phase")
+    tokens_per_step: int = option(512, "of training")
+    groups: int = option(8, "K, groups of the router")
+    window: int = option(16, "tokens that are always read")
+    n_sink: int = option(4, "first tokens that are always read")
+    rate: float = option(1e-3, "learning rate of the router")
+    base_rate: float = option(1e-4, "learning rate of the model in phase 2")
+    rows: str | None = option(None, "only these rows, joined by commas (default: all)")
+
+    def plan(self, **more) -> RouterTraining:
+        """The training in phase 1; `more` adds to it and overrides. Errors: BadSetting."""
+        names = "groups window n_sink steps tokens_per_step length rate base_rate seed".split()
+        return RouterTraining(**{name: getattr(self, name) for name in names} | {"check_windows": 0} | more)
 
 
 @dataclass(frozen=True)
@@ -62,33 +82,18 @@ class Read:
         return float(np.exp(self.loss))
 
 
-@dataclass
-class Trainer:
-    """Trains on the documents `train` and measures on held-out `windows` [n, T], all with the same `n_sink`.
+@dataclass(kw_only=True)
+class PhaseTrainer(Trainer):
+    """Trains routers (phase 1) and copies of the model with them (phase 2); everything reads with the same `n_sink`."""
 
-    Whatever is done lies in `work`, named by a hash of all that decides it, and is not done again; a training that was
-    stopped goes on from its checkpoint. `expected` units of work (a training, or arms on the base model) are to do.
-    """
-
-    lm: Model
-    train: list[str]
-    windows: np.ndarray
     n_sink: int
-    work: Path
-    context: Context
-    expected: int
-    done: int = 0
 
-    @cached_property
-    def texts(self) -> str:
-        """Twelve digits that name the training texts."""
-        return corpus_hash(self.train)
-
-    @cached_property
-    def ids(self) -> np.ndarray:
-        """The training texts as one run of tokens; made when something has to be trained."""
-        self.context.progress(min(1.0, self.done / self.expected), "tokenising the training texts")
-        return token_stream(self.lm.tokenizer, self.train)
+    @classmethod
+    def of(cls, at: Setting, n_sink: int, expected: int, **more) -> "PhaseTrainer":
+        """On the texts of a setting; `more` adds to that and overrides. Errors: BadSetting, BadText."""
+        texts = {} if "documents" in more else {"documents": at.texts[0], "windows": at.windows}
+        about = {"lm": at.lm, "work": at.work, "context": at.context, "n_sink": n_sink, "expected": expected}
+        return cls(**about | texts | more)
 
     def sample(self, count: int) -> np.ndarray:
         """`count` windows of the training texts as long as the held-out ones, evenly spaced [n, T]."""
@@ -103,7 +108,7 @@ class Trainer:
         path = self.work / f"router-{self._key(asdict(plan))}.safetensors"
         if not path.is_file():
             checkpoint = path.with_suffix(".checkpoint")
-            made, _, log = train_router(self.lm, self.ids, plan, checkpoint, self._told(name, 1.0))
+            made, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.told(name))
             made.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
             checkpoint.unlink(missing_ok=True)
         self.done += 1
@@ -117,41 +122,42 @@ class Trainer:
         return read
 
     def tuned(
-        self, name: str, plan: RouterTraining, start: FocusRouter, arms: Callable[[FocusRouter], list[Arm]],
+        self,
+        name: str,
+        plan: RouterTraining,
+        start: FocusRouter,
+        arms: Callable[[FocusRouter], list[Arm]],
         more: np.ndarray | None = None,
-    ) -> dict[str, dict[str, Read]]:  # fmt: skip
+    ) -> dict[str, dict[str, Read]]:
         """Phase 2 of a plan from the router `start`: what the arms, made for the router it ends with, read with the
         fine-tuned model: `held out`, and on the windows `more` `trained on`."""
         windows = {"held out": self.windows} | ({} if more is None else {"trained on": more})
         asked = [(arm.name, arm.settings, arm.drawn) for arm in arms(start)]
         named = {where: ids_hash(ids) for where, ids in windows.items()}
-        part = self.work / f"tuned-{self._key(asdict(plan), router_hash(start), asked, named)}.json"
-        found = read_part(part)
-        if found is None:
-            checkpoint = self.work / f"tuned-{self._key(asdict(plan), router_hash(start))}.checkpoint"
-            own, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, self._told(name, TRAINED))
+
+        checkpoint = self.work / f"tuned-{self._key(asdict(plan), router_hash(start))}.checkpoint"
+
+        def make(_) -> dict:
+            own, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, self.told(name, TRAINED))
             found = {"losses": [row["loss"] for row in log]}
             for at, (where, ids) in enumerate(windows.items()):
                 began = TRAINED + (1 - TRAINED) * at / len(windows)
-                bench = self._bench(own, router, ids, None, len(arms(router)) * len(windows), began, f"{name}, ")
+                bench = self._bench(own, router, ids, None, len(arms(router)) * len(windows), began, name)
                 found[where] = {arm.name: Read.of(bench.measure(arm)).plain() for arm in arms(router)}
-            write(part, found)
-            checkpoint.unlink(missing_ok=True)
-        self.done += 1
+            return found
+
+        found = self.part("tuned", self._decides(asdict(plan), router_hash(start), asked, named), make)
+        checkpoint.unlink(missing_ok=True)
         return {where: {arm: Read.kept(one) for arm, one in found[where].items()} for where in windows}
 
-    def _key(self, *decides) -> str:
-        return text_hash(repr([self.lm.revision, str(self.lm.dtype), self.texts, self.n_sink, *decides]))
+    def _decides(self, *more) -> list:
+        return [self.lm.revision, str(self.lm.dtype), self.texts, self.n_sink, *more]
 
-    def _told(self, name: str, share: float, began: float = 0.0):
-        def told(done: float, stage: str) -> None:
-            self.context.progress(min(1.0, (self.done + began + share * done) / self.expected), f"{name}{stage}")
-
-        name = name if name.endswith(", ") or not name else f"{name}, "
-        return told
+    def _key(self, *more) -> str:
+        return text_hash(repr(self._decides(*more)))
 
     def _bench(self, lm, router, ids, work, count: int, began: float, name: str = "") -> Bench:
-        where = SimpleNamespace(progress=self._told(name, 1 - began, began))
+        where = SimpleNamespace(progress=self.told(name, 1 - began, began))
         return Bench(lm, router, ids, self.n_sink, work, where, expected=count)
 
 
@@ -182,13 +188,11 @@ def first_losses(lm: Model, plans: dict[str, RouterTraining]) -> dict[str, list[
     return found
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study whose `plans` are beside it, plan -> (what is stored, what comes out now)."""
-    lm = context.model(stored["protocol"]["model"])
-    again = first_losses(lm, {name: RouterTraining(**plan) for name, plan in stored["plans"].items()})
-    return {name: (losses, again[name]) for name, losses in stored["check"].items()}
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """The sample of a study that stores its `plans`: the first losses of each."""
+    return first_losses(at.lm, {name: RouterTraining(**plan) for name, plan in numbers["plans"].items()})
 
 
-def checked(lm: Model, plans: dict[str, RouterTraining]) -> dict:
-    """`plans` and `check` of a study, to be stored with it."""
-    return {"plans": {name: asdict(plan) for name, plan in plans.items()}, "check": first_losses(lm, plans)}
+def plain(plans: dict[str, RouterTraining]) -> dict[str, dict]:
+    """Plans as plain data."""
+    return {name: asdict(plan) for name, plan in plans.items()}

@@ -41,7 +41,7 @@ class Trainer:
         return token_stream(self.lm.tokenizer, self.documents)
 
     def part(self, name: str, decides: list, make: Callable[[Path], dict]) -> dict:
-        """What `make(place)` gives, kept and found again as `Context.part` does; one unit of work."""
+        """What `make(doing)` gives, kept and found again as `Context.part` does; one unit of work."""
         found = self.context.part(self.work, name, decides, make)
         self.done += 1
         return found

@@ -4,32 +4,20 @@ Focal Attention's section 3.4 scales the base of the rotary positions from 10,00
 length (Xiong et al. 2023); beyond it, dynamic NTK extrapolates without training (Peng et al. 2023).
 """
 
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
 import numpy as np
-import pandas as pd
 import torch
 
-from analysis.corpus import token_stream
 from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.context import Context
 from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, panel, series
-from analysis.studies.text.held_out import (
-    check_range,
-    corpus_hash,
-    held_out_windows,
-    ids_hash,
-    places,
-    sample_windows,
-    texts_of,
-    write,
-)
-from analysis.studies.text.sizes import command
+from analysis.studies.stored.runner import Setting, Study, Texts, option
+from analysis.studies.stored.trainer import Trainer
+from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
 from analysis.training.extend import Extension, extend
 
 FACTOR, BASE = 2.0, 500_000.0
@@ -48,93 +36,85 @@ READ_AS = (
 )
 
 
-def length_extension(
-    corpus: str = "",
-    model: str = "demo",
-    windows: int = 64,
-    steps: int = 200,
-    tokens_per_step: int = 8192,
-    rate: float = 1e-4,
-    seed: int = 0,
-    output: str | None = None,
-    work: str | None = None,
-    *,
-    context: Context,
-) -> Result:
+@dataclass(frozen=True)
+class Sizes(Texts):
+    """What the study can be asked for."""
+
+    windows: int = option(64, "held-out windows of twice the context")
+    steps: int = option(200, "of either training")
+    tokens_per_step: int = option(8192, "of either training")
+    rate: float = option(1e-4, "learning rate of either training")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The number of windows of text", self.windows, 2, 4096)
+
+
+def measure(at: Setting) -> dict:
     """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS.
 
-    Both fine-tuned copies see the same sequences; each goes on from its checkpoint in `work`. numbers: `rows`
-    (`way trained within beyond last`, nats per token, `last` in the last quarter; `against_alone` that minus the same
-    tokens where the same weights read the second half alone, and `against_own` within minus the model as it is, with
-    `_low` and `_high`, paired by window), `columns`, `panels`, `sentence`, `notes`, `curves` (loss by step), `path`.
-    table: `rows`. Errors: BadSetting, BadModel, BadText.
+    Both fine-tuned copies see the same sequences; each goes on from its checkpoint in the folder of the work.
+    `rows`: `way trained within beyond last`, nats per token, `last` in the last quarter; `against_alone` that minus the
+    same tokens where the same weights read the second half alone, and `against_own` within minus the model as it is,
+    with `_low` and `_high`, paired by window; `bins` (loss by position), `curves` (loss by step).
+    Errors: BadSetting, BadModel, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
+    lm, sizes, context = at.lm, at.sizes, at.context
     length = reach(lm, "longer", FACTOR)
-    check_range("The number of windows of text", windows, 2, 4096)
-    train, held_out = texts_of(corpus, context)
-    path, folder = places(context, lm, "length-extension", output, work)
-    ids = held_out_windows(lm, held_out, length, windows)
-    tokens = token_stream(lm.tokenizer, train)
+    train, held_out = at.texts
+    ids = held_out_windows(lm, held_out, length, sizes.windows)
+    about = {"documents": train, "windows": ids, "expected": len(WAYS) + 1, "done": 1}
+    trainer = Trainer(lm=lm, work=at.work, context=context, **about)
     plans = {
-        name: Extension(length, _base(lm, way, length), steps, tokens_per_step, rate, seed=seed)
+        name: Extension(length, _base(lm, way, length), sizes.steps, sizes.tokens_per_step, sizes.rate, seed=sizes.seed)
         for name, (way, trained) in WAYS.items()
         if trained
     }
     second = ids[:, lm.max_positions :]
     untrained = _losses(lm, second, None, context, "the second half alone", 0.0)
     found, alone, curves = {}, {}, {}
-    for at, (name, (way, trained)) in enumerate(WAYS.items()):
-        used, part, alone[name] = lm, (at + 1) / (len(WAYS) + 1), untrained
+    for name, (way, trained) in WAYS.items():
+        used, alone[name] = lm, untrained
+        part = trainer.done / trainer.expected
         if trained:
-            place, told = folder / f"length-{way}.safetensors", corpus_hash(train)
-            used, curves[name] = extend(lm, tokens, plans[name], place, _part(context, name, part), told)
+            place, told = at.work / f"length-{way}.safetensors", trainer.told(name, 0.9)
+            used, curves[name] = extend(lm, trainer.ids, plans[name], place, told, trainer.texts)
             said = f"{name}, the second half alone"
             alone[name] = _losses(used, second, plans[name].base, context, said, part)
         found[name] = _losses(used, ids, _base(lm, way, length), context, name, part)
-    rows = _rows(found, alone, lm.max_positions)
-    numbers = {
-        "sentence": sentence(rows, lm.max_positions),
-        "rows": rows,
-        "columns": columns(),
-        "panels": _panels(found, curves),
+        trainer.done += 1
+    told = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts}
+    told["plans"] = {name: asdict(plan) for name, plan in plans.items()}
+    return {
+        "rows": _rows(found, alone, lm.max_positions),
+        "bins": {name: _bins(losses) for name, losses in found.items()},
         "curves": curves,
-        "notes": [READ_AS, how_sure(len(ids))],
-        "protocol": protocol(
-            "study length-extension", lm, ids_hash(ids), ids.size, window=length, seed=seed, steps=steps,
-            corpus=f"{Path(corpus).name}, {len(held_out)} held-out documents", rate=rate,
-            plans={name: asdict(plan) for name, plan in plans.items()}, training_text=corpus_hash(train),
-            command=command(
-                "length-extension", lm, windows_count=windows, steps=steps, tokens_per_step=tokens_per_step, seed=seed
-            ),
-        ),
-    }  # fmt: skip
-    write(path, numbers | {"check": _check(lm)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(rows)})
+        "windows": len(ids),
+        "protocol": at.about(ids, **told),
+    }
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, way -> (what is stored, what comes out now): the ways that need no training."""
-    again = _check(context.model(stored["protocol"]["model"]))
-    return {name: (kept, again[name]) for name, kept in stored["check"].items()}
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    length = numbers["protocol"]["window"]
+    return {
+        "sentence": sentence(numbers["rows"], length // 2),
+        "columns": columns(),
+        "panels": _panels(numbers["bins"], numbers["curves"], length),
+        "notes": [READ_AS, how_sure(numbers["windows"])],
+    }
 
 
-def _check(lm: Model) -> dict[str, float]:
+def sample(at: Setting, numbers: dict) -> dict[str, float]:
     """Loss of one window of the bundled samples at twice the context, without training."""
-    length = reach(lm, "longer", FACTOR)
-    ids = sample_windows(lm, length, 1)
+    length = reach(at.lm, "longer", FACTOR)
+    ids = sample_windows(at.lm, length, 1)
     untrained = {name: way for name, (way, trained) in WAYS.items() if not trained}
-    return {name: float(_read(lm, ids[0], _base(lm, way, length)).mean()) for name, way in untrained.items()}
+    return {name: float(_read(at.lm, ids[0], _base(at.lm, way, length)).mean()) for name, way in untrained.items()}
 
 
 def _base(lm: Model, way: str, length: int) -> float | None:
     return base_for(lm, way, FACTOR, BASE, length)
-
-
-def _part(context: Context, name: str, part: float):
-    """Progress of one training as that of a part of the study."""
-    return lambda done, stage: context.progress(min(1.0, part + done / (len(WAYS) + 1) * 0.9), f"{name}: {stage}")
 
 
 def _losses(lm: Model, ids: np.ndarray, base: float | None, context: Context, name: str, part: float) -> np.ndarray:
@@ -181,14 +161,16 @@ def columns() -> list[dict]:
     ]
 
 
-def _panels(found: dict[str, np.ndarray], curves: dict[str, list[float]]) -> list[dict]:
+def _bins(losses: np.ndarray) -> list[float]:
+    """Mean loss of BINS stretches of positions, of losses [n, T - 1]; what is left over at the end is dropped."""
+    width = losses.shape[1] // BINS
+    return losses[:, : BINS * width].reshape(len(losses), BINS, width).mean((0, 2)).tolist()
+
+
+def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length: int) -> list[dict]:
     """Loss by position, and by step of the two trainings."""
-    width = next(iter(found.values())).shape[1] // BINS
-    firsts = [1 + width * at for at in range(BINS)]
-    lines = [
-        series(name, losses[:, : BINS * width].reshape(len(losses), BINS, width).mean((0, 2)).tolist())
-        for name, losses in found.items()
-    ]
+    firsts = [1 + (length - 1) // BINS * at for at in range(BINS)]
+    lines = [series(name, losses) for name, losses in bins.items()]
     steps = len(next(iter(curves.values())))
     shown = [round(at) for at in np.linspace(0, steps - 1, min(steps, 60))]
     trained = [series(name, [losses[at] for at in shown]) for name, losses in curves.items()]
@@ -204,3 +186,6 @@ def sentence(rows: list[dict], context: int) -> str:
     verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
     said = [f"{row['way']} {verdicts[decided(row, 'against_alone')]} ({nats(row, 'against_alone')})" for row in rows]
     return f"In the last quarter of {2 * context:,} tokens, against reading the second half alone: {'; '.join(said)}."
+
+
+length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample)

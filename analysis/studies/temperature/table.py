@@ -1,18 +1,18 @@
 """Perplexity against the softmax temperature: of every domain, by position, and of one layer at a time, stored."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from analysis.corpus import sample_texts, tokenize
 from analysis.models import Model
-from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.context import Context
 from analysis.studies.stored.panels import column, panel, series
+from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
 from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, places, sample_windows, write
+from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
 from analysis.studies.text.sizes import chosen
 
 ONE_LAYER = (0.6, 0.8, 1.25)
@@ -25,73 +25,61 @@ COLUMNS = (
 )
 
 
-def temperatures(
-    corpus: str = "",
-    model: str = "demo",
-    length: int = 1024,
-    windows: int = 64,
-    rows: str | None = None,
-    seed: int = 0,
-    output: str | None = None,
-    *,
-    context: Context,
-) -> Result:
-    """Perplexity against the temperature for every domain of `corpus` (of the bundled samples without one), by position
-    in windows of `length` tokens, and one layer at a time on the first domain.
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """What the study can be asked for."""
 
-    `rows`: only these domains. numbers: `rows` (`domain layer t perplexity difference difference_low difference_high
-    units unit tokens`; `layer` None: all of them), `bins` (`domain t bin first last n perplexity difference`),
-    `columns`, `panels`, `sentence`, `notes`, `path`. table: `rows`. Errors: BadSetting, BadText.
+    corpus: str = option("", "folder of texts, or of a folder per domain (default: the bundled samples)")
+    rows: str | None = option(None, "only these domains, joined by commas (default: all)")
+
+    def check(self, lm: Model) -> None:
+        check_range("A window of text", self.length, 16, lm.max_positions)
+        check_range("The number of windows of text", self.windows, 1, 4096)
+
+
+def measure(at: Setting) -> dict:
+    """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain.
+
+    `rows`: `domain layer t perplexity difference difference_low difference_high units unit tokens`; `layer` None: all
+    of them; `bins`: `domain t bin first last n perplexity difference`. Errors: BadSetting, BadText.
     """
-    check_seed(seed)
-    lm = context.model(model)
-    check_range("A window of text", length, 16, lm.max_positions)
-    check_range("The number of windows of text", windows, 1, 4096)
-    parts = _domains(context, lm, corpus, rows, length, windows)
-    path, _ = places(context, lm, "temperature", output, None)
+    lm, sizes = at.lm, at.sizes
+    parts = _domains(at.context, lm, sizes.corpus, sizes.rows, sizes.length, sizes.windows)
     held = [len(ids) for ids in parts.values()]
-    told = counter(context, sum(held) * (1 + len(ALL_LAYERS)) + held[0] * lm.num_layers * len(ONE_LAYER))
+    told = counter(at.context, sum(held) * (1 + len(ALL_LAYERS)) + held[0] * lm.num_layers * len(ONE_LAYER))
     found, bins = [], []
-    for at, (name, ids) in enumerate(parts.items()):
-        curve = Curve(lm, ids, seed, told)
+    for place, (name, ids) in enumerate(parts.items()):
+        curve = Curve(lm, ids, sizes.seed, told)
         table, its_bins = curve_of(curve, list(ALL_LAYERS))
         mine = [{"domain": name, "layer": None, **row} for row in table]
-        if at == 0:
+        if place == 0:
             one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in range(lm.num_layers)]
             mine += [{"domain": name, **row} for row in one_by_one]
         found += [_renamed(row) | {"tokens": int(ids.size)} for row in mine]
         bins += [{"domain": name, **row} for row in its_bins]
     tokens = np.concatenate([ids.ravel() for ids in parts.values()])
-    said = ["python -m analysis study temperature --model", lm.name, "--length", length, "--windows-count", windows]
-    said += ["--seed", seed, *(["--corpus DIR"] if corpus else []), *(["--rows", rows] if rows else [])]
-    numbers = {
-        "sentence": " ".join(
-            sentence([row for row in found if row["domain"] == name and row["layer"] is None], name) for name in parts
-        ),
-        "rows": found,
-        "bins": bins,
+    corpus = Path(sizes.corpus).name if sizes.corpus else "bundled samples"
+    about = {"text": ids_hash(tokens), "tokens": tokens.size, "window": sizes.length}
+    return {"rows": found, "bins": bins, "protocol": about | {"kernel": KERNEL, "corpus": corpus}}
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows = numbers["rows"]
+    names = list(dict.fromkeys(row["domain"] for row in rows))
+    layers = 1 + max(row["layer"] for row in rows if row["layer"] is not None)
+    said = [sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names]
+    return {
+        "sentence": " ".join(said),
         "columns": list(COLUMNS),
-        "panels": _panels(found, bins, list(parts), lm.num_layers),
+        "panels": _panels(rows, numbers["bins"], names, layers),
         "notes": [UNTRAINED],
-        "protocol": protocol(
-            "study temperature", lm, ids_hash(tokens), tokens.size, window=length, seed=seed, kernel=KERNEL,
-            corpus=Path(corpus).name if corpus else "bundled samples",
-            command=" ".join(map(str, said)),
-        ),
-    }  # fmt: skip
-    write(path, numbers | {"check": _check(lm)})
-    return Result(numbers | {"path": str(path)}, {"rows": pd.DataFrame(found)})
+    }
 
 
-def recheck(stored: dict, *, context: Context) -> dict[str, tuple]:
-    """The `check` of a stored study, temperature -> (what is stored, what comes out now)."""
-    again = _check(context.model(stored["protocol"]["model"]))
-    return {name: (kept, again[name]) for name, kept in stored["check"].items()}
-
-
-def _check(lm: Model) -> dict[str, float]:
-    """Perplexity on a little of the bundled samples, so that a stored study can be held against the code."""
-    curve = Curve(lm, sample_windows(lm, min(256, lm.max_positions)), 0, lambda name: None)
+def sample(at: Setting, numbers: dict) -> dict[str, float]:
+    """Perplexity on a little of the bundled samples."""
+    curve = Curve(at.lm, sample_windows(at.lm, min(256, at.lm.max_positions)), 0, lambda name: None)
     return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
 
@@ -142,3 +130,6 @@ def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -
         panel(f"One layer at a time, {first}", "layer", "layer", list(range(layers)), change, alone, share=True)
     )
     return made
+
+
+temperatures = Study("temperature", __doc__, Sizes, measure, shown, sample)

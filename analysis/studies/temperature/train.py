@@ -1,6 +1,5 @@
 """Training the arms of the studies of Focal Attention, resumably, and reading them at shares of their tokens."""
 
-import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -80,13 +79,7 @@ class ArmTrainer(Trainer):
         if _kept(arm) and not place.with_suffix(".safetensors").is_file():
             place.unlink(missing_ok=True)  # another arm begins with these weights
 
-        def make(place: Path) -> dict:
-            found = self._train(arm, recipe, seed, place)
-            write_json(place, found)
-            shutil.rmtree(place.with_suffix(""), ignore_errors=True)
-            return found
-
-        return self.part("focal", self._decides(arm, recipe), make)
+        return self.part("focal", self._decides(arm, recipe), lambda doing: self._train(arm, recipe, seed, doing))
 
     def _decides(self, arm: Arm, recipe: Fixed) -> list:
         more = [self.steps] if arm.further else []
@@ -95,8 +88,8 @@ class ArmTrainer(Trainer):
     def _place(self, arm: Arm, recipe: Fixed) -> Path:
         return self.work / f"focal-{text_hash(repr(self._decides(arm, recipe)))}.json"
 
-    def _train(self, arm: Arm, recipe: Fixed, seed: int, part: Path) -> dict:
-        folder, before = part.with_suffix(""), self.steps if arm.further else 0
+    def _train(self, arm: Arm, recipe: Fixed, seed: int, folder: Path) -> dict:
+        before = self.steps if arm.further else 0
         make_folder(folder)
         if arm.further and not (folder / "checkpoint.safetensors").exists():
             self._begin(arm, recipe, seed, folder)
@@ -112,7 +105,7 @@ class ArmTrainer(Trainer):
             write_json(folder / "measured.json", measured)
         if _kept(arm):
             weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
-            save_file(weights, part.with_suffix(".safetensors"))
+            save_file(weights, folder.with_suffix(".safetensors"))
         return {
             "parameters": sum(p.numel() for p in model.parameters()),
             "checkpoints": list(measured.values()),

@@ -1,4 +1,4 @@
-"""What the studies of one corpus share: which texts are held out, where they keep what is measured, what is written."""
+"""What the studies of one corpus share: which texts are held out, what names them, and which numbers are in range."""
 
 import hashlib
 from pathlib import Path
@@ -7,23 +7,10 @@ import numpy as np
 
 from analysis.corpus import read_folder, sample_texts, text_hash, token_stream
 from analysis.errors import BadSetting, BadText
-from analysis.files import read_json as read_part, write_json as write  # noqa: F401
 from analysis.models import Model
 from analysis.studies.context import Context
 
 HELD_OUT_WINDOWS = 64
-
-
-def places(context: Context, lm: Model, name: str, output: str | None, work: str | None) -> tuple[Path, Path]:
-    """The file of a study's result (default `studies/NAME.json` of the fitted state) and the folder of what is
-    measured so far (default `work` beside it), made where they are missing. Errors: BadSetting."""
-    path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
-    folder = Path(work) if work else path.parent / "work"
-    if path.is_dir():
-        raise BadSetting(f"{path} is a folder and the result is one file: name it, such as {path / f'{name}.json'}.")
-    for one in (path.parent, folder):
-        make_folder(one)
-    return path, folder
 
 
 def make_folder(folder: Path) -> None:

@@ -1,6 +1,5 @@
-"""What a study was asked for: its sizes checked, and the command that asks for it again."""
+"""What a study was asked for, checked."""
 
-from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.studies.text.held_out import check_range
@@ -20,8 +19,3 @@ def chosen(wanted: str | None, there: list[str], what: str = "row") -> list[str]
     if unknown := [name for name in names if name not in there]:
         raise BadSetting(f"There is no {what} {unknown[0][:40]!r}: the {what}s are {', '.join(there)}.")
     return list(dict.fromkeys(names))
-
-
-def command(study: str, lm: Model, **options) -> str:
-    """The command that runs a study again on a corpus; options that are None are left out."""
-    return commandline("study", {"name": study, "corpus": "DIR", "model": lm.name, **options})

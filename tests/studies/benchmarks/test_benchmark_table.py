@@ -47,10 +47,9 @@ def test_own_and_long_prompts_of_the_tasks_that_have_files(ask, tmp_path):
     assert long["beyond_moved"] > 0 and long["within_moved"] is None
     stored = json.loads(Path(result.numbers["path"]).read_text(), parse_constant=pytest.fail)
     assert "Not scored: HellaSwag" in stored["notes"][-1] and stored["protocol"]["set_up"] == "A"
-    assert stored["protocol"]["command"].startswith("python -m analysis study benchmarks --corpus DIR")
     words = json.dumps(stored)
     assert not any(text in words for record in PIQA for text in record.values() if len(text) > 4), "no question is kept"
-    for kept, now in table.recheck(stored, context=Context(browser=False)).values():
+    for kept, now in benchmarks.recheck(stored, context=Context(browser=False)).values():
         assert now == pytest.approx(kept, rel=1e-5)
     again = first_again(stored, "piqa", 0, tmp_path / "data", context=Context(browser=False))
     assert set(again) == {"dense", "streaming_llm, window 16"}

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from analysis.errors import BadSetting, Cancelled
+from analysis.errors import BadSetting
 from analysis.studies import NAMED
-from analysis.studies.budgets.calibration_table import recheck
 from analysis.studies.context import Context
 from tests.made.calibrated import csa_home, text
 from tests.made.studied import asker
@@ -47,22 +46,8 @@ def test_a_row_for_every_corpus_and_context(ask, home, tmp_path):
     assert [one["context"] for one in stored["rank_correlations"]] == [32, 64]
     assert all(-1 <= one["pearson_log"] <= 1 for one in stored["rank_correlations"])
     assert stored["sentence"] == result.numbers["sentence"] and len(result.tables["rows"]) == 4
-    assert stored["protocol"]["command"].startswith("python -m analysis study calibration ")
-    for kept, now in recheck(stored, context=Context(state=home / "state", browser=False)).values():
+    for kept, now in table.recheck(stored, context=Context(state=home / "state", browser=False)).values():
         assert now == pytest.approx(kept, rel=1e-4)
-
-
-def test_it_goes_on_where_it_was_stopped(ask):
-    def stop(fraction, stage):
-        if stage.startswith("python"):
-            raise Cancelled("stop")
-
-    with pytest.raises(Cancelled):
-        ask(stop)
-    stages = []
-    ask(lambda fraction, stage: stages.append(stage))
-    assert not any(stage.startswith("novels") for stage in stages)
-    assert any(stage.startswith("python, 64 tokens: ") for stage in stages)
 
 
 def test_a_folder_of_texts_is_one_corpus_and_bad_input_is_refused(ask, home):
@@ -70,7 +55,6 @@ def test_a_folder_of_texts_is_one_corpus_and_bad_input_is_refused(ask, home):
         "python"
     }
     for arguments, said in (
-        ({"corpus": ""}, "needs a corpus"),
         ({"length": 65}, "window of text"),
         ({"windows": 0}, "number of windows"),
     ):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.methods.focus import Focus
@@ -83,23 +82,9 @@ def test_group_agreement_by_hand():
     assert group_agreement(router, [hidden], 2) == [0.75]
 
 
-def test_refusals_and_the_command_line(ask, home, tmp_path, capsys):
-    for given, said in (({"router": "k2-top1"}, "is not trained"), ({"windows": 1}, "number of windows of text is 1")):
-        with pytest.raises(BadSetting, match=said):
-            ask(**given)
-    place = [
-        "--model",
-        home / "tiny",
-        "--state",
-        home / "state",
-        "--corpus",
-        home / "corpus",
-        "-o",
-        tmp_path / "c.json",
-    ]
-    sizes = ["--router", "k4-top1", "--length", 16, "--windows-count", 2, "--json"]
-    assert main([*map(str, ["study", "causality", *place, *sizes])]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["windows"] == 2
+def test_routers_that_nobody_trained_are_refused(ask):
+    with pytest.raises(BadSetting, match="is not trained"):
+        ask(router="k2-top1")
 
 
 def test_the_price_of_a_step(home, tmp_path):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from analysis.__main__ import main
 from analysis.errors import BadSetting, BadText, Cancelled
 from analysis.groups.dominance import balanced_largest_share
 from analysis.studies import NAMED, STUDIES
@@ -69,13 +68,10 @@ def test_a_stopped_study_goes_on_inside_its_row_and_ends_the_same(ask, tmp_path)
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"corpus": ""}, BadSetting, "needs a corpus"),
         ({"corpus": "absent"}, BadText, "absent is no folder"),
         ({"rows": "sinkhorn,magic"}, BadSetting, "no row 'magic': the rows are softmax, "),
         ({"groups": 33}, BadSetting, "33 groups are balanced over the tokens of a step, and it has 32"),
         ({"steps": 0}, BadSetting, "got 0 steps"),
-        ({"seed": -1}, BadSetting, "The seed is -1"),
-        ({"output": "/dev/null/d.json"}, BadSetting, "cannot be a folder"),
     ],
 )
 def test_what_cannot_be_studied_is_refused(given, error, said, ask):
@@ -84,12 +80,12 @@ def test_what_cannot_be_studied_is_refused(given, error, said, ask):
 
 
 def test_the_sentence_says_what_happened_either_way():
-    ends = {"worst_1": 0.15, "worst_2": 0.994, "collapsed_at": 700}
-    fine = {"worst_1": 0.146, "worst_2": 0.159, "collapsed_at": None}
-    said = sentence({"softmax": {"ends": ends}, "sinkhorn": {"ends": fine}}, 0.125)
+    ends = {"row": "softmax", "worst_1": 0.15, "worst_2": 0.994, "collapsed_at": 700}
+    fine = {"row": "sinkhorn", "worst_1": 0.146, "worst_2": 0.159, "collapsed_at": None}
+    said = sentence([ends, fine], 0.125)
     assert "Softmax: the largest group of the worst layer holds 15.0% of the tokens after phase 1 and 99.4%" in said
     assert "a layer passed 90% at step 700." in said and "15.9% after phase 2 (even: 12.5%); no layer reached" in said
-    assert sentence({}, 0.125).startswith("Neither")
+    assert sentence([], 0.125).startswith("Neither")
 
 
 def test_the_curve_begins_before_the_first_step():
@@ -98,23 +94,6 @@ def test_the_curve_begins_before_the_first_step():
     assert [(p["step"], p["layer"], p["share"], p["rank"]) for p in points] == [
         (0, -1, pytest.approx(0.3), 3.0), (0, 0, 0.2, 4.0), (0, 1, 0.4, 2.0),
     ]  # fmt: skip
-
-
-def test_from_the_command_line(home, tmp_path, capsys):
-    place = [
-        "--model",
-        home / "tiny",
-        "--state",
-        home / "state",
-        "--corpus",
-        home / "corpus",
-        "-o",
-        tmp_path / "d.json",
-    ]
-    sizes = ["--steps", 2, "--length", 32, "--window", 4, "--rows", "softmax", "--json"]
-    assert main([*map(str, ["study", "dominance", *place, *sizes])]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["rows"][0]["row"] == "softmax" and "--rows 'softmax'" in told["protocol"]["command"]
 
 
 def test_sinkhorn_live_on_kept_scores(home):

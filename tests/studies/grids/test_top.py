@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from analysis.errors import BadSetting, Cancelled
+from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.grids.top import top
 from tests.made.studied import asker, studied_home
 
 SIZES = {"router": "k4-top1", "length": 32, "windows": 9}
@@ -35,7 +34,6 @@ def ask(home, tmp_path):
 def test_from_half_the_groups_on_all_is_read(ask, home, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "t.json").read_text(), parse_constant=pytest.fail)
-    assert numbers.pop("path") == str(tmp_path / "t.json") and {key: stored[key] for key in numbers} == numbers
     assert {c["name"] for c in numbers["columns"]} <= set().union(*numbers["rows"])
     rows = {(row["router"], row["k"]): row for row in numbers["rows"]}
     assert list(rows) == [*(("k4-top1", k) for k in (1, 2, 3, 4)), ("k4-top2", 2)]
@@ -53,29 +51,13 @@ def test_from_half_the_groups_on_all_is_read(ask, home, tmp_path):
     assert first["x_values"] == [1, 2, 3, 4]
     paper = {line["name"]: line["y"] for line in first["series"] if line["paper"]}
     assert paper["GPT-2 124M, paper"] == pytest.approx([82.9 / 42.8, 41.3 / 42.8, 47.2 / 42.8, 47.2 / 42.8])
-    again = top.recheck(stored, context=Context(state=home / "state", browser=False))
+    again = NAMED["top"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert len(again) == 5 and all(now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())
-
-
-def test_a_stopped_study_goes_on_and_ends_the_same(ask, tmp_path):
-    whole = ask(work=str(tmp_path / "a")).numbers
-
-    def stop(fraction, stage):
-        if stage == "k4-top1 with top 2, window 9 of 9":
-            raise Cancelled("enough")
-
-    with pytest.raises(Cancelled):
-        ask(stop, work=str(tmp_path / "b"))
-    stages = []
-    again = ask(lambda fraction, stage: stages.append(stage), work=str(tmp_path / "b")).numbers
-    assert again["rows"] == whole["rows"]
-    assert next(stage for stage in stages if " of 9" in stage) == "k4-top1 with top 2, window 9 of 9"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"corpus": ""}, "needs a corpus"),
         ({"router": "k5-top1"}, "is not there"),
         ({"windows": 1}, "number of windows of text is 1"),
         ({"n_sink": 65}, "number of sinks is 65"),

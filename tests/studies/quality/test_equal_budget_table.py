@@ -10,7 +10,7 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.quality.budget_arms import ENTRIES, RANDOM
 from analysis.studies.quality.budget_shown import panels, sentence
-from analysis.studies.quality.budget_table import SHARES, recheck
+from analysis.studies.quality.budget_table import SHARES
 from tests.made.evaluating import tiny_models
 from tests.made.studied import asker
 
@@ -88,10 +88,11 @@ def test_figure_1_leaves_out_what_missed_its_budget(stored):
 
 
 def test_a_part_comes_again_and_bad_input_is_refused(stored, ask, home):
-    for kept, now in recheck(stored, context=Context(state=home / "state", browser=False)).values():
+    for kept, now in (
+        NAMED["equal-budget"].recheck(stored, context=Context(state=home / "state", browser=False)).values()
+    ):
         assert now == pytest.approx(kept, rel=1e-4)
     for given, said in (
-        ({"corpus": ""}, "needs a corpus"),
         ({"length": 65}, "window of text"),
         ({"windows": 0}, "number of windows"),
         ({"rows": "poems"}, "no domain"),

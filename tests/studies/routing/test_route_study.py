@@ -10,7 +10,7 @@ from analysis.routers import ROUTERS
 from analysis.routers.mlp import SaapMLP
 from analysis.studies.context import Context
 from analysis.studies.routing.route import route
-from analysis.studies.routing.table import recheck, routing
+from analysis.studies.routing.table import routing
 from tests.made.routed import SMALL, routed_home
 from tests.made.tiny_tokenizer import save_model
 
@@ -24,19 +24,18 @@ def home(tmp_path_factory):
 def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
     folder, texts = Context(state=tmp_path, browser=False), str(home / "corpus")
     with pytest.raises(BadSetting, match="no key lies|minimum distance is 64"):
-        routing(texts, str(home / "tiny"), context=folder)  # the tiny model reads 64 tokens
+        routing(corpus=texts, model=str(home / "tiny"), context=folder)  # the tiny model reads 64 tokens
     longer = save_model(tmp_path / "longer", max_position_embeddings=160)
     for at, path in enumerate(sorted((home / "corpus").rglob("*.txt"))):
         assert at < 8 and path.stat().st_size >= 1000
-    result = routing(texts, str(longer), prompts=3, context=folder)
+    result = routing(corpus=texts, model=str(longer), prompts=3, context=folder)
     kept = json.loads((tmp_path / "studies" / "routing.json").read_text(), parse_constant=pytest.fail)
     assert result.numbers["path"].endswith("routing.json") and "rows" not in kept
-    assert kept["protocol"]["command"].startswith("python -m analysis study routing --corpus DIR")
     assert str(tmp_path) not in json.dumps({**kept, "protocol": {**kept["protocol"], "model": ""}}).replace(
         str(longer), ""
     )
     assert {(c["min_distance"], c["sinks"]) for c in kept["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
-    again = recheck(kept, context=Context(state=tmp_path, browser=False))
+    again = routing.recheck(kept, context=Context(state=tmp_path, browser=False))
     assert set(again) == set(ROUTERS)
     assert all(now == pytest.approx(was, rel=1e-3) for was, now in again.values())
     names = {path.name for path in (tmp_path / "routing").iterdir()}

@@ -10,7 +10,7 @@ import torch
 from analysis.errors import BadSetting, Cancelled
 from analysis.models import load_model
 from analysis.studies.context import Context
-from analysis.studies.temperature.length_extension import WAYS, _rows, length_extension, recheck, sentence
+from analysis.studies.temperature.length_extension import WAYS, _rows, length_extension, sentence
 from analysis.training.extend import Extension, extend
 from tests.made.studied import asker, studied_home
 
@@ -72,7 +72,7 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path):
     assert by_position["x_values"] == [1 + 15 * at for at in range(8)] and len(by_position["series"]) == len(WAYS)
     assert by_step["x_values"] == [1, 2] and len(by_step["series"]) == 2
     assert stored["sentence"].startswith("In the last quarter of 128 tokens")
-    for kept, now in recheck(stored, context=Context(browser=False)).values():
+    for kept, now in length_extension.recheck(stored, context=Context(browser=False)).values():
         assert now == pytest.approx(kept, rel=1e-5)
     again = ask(output=str(path))  # nothing is trained anew
     assert [row["beyond"] for row in again.numbers["rows"]] == pytest.approx([row["beyond"] for row in stored["rows"]])

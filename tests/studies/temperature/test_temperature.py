@@ -17,7 +17,7 @@ from analysis.studies.context import Context
 from analysis.studies.heads.head import head
 from analysis.studies.temperature.curve import temperature_curve
 from analysis.studies.temperature.sharpness import temperature
-from analysis.studies.temperature.table import recheck, temperatures
+from analysis.studies.temperature.table import temperatures
 from tests.conftest import ROOT
 from tests.made.evaluating import TEXT, reader, stock_tables
 from tests.made.tiny import FAMILIES, tiny, token_ids
@@ -173,7 +173,7 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
         assert all(value is None or math.isfinite(value) for value in line["y"])
     assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
     assert len([row for row in stored["rows"] if row["layer"] is not None]) == 9
-    for kept, now in recheck(stored, context=context).values():
+    for kept, now in temperatures.recheck(stored, context=context).values():
         assert kept == pytest.approx(now)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
