@@ -7,9 +7,9 @@ import typing
 from dataclasses import dataclass
 
 import pytest
-from analysis.jobs.arguments import check_arguments
 
 from analysis.errors import BadSetting, Cancelled
+from analysis.runs.arguments import check_arguments
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.stored.panels import column
