@@ -5,7 +5,7 @@ import torch
 
 from analysis.attention import apply, ran
 from analysis.methods import METHODS
-from tests.contract.test_contract import CASES, AllKeys, copy_of, logits, logits_of, router, taken  # noqa: F401
+from tests.contract.test_contract import CASES, AllKeys, copy_of, each, logits, router
 from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
 
 
@@ -25,42 +25,52 @@ KERNELS = CASES | {
 GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("case", KERNELS)
-def test_kernels_compute_what_the_masked_path_does(family, case, monkeypatch):
+LONG = ("llama", "gemma2")  # families that generate as many tokens again as the prompt has; the others in `--all`
+TOLD = [(family, 41 if family in LONG else 9) for family in FAMILIES]
+TOLD += [pytest.param(family, 41, marks=pytest.mark.slow) for family in FAMILIES if family not in LONG]
+
+
+@pytest.mark.parametrize("family, count", TOLD)
+def test_kernels_compute_what_the_masked_path_does(family, count, monkeypatch):
     monkeypatch.setattr("analysis.kernels.plans._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
-    lm, ids = tiny(family), token_ids(2, 40)
-    options = dict(max_new_tokens=41, do_sample=False, eos_token_id=None)
-    before = {id(m): set(m.__dict__) for m in lm.modules()}
-    with apply(lm, KERNELS[case]()):
-        wanted, tokens = logits(lm, input_ids=ids), lm.generate(ids, **options)
-        assert case == "dense" or {entry.kernel for entry in ran(lm)} == {"masked blocks"}
-    with apply(lm, KERNELS[case](), kernels=True):
-        assert (logits(lm, input_ids=ids) - wanted).abs().max() < 1e-5
-        assert torch.equal(lm.generate(ids, **options), tokens)
-        found = ran(lm)
-    assert ran(lm) == [] and {id(m): set(m.__dict__) for m in lm.modules()} == before
-    assert {entry.layer for entry in found} == set(range(LAYERS)) and all(entry.why.endswith(".") for entry in found)
-    assert sum(entry.calls for entry in found) == LAYERS * (2 + 40)
-    exact = case.startswith("focus") and family not in ("mistral", "gemma2")
-    kernels = {entry.kernel for entry in found if entry.phase == "prefill"}
-    if exact and case in ("focus soft", "focus literal gate", "focus straight through"):
-        assert kernels == {"gate on the scores"}
-    elif exact:
-        assert kernels <= ({"causal (torch)"} if "beyond" in case else GROUPED_KERNELS)
-        assert {entry.kernel for entry in found if entry.phase == "decode"} == {"group-major cache"}
-    elif case.startswith("focal") and family not in ("mistral", "gemma2"):
-        assert kernels == {"torch dense"}
-    elif case == "csa" and family not in ("mistral", "gemma2"):
-        assert {entry.kernel for entry in found} == {"top-k of all scores", "gathered top-k"}
-    elif case == "quest" and family not in ("mistral", "gemma2"):
-        assert kernels == {"torch dense", "masked blocks"}, "its first layer, and the others"
-    elif case != "dense":
-        assert kernels == {"masked blocks"}
-    if case.startswith("bucket_routing") and family not in ("mistral", "gemma2"):
-        assert {entry.kernel for entry in found if entry.phase == "decode"} == {"gathered buckets"}
-    if case == "quest" and family not in ("mistral", "gemma2"):
-        assert {entry.kernel for entry in found if entry.phase == "decode"} == {"torch dense", "gathered pages"}
+
+    def check(case, lm):
+        ids = token_ids(2, 40)
+        options = dict(max_new_tokens=count, do_sample=False, eos_token_id=None)
+        before = {id(m): set(m.__dict__) for m in lm.modules()}
+        with apply(lm, KERNELS[case]()):
+            wanted, tokens = logits(lm, input_ids=ids), lm.generate(ids, **options)
+            assert case == "dense" or {entry.kernel for entry in ran(lm)} == {"masked blocks"}
+        with apply(lm, KERNELS[case](), kernels=True):
+            assert (logits(lm, input_ids=ids) - wanted).abs().max() < 1e-5
+            assert torch.equal(lm.generate(ids, **options), tokens)
+            found = ran(lm)
+        assert ran(lm) == [] and {id(m): set(m.__dict__) for m in lm.modules()} == before
+        assert {entry.layer for entry in found} == set(range(LAYERS)) and all(
+            entry.why.endswith(".") for entry in found
+        )
+        assert sum(entry.calls for entry in found) == LAYERS * (1 + count)
+        exact = case.startswith("focus") and family not in ("mistral", "gemma2")
+        kernels = {entry.kernel for entry in found if entry.phase == "prefill"}
+        if exact and case in ("focus soft", "focus literal gate", "focus straight through"):
+            assert kernels == {"gate on the scores"}
+        elif exact:
+            assert kernels <= ({"causal (torch)"} if "beyond" in case else GROUPED_KERNELS)
+            assert {entry.kernel for entry in found if entry.phase == "decode"} == {"group-major cache"}
+        elif case.startswith("focal") and family not in ("mistral", "gemma2"):
+            assert kernels == {"torch dense"}
+        elif case == "csa" and family not in ("mistral", "gemma2"):
+            assert {entry.kernel for entry in found} == {"top-k of all scores", "gathered top-k"}
+        elif case == "quest" and family not in ("mistral", "gemma2"):
+            assert kernels == {"torch dense", "masked blocks"}, "its first layer, and the others"
+        elif case != "dense":
+            assert kernels == {"masked blocks"}
+        if case.startswith("bucket_routing") and family not in ("mistral", "gemma2"):
+            assert {entry.kernel for entry in found if entry.phase == "decode"} == {"gathered buckets"}
+        if case == "quest" and family not in ("mistral", "gemma2"):
+            assert {entry.kernel for entry in found if entry.phase == "decode"} == {"torch dense", "gathered pages"}
+
+    each(family, check, KERNELS)
 
 
 def test_a_kernel_runs_only_where_it_is_exact():
