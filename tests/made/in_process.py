@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from streamlit import util
 from streamlit.testing.v1 import AppTest
 
 from tests.made.results import FakeJobs
@@ -13,18 +14,24 @@ VIEWS = {
     "groups": ("views/token_groups.py", "Which tokens did the model learn to treat alike?"),
     "pairs": ("views/long_range_pairs.py", "Which far-apart tokens belong together?"),
 }
+PLACED = getattr(util, "calc_hash", None) or util.calc_md5  # how Streamlit knows a page by its place in the URL
 HOSTILE = "<script>alert(1)</script> **bold** [link](http://x) $a$ :red[b] <img src=x> \n# head\n=1+1 "
 HOSTILE += "مرحبا بالعالم 你好世界 👩‍👩‍👧"
 
 
-def opened(view: str = "start", **link: str) -> AppTest:
-    """The app at one page, with what a link carried."""
-    app = AppTest.from_file(ENTRY, default_timeout=30)
-    for name, value in link.items():
-        app.query_params[name] = value
-    app.run()
-    if view != "start":
-        app.switch_page(VIEWS[view][0]).run()
+def at(view: str, **link: object) -> AppTest:
+    """The app at one page, `views/...py`, with what a link carried, before its first run: it begins there."""
+    app = AppTest.from_file(ENTRY, default_timeout=60)
+    name = Path(view).stem
+    app._page_hash = PLACED("" if name == "start" else name.replace("_", "-"))  # AppTest itself begins at Start
+    for key, value in link.items():
+        app.query_params[key] = str(value)
+    return app
+
+
+def opened(view: str = "start", **link: object) -> AppTest:
+    """The app at one page, a name of VIEWS or `views/...py`, as a link opens it."""
+    app = at(VIEWS[view][0] if view in VIEWS else view, **link).run()
     assert not app.exception, app.exception[0].message
     return app
 

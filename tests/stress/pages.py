@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from streamlit.testing.v1 import AppTest
 
 from app.selection import state
+from tests.made.in_process import at
 from tests.stress.bundles import hostile_bundle
 from tests.stress.deal import deal
 from tests.stress.hostile import CONFIG, POLICY, hostile_bytes, hostile_json, hostile_text
@@ -73,11 +74,7 @@ def whole(app: AppTest) -> None:
 
 
 def _opened(view: str = "", /, **link: str) -> AppTest:
-    app = AppTest.from_file(str(ENTRY), default_timeout=PATIENCE)
-    for name, value in link.items():
-        app.query_params[name] = value
-    app.run()
-    return app.switch_page(view).run() if view else app
+    return at(view or "views/start.py", **link).run(timeout=PATIENCE)
 
 
 def _linked(dice: random.Random) -> AppTest:

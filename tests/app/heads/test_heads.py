@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.errors import TooLarge
 from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
 from tests.made.heads import ANSWERS, SENTENCE
-from tests.made.in_process import ENTRY, HOSTILE, markup, part
+from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES
 
 VIEW = "views/attention_heads.py"
@@ -24,12 +24,7 @@ def client(client, monkeypatch):
 
 
 def opened(view: str = VIEW, **link: object) -> AppTest:
-    app = AppTest.from_file(ENTRY, default_timeout=30)
-    for name, value in link.items():
-        app.query_params[name] = str(value)
-    app.run().switch_page(view).run()
-    assert not app.exception, app.exception[0].message
-    return app
+    return opened_page(view, **link)
 
 
 def figures(app: AppTest) -> list[dict]:

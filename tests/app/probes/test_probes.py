@@ -14,7 +14,7 @@ from app import cached
 from app.probes import charts as probes_charts, words as probes_words
 from app.probes.controls import TASKS
 from tests.made import results
-from tests.made.in_process import ENTRY, markup, part
+from tests.made.in_process import markup, opened as opened_page, part
 from tests.made.probes import probe
 from tests.made.results import STUDIES, status
 from tests.made.training import put_studies
@@ -35,12 +35,7 @@ def client(client, monkeypatch):
 
 
 def opened(**link: object) -> AppTest:
-    app = AppTest.from_file(ENTRY, default_timeout=30)
-    for name, value in link.items():
-        app.query_params[name] = str(value)
-    app.run().switch_page(VIEW).run()
-    assert not app.exception, app.exception[0].message
-    return app
+    return opened_page(VIEW, **link)
 
 
 def figures(app: AppTest) -> list[dict]:

@@ -13,7 +13,7 @@ from app import cached
 from app.quality import cards, text as quality_text, words as quality_words
 from app.quality.words import Asked, Shown
 from tests.made import results
-from tests.made.in_process import ENTRY, HOSTILE, markup, part
+from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
 from tests.made.quality import DESCRIBED, evaluate
 from tests.made.results import STUDIES, FakeJobs
 
@@ -29,12 +29,7 @@ def client(client, monkeypatch):
 
 
 def opened(**link: object) -> AppTest:
-    app = AppTest.from_file(ENTRY, default_timeout=30)
-    for name, value in link.items():
-        app.query_params[name] = str(value)
-    app.run().switch_page(VIEW).run()
-    assert not app.exception, app.exception[0].message
-    return app
+    return opened_page(VIEW, **link)
 
 
 def columns(app: AppTest, at: int = 0) -> dict:

@@ -3,14 +3,12 @@
 import io
 import json
 
-from streamlit.testing.v1 import AppTest
-
 from analysis.runs import RunStore
 from analysis.studies.registry import STORED, VERBS
 from app import cached
 from app.runs import pages
 from app.selection import state
-from tests.made.in_process import ENTRY, markup, opened as opened_page, part
+from tests.made.in_process import markup, opened as opened_page, part
 from tests.made.results import STUDIES, status
 
 RUNS = "views/runs.py"
@@ -18,13 +16,7 @@ RUNS = "views/runs.py"
 
 def opened(**link):
     """The page Runs with what a link carried."""
-    app = AppTest.from_file(ENTRY, default_timeout=60)
-    for name, value in link.items():
-        app.query_params[name] = value
-    app.run()
-    app.switch_page(RUNS).run()
-    assert not app.exception, app.exception[0].message
-    return app
+    return opened_page(RUNS, **link)
 
 
 def computed(client, **more):

@@ -9,7 +9,7 @@ from app import cached
 from app.training import ablations, requests as training_requests
 from tests.conftest import ROOT
 from tests.made import training
-from tests.made.in_process import ENTRY, markup, part
+from tests.made.in_process import markup, opened as opened_page, part
 from tests.made.results import STUDIES, status
 from tests.made.training import ANSWERS, put_studies
 
@@ -27,12 +27,7 @@ def client(client, monkeypatch):
 
 
 def opened(view: str = VIEW, **link: object) -> AppTest:
-    app = AppTest.from_file(ENTRY, default_timeout=30)
-    for name, value in link.items():
-        app.query_params[name] = str(value)
-    app.run().switch_page(view).run()
-    assert not app.exception, app.exception[0].message
-    return app
+    return opened_page(view, **link)
 
 
 def figures(app: AppTest) -> list[dict]:

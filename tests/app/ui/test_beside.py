@@ -1,14 +1,13 @@
 """The groups of a page beside their controls and beside another router, in-process with hand-made results."""
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadSetting
 from app.training import form as training
 from app.ui import asking
 from tests.app.training.test_training import figures, opened
 from tests.made import training as made_training
-from tests.made.in_process import ENTRY, markup, part
+from tests.made.in_process import at, markup, part
 from tests.made.results import STUDIES
 from tests.made.training import ANSWERS, put_studies
 
@@ -37,9 +36,9 @@ def test_groups_stand_beside_another_router(client, monkeypatch):
 
 
 def test_section_five_stands_beside_its_controls_when_it_is_opened(client):
-    app = AppTest.from_file(ENTRY, default_timeout=30)
+    app = at(GROUPS)
     app.session_state["groups_controls_open"] = True
-    app.run().switch_page(GROUPS).run()
+    app.run()
     assert not app.exception and "group is 60% of one kind." in markup(app)
     shown = next(
         part(app, "table", at)["columns"] for at in range(3) if part(app, "table", at)["columns"][0]["label"] == "layer"

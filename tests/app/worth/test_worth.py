@@ -25,10 +25,7 @@ def worker(client) -> FakeJobs:  # noqa: F811
 
 def page(**link: str):
     """The app at this page, with what a link carried."""
-    app = opened(**link)
-    app.switch_page(VIEW).run()
-    assert not app.exception, app.exception[0].message
-    return app
+    return opened(VIEW, **link)
 
 
 def lead(app) -> str:
