@@ -28,8 +28,6 @@ def sidebar() -> None:
         widgets.copy_link()
         with widgets.guarded():
             worker()
-        with widgets.guarded():
-            jobs.job_panel()
 
 
 def _text() -> None:

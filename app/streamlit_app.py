@@ -7,7 +7,7 @@ from analysis.limits import limits
 from app import cached, sidebar
 from app.selection import state
 from app.serve import sharing
-from app.ui import widgets
+from app.ui import jobs, widgets
 
 VIEWS = {
     "Start": [st.Page("views/start.py", title="Start", default=True, help="What the model reads in this text.")],
@@ -93,7 +93,7 @@ VIEWS = {
     ],
 }
 
-st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="expanded")
+st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="auto")
 st.html(widgets.STYLE)
 if not sharing.admitted():
     st.stop()
@@ -118,6 +118,8 @@ with widgets.guarded():
     for sentence in dropped:
         st.caption(widgets.plain(sentence))
     sidebar.sidebar()
+    with widgets.guarded():
+        jobs.strip()
     with widgets.guarded() as troubles:
         page.run()
     if any(isinstance(trouble, BadModel) for trouble in troubles):

@@ -22,7 +22,7 @@ class Task:
     cancelled: bool = False
     begun: float = 0.0
     paused: float = 0.0
-    first: tuple | None = None  # (seconds, fraction) at the first progress: a resumed job does not begin at 0
+    first: tuple | None = None  # (seconds, fraction) when something was done: a resumed job does not begin at 0
     written: float = 0.0
     curve: dict | None = None  # what it can draw already and has not written yet
 

@@ -80,12 +80,14 @@ class Worker:
 
     def _note(self, task, fraction, stage):
         now = task.seconds()
-        task.first = task.first or (now, fraction)
+        if fraction > 0:
+            task.first = task.first or (now, fraction)
         if task.written and now - task.written < 1 / WRITES_PER_SECOND:
             return
         task.written = now
-        seconds, done = now - task.first[0], fraction - task.first[1]
-        sure = done >= EARLY * (1 - task.first[1]) and done > 0 and seconds > 0.5
+        began, start = task.first or (now, fraction)
+        seconds, done = now - began, fraction - start
+        sure = done > 0 and done >= EARLY * (1 - start) and seconds > 0.5
         left = seconds * (1 - fraction) / done if sure else None
         try:
             self._write(task.id, fraction, stage, left, task.curve)

@@ -68,12 +68,17 @@ def tab() -> None:
         )
         made = cached.router_name(args)
         widgets.prose(
-            f"It goes on where it was stopped, and makes the router {made}; the model stays as it is."
+            f"It makes the router {made}; the model stays as it is. A training that was stopped keeps its steps, and "
+            "the same settings go on from there."
             if args["phase"] == 1
             else f"It trains a copy of the model together with the router {made}, under the name "
             f"finetuned/{args['model'].replace('/', '--')}-{made}; the model and its router stay as they are.",
             "quiet",
         )
+    job = jobs.current()
+    if job and (job.verb, job.args) == ("train-router", args) and job.state != "done":
+        with widgets.guarded():
+            (shown.growing if job.state in jobs.WAITING else shown.so_far)(job.id)
     if cost := stored_studies.study("step-cost"):
         widgets.prose(f"{cost['sentence']} Measured on: {cost['protocol'].get('processor', 'this machine')}.", "quiet")
     if stored is not None:

@@ -57,6 +57,28 @@ def run(made: Run) -> None:
         st.button(f"Use the model {copy}", key="train_load", on_click=sidebar.use_model, args=(copy,))
 
 
+def so_far(job_id: str) -> None:
+    """The loss of a training that has not ended, or was stopped before its end."""
+    curve = cached.jobs().curve(job_id)
+    if not curve or len(curve["step"]) < 2:
+        st.caption("The curve begins with the second step.")
+        return
+    widgets.chart(
+        charts.losses(curve),
+        curve,
+        title="Loss so far",
+        key="train_growing",
+        alt="Training loss by step, up to the present one",
+        help=cached.glossary("soft and hard loss"),
+    )
+
+
+@st.fragment(run_every=2)
+def growing(job_id: str) -> None:
+    """The same, drawn anew while the training runs."""
+    so_far(job_id)
+
+
 def router(facts: dict) -> None:
     """The router in use, when nothing was trained with the present form: what its own training left behind."""
     if facts.get("kind") != "trained":

@@ -14,6 +14,7 @@ from app.selection import state
 from app.ui import asking, offers, widgets
 from app.ui.offers import Scope
 
+WAITING = ("queued", "running")
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
 
@@ -39,9 +40,9 @@ def run_button(
         widgets.prose(f"{label}: not in this shared demo; start Focuscope on your own machine for it.", "quiet")
         return
     job = current()
-    busy = job is not None and job.state in ("queued", "running") and (job.verb, job.args) == (verb, args)
+    busy = job is not None and job.state in WAITING and (job.verb, job.args) == (verb, args)
     due = cached.due(verb, args, tokens, price)
-    said = "It runs: progress and Cancel are in the sidebar." if busy else due.price.sentence
+    said = "It runs: progress and Cancel are on top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
         st.button(label, key=key, on_click=_submit, args=(verb, args, instead_of), **look)
@@ -74,38 +75,41 @@ def _session() -> str:
     return st.session_state.setdefault("session_name", secrets.token_hex(8))
 
 
-def job_panel() -> None:
-    """The job named in the URL, whoever started it: a refreshed or copied page attaches to it again. In the sidebar,
-    where it stays in sight on every page."""
+def strip() -> None:
+    """On top of every page: the job named in the URL, whoever started it, and what else this session runs. A refreshed
+    or copied page attaches to its job again. It stays in sight and renews itself; the page reruns when a job ends."""
     trouble = st.session_state.get("job_trouble")
     if trouble is not None:
         widgets.show_error(trouble)
-    job_id = st.session_state["job"]
-    if job_id is None:
-        return
     try:
-        job = cached.jobs().watch(job_id)
+        own = cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
     except BadSetting as error:
         st.caption(widgets.plain(error))
         state.choose(st.session_state, job=None)
-        return
-    if job.state in ("queued", "running"):
-        _live(job_id)
-    elif job.state == "done":
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.badge(f"{job.verb} is done", icon=":material/check:", color="green")
-            made = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
-            if made and job.args.get("phase", 1) == 1:
-                name = cached.router_name(job.args)
-                st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
-            st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
-        if job.verb in cached.MAKE_ROUTERS and (run := cached.find_run(job.run_id)) is not None:
-            widgets.notes(run)  # what moved to the trash
-    else:
-        ended(job)
+        own = None
+    others = [job.id for job in cached.jobs().active(_session()) if own is None or job.id != own.id]
+    at_work = [*([own.id] if own and own.state in WAITING else []), *others]
+    if at_work:
+        _live(at_work)
+    if own and own.state == "done":
+        _done(own)
+    elif own and own.state not in WAITING:
+        ended(own)
 
 
-def ended(job) -> None:
+def _done(job: JobStatus) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(f"{job.verb} is done", icon=":material/check:", color="green")
+        made = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
+        if made and job.args.get("phase", 1) == 1:
+            name = cached.router_name(job.args)
+            st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
+        st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
+    if job.verb in cached.MAKE_ROUTERS and (run := cached.find_run(job.run_id)) is not None:
+        widgets.notes(run)  # what moved to the trash
+
+
+def ended(job: JobStatus) -> None:
     """A job that did not finish: why, and the way on."""
     said = job.error or f"The job {job.verb} {WORDS[job.state]}."
     (st.error if job.state == "failed" else st.warning)(widgets.plain(said))
@@ -116,22 +120,24 @@ def ended(job) -> None:
 
 
 @st.fragment(run_every=1)
-def _live(job_id: str) -> None:
-    job = cached.jobs().watch(job_id)
-    if job.state not in ("queued", "running"):
+def _live(job_ids: list[str]) -> None:
+    """The strip of jobs that wait or run; it alone is drawn anew each second."""
+    found = [cached.jobs().watch(job_id) for job_id in job_ids]
+    if any(job.state not in WAITING for job in found):
         st.rerun()
-    with st.container(border=True):
-        st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job))
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.button(
-                "Cancel",
-                key="job_cancel",
-                on_click=_cancel,
-                args=(job_id,),
-                disabled=job.cancelling,
-                icon=":material/close:",
-            )
-            st.caption("It goes on when this tab is closed; this address finds it again.")
+    with st.container(key="job_strip", gap="small"):
+        for place, job in enumerate(found):
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job))
+                st.button(
+                    "Cancel",
+                    key="job_cancel" if place == 0 else f"job_cancel_{job.id}",
+                    on_click=_cancel,
+                    args=(job.id,),
+                    disabled=job.cancelling,
+                    icon=":material/close:",
+                    help="You can close this tab: the job keeps running, and this link reopens it.",
+                )
 
 
 def progress_words(job) -> str:

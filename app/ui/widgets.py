@@ -23,6 +23,11 @@ STYLE = """<style>
 .fs-quiet { font-size: 0.86rem; line-height: 1.5; opacity: 0.75; margin: 0; unicode-bidi: plaintext; }
 .fs-note { font-size: 0.88rem; line-height: 1.5; max-width: 52rem; margin: 0 0 0.3rem; padding: 0.1rem 0 0.1rem 0.75rem;
   border-left: 3px solid #B8860B; unicode-bidi: plaintext; }
+.stMainBlockContainer > .stVerticalBlock > [data-testid="stLayoutWrapper"]:has(.st-key-job_strip) { position: sticky;
+  top: 3.75rem; z-index: 90; }
+.st-key-job_strip { padding: 0.5rem 0.9rem; border: 1px solid rgba(128, 128, 128, 0.35); border-radius: 0.6rem;
+  background: color-mix(in srgb, Canvas 92%, #1483B0); }
+.st-key-job_strip [data-testid="stProgress"] { flex: 1 1 12rem; }
 </style>"""
 _LINK = part(
     "link",

@@ -180,6 +180,7 @@ class FakeJobs:
     refusals: dict = field(default_factory=dict)
     asked: list = field(default_factory=list)
     states: dict = field(default_factory=dict)  # job id -> JobStatus
+    curves: dict = field(default_factory=dict)  # job id -> what it can draw already
 
     def request(self, verb: str, args: dict, timeout: float = 60):
         self.asked.append(verb)
@@ -204,6 +205,12 @@ class FakeJobs:
         if job_id not in self.states:
             raise BadSetting(f"The job {job_id} is not known here (any more): start it again.")
         return self.states[job_id]
+
+    def active(self, session=None) -> list[JobStatus]:
+        return []  # of this session, beside the job of the link
+
+    def curve(self, job_id: str) -> dict | None:
+        return self.curves.get(job_id)
 
     def recent(self, session=None, limit: int = 20) -> list[JobStatus]:
         return list(self.states.values())

@@ -27,8 +27,7 @@ def page() -> None:
     for sentence in state.read(st.session_state, st.query_params):
         st.caption(sentence)
     state.settle(st.session_state, "text", list(cached.texts()), cached.samples()[0][0])
-    with st.sidebar:
-        jobs.job_panel()
+    jobs.strip()
     speed.tab()
     address = state.write(st.session_state, st.query_params.to_dict())
     if address is not None:
