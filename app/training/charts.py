@@ -13,8 +13,9 @@ def known(x: Sequence, y: Sequence) -> tuple[list, list]:
     return [x[i] for i in there], [y[i] for i in there]
 
 
-def losses(log: dict) -> dict:
-    """Training loss of every step with its running mean, and the hard loss where it was measured."""
+def losses(log: dict, until: int | None = None) -> dict:
+    """Training loss of every step with its running mean, and the hard loss where it was measured; the axis ends at the
+    step `until`, where the training has not come there yet."""
     steps, loss = [step + 1 for step in log["step"]], log["loss"]
     wide = max(5, len(loss) // 20)
     mean = [sum(loss[max(0, i + 1 - wide) : i + 1]) / len(loss[max(0, i + 1 - wide) : i + 1]) for i in range(len(loss))]
@@ -25,7 +26,8 @@ def losses(log: dict) -> dict:
     x, hard = known(steps, log.get("hard", []))
     if x:
         data.append(line("hard, as at inference", x, hard, GROUPS[1], "dash", "square", hovertemplate=hover))
-    return figure(data, "optimiser step", "loss, nats per token", height=360)
+    xaxis = {} if until is None else {"range": [0, until]}
+    return figure(data, "optimiser step", "loss, nats per token", height=360, xaxis=xaxis)
 
 
 def hard_losses(points: Sequence[Sequence[float]]) -> dict:

@@ -78,7 +78,7 @@ def tab() -> None:
     job = jobs.current()
     if job and (job.verb, job.args) == ("train-router", args) and job.state != "done":
         with widgets.guarded():
-            (shown.growing if job.state in jobs.WAITING else shown.so_far)(job.id)
+            (shown.growing if job.state in jobs.WAITING else shown.so_far)(job.id, args["steps"])
     if cost := stored_studies.study("step-cost"):
         widgets.prose(f"{cost['sentence']} Measured on: {cost['protocol'].get('processor', 'this machine')}.", "quiet")
     if stored is not None:

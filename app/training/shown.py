@@ -57,14 +57,14 @@ def run(made: Run) -> None:
         st.button(f"Use the model {copy}", key="train_load", on_click=sidebar.use_model, args=(copy,))
 
 
-def so_far(job_id: str) -> None:
-    """The loss of a training that has not ended, or was stopped before its end."""
+def so_far(job_id: str, steps: int) -> None:
+    """The loss of a training of so many `steps` that has not ended, or was stopped before its end."""
     curve = cached.jobs().curve(job_id)
     if not curve or len(curve["step"]) < 2:
         st.caption("The curve begins with the second step.")
         return
     widgets.chart(
-        charts.losses(curve),
+        charts.losses(curve, steps),
         curve,
         title="Loss so far",
         key="train_growing",
@@ -74,9 +74,9 @@ def so_far(job_id: str) -> None:
 
 
 @st.fragment(run_every=2)
-def growing(job_id: str) -> None:
+def growing(job_id: str, steps: int) -> None:
     """The same, drawn anew while the training runs."""
-    so_far(job_id)
+    so_far(job_id, steps)
 
 
 def router(facts: dict) -> None:

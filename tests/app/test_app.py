@@ -124,7 +124,9 @@ def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
     assert app.query_params["job"] == "0123456789ab" and "queue" in app.get("progress")[0].proto.text
     client.states["0123456789ab"] = status("running", fraction=0.4, stage="fitting <b>", seconds_left=130)
     app.run()
-    assert "40%, about 2 min left" in app.get("progress")[0].proto.text
+    assert "40%, about 2 min left" in app.main.get("progress")[0].proto.text and not app.sidebar.get("progress")
+    app.switch_page(VIEWS["pairs"][0]).run()
+    assert "40%" in app.get("progress")[0].proto.text, "it stands on every page"
     app.button(key="job_cancel").click().run()
     assert "cancelled" in app.warning[0].value
     app.button(key="job_resume").click().run()
@@ -134,6 +136,19 @@ def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
     assert app.error[0].value == "The disk is full\\: free 1 GB\\." and app.title
     app.button(key="job_dismiss").click().run()
     assert "job" not in app.query_params and not app.error
+
+
+def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, monkeypatch):
+    jobs = [status("running", id=f"{at:012x}", verb=verb) for at, verb in enumerate(("launch", "bench"), 1)]
+    client.states |= {job.id: job for job in jobs}
+    monkeypatch.setattr(client, "active", lambda session=None: [job for job in jobs if session])
+    app = opened(job=jobs[1].id)
+    assert [bar.proto.text.partition(" ")[0] for bar in app.get("progress")] == ["bench", "launch"]
+    cancelled = []
+    monkeypatch.setattr(client, "cancel", cancelled.append)
+    app.button(key=f"job_cancel_{jobs[0].id}").click().run()
+    app.button(key="job_cancel").click().run()
+    assert cancelled == [jobs[0].id, jobs[1].id]
 
 
 def test_a_finished_fit_offers_its_router(client):

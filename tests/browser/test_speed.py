@@ -25,7 +25,7 @@ def test_a_short_launch_is_watched_to_its_result(app_server, page):
     speed_tab(page, app_server, speed_prompt=128, speed_new=4, speed_rounds=2)
     expect(page.get_by_text("It will measure, in 2 rounds")).to_be_visible()
     page.get_by_role("button", name=LAUNCH).click()
-    expect(page.get_by_test_id("stSidebar").get_by_role("progressbar")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".st-key-job_strip").get_by_role("progressbar")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("region", name="Dense and sparse")).to_contain_text("time to first token", timeout=PATIENCE)
     settle(page)
     for words in ("What both wrote", "Against the masked reference, on the first 128 tokens", "The opponent is"):

@@ -70,22 +70,52 @@ def test_what_cannot_be_trained_is_one_sentence(app_server, page, link, words):
         link = {"train_corpus": re.search("text=([0-9a-f]{12})", page.url)[1]}
     training(page, app_server, "The router in use", **link)
     page.get_by_role("button", name="Train", exact=True).click()
-    alert = page.get_by_test_id("stSidebar").get_by_role("alert")
+    alert = page.get_by_test_id("stMain").get_by_role("alert")
     expect(alert).to_contain_text(words, timeout=PATIENCE)
     assert "Traceback" not in page.content() and alert.count() == 1
     expect(page.get_by_text("The router in use: k8-top1")).to_be_visible()
 
 
-def test_a_training_is_cancelled_and_resumed(app_server, page):
-    training(page, app_server, "The router in use", train_steps=500, train_tokens=1024, train_label="long")
+STEP = re.compile("train-router: router, step ([0-9]+) of 40")
+
+
+def step(page) -> int:
+    """The step that the strip shows."""
+    return int(STEP.search(page.locator(".st-key-job_strip").inner_text(timeout=PATIENCE))[1])
+
+
+def test_a_training_is_seen_on_every_page_draws_its_curve_and_goes_on_where_it_was_cancelled(app_server, page):
+    training(page, app_server, "The router in use", train_steps=40, train_tokens=1024, train_label="long")
     page.get_by_role("button", name="Train", exact=True).click()
-    expect(page.get_by_text(re.compile("router, step [0-9]+ of 500"))).to_be_visible(timeout=PATIENCE)
-    page.get_by_role("button", name="Cancel").click()
+    strip, curve = page.locator(".st-key-job_strip"), page.locator(".st-key-train_growing .js-plotly-plot")
+    expect(strip.get_by_role("progressbar")).to_be_in_viewport(timeout=PATIENCE)
+    expect(strip.get_by_text(STEP)).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_test_id("stSidebar").get_by_role("progressbar")).to_have_count(0)
+    page.evaluate("window.here = true")
+    expect(curve).to_be_visible(timeout=PATIENCE)
+    points = "plot => plot.data[0].y.length"
+    grown = f"more => ({points})(document.querySelector('.st-key-train_growing .js-plotly-plot')) >= more"
+    page.wait_for_function(grown, arg=curve.evaluate(points) + 2, timeout=PATIENCE)
+    page.mouse.move(700, 500)
+    page.mouse.wheel(0, 900)
+    expect(strip.get_by_role("button", name="Cancel")).to_be_in_viewport()
+    page.get_by_role("link", name="Is it worth it?").click()
+    expect(page.get_by_text("Largest possible gain").first).to_be_visible(timeout=PATIENCE)
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(strip.get_by_role("button", name="Cancel")).to_be_in_viewport()
+    expect(strip.get_by_text(re.compile("step 1[2-9] of 40"))).to_be_visible(timeout=PATIENCE)
+    strip.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=PATIENCE)
-    page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text(re.compile("router, step [0-9]+ of 500"))).to_be_visible(timeout=PATIENCE)
-    page.get_by_role("button", name="Cancel").click()
+    kept = int(re.search("([0-9]+) of 40 steps are kept", page.get_by_test_id("stMain").inner_text())[1])
+    assert kept >= 11
+    page.set_viewport_size({"width": 1400, "height": 1000})
+    page.get_by_role("link", name="Train a router").click()
+    page.get_by_role("button", name="Train", exact=True).click(timeout=PATIENCE)
+    expect(strip.get_by_text(STEP)).to_be_visible(timeout=PATIENCE)
+    assert step(page) > kept
+    strip.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=PATIENCE)
+    assert page.evaluate("window.here"), "the page was never loaded anew"
 
 
 def test_sliders_balance_the_groups_live_and_the_link_restores_them(app_server, page):

@@ -132,6 +132,22 @@ def test_a_finished_training_shows_its_curves_and_its_router(client):
     assert "predict better than random centroids (+0.0100 nats per token" in markup(app)
 
 
+def test_a_training_draws_its_curve_before_it_has_ended(client):
+    app = opened(train_steps=40)
+    app.button(key="train_run").click().run()
+    job = client.states["0123456789ab"]
+    client.curves[job.id] = {"step": [0], "loss": [4.5], "hard": [None]}
+    for state, bars in (("running", 1), ("cancelled", 0)):
+        client.states[job.id] = status(state, verb="train-router", args=job.args, error="12 of 40 steps are kept.")
+        client.curves[job.id] = {"step": [0, 1, 2], "loss": [4.5, 4.0, 3.9], "hard": [None, None, 3.8]}
+        app.run()
+        (loss,) = figures(app)
+        assert loss["data"][0]["y"] == [4.5, 4.0, 3.9] and loss["data"][2]["x"] == [3]
+        assert loss["layout"]["xaxis"]["range"] == [0, 40] and len(app.get("progress")) == bars
+    assert app.warning[0].value == "12 of 40 steps are kept\\." and not app.button(key="train_run").disabled
+    assert not figures(opened(train_steps=50, job=job.id)), "another form shows another training"
+
+
 def test_a_refusal_is_one_sentence_with_a_way_on(client):
     said = "9 groups are balanced over the tokens of a step, and it has 8: choose fewer groups."
     client.states["0123456789ab"] = status("failed", verb="train-router", args={"groups": 9, "top": 1}, error=said)

@@ -1,0 +1,57 @@
+"""Every chart of every page in a real browser: it is there, and each of its traces has drawn something."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.made.browsing import PATIENCE, settle
+
+pytestmark = pytest.mark.browser
+BLANK = """() => [...document.querySelectorAll(".js-plotly-plot")].filter(plot => plot.offsetParent).map(plot => {
+  const seen = mark => { const place = mark.getBoundingClientRect(); return place.width > 0 || place.height > 0 };
+  const drawn = [...plot.querySelectorAll("g.trace, g.hm")].filter(
+    trace => [...trace.querySelectorAll("path, image")].some(seen)).length;
+  const known = trace => trace.visible === true && [trace.z?.flat() ?? trace.y].flat().some(value => value != null);
+  const wanted = plot._fullData ? plot._fullData.filter(known).length : 0;
+  const gone = plot.querySelector(".no-webgl") !== null;
+  const title = plot.closest("[class*=st-key-]")?.className.match(/st-key-(\\S+)/)[1];
+  return { title, wanted, drawn, blank: gone || wanted === 0 || drawn < wanted };
+})"""
+AT_REST = """() => document.querySelector("[data-testid=stApp]").dataset.testScriptState === "notRunning"
+  && !document.querySelector("[data-testid=stSpinner]")"""
+
+
+def charts(page) -> list[dict]:
+    """The charts that are shown, once the page rests and they have drawn what they hold (or never will)."""
+    page.wait_for_function(AT_REST, timeout=PATIENCE)
+    settle(page)
+    found = page.evaluate(BLANK)
+    for _ in range(20):
+        if not any(chart["blank"] for chart in found):
+            break
+        page.wait_for_timeout(250)
+        found = page.evaluate(BLANK)
+    return found
+
+
+def test_no_chart_of_any_page_or_tab_is_blank(app_server, page):
+    page.goto(app_server)
+    links = page.get_by_test_id("stSidebarNavLink")
+    expect(links).to_have_count(13, timeout=PATIENCE)
+    heading, tabs = page.get_by_test_id("stMain").locator("h1").first, page.get_by_test_id("stMain").get_by_role("tab")
+    found, before = {}, ""
+    for at in range(links.count()):
+        name = links.nth(at).inner_text()
+        links.nth(at).click()
+        expect(heading).not_to_have_text(before or "nothing", timeout=PATIENCE)
+        before = heading.inner_text(timeout=PATIENCE)
+        found[name] = charts(page)
+        for tab in tabs.all_inner_texts()[1:]:
+            tabs.filter(has_text=re.compile(f"^{re.escape(tab)}$")).click()
+            page.wait_for_timeout(300)  # the click's own script begins
+            found[f"{name}, {tab}"] = charts(page)
+    print({name: len(shown) for name, shown in found.items()})
+    assert {name: chart for name, shown in found.items() for chart in shown if chart["blank"]} == {}
+    with_charts = [name.split(",")[0] for name, shown in found.items() if shown]
+    assert set(links.all_inner_texts()) - set(with_charts) == {"Runs"}, "only the list of runs has no chart"
