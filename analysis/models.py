@@ -74,7 +74,8 @@ class Model:
 
     @property
     def state_dir(self) -> Path:
-        """Where what was fitted on this model lives: `models_cache/demo`, or `models_cache/<model>/<revision>`."""
+        """Where what came with this model lies: `models_cache/demo`, or `models_cache/<model>/<revision>`. It is only
+        read, unless somebody names it with `--state`."""
         bundled = self.name == "demo" and not self.revision.startswith("memory-")
         return CACHE / "demo" if bundled else CACHE / self.slug / self.revision
 

@@ -63,6 +63,13 @@ def texts() -> dict[str, str]:
     return offered
 
 
+def catalogue() -> dict[str, dict]:
+    """Every method as the worker describes it, by name: title, docstring, fields. Nothing stored or imported has a say
+    in it: pages build their controls from it."""
+    with st.spinner("Asking which methods there are"):
+        return jobs().describe(PATIENCE)["methods"]
+
+
 def find_run(run_id: str) -> Run | None:
     """The stored run of this id, or None when it is not here or damaged."""
     try:

@@ -15,22 +15,26 @@ from analysis.errors import BadSetting
 PRICES = ("live", "refit", "retrain")  # what a new value of a field costs: one forward pass, calibration, training
 
 
-def setting(default, help: str, price: str, low=None, high=None, step=None, options: tuple | None = None):
-    """A dataclass field with all that a page needs to draw its control; ranges are checked by `Method`."""
+def setting(
+    default, help: str, price: str, low=None, high=None, step=None, options: tuple | None = None, future: tuple = ()
+):
+    """A dataclass field with all that a page needs to draw its control; ranges are checked by `Method`.
+
+    `future`: the options that let later tokens decide over what earlier ones read.
+    """
     assert price in PRICES
-    return field(
-        default=default,
-        metadata={"help": help, "price": price, "low": low, "high": high, "step": step, "options": options},
-    )
+    about = {"help": help, "price": price, "low": low, "high": high, "step": step, "options": options}
+    return field(default=default, metadata=about | {"future": future})
 
 
 @dataclass
 class Method:
     """A way to read the context. The base class reads everything; a method overrides what it changes."""
 
+    title: ClassVar[str] = ""  # its name in words, the same on every page, table and chart
     paper: ClassVar[str] = ""
+    needs: ClassVar[str] = ""  # the fitted state that `build` takes: a word of `studies.ready.state.FIND`, or none
     dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
-    causal: ClassVar[bool] = True
     extra_vectors: ClassVar[float] = 0.0  # key and value vectors, halved, that a query reads beside its keys
     kernels: ClassVar[tuple[str, ...]] = ()  # what `attend` computes itself, of "prompt" and "token"
     budgeted: ClassVar[str | None] = None  # the setting that counts keys: more of it reads more
@@ -48,11 +52,28 @@ class Method:
             if about["low"] is not None and not _in_range(value, type(item.default), about["low"], about["high"]):
                 raise BadSetting(f"{item.name} is {value!r} and must lie between {about['low']} and {about['high']}.")
 
+    @classmethod
+    def build(cls, state=None, **settings) -> "Method":
+        """The method with the fitted state that it `needs`; settings that are not given are those it was fitted for."""
+        return cls(**settings)
+
+    @property
+    def reads_future(self) -> bool:
+        """Whether these settings let later tokens decide over what earlier ones read: a leak to measure, not to use."""
+        return any(getattr(self, item.name) in item.metadata["future"] for item in fields(self) if item.metadata)
+
+    def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
+        """Least and largest value of the setting that is `budgeted` in texts of `length` tokens, and one to try first
+        when a query is to read `target` keys."""
+        about = next(item.metadata for item in fields(self) if item.name == self.budgeted)
+        return about["low"], min(about["high"], length), round(target)
+
     def check(self, lm) -> None:
         """Refuse a transformers model this method cannot run on. Called by `apply` before anything is changed."""
 
     def fit(self, model, windows: torch.Tensor) -> "Method":
-        """Calibrate on token windows [n, T] of this model; fitted attributes end with `_`. Returns self."""
+        """Calibrate on token windows [n, T] of this model and return self; a method that needs a `calibration` leaves
+        what it found in `fitted` (`analysis.fitted.Fitted`), which `build` is given the next time."""
         return self
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
@@ -119,12 +140,11 @@ class Method:
         return {
             "doc": inspect.getdoc(cls),
             "paper": cls.paper,
-            "causal": cls.causal,
-            "title": cls.__name__,
+            "title": cls.title,
+            "needs": cls.needs,
             "ceiling": cls.ceiling,
             "kernels": list(cls.kernels),
             "budget": cls.budgeted,
-            "routed": hasattr(cls, "of"),  # it is made for a router
             "fields": [
                 {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}
                 for f in fields(cls)

@@ -41,7 +41,9 @@ class BucketRouting(Method):
     as a masked pass, which saves nothing; a token after them gathers the keys it visits.
     """
 
+    title: ClassVar[str] = "Bucket routing"
     paper: ClassVar[str] = "GWR Linear (the routers), Saap (the use at inference)"
+    needs: ClassVar[str] = "buckets"
     budgeted: ClassVar[str] = "visited"
     kernels: ClassVar[tuple[str, ...]] = ("token",)
 
@@ -52,10 +54,15 @@ class BucketRouting(Method):
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
 
     @classmethod
-    def from_state(cls, state: RoutingState, **settings) -> "BucketRouting":
+    def build(cls, state: RoutingState | None = None, **settings) -> "BucketRouting":
         """The method with these buckets, reading densely what they were not fitted for, unless said otherwise."""
-        near = {"window": state.settings.min_distance, "n_sink": state.settings.sinks or cls.n_sink}
-        return cls(fitted=state, **{"visited": min(cls.visited, state.settings.buckets), **near, **settings})
+        made = state.settings if state else None
+        near = {"window": made.min_distance, "n_sink": made.sinks or cls.n_sink} if made else {}
+        visited = {"visited": min(cls.visited, made.buckets)} if made else {}
+        return cls(fitted=state, **{**visited, **near, **settings})
+
+    def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
+        return 1, self.fitted.centroids(0).shape[1], 4
 
     @property
     def extra_vectors(self) -> float:

@@ -14,6 +14,7 @@ from analysis.errors import BadSetting, NotFitted
 from analysis.kernels.evict import Cache
 from analysis.kernels.topk import smallest_kept, topk_attention
 from analysis.methods.base import Method, setting
+from analysis.metrics.budgets import FLOOR
 
 NO_CAP = 1 << 20
 PREFILL, STEP = "top-k of all scores", "gathered top-k"
@@ -31,7 +32,9 @@ class CSA(Method):
     that the KV cache itself shrinks; it can lose what a later token would have needed.
     """
 
+    title: ClassVar[str] = "Calibrated Sparse Attention"
     paper: ClassVar[str] = "Calibrated Sparse Attention, steps 1 to 4 (eviction: a composition it only proposes)"
+    needs: ClassVar[str] = "policy"
     budgeted: ClassVar[str] = "total"  # of its policy, not a field
     kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
     ceiling: ClassVar[bool] = True
@@ -54,10 +57,12 @@ class CSA(Method):
             self.budgets = tuple(_whole(value) for value in self.budgets)
 
     @classmethod
-    def from_policy(cls, policy, **settings) -> "CSA":
+    def build(cls, policy=None, **settings) -> "CSA":
         """The method of a policy: JSON text, L * H budgets layer by layer and last the cap, or an object with these as
         "policy" and with "layers" and "heads". `settings` may give another cap. Errors: BadSetting for anything else.
         """
+        if policy is None:
+            return cls(**settings)
         if isinstance(policy, str | bytes):
             try:
                 policy = json.loads(policy)
@@ -79,7 +84,7 @@ class CSA(Method):
         return cls(budgets=tuple(budgets), shape=shape, **{"cap": min(cap, NO_CAP), **settings})
 
     def to_policy(self) -> dict:
-        """The policy as an object that `from_policy` and other programs read: `layers heads policy`."""
+        """The policy as an object that `build` and other programs read: `layers heads policy`."""
         return {"layers": self.shape[0], "heads": self.shape[1], "policy": [*self.budgets, self.cap]}
 
     def check(self, lm) -> None:
@@ -95,6 +100,11 @@ class CSA(Method):
             )
         self.shape = own
         self.held_.clear()
+
+    def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
+        """Of all heads together, which a policy shares out."""
+        heads = len(self.budgets)
+        return FLOOR * heads, max(FLOOR, length) * heads, round(target * heads)
 
     def counts(self, layer: int) -> list[int]:
         """How many keys each head of a layer keeps, [H]."""

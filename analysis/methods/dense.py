@@ -14,5 +14,6 @@ class Dense(Method):
     that the numbers of the other methods speak about the model and not about the seam.
     """
 
+    title: ClassVar[str] = "Dense"
     paper: ClassVar[str] = "Vaswani et al., 2017"
     dense: ClassVar[bool] = True

@@ -24,6 +24,7 @@ class Focal(Method):
     its scores (Gemma 2), the temperature acts before the cap.
     """
 
+    title: ClassVar[str] = "Focal Attention"
     paper: ClassVar[str] = "Focal Attention, section 2.1, equation 5"
     kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
 

@@ -77,11 +77,15 @@ class FocalLearned(Method):
     attention, and 5 to 10 is a temperature of 0.44 to 0.88 beside it. All keys are read, so it saves nothing.
     """
 
+    title: ClassVar[str] = "Learned Focal Attention"
     paper: ClassVar[str] = "Focal Attention, section 2.2, equations 6 and 7"
+    needs: ClassVar[str] = "temperatures"
     kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
 
     weights: FocalWeights | None = None
-    mean: str = setting("prefix", "what the mean is taken over", "live", options=("prefix", "literal", "token"))
+    mean: str = setting(
+        "prefix", "what the mean is taken over", "live", options=("prefix", "literal", "token"), future=("literal",)
+    )
     tau_min: float = setting(5.0, "lowest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
     tau_max: float = setting(10.0, "highest temperature, for heads of 128 (11.31 is dense)", "live", 0.5, 32.0, 0.01)
 
@@ -91,9 +95,10 @@ class FocalLearned(Method):
             raise BadSetting(f"tau_min is {self.tau_min:g} and lies above tau_max, {self.tau_max:g}: swap them.")
 
     @classmethod
-    def from_weights(cls, weights: FocalWeights, **settings) -> "FocalLearned":
+    def build(cls, weights: FocalWeights | None = None, **settings) -> "FocalLearned":
         """The method with these weights, and the settings they were trained with unless others are given."""
-        trained = {name: weights.about[name] for name in ("mean", "tau_min", "tau_max") if name in weights.about}
+        about = weights.about if weights else {}
+        trained = {name: about[name] for name in ("mean", "tau_min", "tau_max") if name in about}
         return cls(weights=weights, **{**trained, **settings})
 
     def check(self, lm) -> None:

@@ -33,7 +33,9 @@ class Focus(Method):
     pair shares a group, so it is dense attention.
     """
 
+    title: ClassVar[str] = "Focus"
     paper: ClassVar[str] = "Focus, sections 2 and 3.6, appendix D"
+    needs: ClassVar[str] = "router"
     budgeted: ClassVar[str] = "window"
     kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
 
@@ -41,7 +43,9 @@ class Focus(Method):
     top: int = setting(1, "groups each token belongs to", "live", 1, 64)
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     n_sink: int = setting(0, "first tokens of the text that are always read (the paper has none)", "live", 0, 64)
-    membership: str = setting("causal", "how groups are balanced", "live", options=("causal", "literal"))
+    membership: str = setting(
+        "causal", "how groups are balanced", "live", options=("causal", "literal"), future=("literal",)
+    )
     reading: str = setting(
         "hard",
         "skip far pairs without a shared group, or gate them",
@@ -50,9 +54,9 @@ class Focus(Method):
     )
 
     @classmethod
-    def of(cls, router: FocusRouter, **settings) -> "Focus":
+    def build(cls, router: FocusRouter | None = None, **settings) -> "Focus":
         """The method with the memberships, window and sinks that `router` was made for, unless said otherwise."""
-        made_for = {"top": router.top, "window": router.window, "n_sink": router.n_sink}
+        made_for = {name: getattr(router, name) for name in ("top", "window", "n_sink")} if router is not None else {}
         return cls(router=router, **{**made_for, **settings})
 
     def check(self, lm) -> None:

@@ -25,6 +25,7 @@ class Longformer(Method):
     reads; causal; reads windows and global tokens; every setting is live.
     """
 
+    title: ClassVar[str] = "Longformer"
     paper: ClassVar[str] = "Beltagy et al., 2020 (Longformer), sections 3.1 and 4.1"
     budgeted: ClassVar[str] = "window"
 

@@ -33,7 +33,9 @@ class MagicPIG(Method):
     setting is live.
     """
 
+    title: ClassVar[str] = "MagicPIG"
     paper: ClassVar[str] = "Chen et al., 2024 (MagicPIG), sections 3 and 4"
+    needs: ClassVar[str] = "calibration"
     budgeted: ClassVar[str] = "tables"
 
     fitted: Fitted | None = None
@@ -50,6 +52,14 @@ class MagicPIG(Method):
         "paper", "two shared tables and centred keys, or one and the hub's hash", "live", options=tuple(NEEDED)
     )
     seed: int = setting(0, "of the random planes; average several", "live", 0, 99)
+
+    @classmethod
+    def build(cls, fitted: Fitted | None = None, **settings) -> "MagicPIG":
+        return cls(fitted=fitted, **settings)
+
+    def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
+        least, most, _ = super().budget_range(1 << 20, target)  # tables, whatever the length
+        return least, most, 32
 
     def fit(self, model, windows: Tensor) -> "MagicPIG":
         """Means of queries [L, H, D] and keys [L, G, D], and the largest norm of a centred key [L, G]."""

@@ -20,6 +20,7 @@ class OracleTopK(Method):
     tie with the k-th all stay, so slightly more than k may be read; the reads that are shown were counted.
     """
 
+    title: ClassVar[str] = "Oracle top-k"
     paper: ClassVar[str] = "the ceiling of top-k methods (CSA, SparQ, Quest)"
     budgeted: ClassVar[str] = "k"
     ceiling: ClassVar[bool] = True

@@ -30,6 +30,7 @@ class Performer(Method):
     is the reference that forms all weights); every setting is live.
     """
 
+    title: ClassVar[str] = "Performer"
     paper: ClassVar[str] = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
 
     features: int = setting(

@@ -31,6 +31,7 @@ class Quest(Method):
     bound for each page and the chosen pages; every setting is live.
     """
 
+    title: ClassVar[str] = "Quest"
     paper: ClassVar[str] = "Tang et al., 2024 (Quest), section 3"
     budgeted: ClassVar[str] = "budget"
     kernels: ClassVar[tuple[str, ...]] = ("token",)

@@ -33,7 +33,9 @@ class RoutingTransformer(Method):
     number of clusters is not: it was fitted).
     """
 
+    title: ClassVar[str] = "Routing Transformer"
     paper: ClassVar[str] = "Roy et al., 2020 (Routing Transformer), section 4"
+    needs: ClassVar[str] = "calibration"
     budgeted: ClassVar[str] = "window"
 
     fitted: Fitted | None = None
@@ -43,7 +45,11 @@ class RoutingTransformer(Method):
         "kept", "whether vectors are clustered with their rotary embedding", "live", options=("kept", "undone")
     )
     membership: str = setting(
-        "causal", "each token by itself, or the best of the whole text", "live", options=("causal", "literal")
+        "causal",
+        "each token by itself, or the best of the whole text",
+        "live",
+        options=("causal", "literal"),
+        future=("literal",),
     )
     clusters: int = 16  # what `fit` makes of each key-value head; with what was fitted, how many there are
     seed: int = 0  # of `fit`
@@ -58,6 +64,10 @@ class RoutingTransformer(Method):
     def extra_vectors(self) -> float:
         """Key and value vectors / 2 that a query reads beside its keys: one for each centroid."""
         return self.clusters / 2
+
+    @classmethod
+    def build(cls, fitted: Fitted | None = None, **settings) -> "RoutingTransformer":
+        return cls(fitted=fitted, **settings)
 
     def fit(self, model, windows: Tensor) -> "RoutingTransformer":
         """Centroids [L, G, C, D] of queries and keys together, with their rotation (`kept`) and without (`undone`)."""

@@ -24,6 +24,7 @@ class SparQ(Method):
     reads some channels of all keys, k keys and values, and one mean; every setting is live.
     """
 
+    title: ClassVar[str] = "SparQ"
     paper: ClassVar[str] = "Ribar et al., 2023 (SparQ), sections 4 and 5"
     budgeted: ClassVar[str] = "k"
 

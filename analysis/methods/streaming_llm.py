@@ -20,6 +20,7 @@ class StreamingLLM(Method):
     the original re-numbers its cache to go beyond that, which needs the keys before their rotation and is not offered.
     """
 
+    title: ClassVar[str] = "StreamingLLM"
     paper: ClassVar[str] = "Xiao et al., 2023 (StreamingLLM)"
     budgeted: ClassVar[str] = "window"
 

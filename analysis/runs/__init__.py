@@ -2,6 +2,6 @@
 
 from analysis.runs.price import Price
 from analysis.runs.run import Result, Run
-from analysis.runs.store import RunStore
+from analysis.runs.store import RunStore, state_root
 
-__all__ = ["Price", "Result", "Run", "RunStore"]
+__all__ = ["Price", "Result", "Run", "RunStore", "state_root"]

@@ -24,6 +24,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 CARD = "model"  # pages make their controls of its runs: what somebody else computed is no answer
 
 
+def state_root() -> Path:
+    """The folder of what this installation computed: the one named by FOCUSCOPE_STATE, else models_cache/state."""
+    return Path(os.environ.get("FOCUSCOPE_STATE") or PROJECT / "models_cache" / "state")
+
+
 class RunStore:
     """`root`/focuscope.sqlite (index), `root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/outdated/<id>.
 
@@ -31,13 +36,13 @@ class RunStore:
     program or about other weights it is another run, and the earlier one stays in the list. A run is written in a
     draft folder and renamed, so nobody finds half of one; the folders are the truth and the index is rebuilt from them
     when it is lost. `examples` is a second, read-only folder of run folders, asked when the own store has no answer.
-    Several processes and threads may share one root. Without `root`: the folder named by FOCUSCOPE_STATE, else
-    models_cache/state, with the bundled examples.
+    Several processes and threads may share one root. Without `root`: that of this installation (`state_root`), with
+    the bundled examples.
     """
 
     def __init__(self, root=None, examples=None):
         if root is None:
-            root = os.environ.get("FOCUSCOPE_STATE") or PROJECT / "models_cache" / "state"
+            root = state_root()
             examples = examples or PROJECT / "models_cache" / "demo" / "examples"
         self.root = Path(root).resolve()
         self.examples = Path(examples).resolve() if examples else None

@@ -19,6 +19,7 @@ from analysis.files import read_json, write_json
 from analysis.methods import METHODS
 from analysis.models import CACHE, SPREAD, Model, load_model
 from analysis.places import revision
+from analysis.runs import state_root
 from analysis.runs.uses import USUAL, named
 from analysis.studies import STUDIES
 
@@ -105,15 +106,19 @@ class Context:
     def state_dirs(self, model: Model) -> list[Path]:
         """Where what was fitted on a model is looked for; new state is written to the first.
 
-        The folder that was named, and no other; else the store's own, if there is a store, before the model's; last
-        the folder of the weights, where fine-tuning leaves the router that it trained with them.
+        The folder that was named, and no other; else this installation's own, then what came with the model (only
+        read), last the folder of the weights, where fine-tuning leaves the router that it trained with them.
         """
         if self.state:
             return [self.state]
-        own = [self.store.root / "fitted" / model.slug / model.revision] if self.store else []
+        root = self.store.root if self.store else state_root()
         weights = model.lm.config._name_or_path
         beside = [Path(weights)] if weights and Path(weights) != model.state_dir else []
-        return [*own, model.state_dir, *beside]
+        return [root / "fitted" / model.slug / model.revision, model.state_dir, *beside]
+
+    def stored(self, model: Model, pattern: str) -> list[Path]:
+        """The files of a model's fitted state that a pattern names, such as `csa/*.json`, those read first in front."""
+        return [path for folder in self.state_dirs(model) for path in sorted(folder.glob(pattern)) if path.is_file()]
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
 
 def _needs(method: str) -> str:
     """The kind of fitted state that a method takes."""
-    return getattr(METHODS.get(method), "needs", {"focus": "router", "csa": "policy"}.get(method, ""))
+    return METHODS[method].needs if method in METHODS else ""
 
 
 def check_seed(seed: int) -> None:

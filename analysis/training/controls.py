@@ -29,5 +29,5 @@ class Control(Learning):
 def method_of(plan: RouterTraining, router) -> Learning:
     """How the attention is read in training: Focus with this router, or the control that the plan names."""
     if plan.reading in CONTROLS:
-        return Control.of(router, reading="hard", membership="literal", plan=plan)
-    return Learning.of(router, reading=plan.reading, membership="literal", plan=plan)
+        return Control.build(router, reading="hard", membership="literal", plan=plan)
+    return Learning.build(router, reading=plan.reading, membership="literal", plan=plan)

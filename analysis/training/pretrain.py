@@ -133,11 +133,11 @@ def training_method(recipe: Recipe, device: str):
         from analysis.groups.router import FocusRouter
 
         router = FocusRouter(recipe.layers, recipe.width, window=recipe.context // 16, seed=recipe.seed)
-        return METHODS["focus"].of(router.to(device), reading="soft", membership="literal")
+        return METHODS["focus"].build(router.to(device), reading="soft", membership="literal")
     if recipe.attention == "focal_learned":
         from analysis.methods.focal_learned import FocalWeights
 
-        return METHODS["focal_learned"].from_weights(FocalWeights(recipe.layers, recipe.width).to(device))
+        return METHODS["focal_learned"].build(FocalWeights(recipe.layers, recipe.width).to(device))
     return METHODS[recipe.attention]()
 
 

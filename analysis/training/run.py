@@ -225,7 +225,7 @@ class Run:
             self.pooled = self._inputs(self.calibration)
         self.router.fit_potential(self.pooled)
         self.method.begin()
-        as_read = self.method if self.plan.reading in CONTROLS else Focus.of(self.router)
+        as_read = self.method if self.plan.reading in CONTROLS else Focus.build(self.router)
         with apply(self.model, as_read, kernels=True):
             hard = float(perplexity(self.model, self.checked, self.length).losses.mean())
         self.log[-1]["hard"] = hard

@@ -69,12 +69,6 @@ def smaller(args: dict) -> list[Scope]:
     return found
 
 
-def described() -> dict:
-    """Every method as plain data, from the result that the page opens with on the first sample."""
-    first = {"model": "demo", "text": cached.samples()[0][0], "lengths": [EVERY["length"]]}
-    return asking.ask("probe", every_task() | first, "Reading one prompt of every task").numbers["methods"]
-
-
 def controls(methods: dict) -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
     deepest = asking.card(st.session_state["model"])["max_positions"]
@@ -134,7 +128,7 @@ def _asked(name: str, about: dict, offered: list[str]) -> Asked:
         except (KeyError, ValueError):
             continue  # the page on quality says it
     defaults = {field: about["default"] for field, about in fields.items()}
-    router = st.session_state["router"] if about.get("routed") else None
+    router = st.session_state["router"] if about["needs"] == "router" else None
     changed = {field: value for field, value in changed.items() if value != defaults[field]}
     return Asked(name, about, router, defaults, changed, offered.index(name))
 

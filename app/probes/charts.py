@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.probes.words import AXES
-from app.ui.charts import CHANCE, GROUPS, HERE, SYMBOLS, error_bars, even, figure, line
+from app.ui.charts import CHANCE, GROUPS, HERE, SYMBOLS, error_bars, even, figure, line, safe
 
 SCALE = "Viridis"
 SURE = "*"  # marks a cell that is above chance by itself
@@ -65,13 +65,13 @@ def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
     for at, (name, rows) in enumerate(lines.items()):
         colour = GROUPS[at % len(GROUPS)]
         made = line(
-            name,
+            safe(name),
             [row["length"] for row in rows],
             [row["score"] for row in rows],
             colour,
             "solid" if at == 0 else "dash",
             SYMBOLS[at % len(SYMBOLS)],
-            hovertemplate=f"{name}: %{{y:.0%}} at %{{x:,}} tokens<extra></extra>",
+            hovertemplate=f"{safe(name)}: %{{y:.0%}} at %{{x:,}} tokens<extra></extra>",
         )
         data.append(made | {"error_y": _bars(rows, colour)})
     lengths = sorted({row["length"] for rows in lines.values() for row in rows})

@@ -6,7 +6,7 @@ import streamlit as st
 
 from analysis.runs import Run
 from app import cached
-from app.probes import charts, words as probes_words
+from app.probes import charts
 from app.probes.words import TASKS, against, spread, title
 from app.ui import stored, study_charts, tables, widgets
 from app.ui.reading import rows_of
@@ -16,31 +16,26 @@ NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated"
 
 
 def answer(run: Run) -> None:
-    """What the map says, in sentences; the first one leads. Methods are called as on the rest of the page."""
-    said = list(run.numbers["sentences"])
-    for label in run.numbers["labels"]:
-        name = probes_words.label(label, run.numbers["methods"])
-        said = [name + one[len(label) :] if one.startswith(f"{label} ") else one for one in said]
-    widgets.prose(said[:1])
-    widgets.prose(said[1:], "more")
+    """What the map says, in sentences; the first one leads."""
+    widgets.prose(run.numbers["sentences"][:1])
+    widgets.prose(run.numbers["sentences"][1:], "more")
     widgets.source(run)
     widgets.notes(run)
 
 
 def maps(run: Run, task: str) -> None:
     """One map for each method on one scale, dense first."""
-    described, axis = run.numbers["methods"], TASKS[task][1]
+    axis = TASKS[task][1]
     with st.grid(2, min_column_width=380, gap="large"):
         for at, label in enumerate(run.numbers["labels"]):
             rows = [row for row in run.numbers["rows"] if row["method"] == label]
-            name = probes_words.label(label, described)
             with st.container():
                 widgets.chart(
                     charts.grid(rows, axis),
                     {key: [row[key] for row in rows] for key in ("length", "depth", "examples", *NUMBERS)},
-                    title=name,
+                    title=widgets.plain(label),
                     key=f"probe_map_{at}",
-                    alt=f"Share of right answers by place and length with {name}",
+                    alt=f"Share of right answers by place and length with {label}",
                     help=cached.glossary("needle map"),
                 )
     each = run.numbers["rows"][0]["n"]
@@ -53,10 +48,8 @@ def maps(run: Run, task: str) -> None:
 
 def lengths(run: Run) -> None:
     """Scores by length, and the table of methods."""
-    described, table = run.numbers["methods"], cached.columns(run, "lengths")
-    lines = {
-        probes_words.label(label, described): _rows(rows_of(table, method=label)) for label in run.numbers["labels"]
-    }
+    table = cached.columns(run, "lengths")
+    lines = {label: _rows(rows_of(table, method=label)) for label in run.numbers["labels"]}
     widgets.chart(
         charts.by_length(lines, table["chance"][0]),
         table,
@@ -65,18 +58,18 @@ def lengths(run: Run) -> None:
         alt="Share of right answers against the length of the prompt, a line for each method, chance dotted",
         help=cached.glossary("forced choice"),
     )
-    _numbers(run, described)
+    _numbers(run)
 
 
 def _rows(table: dict) -> list[dict]:
     return [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
 
 
-def _numbers(run: Run, described: dict) -> None:
+def _numbers(run: Run) -> None:
     st.subheader("The numbers", anchor=False, help=cached.glossary("interval (bootstrap)"))
     rows = _rows(cached.columns(run, "summary"))
     values = {
-        "method": [probes_words.label(row["method"], described) for row in rows],
+        "method": [row["method"] for row in rows],
         **{name: [row[name] for row in rows] for name in ("score", "difference", "plain", "margin", "n", "truncated")},
         "score_words": [spread(row) for row in rows],
         "difference_words": [against(row) for row in rows],

@@ -28,12 +28,6 @@ def against(row: dict) -> str:
     return f"{points[0]} ({points[1]} to {points[2]})"
 
 
-def label(name: str, described: dict) -> str:
-    """A method's name on the page, from the label that the verb gave it."""
-    first, *more = name.split(", ")
-    return ", ".join([described.get(first.split(" ")[0], {"title": first})["title"], *more])
-
-
 def command(args: dict, asked: list[Asked]) -> str:
     """The same from the command line; a text that is no sample is a file there."""
     samples = {text_hash(text): name for name, (_, text) in sample_texts().items()}

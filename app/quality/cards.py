@@ -1,7 +1,10 @@
 """What the quality tab asks for: how much of the text, which methods, and their settings in one word of the URL.
 
-Everything about a method comes from its description: fields with range, help and price. A new one needs no line here.
+Everything about a method comes from the worker's description of it: fields with range, help and price. A new one needs
+no line here.
 """
+
+import html
 
 import streamlit as st
 
@@ -76,7 +79,7 @@ def cards(described: dict, chosen: list[str], router: dict, tokens: int, equal: 
 
 
 def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int, equal: bool) -> Asked:
-    routed = about.get("routed", False)
+    routed = about["needs"] == "router"
     fields = {field["name"]: dict(field) for field in about["fields"]}
     for field, of_router in BOUNDS.items() if routed else ():
         if field in fields and router.get(of_router):
@@ -95,10 +98,11 @@ def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int,
     made = Asked(name, about, router["name"] if routed else None, defaults, changed, offered.index(name))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         colour, sign = words.look(made.place)
-        st.html(f'<b style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {about["title"]}</b>')
+        title = html.escape(about["title"])
+        st.html(f'<b style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {title}</b>')
         with st.popover("What is it?", type="tertiary", key=f"quality_what_{name}"):
             st.markdown(about["doc"])
-            st.caption(about["paper"])
+            st.caption(widgets.plain(about["paper"]))
         if changed:
             st.button(
                 "Reset", key=f"quality_reset_{name}", on_click=_replace, args=(offered, name, {}), type="tertiary"
@@ -107,7 +111,7 @@ def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int,
         st.caption(widgets.plain(sentence))
     with st.grid(3, min_column_width=120, gap="small"):
         for field in fields.values():
-            if equal and field["name"] == about.get("budget"):
+            if equal and field["name"] == about["budget"]:
                 st.caption(
                     f"{words.field(field['name']).split(',')[0]}: set by the budget", help=words.field_help(field)
                 )

@@ -27,7 +27,7 @@ def choice() -> float | None:
 def settled(one: Asked, share: float, reading: dict, tokens: int) -> tuple[Asked, Run | None]:
     """A method at the setting at which it reads so much, and the run that found it; as it was, and None, where it has
     no setting that counts keys."""
-    field = one.about.get("budget")
+    field = one.about["budget"]
     if field is None:
         return one, None
     given = replace(one, changed={name: value for name, value in one.changed.items() if name != field})

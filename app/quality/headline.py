@@ -62,7 +62,7 @@ def headline(shown: Sequence[Shown]) -> str:
     timed = [one for one in near if one.speed and one.speed["phases"]]
     if best := max(timed, key=_gain, default=None):
         return _verdict(best) if _gain(best) > (False, 0) else _none_wins(timed)
-    able = [one for one in near if one.asked.about.get("kernels")]
+    able = [one for one in near if one.asked.about["kernels"]]
     if able:
         return f"{BEGIN} stay dense until a speed is measured: {_names(able)} can be timed below."
     return f"{BEGIN} stay dense. {_names(near)} would keep the quality, but nothing of it has a kernel here."

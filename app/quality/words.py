@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
 from app import cached
+from app.ui import widgets
 from app.ui.charts import GROUPS
 
 ALL = 0.995  # of the pairs read: nothing is saved
@@ -72,7 +73,7 @@ class Shown:
     @property
     def honest(self) -> bool:
         """Whether it could be run: no ceiling, which looks at every key, and nothing that saw the future."""
-        return not self.row["ceiling"] and "literal" not in self.row["settings"].values()
+        return not self.row["ceiling"] and not self.row["reads_future"]
 
     @property
     def bound(self) -> float:
@@ -102,7 +103,7 @@ def field(name: str) -> str:
 
 def field_help(about: dict) -> str:
     """What a setting does, and the term behind it."""
-    said = f"{about['help'][:1].upper()}{about['help'][1:]}."
+    said = widgets.plain(f"{about['help'][:1].upper()}{about['help'][1:]}.")
     return f"{said}\n\n{cached.glossary(FIELDS[about['name']][1])}" if about["name"] in FIELDS else said
 
 
@@ -169,9 +170,7 @@ def _unclear(row: dict) -> str:
 def _speed(one: Shown) -> str:
     said = f"Attention could be at most {one.bound:.1f} times as fast; "
     if one.speed is None:
-        return said + (
-            "it is not timed here yet." if one.asked.about.get("kernels") != [] else "it has no kernel here."
-        )
+        return said + ("it is not timed here yet." if one.asked.about["kernels"] else "it has no kernel here.")
     rounds = f"({one.speed['low']:.2f} to {one.speed['high']:.2f} over the rounds)"
     of = "" if one.speed["of"] == "attention" else f", {one.speed['of']}"
     unsure = "no difference shown, " if one.speed["low"] <= 1 <= one.speed["high"] else ""
@@ -184,7 +183,7 @@ def _beside(one: Shown) -> str:
     if row["ceiling"]:
         kind = ", a ceiling that scores every pair to choose,"
     elif not one.honest:
-        kind = ", whose groups saw the future,"
+        kind = ", which saw the future,"
     verb = "keeps" if row["ceiling"] else "reads"
     return f"{one.title}{kind} {verb} {row['reads_causal']:.0%} at {signed(row['difference'])}"
 

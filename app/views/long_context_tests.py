@@ -15,7 +15,7 @@ widgets.header(
 chosen = st.session_state
 asking.settle_router()
 answer = st.container()
-asked = probes.controls(probes.described())
+asked = probes.controls(cached.catalogue())
 if said := words.changed(asked):
     widgets.prose(f"Settings as on the page Quality vs speed. {said}.", "quiet")
 args = probes.chosen_map(asked)

@@ -10,7 +10,7 @@ from tests.app.quality.test_quality import opened
 from tests.made import quality, results
 from tests.made.results import STUDIES, FakeJobs
 
-FREE = [name for name in METHODS if name != "dense" and not describe()[name]["routed"]]
+FREE = [name for name in METHODS if name != "dense" and describe()[name]["needs"] != "router"]
 
 
 @pytest.fixture

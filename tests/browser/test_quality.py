@@ -67,7 +67,7 @@ def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, pag
 def test_equal_reads_set_every_method_and_stand_in_the_link(app_server, page):
     quality_tab(page, app_server, quality="streaming_llm~~oracle_topk", quality_read="256", quality_equal=25)
     expect(page.get_by_text("Every method is set so that a query reads 32.1 keys on average")).to_be_visible()
-    for title in ("StreamingLLM, window", "OracleTopK, keys per query"):
+    for title in ("StreamingLLM, window", "Oracle top-k, keys per query"):
         expect(row(page, title)).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text("Window: set by the budget")).to_be_visible()
     expect(page.get_by_text(re.compile("^For this text and machine: stay dense"))).to_be_visible()

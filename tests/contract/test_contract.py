@@ -44,19 +44,19 @@ def clusters(count=5, dim=8) -> Fitted:
 
 CASES = {
     "dense": lambda: METHODS["dense"](),
-    "focus": lambda: METHODS["focus"].of(router()),
-    "focus top 2 with sinks": lambda: METHODS["focus"].of(router(6, 2), n_sink=2),
-    "focus soft": lambda: METHODS["focus"].of(router(), reading="soft"),
+    "focus": lambda: METHODS["focus"].build(router()),
+    "focus top 2 with sinks": lambda: METHODS["focus"].build(router(6, 2), n_sink=2),
+    "focus soft": lambda: METHODS["focus"].build(router(), reading="soft"),
     "streaming_llm": lambda: METHODS["streaming_llm"](n_sink=2, window=6),
     "oracle_topk": lambda: METHODS["oracle_topk"](k=5),
     "oracle_topk by fraction": lambda: METHODS["oracle_topk"](fraction=0.25, keep_window=3),
     "focal": lambda: METHODS["focal"](t=0.7),
     "focal by layer": lambda: METHODS["focal"](by_layer=(0.5, 1.0, 1.5)),
-    "focal_learned": lambda: METHODS["focal_learned"].from_weights(warm()),
-    "focal_learned by token": lambda: METHODS["focal_learned"].from_weights(warm(), mean="token", tau_max=11.31),
-    "csa": lambda: METHODS["csa"].from_policy([*range(2, 14), 9]),
-    "bucket_routing": lambda: METHODS["bucket_routing"].from_state(made_state(), visited=2, window=4, n_sink=1),
-    "bucket_routing by centroid": lambda: METHODS["bucket_routing"].from_state(made_state(), router="kmeans", window=3),
+    "focal_learned": lambda: METHODS["focal_learned"].build(warm()),
+    "focal_learned by token": lambda: METHODS["focal_learned"].build(warm(), mean="token", tau_max=11.31),
+    "csa": lambda: METHODS["csa"].build([*range(2, 14), 9]),
+    "bucket_routing": lambda: METHODS["bucket_routing"].build(made_state(), visited=2, window=4, n_sink=1),
+    "bucket_routing by centroid": lambda: METHODS["bucket_routing"].build(made_state(), router="kmeans", window=3),
     "longformer": lambda: METHODS["longformer"](window=6, n_global=1),
     "longformer growing and dilated": lambda: METHODS["longformer"](window=5, widths="growing", dilation=3),
     "quest": lambda: METHODS["quest"](budget=12, page=4, dense_layers=1),
@@ -67,7 +67,7 @@ CASES = {
     "routing_transformer": lambda: METHODS["routing_transformer"](clusters(), window=4, n_sink=1),
     "routing_transformer undone": lambda: METHODS["routing_transformer"](clusters(), window=3, rotary="undone"),
     "performer": lambda: METHODS["performer"](features=24),
-    "csa eviction": lambda: METHODS["csa"].from_policy([*range(2, 14), 9], eviction="at the budget"),
+    "csa eviction": lambda: METHODS["csa"].build([*range(2, 14), 9], eviction="at the budget"),
 }
 
 

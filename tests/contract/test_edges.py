@@ -17,7 +17,7 @@ from tests.made.tiny import FAMILIES, GROUPED, LAYERS, WIDTH, tiny, token_ids
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_window_over_the_whole_text_is_dense(family):
     lm, ids = tiny(family), token_ids()
-    with apply(lm, METHODS["focus"].of(router(), window=48)):
+    with apply(lm, METHODS["focus"].build(router(), window=48)):
         assert (logits(lm, input_ids=ids) - logits_of(lm, ids)).abs().max() < 1e-5
 
 
@@ -25,7 +25,7 @@ def test_a_window_over_the_whole_text_is_dense(family):
 def test_memberships_that_must_meet_are_dense(settings):
     groups, top = settings
     lm, ids = tiny("llama"), token_ids()
-    with apply(lm, METHODS["focus"].of(router(groups, top), window=1)):
+    with apply(lm, METHODS["focus"].build(router(groups, top), window=1)):
         assert (logits(lm, input_ids=ids) - logits_of(lm, ids)).abs().max() < 1e-5
 
 
@@ -33,7 +33,7 @@ def test_literal_membership_reads_the_future_and_says_so():
     lm, ids = tiny("llama"), token_ids()
     changed = ids.clone()
     changed[:, 30:] = token_ids(seed=9)[:, 30:]
-    literal = METHODS["focus"].of(router(), membership="literal", reading="soft")
+    literal = METHODS["focus"].build(router(), membership="literal", reading="soft")
     with apply(lm, literal):
         assert (logits(lm, input_ids=ids) - logits(lm, input_ids=changed))[:, :30].abs().max() > 1e-4
         with pytest.raises(BadSetting, match="token by token"):
@@ -79,7 +79,7 @@ def test_focus_without_a_router_says_what_to_do():
         pass
     with (
         pytest.raises(BadSetting, match="width 16 and the model has"),
-        apply(tiny("llama"), METHODS["focus"].of(FocusRouter(LAYERS, 16))),
+        apply(tiny("llama"), METHODS["focus"].build(FocusRouter(LAYERS, 16))),
     ):
         pass
 

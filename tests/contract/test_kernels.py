@@ -12,14 +12,14 @@ from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
 def with_empty_groups():
     made = router(6)
     made.potential[:, 2:] = -1e4
-    return METHODS["focus"].of(made)
+    return METHODS["focus"].build(made)
 
 
 KERNELS = CASES | {
-    "focus literal gate": lambda: METHODS["focus"].of(router().variant(gate="literal"), reading="soft"),
-    "focus straight through": lambda: METHODS["focus"].of(router(6, 2), reading="straight_through", n_sink=2),
-    "focus window 1": lambda: METHODS["focus"].of(router(6, 2), window=1),
-    "focus window beyond the text": lambda: METHODS["focus"].of(router(), window=500),
+    "focus literal gate": lambda: METHODS["focus"].build(router().variant(gate="literal"), reading="soft"),
+    "focus straight through": lambda: METHODS["focus"].build(router(6, 2), reading="straight_through", n_sink=2),
+    "focus window 1": lambda: METHODS["focus"].build(router(6, 2), window=1),
+    "focus window beyond the text": lambda: METHODS["focus"].build(router(), window=500),
     "focus with empty groups": with_empty_groups,
 }
 GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
@@ -75,7 +75,7 @@ def test_kernels_compute_what_the_masked_path_does(family, count, monkeypatch):
 
 def test_a_kernel_runs_only_where_it_is_exact():
     lm, ids = tiny("llama"), token_ids(1, 20)
-    method = METHODS["focus"].of(router())
+    method = METHODS["focus"].build(router())
 
     def why(model=lm, used=method, **more):
         with apply(model, used, kernels=True, **more):
@@ -84,9 +84,9 @@ def test_a_kernel_runs_only_where_it_is_exact():
 
     with torch.no_grad():
         assert why() == "" and "watches" in why(watch=lambda block, probabilities: None)
-        assert why(used=METHODS["focus"].of(router(), reading="soft")) == ""
+        assert why(used=METHODS["focus"].build(router(), reading="soft")) == ""
         for more in ({"reading": "straight_through"}, {"membership": "literal"}):
-            assert why(used=METHODS["focus"].of(router(), **more)) == ""
+            assert why(used=METHODS["focus"].build(router(), **more)) == ""
         assert "no kernel of its own" in why(used=AllKeys())
     with apply(lm, method, kernels=True):
         lm(ids, use_cache=False)

@@ -26,7 +26,7 @@ def stepped(lm, ids, cache, start):
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("more", [{}, {"n_sink": 3}, {"window": 1}, {"window": 100}])
 def test_steps_equal_one_masked_pass(batch, more):
-    lm, ids, method = tiny("llama"), token_ids(batch, 60), Focus.of(router(6, 2), **more)
+    lm, ids, method = tiny("llama"), token_ids(batch, 60), Focus.build(router(6, 2), **more)
     with apply(lm, method), torch.no_grad():
         whole = lm(ids, use_cache=False).logits
     with apply(lm, method, kernels=True):
@@ -42,7 +42,7 @@ def test_steps_equal_one_masked_pass(batch, more):
 
 def test_more_text_after_a_sorted_past():
     """A second prompt on the same cache: back to the order of the text, and sorted anew at the next token."""
-    lm, ids, method = tiny("qwen3"), token_ids(2, 50), Focus.of(router(), n_sink=2)
+    lm, ids, method = tiny("qwen3"), token_ids(2, 50), Focus.build(router(), n_sink=2)
     with apply(lm, method), torch.no_grad():
         whole = lm(ids, use_cache=False).logits
     with apply(lm, method, kernels=True), torch.no_grad():
@@ -70,10 +70,10 @@ def test_another_window_on_the_same_cache_sorts_anew():
     assert layer._texts[0] is not first and torch.equal(layer.restore()[0], keys)
     layer.reset()
     assert layer.get_seq_length() == 0 and not layer.is_sorted
-    with apply(lm, Focus.of(router()), kernels=True):
+    with apply(lm, Focus.build(router()), kernels=True):
         cache = GroupedCache(lm.config)
         stepped(lm, ids, cache, 30)
-    with apply(lm, Focus.of(router()), kernels=True), pytest.raises(AnalysisError, match="holds 40 tokens .* saw 0"):
+    with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="holds 40 tokens .* saw 0"):
         lm(ids[:, :1], past_key_values=cache, use_cache=True)
 
 
@@ -81,7 +81,7 @@ def test_sampling_draws_the_same_tokens():
     lm, ids = tiny("llama"), token_ids(2, 25)
     drawn = []
     for kernels in (False, True):
-        with apply(lm, Focus.of(router(6, 2)), kernels=kernels):
+        with apply(lm, Focus.build(router(6, 2)), kernels=kernels):
             torch.manual_seed(3)
             drawn.append(lm.generate(ids, max_new_tokens=30, do_sample=True, top_k=20, num_return_sequences=2))
     assert torch.equal(*drawn)
@@ -90,16 +90,16 @@ def test_sampling_draws_the_same_tokens():
 def test_padding_falls_back_and_says_so():
     lm, (ids, mask) = tiny("llama"), left_padded(2, 30)
     options = dict(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False)
-    with apply(lm, Focus.of(router())):
+    with apply(lm, Focus.build(router())):
         wanted = lm.generate(**options)
-    with apply(lm, Focus.of(router()), kernels=True):
+    with apply(lm, Focus.build(router()), kernels=True):
         assert torch.equal(lm.generate(**options), wanted)
         assert {(entry.kernel, "padding" in entry.why) for entry in ran(lm)} == {("masked blocks", True)}
 
 
 def test_beam_search_is_refused_with_kernels_too():
     lm = tiny("llama")
-    with apply(lm, Focus.of(router()), kernels=True), pytest.raises(AnalysisError, match="3 beams"):
+    with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="3 beams"):
         lm.generate(token_ids(1, 8), num_beams=3, max_new_tokens=2)
     with pytest.raises(AnalysisError, match="greedy"):
         GrowingCache(lm.config).layers[0].reorder_cache(torch.tensor([0]))

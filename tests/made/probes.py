@@ -17,19 +17,18 @@ HIDDEN = "a <b>code</b>"
 
 
 def probe(args: dict, text: str) -> Result:
-    methods = [SimpleNamespace(name="dense", label="dense")]
+    methods = [SimpleNamespace(name="dense", label="Dense")]
     for one in args["methods"]:
         if one["name"] == "later":
             raise BadSetting("later needs calibration: calibrate it first.")
         changed = "".join(f", {name} {value}" for name, value in one["settings"].items())
-        methods.append(SimpleNamespace(name=one["name"], label=one["name"] + changed))
+        methods.append(SimpleNamespace(name=one["name"], label=DESCRIBED[one["name"]]["title"] + changed))
     cells = [cell for name in args["probes"] for cell in _cells(name, args, len(methods))]
     told, able = sentences(cells, methods, args["model"])
     numbers = {
         **{"rows": cell_rows(cells, methods), "sentences": told, "sentence": " ".join(told), "able": able},
         **{
             "truncated": truncated(cells),
-            "methods": DESCRIBED,
             "labels": [one.label for one in methods],
             "limit": 2048,
         },

@@ -12,12 +12,12 @@ DEFAULTS = {"window": 16}
 
 def field(name: str, default, help: str = "what it does", price: str = "live", low=None, high=None, **more) -> dict:
     about = {"name": name, "type": type(default).__name__, "default": default, "help": help, "price": price}
-    return about | {"low": low, "high": high, "step": None, "options": None} | more
+    return about | {"low": low, "high": high, "step": None, "options": None, "future": []} | more
 
 
-def method(title: str, *fields: dict, ceiling: bool = False, routed: bool = False, **more) -> dict:
-    made = {"doc": f"{title} reads *less*.", "paper": "a paper", "causal": True, "title": title}
-    made |= {"ceiling": ceiling, "routed": routed, "fields": list(fields)}
+def method(title: str, *fields: dict, ceiling: bool = False, needs: str = "", **more) -> dict:
+    made = {"doc": f"{title} reads *less*.", "paper": "a paper", "title": title, "needs": needs}
+    made |= {"ceiling": ceiling, "fields": list(fields)}
     return made | {"kernels": [], "budget": None} | more
 
 
@@ -28,8 +28,8 @@ DESCRIBED = {
         field("top", 1, low=1, high=64),
         field("window", 128, low=1, high=1 << 20),
         field("n_sink", 0, low=0, high=64),
-        field("membership", "causal", options=["causal", "literal"]),
-        routed=True,
+        field("membership", "causal", options=["causal", "literal"], future=["literal"]),
+        needs="router",
         kernels=["prompt", "token"],
         budget="window",
     ),
@@ -37,7 +37,7 @@ DESCRIBED = {
         "StreamingLLM", field("n_sink", 4, low=0, high=64), field("window", 128, low=1, high=1 << 20), budget="window"
     ),
     "oracle_topk": method(
-        "OracleTopK",
+        "Oracle top-k",
         field("k", 8, low=1, high=1 << 20),
         field("fraction", 0.0, low=0.0, high=1.0),
         ceiling=True,
@@ -52,7 +52,7 @@ def evaluate(args: dict, text: str) -> Result:
     """Every method loses 32 % over its window and reads in proportion to it; the token after the third loses most."""
     (asked,) = args["methods"]
     about = DESCRIBED[asked["name"]]
-    made_for = DEFAULTS if about["routed"] else {}
+    made_for = DEFAULTS if about["needs"] == "router" else {}
     defaults = {one["name"]: made_for.get(one["name"], one["default"]) for one in about["fields"]}
     settings = defaults | asked["settings"]
     if settings.get("top", 1) > results.GROUPS:
@@ -75,7 +75,12 @@ def evaluate(args: dict, text: str) -> Result:
         for at, (a, b) in enumerate(zip(edges, edges[1:], strict=False))
     ]
     row = {"method": asked["name"], "title": about["title"], "label": asked["name"], "ceiling": about["ceiling"]}
-    row |= {"router": results.ROUTER if about["routed"] else None, "settings": settings, "defaults": defaults}
+    row |= {
+        "router": results.ROUTER if about["needs"] == "router" else None,
+        "settings": settings,
+        "defaults": defaults,
+    }
+    row |= {"reads_future": any(settings[one["name"]] in one["future"] for one in about["fields"])}
     row |= {"perplexity": 20 * (1 + loses), "low": None, "high": None, "units": 1, "perplexity_dense": 20.0}
     row |= {"difference": loses, "difference_low": loses - 0.005, "difference_high": loses + 0.005}
     row |= {"difference_units": 2, "difference_unit": "64 tokens in a row", "kl_mean": loses, "kl_p99": 2 * loses}
@@ -89,7 +94,7 @@ def evaluate(args: dict, text: str) -> Result:
     }
     row |= {"worst_bin_difference": 2 * loses, "tokens": len(position)}
     notes = [f"The first {len(table):,} tokens are scored."]
-    numbers = {"rows": [row], "methods": DESCRIBED, "window": size, "sentence": "", "notes": notes}
+    numbers = {"rows": [row], "window": size, "sentence": "", "notes": notes}
     numbers["protocol"] = results.protocol("evaluate", args, len(table))
     return Result(numbers, {"tokens": table, "losses": losses})
 

@@ -22,7 +22,7 @@ C = 6
 
 
 def routing(**settings) -> BucketRouting:
-    return BucketRouting.from_state(made_state(C), **{"visited": 2, "window": 4, "n_sink": 1, **settings})
+    return BucketRouting.build(made_state(C), **{"visited": 2, "window": 4, "n_sink": 1, **settings})
 
 
 def logits(lm, ids):
@@ -237,10 +237,10 @@ def test_what_it_cannot_run_on_is_refused():
     with pytest.raises(BadSetting, match="router is 'oracle' and must be one of"):
         routing(router="oracle")
     with pytest.raises(BadSetting, match="made for 2 layers"):
-        enter(BucketRouting.from_state(made_state(C, layers=2)))
+        enter(BucketRouting.build(made_state(C, layers=2)))
     state = made_state(C)
     state.tensors = {name: value for name, value in state.tensors.items() if not name.startswith("mlp")}
     with pytest.raises(NotFitted, match="router mlp was not fitted .* gwr_linear"):
-        enter(BucketRouting.from_state(state, router="mlp"))
-    made = BucketRouting.from_state(made_state(C))
+        enter(BucketRouting.build(state, router="mlp"))
+    made = BucketRouting.build(made_state(C))
     assert (made.window, made.n_sink, made.visited) == (4, 1, 4), "what it was fitted for"

@@ -42,13 +42,13 @@ def block(scores, layer=0, first_row=0):
 
 
 def test_a_policy_goes_to_json_and_back():
-    made = CSA.from_policy({"layers": 2, "heads": 3, "policy": [1, 2, 3, 4, 5, 6, 5]})
+    made = CSA.build({"layers": 2, "heads": 3, "policy": [1, 2, 3, 4, 5, 6, 5]})
     assert made.budgets == (1, 2, 3, 4, 5, 6) and made.cap == 5
     assert made.counts(0) == [1, 2, 3] and made.counts(1) == [4, 5, 5]
-    again = CSA.from_policy(json.dumps(made.to_policy()))
+    again = CSA.build(json.dumps(made.to_policy()))
     assert (again.budgets, again.cap, again.shape) == (made.budgets, made.cap, (2, 3))
-    assert CSA.from_policy(made.to_policy(), cap=2).counts(1) == [2, 2, 2]
-    plain = CSA.from_policy(policy(1, 2, 3, 4, cap=3))
+    assert CSA.build(made.to_policy(), cap=2).counts(1) == [2, 2, 2]
+    plain = CSA.build(policy(1, 2, 3, 4, cap=3))
     plain.check(tiny("llama"))
     assert plain.to_policy() == {"layers": LAYERS, "heads": HEADS, "policy": policy(1, 2, 3, 4, cap=3)}
 
@@ -71,19 +71,19 @@ def test_a_policy_goes_to_json_and_back():
 )
 def test_what_is_no_policy_is_refused(given, said):
     with pytest.raises(BadSetting, match=said):
-        CSA.from_policy(given)
+        CSA.build(given)
 
 
 def test_another_models_policy_is_refused_with_both_shapes():
     lm = tiny("llama")
-    other = CSA.from_policy({"layers": 4, "heads": 3, "policy": [2] * 12 + [9]})
+    other = CSA.build({"layers": 4, "heads": 3, "policy": [2] * 12 + [9]})
     with (
         pytest.raises(BadSetting, match="4 layers of 3 heads and this model has 3 layers of 4 heads"),
         apply(lm, other),
     ):
         pass
     with pytest.raises(BadSetting, match="made for 5 heads and this model has 3 layers of 4"):
-        CSA.from_policy([2] * 6).check(lm)
+        CSA.build([2] * 6).check(lm)
     with pytest.raises(NotFitted, match="calibrate"), apply(lm, CSA()):
         pass
 
@@ -93,7 +93,7 @@ def test_another_models_policy_is_refused_with_both_shapes():
 
 def test_the_mask_by_hand_with_ties_and_a_cap():
     rows = [[1.0, 9.0, 9.0, 9.0], [3.0, 1.0, 9.0, 9.0], [2.0, 2.0, 3.0, 9.0], [4.0, 1.0, 3.0, 3.0]]
-    method = CSA.from_policy({"layers": 1, "heads": 2, "policy": [1, 9, 2]})
+    method = CSA.build({"layers": 1, "heads": 2, "policy": [1, 9, 2]})
     kept = (method.keep(block([rows, rows])) & block([rows, rows]).visible)[0].int().tolist()
     assert kept[0] == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
     assert kept[1] == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]], "the cap is 2; ties all stay"
@@ -105,18 +105,18 @@ def test_enough_keys_are_dense_attention(family):
     with apply(lm, Method()):
         wanted = logits(lm, ids)
     for budgets in ([48] * 4, [10**6] * 4):
-        with apply(lm, CSA.from_policy(policy(*budgets))):
+        with apply(lm, CSA.build(policy(*budgets))):
             assert torch.equal(logits(lm, ids), wanted)
-        with apply(lm, CSA.from_policy(policy(*budgets)), kernels=True):
+        with apply(lm, CSA.build(policy(*budgets)), kernels=True):
             assert (logits(lm, ids) - wanted).abs().max() < 1e-4
-    with apply(lm, CSA.from_policy(policy(2, 2, 2, 2))):
+    with apply(lm, CSA.build(policy(2, 2, 2, 2))):
         assert (logits(lm, ids) - wanted).abs().max() > 1e-3
 
 
 def test_reads_are_what_the_budgets_say_and_grow_with_the_cap():
     lm, ids, shares = tiny("llama"), token_ids(1, 40), []
     for cap in (1, 3, 8, 20, 40):
-        method, counter = CSA.from_policy(policy(2, 7, 15, 40, cap=cap)), ReadCounter(40)
+        method, counter = CSA.build(policy(2, 7, 15, 40, cap=cap)), ReadCounter(40)
         with apply(lm, method, watch=counter):
             logits(lm, ids)
         found, told = counter.reads(method), reads(np.array([[2, 7, 15, 40]] * LAYERS), cap, 40)
@@ -129,7 +129,7 @@ def test_reads_are_what_the_budgets_say_and_grow_with_the_cap():
 def test_generation_by_kernel_equals_the_masked_path():
     lm, ids = tiny("qwen3"), token_ids(1, 30)
     options = dict(max_new_tokens=20, do_sample=False, eos_token_id=None)
-    method = CSA.from_policy(policy(1, 4, 9, 30))
+    method = CSA.build(policy(1, 4, 9, 30))
     with apply(lm, method):
         wanted = lm.generate(ids, **options)
     with apply(lm, method, kernels=True):
@@ -142,7 +142,7 @@ def test_generation_by_kernel_equals_the_masked_path():
 
 def test_with_a_gradient_the_masked_path_runs():
     lm, ids = tiny("llama"), token_ids(1, 12)
-    with apply(lm, CSA.from_policy(policy(1, 4, 9, 30)), kernels=True):
+    with apply(lm, CSA.build(policy(1, 4, 9, 30)), kernels=True):
         lm(ids, use_cache=False).logits.sum().backward()
         assert {one.kernel for one in ran(lm)} == {"masked blocks"}
     lm.zero_grad()
@@ -170,7 +170,7 @@ def test_eviction_by_hand():
 
 def test_a_head_never_holds_more_than_its_budget():
     lm, ids = tiny("llama"), token_ids(2, 40)
-    method, seen = CSA.from_policy(policy(1, 2, 5, 40), **EVICT), []
+    method, seen = CSA.build(policy(1, 2, 5, 40), **EVICT), []
     with apply(lm, method, watch=lambda one, mass: seen.append(one.read)):
         logits(lm, ids)
     for read in seen:
@@ -179,20 +179,24 @@ def test_a_head_never_holds_more_than_its_budget():
         gone = read[:, :, :-1] & ~read[:, :, 1:]
         for later in range(2, 40):
             assert not (gone[:, :, : later - 1].any(2) & read[:, :, later]).any(), "what left is never read again"
-    assert method.fetched(3.0, 9.0) == 3.0 and not method.ceiling and CSA.from_policy(policy(1, 2, 3, 4)).ceiling
+    assert method.fetched(3.0, 9.0) == 3.0 and not method.ceiling and CSA.build(policy(1, 2, 3, 4)).ceiling
 
 
 def test_eviction_with_enough_room_is_dense_and_has_no_kernel():
     lm, ids = tiny("mistral"), token_ids()
     with apply(lm, Method()):
         wanted = logits(lm, ids)
-    with apply(lm, CSA.from_policy(policy(48, 48, 48, 48), **EVICT), kernels=True):
+    with apply(lm, CSA.build(policy(48, 48, 48, 48), **EVICT), kernels=True):
         assert torch.equal(logits(lm, ids), wanted)
         assert all("token by token" in one.why or "mask" in one.why for one in ran(lm))
 
 
 def test_the_page_finds_what_it_needs():
     about = CSA.describe()
-    assert [one["name"] for one in about["fields"]] == ["cap", "eviction"] and about["ceiling"] and not about["routed"]
+    assert (
+        [one["name"] for one in about["fields"]] == ["cap", "eviction"]
+        and about["ceiling"]
+        and about["needs"] == "policy"
+    )
     json.dumps(about, allow_nan=False)
     assert math.isfinite(about["fields"][0]["high"])

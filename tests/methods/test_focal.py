@@ -15,7 +15,7 @@ from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.studies.context import Context
 from analysis.studies.quality.evaluate import evaluate
-from analysis.studies.ready.learned import ready
+from analysis.studies.ready.candidates import candidates
 from analysis.studies.training import pretrain
 from analysis.training.focal import FocalTraining, train_temperatures
 from tests.made.tiny import FAMILIES, LAYERS, WIDTH, tiny, token_ids
@@ -50,7 +50,7 @@ def test_one_is_dense_exactly(family):
     assert torch.equal(logits(lm, ids, Focal(t=1.0)), dense)
     assert torch.equal(logits(lm, ids, Focal(by_layer=(1.0,) * LAYERS)), dense)
     assert not torch.equal(logits(lm, ids, Focal(t=0.5)), dense)
-    at_dense = Learned.from_weights(FocalWeights(LAYERS, WIDTH), tau_max=11.4)
+    at_dense = Learned.build(FocalWeights(LAYERS, WIDTH), tau_max=11.4)
     assert (logits(lm, ids, at_dense) - dense).abs().max() < 1e-3, "an untrained retrofit begins as the model is"
 
 
@@ -68,13 +68,11 @@ def test_the_softmax_by_hand():
 def test_tau_by_hand():
     """Three tokens whose x w is 2, 4 and -30, heads of 32: limits and offset are halved, 2.5 to 5 and 3."""
     rows = torch.tensor([[[2.0, 1], [4.0, 1], [-30.0, 1]]])
-    made = {
-        mean: Learned.from_weights(FocalWeights(1, 4, offset=6.0), mean=mean) for mean in ("prefix", "token", "literal")
-    }
+    made = {mean: Learned.build(FocalWeights(1, 4, offset=6.0), mean=mean) for mean in ("prefix", "token", "literal")}
     taus = {mean: method.tau(rows, 32).flatten().tolist() for mean, method in made.items()}
     assert taus["prefix"] == [5.0, 5.0, 2.5]  # 3 + 2, 3 + 3 clipped, 3 - 8 clipped
     assert taus["token"] == [5.0, 5.0, 2.5] and taus["literal"] == [2.5] * 3
-    wide = Learned.from_weights(FocalWeights(1, 4, offset=6.0), tau_max=14.0)
+    wide = Learned.build(FocalWeights(1, 4, offset=6.0), tau_max=14.0)
     assert wide.tau(rows, 32).flatten().tolist() == [5.0, 6.0, 2.5]
     padded = torch.tensor([[[0.0, 0], [2.0, 1], [4.0, 1]]])
     assert wide.tau(padded, 32).flatten().tolist()[1:] == [5.0, 6.0], "padding counts for nothing"
@@ -84,7 +82,7 @@ def test_tau_by_hand():
 
 
 def test_a_step_of_decoding_takes_its_own_temperature():
-    rows, method = torch.tensor([[[2.0, 1], [4.0, 1], [0.5, 1]]]), Learned.from_weights(FocalWeights(1, 4, offset=6.0))
+    rows, method = torch.tensor([[[2.0, 1], [4.0, 1], [0.5, 1]]]), Learned.build(FocalWeights(1, 4, offset=6.0))
     whole = method.sharpen(0, torch.ones(1, 1, 3, 32), rows)
     assert torch.equal(method.sharpen(0, torch.ones(1, 1, 1, 32), rows), whole[:, :, 2:])
 
@@ -93,26 +91,26 @@ def test_a_step_of_decoding_takes_its_own_temperature():
 def test_the_literal_mean_reads_the_future_and_the_others_do_not(family):
     lm, ids = tiny(family), token_ids()
     for mean, leaks in (("prefix", False), ("token", False), ("literal", True)):
-        method = Learned.from_weights(warm(), mean=mean, tau_min=0.5, tau_max=32.0)
+        method = Learned.build(warm(), mean=mean, tau_min=0.5, tau_max=32.0)
         gap = (logits(lm, ids, method) - logits(lm, changed(ids), method))[:, :30].abs().max()
         assert (gap > 1e-3) == leaks, (mean, gap)
 
 
 def test_the_last_token_of_a_literal_mean_is_that_of_the_prefix():
     rows = torch.randn(1, 9, 2).mul(torch.tensor([1.0, 0])).add(torch.tensor([0.0, 1]))
-    a, b = (Learned.from_weights(warm(), mean=mean, tau_min=0.5).tau(rows, 128) for mean in ("prefix", "literal"))
+    a, b = (Learned.build(warm(), mean=mean, tau_min=0.5).tau(rows, 128) for mean in ("prefix", "literal"))
     assert a[0, -1] == pytest.approx(float(b[0, -1]), abs=1e-6) and not torch.allclose(a, b)
 
 
 def test_generation_with_a_cache_equals_without():
-    for method in (Focal(t=0.6), Learned.from_weights(warm()), Learned.from_weights(warm(), mean="token")):
+    for method in (Focal(t=0.6), Learned.build(warm()), Learned.build(warm(), mean="token")):
         for family in ("llama", "mistral"):
             lm, ids = tiny(family), token_ids(1, 20)
             for kernels in (False, True):
                 with apply(lm, method, kernels=kernels):
                     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
                     assert torch.equal(lm.generate(ids, **options), lm.generate(ids, use_cache=False, **options))
-    with apply(tiny("llama"), Learned.from_weights(warm(), mean="literal")):
+    with apply(tiny("llama"), Learned.build(warm(), mean="literal")):
         with pytest.raises(BadSetting, match="token by token"):
             tiny("llama").generate(token_ids(1, 9), max_new_tokens=3)
 
@@ -132,7 +130,7 @@ def test_the_temperature_acts_before_the_soft_cap():
 
 def test_all_keys_are_read():
     lm, ids = tiny("llama"), token_ids(1, 24)
-    for method in (Focal(), Learned.from_weights(warm())):
+    for method in (Focal(), Learned.build(warm())):
         counter = ReadCounter(24)
         with torch.no_grad(), apply(lm, method, watch=counter):
             lm(ids, use_cache=False)
@@ -145,7 +143,7 @@ def test_a_gradient_reaches_the_weights_unless_the_paper_s_clip_stops_it():
     lm, ids = tiny("llama"), token_ids(1, 24)
     for kernels in (False, True):
         weights = warm()
-        with apply(lm, Learned.from_weights(weights), kernels=kernels):
+        with apply(lm, Learned.build(weights), kernels=kernels):
             lm(ids, labels=ids, use_cache=False).loss.backward()
         assert all(weights.w.grad[layer].abs().max() > 0 for layer in range(LAYERS))
         lm.zero_grad()
@@ -176,7 +174,7 @@ def test_what_does_not_fit_a_model_is_refused(tmp_path):
     lm = tiny("llama")
     with pytest.raises(NotFitted, match="train some with"), apply(lm, Learned()):
         pass
-    with pytest.raises(BadSetting, match="2 layers of width 8"), apply(lm, Learned.from_weights(FocalWeights(2, 8))):
+    with pytest.raises(BadSetting, match="2 layers of width 8"), apply(lm, Learned.build(FocalWeights(2, 8))):
         pass
     with pytest.raises(BadSetting, match="2 temperatures"), apply(lm, Focal(by_layer=(1.0, 1.0))):
         pass
@@ -192,7 +190,7 @@ def test_weights_come_back_from_a_file(tmp_path):
     made.save(tmp_path / "a" / "learned.safetensors", kind="trained", mean="token", tau_max=11.0)
     again = FocalWeights.load(tmp_path / "a" / "learned.safetensors")
     assert torch.equal(again.w, made.w) and again.offset == 6.5 and again.about["kind"] == "trained"
-    method = Learned.from_weights(again, tau_min=4.0)
+    method = Learned.build(again, tau_min=4.0)
     assert (method.mean, method.tau_min, method.tau_max) == ("token", 4.0, 11.0)
 
 
@@ -243,4 +241,4 @@ def test_pretraining_with_a_temperature_and_the_weights_beside_the_model(attenti
     assert weights.w.abs().max() > 0 and weights.about["kind"] == "trained", "they were trained with the model"
     row = evaluate(**ask, methods=[{"name": "focal_learned"}]).numbers["rows"][0]
     assert row["settings"] == {"mean": "prefix", "tau_min": 5.0, "tau_max": 10.0} and row["reads_causal"] == 1
-    assert "focal_learned" in ready(context, context.model(str(out)))
+    assert "focal_learned" in [one.name for one in candidates(context, context.model(str(out)), None)]

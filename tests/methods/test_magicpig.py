@@ -219,7 +219,7 @@ def test_what_is_fitted_is_stored_found_again_and_refused_when_damaged(tmp_path)
     result = fit_method(str(tmp_path / "tiny"), "magicpig", [text], context=context)
     assert result.numbers["path"] == str(path) and result.numbers["tensors"]["key"] == [LAYERS, 2, 8]
     assert not torch.equal(fitted_for(context, model, "magicpig")["key"], made["key"])
-    with pytest.raises(BadSetting, match="'dense' is not calibrated by this verb; it calibrates: magicpig"):
+    with pytest.raises(BadSetting, match="'dense' is not calibrated by this verb; it calibrates: focal_learned"):
         fit_method(str(tmp_path / "tiny"), "dense", context=context)
     short = context.add_text("short", "the cat")
     with pytest.raises(BadText, match="a calibration window needs 64: give more"):

@@ -13,7 +13,7 @@ from analysis.methods.performer import EPS, orthogonal_directions, random_featur
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
 from analysis.studies.context import Context
-from analysis.studies.ready.learned import ready
+from analysis.studies.ready.candidates import candidates
 from tests.made.tiny import FAMILIES, LAYERS, left_padded, tiny, token_ids
 
 PERFORMER = METHODS["performer"]
@@ -148,10 +148,10 @@ def test_capped_scores_are_refused_by_name_and_not_offered():
         apply(lm, PERFORMER()),
     ):
         pass
-    context = Context(browser=False)
-    assert "performer" not in ready(context, load_model(lm)) and "performer" in ready(
-        context, load_model(tiny("llama"))
-    )
+    context, asked = Context(browser=False), [{"name": "performer"}]
+    assert candidates(context, load_model(tiny("llama")), asked)[0].method.title == "Performer"
+    with pytest.raises(BadModel, match="cannot run gemma2 models"):
+        candidates(context, load_model(lm), asked)
 
 
 def test_a_layer_that_changes_its_scores_is_refused():

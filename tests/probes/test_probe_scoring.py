@@ -58,7 +58,7 @@ def test_a_membership_that_sees_the_future_is_refused():
 
     item = Item(token_ids(1, 40)[0].numpy(), np.array([[3, 4], [5, 6]]), 0, None, 30)
     with pytest.raises(AnalysisError):
-        answer_logs(model_of("llama"), METHODS["focus"].of(router(), membership="literal"), item)
+        answer_logs(model_of("llama"), METHODS["focus"].build(router(), membership="literal"), item)
 
 
 def test_the_control_is_the_question_after_plain_text(pieces):  # noqa: F811

@@ -68,7 +68,7 @@ def test_reads_of_a_model_by_hand(family, monkeypatch):
 def test_a_soft_gate_reads_everything_and_a_sliding_model_does_not():
     from tests.contract.test_contract import router
 
-    assert counted(tiny("llama"), METHODS["focus"].of(router(), reading="soft")).reads_causal == 1
+    assert counted(tiny("llama"), METHODS["focus"].build(router(), reading="soft")).reads_causal == 1
     reads = counted(tiny("mistral"), METHODS["dense"]())  # its own window is 12
     assert reads.attended == sum(min(i + 1, 12) for i in range(LENGTH)) / LENGTH
 

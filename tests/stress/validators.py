@@ -84,7 +84,7 @@ def _policy(dice: random.Random, store: RunStore) -> object:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "forged.json").write_text(text, encoding="utf-8", errors="replace")
     policies([folder.parent])
-    return METHODS["csa"].from_policy(text).to_policy()
+    return METHODS["csa"].build(text).to_policy()
 
 
 def _config(dice: random.Random, store: RunStore) -> object:

@@ -77,7 +77,7 @@ def learning(**settings) -> tuple[Learning, torch.Tensor]:
     plan = RouterTraining(groups=2, d_s=4, length=8, tokens_per_step=8, balance="softmax", **settings)
     router = FocusRouter(2, 4, plan.router_settings())
     hidden = torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    return Learning.of(router, reading="soft", membership="literal", plan=plan), hidden
+    return Learning.build(router, reading="soft", membership="literal", plan=plan), hidden
 
 
 def test_stop_gradient_cuts_the_inputs_and_nothing_else():

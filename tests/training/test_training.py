@@ -211,7 +211,7 @@ def test_the_router_of_the_lowest_hard_loss_is_returned(tmp_path, monkeypatch):
 def test_the_hard_loss_is_that_of_inference(tmp_path):
     model = load_model(tiny("llama"))
     router, pooled, log = train_router(model, IDS, replace(PLAN, steps=2), tmp_path / "c")
-    with apply(model, Focus.of(router)):
+    with apply(model, Focus.build(router)):
         assert log[-1]["hard"] == pytest.approx(perplexity(model, IDS[-32:], 32).losses.mean(), abs=1e-5)
 
 

@@ -8,7 +8,6 @@ import pandas as pd
 
 from analysis.benchmarks import FOLDER, SET_UPS, TASKS
 from analysis.errors import BadSetting, TooLarge
-from analysis.methods import describe
 from analysis.metrics.intervals import Interval, bootstrap_mean
 from analysis.metrics.proportions import share, share_difference
 from analysis.models import Model
@@ -16,7 +15,7 @@ from analysis.runs import Result
 from analysis.studies.benchmarks.scores import Coded, answers, code, generated, gold, width
 from analysis.studies.benchmarks.tasks import Asked, asked
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.ready.candidates import Candidate, candidates
+from analysis.studies.ready.candidates import Candidate, candidates, looked_ahead
 
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
 NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers
@@ -43,8 +42,8 @@ def benchmark(
     `question`: `sparse` or `dense`, the set-ups A and B of `analysis.benchmarks.SET_UPS`. A prompt that does not fit
     the model with its answer is left out and counted; a task of which none fits is refused.
     numbers: `rows` (`task title method name metric value stderr value_low value_high items of does_not_fit window
-    longer_than_window shots difference gold gold_difference`, both differences with `_low` and `_high`: a share
-    of right answers has its standard error and Wilson interval, its paired difference to dense that of Bonett and
+    longer_than_window shots reads_future difference gold gold_difference`, both differences with `_low` and `_high`: a
+    share of right answers has its standard error and Wilson interval, its paired difference to dense that of Bonett and
     Price; `gold` is the mean log-probability of the right answer in nats, its difference to dense a bootstrap over
     items; `longer_than_window` the share of items longer than what the method reads whole), `sentences`, `notes`.
     tables: `rows`, `items` (`task method item tokens gold` and the value of each metric).
@@ -86,8 +85,7 @@ def benchmark(
         "sentences": sentences(rows),
         "sentence": " ".join(sentences(rows)),
         "tasks": {one.name: {"title": one.title, "files": one.files, "shots": one.shots} for one in wanted},
-        "methods": describe(),
-        "notes": _notes(lm, fitting, question),
+        "notes": [*_notes(lm, fitting, question), *looked_ahead(listed)],
         "protocol": protocol(
             "benchmark", lm, None, sum(text.longest for _, coded, _ in fitting for text in coded) * len(listed),
             seed=seed, shots=shots, set_up=SET_UPS[question].letter, items=items,
@@ -132,6 +130,7 @@ def _about(one: Asked, way: Candidate, coded: list[Coded], left: int) -> dict:
     reach = width(way.method)
     longer = None if reach is None else float(np.mean([text.longest > reach for text in coded]))
     named = {"task": one.name, "title": one.title, "method": way.label, "name": way.name, "shots": one.shots}
+    named["reads_future"] = way.method.reads_future
     counted = {"items": len(coded), "of": len(coded) + left, "does_not_fit": left}
     return named | counted | {"window": reach, "longer_than_window": longer}
 

@@ -46,6 +46,7 @@ COLUMNS = [
     column("beyond", "longer items"),
     column("beyond_moved", "moved there", "nats, mean"),
 ]
+DENSE = "Dense"  # its label
 CHECKED = 2  # questions of each task whose right answers' log-probabilities are kept, to be held against again
 NOTES = (
     "Focus reads with the paper's window of 128 tokens, and with the window that its router was trained for; "
@@ -156,7 +157,7 @@ def _part(made: Result, task: str, prompts: str) -> dict:
     """What one run of `benchmark` leaves: its rows of the metric that counts, and values of every item by method."""
     metric, items, numbers = TASKS[task].metric, made.tables["items"], made.numbers
     by = {label: items[items["method"] == label] for label in dict.fromkeys(items["method"])}
-    dense = by["dense"]["gold"].to_numpy()
+    dense = by[DENSE]["gold"].to_numpy()
     rows = [row for row in numbers["rows"] if row["metric"] == metric]
     kept = {}
     for row in rows:
@@ -191,7 +192,7 @@ def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
     """A method over the items of all tasks."""
     mine = [part["items"] for part in parts if part["prompts"] == prompts]
     joined = {name: sum((one[label][name] for one in mine), []) for name in ("right", "moved", "fits")}
-    apart = share_difference(joined["right"], sum((one["dense"]["right"] for one in mine), []))
+    apart = share_difference(joined["right"], sum((one[DENSE]["right"] for one in mine), []))
     row = {"method": label, "prompts": prompts, "tasks": len(mine), "items": len(joined["right"])} | _apart(joined)
     row |= {"longer": row["beyond"] / row["items"], "value": float(np.mean(joined["right"]))}
     return row | {"difference": apart.mean, "difference_low": apart.low, "difference_high": apart.high}
@@ -201,7 +202,7 @@ def sentence(pooled: list[dict]) -> str:
     """What the window of the paper does to all tasks together, with their own prompts and with long ones."""
     said = []
     for row in pooled:
-        if row["method"] != f"focus, window {WINDOW}":
+        if row["method"] != f"Focus, window {WINDOW}":
             continue
         whose = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}[row["prompts"]]
         ends = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]

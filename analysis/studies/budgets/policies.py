@@ -45,7 +45,7 @@ class Policy:
 
     def method(self, **settings):
         """CSA with these budgets."""
-        return METHODS["csa"].from_policy(self.integers, **settings)
+        return METHODS["csa"].build(self.integers, **settings)
 
 
 def policy_path(context: Context, model: Model, name: str) -> Path:
@@ -57,7 +57,7 @@ def policy_path(context: Context, model: Model, name: str) -> Path:
 
 def read_policy(stored: dict | str | list, model: Model, name: str) -> Policy:
     """A policy from its JSON, checked against the model. Errors: BadSetting."""
-    method = METHODS["csa"].from_policy(stored)
+    method = METHODS["csa"].build(stored)
     method.check(model.lm)
     stored = json.loads(stored) if isinstance(stored, str) else stored
     about = {} if isinstance(stored, list) else {k: v for k, v in stored.items() if k not in ("policy", "ranks")}
@@ -76,13 +76,12 @@ def read_policy(stored: dict | str | list, model: Model, name: str) -> Policy:
 def stored_policies(context: Context, model: Model) -> list[dict]:
     """The policies stored for a model as plain data: `name total cap tokens texts`, or why one is unusable."""
     found = {}
-    for folder in context.state_dirs(model):
-        for path in sorted((folder / FOLDER).glob("*.json")):
-            if NAME.fullmatch(path.stem) and path.stem not in found:
-                try:
-                    found[path.stem] = facts(_read(path, model))
-                except AnalysisError as error:
-                    found[path.stem] = {"name": path.stem, "error": str(error)}
+    for path in context.stored(model, f"{FOLDER}/*.json"):
+        if NAME.fullmatch(path.stem) and path.stem not in found:
+            try:
+                found[path.stem] = facts(_read(path, model))
+            except AnalysisError as error:
+                found[path.stem] = {"name": path.stem, "error": str(error)}
     return list(found.values())
 
 
@@ -96,17 +95,15 @@ def policy_for(context: Context, model: Model, name: str = DEFAULT) -> Policy:
     """The stored policy of this name; the first time the default one is asked for, it is calibrated on the bundled
     samples and stored. Errors: BadSetting."""
     path = policy_path(context, model, name)
-    for folder in context.state_dirs(model):
-        stored = folder / FOLDER / path.name
-        if stored.is_file():
-            found = _read(stored, model)
-            if found.about.get("revision", model.revision) == model.revision:
-                return found
-            if stored == path:
-                raise BadSetting(
-                    f"The policy {name} in {path.parent.name} was made for other weights than those of {model.name} "
-                    "now: calibrate it again."
-                )
+    for stored in context.stored(model, f"{FOLDER}/{path.name}"):
+        found = _read(stored, model)
+        if found.about.get("revision", model.revision) == model.revision:
+            return found
+        if stored == path:
+            raise BadSetting(
+                f"The policy {name} in {path.parent.name} was made for other weights than those of {model.name} now: "
+                "calibrate it again."
+            )
     if name != DEFAULT:
         names = ", ".join(one["name"] for one in stored_policies(context, model)) or "none"
         raise BadSetting(f"{model.name} has no policy {name} here; there are: {names}.")

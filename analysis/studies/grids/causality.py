@@ -54,7 +54,7 @@ def measure(at: Setting) -> dict:
         at.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
         row = found[gate, reading, membership].row(arm.name)
         kept = {name: row[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
-        method = Learning.of(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
+        method = Learning.build(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
         gates = _gates(lm, method, ids[:SAMPLE])
         rows.append(kept | {"gate": gate, "reading": reading, "membership": membership} | gates)
         rows[-1] |= foresight(lm, method, ids[:SAMPLE])
@@ -174,7 +174,7 @@ def _same_predictions(lm: Model, router: FocusRouter, window: int, n_sink: int, 
     for one in ids:
         logits = []
         for membership in MEMBERSHIPS:
-            method = Focus.of(router, window=window, n_sink=n_sink, membership=membership)
+            method = Focus.build(router, window=window, n_sink=n_sink, membership=membership)
             with apply(lm, method, kernels=True):
                 logits.append(lm.lm(torch.as_tensor(one, device=lm.device)[None], use_cache=False).logits[0])
         same.append(float(same_top1(*logits).float().mean()))

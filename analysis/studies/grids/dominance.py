@@ -134,7 +134,7 @@ def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict, np.
     causal = [router.soft(layer, hidden, causal=True).argmax(-1).numpy() for layer, hidden in enumerate(inputs)]
     labels = np.stack([groups.argmax(-1) for groups in soft])
     shares = [largest_share(layer, router.K) for layer in labels]
-    with apply(lm, METHODS["focus"].of(router), kernels=True):
+    with apply(lm, METHODS["focus"].build(router), kernels=True):
         hard = float(perplexity(lm, windows.reshape(-1), windows.shape[1]).losses.mean())
     return {
         "share": float(np.mean(shares)),

@@ -135,7 +135,7 @@ def _control(recipe: Recipe, device: str) -> Control:
     """Random groups in the place of the router that Focus would train."""
     like = training_method(replace(recipe, attention="focus"), device)
     plan = RouterTraining(phase=2, reading="drawn", seed=recipe.seed)
-    return Control.of(like.router, reading="hard", membership="literal", plan=plan)
+    return Control.build(like.router, reading="hard", membership="literal", plan=plan)
 
 
 def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:

@@ -97,7 +97,7 @@ class Looked(Noted):
 
 def look(model, router, ids: np.ndarray, window: int, n_sink: int, wide: list[int], chance: list[int]) -> np.ndarray:
     """What `Looked` notes of one window of token ids [T]: float64 [L, 4, 5], empty where no layer came by."""
-    method = Looked.of(router, window=window, n_sink=n_sink, wide=wide, chance=chance)
+    method = Looked.build(router, window=window, n_sink=n_sink, wide=wide, chance=chance)
     with apply(model, method, kernels=True):
         forward(model, ids)
     return torch.stack(method.sums).numpy() if method.sums else np.zeros((0, 1 + 3, len(NAMES)))
@@ -150,7 +150,7 @@ class LayerBench(Bench):
         layers, length = self.model.num_layers, self.ids.shape[1]
         chance = None if arm.chance is None else seeds(arm.chance, index, layers)
         given = {"given": arm.given(index, length, layers), "only": arm.layer, "chance": chance}
-        method = OneLayer.of(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, **given)
+        method = OneLayer.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, **given)
         with apply(self.model, method, kernels=True):
             losses = token_losses(self.model, torch.as_tensor(self.ids[index])[None])[0]
         return losses, np.array(method.pairs), np.stack(method.counts)

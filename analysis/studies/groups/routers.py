@@ -42,15 +42,13 @@ def check_settings(groups: int, **more) -> None:
 def stored_routers(context: Context, model: Model) -> list[dict]:
     """The routers stored for a model, as plain data: name, settings, how they were made, or why one is unusable."""
     found = {}
-    for folder in context.state_dirs(model):
-        for path in sorted((folder / FOLDER).glob("k*-top*.safetensors")):
-            if not NAME.fullmatch(path.stem):
-                continue
-            try:
-                facts = router_facts(path.stem, FocusRouter.load(path, model.num_layers, model.width))
-            except AnalysisError as error:
-                facts = {"name": path.stem, "kind": "damaged", "error": str(error)}
-            found.setdefault(path.stem, facts)
+    for path in context.stored(model, f"{FOLDER}/k*-top*.safetensors"):
+        if not NAME.fullmatch(path.stem) or path.stem in found:
+            continue
+        try:
+            found[path.stem] = router_facts(path.stem, FocusRouter.load(path, model.num_layers, model.width))
+        except AnalysisError as error:
+            found[path.stem] = {"name": path.stem, "kind": "damaged", "error": str(error)}
     return list(found.values())
 
 
@@ -66,9 +64,8 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
     When there is none for this very model, one is fitted without training and stored.
     """
     path = router_path(context, model, name)
-    for folder in context.state_dirs(model):
-        stored = folder / FOLDER / path.name
-        if stored.is_file() and control_path(stored).is_file():
+    for stored in context.stored(model, f"{FOLDER}/{path.name}"):
+        if control_path(stored).is_file():
             router, control = (
                 FocusRouter.load(p, model.num_layers, model.width) for p in (stored, control_path(stored))
             )
@@ -76,9 +73,8 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
                 return router, control
     if path.is_file():
         raise BadSetting(
-            f"The router {name} in {path.parent} was made for other weights than those of {model.name} now: fit "
-            "or train "
-            "it again, or name another folder for fitted state."
+            f"The router {name} in {path.parent} was made for other weights than those of {model.name} now: fit or "
+            "train it again, or name another folder for fitted state."
         )
     groups, top = map(int, NAME.fullmatch(name).groups())
     if name != f"k{groups}-top{top}":
@@ -148,8 +144,8 @@ def fit_router(
     numbers = {}
     for name, method in {
         "dense": METHODS["dense"](),
-        "fitted": METHODS["focus"].of(router),
-        "random": METHODS["focus"].of(control),
+        "fitted": METHODS["focus"].build(router),
+        "random": METHODS["focus"].build(control),
     }.items():
         context.progress(0.9, f"perplexity, {name}")
         with apply(lm, method):

@@ -5,7 +5,6 @@ import pandas as pd
 
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, TooLarge
-from analysis.methods import describe
 from analysis.models import Model
 from analysis.probes.pieces import Pieces, cut
 from analysis.probes.rotary import base_for, reach, rotary_base
@@ -50,7 +49,7 @@ def probe(
     numbers: `rows`: `probe method length depth examples score low high chance n plain margin truncated lost`, score the
     share of right answers with its Wilson interval, plain the same without that correction, margin (nats) of the right
     answer over the next, and, against dense, paired, `difference difference_low difference_high`; `sentences`,
-    `able` (probe -> whether dense is above chance), `truncated`, `tasks`, `methods`, `notes`. tables: `rows`,
+    `able` (probe -> whether dense is above chance), `truncated`, `tasks`, `labels`, `notes`. tables: `rows`,
     `lengths` and `summary` (the same, pooled), `shown` (one prompt of each task in parts).
     Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
     """
@@ -59,9 +58,9 @@ def probe(
     named = _tasks(probes)
     others = [one for one in methods or [] if one.get("name") != "dense"]
     listed = candidates(context, lm, [{"name": "dense"}, *others])
-    if literal := next((one.label for one in listed if "literal" in one.settings.values()), None):
+    if ahead := next((one.label for one in listed if one.method.reads_future), None):
         raise BadSetting(
-            f"{literal} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
+            f"{ahead} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
             "choose the causal rule."
         )
     limit = reach(lm, rope, factor)
@@ -97,7 +96,6 @@ def probe(
         "able": able,
         "truncated": truncated(cells),
         "tasks": {name: {"title": one.title, "about": one.about, "axis": one.axis} for name, one in TASKS.items()},
-        "methods": describe(),
         "labels": [one.label for one in listed],
         "limit": limit,
         "notes": [*notes, *_notes(lm, pieces, wanted, rope, factor, base, truncated(cells))],

@@ -8,7 +8,7 @@ from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import router_for
-from analysis.studies.quality.equal_budget import FIELDS, NO_CAP, first_guess, limits
+from analysis.studies.quality.equal_budget import FIELDS, at_budget
 from analysis.studies.ready.candidates import candidates
 
 QUARTER = 4  # of a budget is the window that a method reads beside what it chooses
@@ -42,21 +42,19 @@ class Entry:
 
     def spec(self, value: int, budget: Budget) -> dict:
         """The method at a value of its field, in the words of `evaluate`."""
-        if self.method == "csa":
-            return {"name": "csa", "policy": {"cap": NO_CAP, "total": value}}
-        return {"name": self.method, "settings": self.settings(budget) | {self.field: value}}
+        settings = self.settings(budget)
+        return at_budget({"name": self.method} | ({"settings": settings} if settings else {}), value)
 
     def make(self, context: Context, lm: Model, router: str, spec: dict) -> Method:
         """The method itself; random groups are those of the control that is stored beside the router."""
         if self.label == RANDOM:
-            return METHODS["focus"].of(router_for(context, lm, router)[1], **spec["settings"])
+            return METHODS["focus"].build(router_for(context, lm, router)[1], **spec["settings"])
         return candidates(context, lm, [spec | ({"router": router} if self.method == "focus" else {})])[0].method
 
-    def bounds(self, context: Context, lm: Model, length: int, budget: Budget) -> tuple[int, int, int]:
+    def bounds(self, context: Context, lm: Model, router: str, length: int, budget: Budget) -> tuple[int, int, int]:
         """Least and largest value of the field in windows of `length` tokens, and where to begin."""
-        asked = {"name": self.method, "settings": self.settings(budget)}
-        found = limits(context, lm, self.method, self.field, asked, length)
-        return *found, first_guess(lm, self.method, self.field, budget.target)
+        plain = {"name": self.method, "settings": self.settings(budget)}
+        return self.make(context, lm, router, plain).budget_range(length, budget.target)
 
 
 def _page(budget: Budget) -> dict:

@@ -158,7 +158,7 @@ class Cell:
             passes[value] = Pass(self.lm, method, self.ids).on(1)
             return passes[value].reads().attended
 
-        low, high, guess = entry.bounds(self.context, self.lm, self.ids.shape[1], budget)
+        low, high, guess = entry.bounds(self.context, self.lm, self.router, self.ids.shape[1], budget)
         value = nearest(read, low, high, target, guess if start is None else start)
         chosen = passes.pop(value)
         passes.clear()

@@ -8,7 +8,6 @@ from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.metrics.budgets import FLOOR
 from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
 from analysis.runs import Result
@@ -42,8 +41,8 @@ def equal_budget(
     whose other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers
     and heads.
     numbers: `target` keys of a query; `rows`: method, label, field, value, attended, off (0.01: 1 % more than the
-    target), reached, reads_causal, kv_read; `methods` as `evaluate` takes them at these values; `notes` about budgets
-    that cannot be reached. table `rows`. Errors: BadSetting, BadText, NotFitted.
+    target), reached, reads_causal, kv_read, reads_future; `methods` as `evaluate` takes them at these values; `notes`
+    about budgets that cannot be reached. table `rows`. Errors: BadSetting, BadText, NotFitted.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -56,7 +55,7 @@ def equal_budget(
             f"{target:g} keys of a query were asked for, and in windows of {length:,} tokens a query reads 1 to "
             f"{(length + 1) / 2:,g} on average: choose a share or a number between them."
         )
-    asked = [{"name": name} for name in FIELDS if name in METHODS] if methods is None else methods
+    asked = [{"name": name} for name in FIELDS] if methods is None else methods
     rows, specs, notes = [], [], []
     for at, one in enumerate(asked):
         row, spec = _settle(context, lm, one, ids, target, lambda done, at=at: (at + done) / len(asked))
@@ -99,42 +98,29 @@ def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], tar
             f"{str(name)[:40]} has no setting that counts its keys, so no budget can be given to it: choose from "
             f"{', '.join(FIELDS)}."
         )
-    field, seen = FIELDS[name], {}
-
-    def spec(value: int) -> dict:
-        if name == "csa":
-            given = asked.get("policy") or {}
-            given = given if isinstance(given, dict) else {"name": given}
-            return asked | {"policy": {"cap": NO_CAP} | given | {field: value}}
-        return asked | {"settings": (asked.get("settings") or {}) | {field: value}}
+    seen = {}
 
     def read(value: int) -> float:
-        context.progress(told(1 - 0.8 ** len(seen)), f"{name}, {field} {value:,}")
-        chosen = candidates(context, lm, [spec(value)])[0]
+        context.progress(told(1 - 0.8 ** len(seen)), f"{name}, {FIELDS[name]} {value:,}")
+        chosen = candidates(context, lm, [at_budget(asked, value)])[0]
         seen[value] = chosen, reads_of(lm, chosen.method, ids)
         return seen[value][1].attended
 
-    low, high = limits(context, lm, name, field, asked, len(ids[0]))
-    value = nearest(read, low, high, target, first_guess(lm, name, field, target))
+    low, high, start = candidates(context, lm, [asked])[0].method.budget_range(len(ids[0]), target)
+    value = nearest(read, low, high, target, start)
     chosen, reads = seen[value]
-    row = {"method": name, "label": chosen.label, "field": field, "value": value, "attended": reads.attended}
+    row = {"method": name, "label": chosen.label, "field": FIELDS[name], "value": value, "attended": reads.attended}
     row |= {"off": reads.attended / target - 1, "reached": abs(reads.attended / target - 1) <= REACHED}
-    return row | {"reads_causal": reads.reads_causal, "kv_read": reads.kv_read}, spec(value)
+    row |= {"reads_causal": reads.reads_causal, "kv_read": reads.kv_read, "reads_future": chosen.method.reads_future}
+    return row, at_budget(asked, value)
 
 
-def limits(context: Context, lm: Model, name: str, field: str, asked: dict, length: int) -> tuple[int, int]:
-    """Smallest and largest value of a method's field for a text of `length` tokens."""
-    if name == "csa":
-        heads = lm.num_layers * lm.num_heads
-        return FLOOR * heads, max(FLOOR, length) * heads
-    about = next(one for one in METHODS[name].describe()["fields"] if one["name"] == field)
-    if field == "visited":
-        return 1, candidates(context, lm, [asked])[0].method.fitted.centroids(0).shape[1]
-    return about["low"], about["high"] if field == "tables" else min(about["high"], length)
-
-
-def first_guess(lm: Model, name: str, field: str, target: float) -> int:
-    """Where to begin looking for the value of a field that reads `target` keys of a query."""
-    if name == "csa":
-        return round(target * lm.num_layers * lm.num_heads)
-    return {"tables": 32, "visited": 4}.get(field, round(target))
+def at_budget(asked: dict, value: int) -> dict:
+    """A method as `evaluate` takes one, with this value of what counts its keys: a setting, or the total of a policy,
+    which has no cap then unless one is given."""
+    field = FIELDS[asked["name"]]
+    if METHODS[asked["name"]].needs != "policy":
+        return asked | {"settings": (asked.get("settings") or {}) | {field: value}}
+    given = asked.get("policy") or {}
+    given = given if isinstance(given, dict) else {"name": given}
+    return asked | {"policy": {"cap": NO_CAP} | given | {field: value}}

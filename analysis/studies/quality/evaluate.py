@@ -6,19 +6,17 @@ import numpy as np
 import pandas as pd
 
 from analysis.calls import MASKED
-from analysis.methods import describe
 from analysis.metrics.intervals import UNIT, bootstrap_mean
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import bits_per_byte, position_bins
 from analysis.runs import Result
 from analysis.studies.context import Context, Reading, check_seed, protocol
-from analysis.studies.ready.candidates import Candidate, candidates
+from analysis.studies.ready.candidates import Candidate, candidates, looked_ahead
 from analysis.studies.text.scoring import Scored, score, whole_windows
 from analysis.studies.text.text import token_table
 
 BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside one
 COLUMNS = ("label", "perplexity", "difference", "kl_mean", "kl_p99", "same_top1", "reads_causal", "kv_read")
-LITERAL = "The literal rule lets later tokens decide over earlier ones: numbers of {} saw the future."
 
 
 def evaluate(
@@ -31,7 +29,7 @@ def evaluate(
     *,
     context: Context,
 ) -> Result:
-    """Quality of `methods`, a list of {"name", "settings", "router"} (all of them with their defaults unless given).
+    """Quality of `methods`, a list of {"name", "settings", "router", "policy"} (all with their defaults unless given).
 
     Windows of `window` tokens do not overlap and each starts without context; without it the fewest of equal length
     are taken; `first` takes one, a shorter one of a shorter text.
@@ -39,7 +37,7 @@ def evaluate(
     `difference` to dense as a share (0.02: 2 % worse) with interval and unit, `bits_per_byte`, KL from dense
     (nats), share of tokens with the same most likely token, reads as shares of the causal pairs (`reads_causal`,
     `kv_read`) and of all (`reads_full`), `bins` by position in the window and the largest difference of one,
-    `worst_bin_difference`; `methods` describes what there is. tables: `rows` in short; `tokens`; `losses` of the
+    `worst_bin_difference`, and whether the method `reads_future`. tables: `rows` in short; `tokens`; `losses` of the
     predicted tokens with their `position`, `difference` to dense and `kl` in nats; `bins`; the last two name a method
     by its place in `rows`. Errors: BadSetting, BadText, NotFitted, all before a pass.
     """
@@ -53,14 +51,11 @@ def evaluate(
     bins = [_bins(one, dense, seed) for one in scored]
     count = predicted_bytes(reading)
     rows = [_row(one, mine, dense, table, count, seed) for one, mine, table in zip(chosen, scored, bins, strict=True)]
-    seeing = [row["label"] for row in rows if "literal" in row["settings"].values()]
-    literal = [LITERAL.format(" and ".join(seeing))] if seeing else []
     numbers = {
         "rows": rows,
-        "methods": describe(),
         "window": size,
         "sentence": " ".join(map(_sentence, rows)),
-        "notes": [*reading.notes, *literal, *_seen(chosen, text)],
+        "notes": [*reading.notes, *looked_ahead(chosen), *_seen(chosen, text)],
         "protocol": protocol(
             "evaluate",
             lm,
@@ -85,16 +80,7 @@ def evaluate(
 
 def _seen(chosen: list[Candidate], text: str) -> list[str]:
     """Notes about methods that were calibrated on this very text."""
-    seen = [one.label for one in chosen if text in _read_before(one)]
-    return [f"{label} was calibrated on this text, which flatters it." for label in seen]
-
-
-def _read_before(one: Candidate) -> list[str]:
-    """Keys of the texts that a policy, fitted numbers or learned weights come from."""
-    policy = one.policy or {}
-    parts = [getattr(one.method, name, None) for name in ("fitted", "weights")]
-    fitted = [key for part in parts if part for key in part.about.get("protocol", {}).get("keys", ())]
-    return [*policy.get("texts", ()), policy.get("halves"), *fitted]
+    return [f"{one.label} was calibrated on this text, which flatters it." for one in chosen if text in one.state.texts]
 
 
 def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, count: int, seed: int) -> dict:
@@ -103,13 +89,13 @@ def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, coun
     worst = bins["difference"].idxmax()
     return {
         "method": one.name,
-        "title": type(one.method).__name__,
+        "title": one.method.title,
         "label": one.label,
-        "router": one.router,
-        "policy": one.policy,
+        **one.facts,
         "settings": one.settings,
         "defaults": one.defaults,
         "ceiling": one.method.ceiling,
+        "reads_future": one.method.reads_future,
         "perplexity": math.exp(over.mean),
         "low": None if over.low is None else math.exp(over.low),
         "high": None if over.high is None else math.exp(over.high),

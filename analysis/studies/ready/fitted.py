@@ -1,5 +1,7 @@
 """What methods need of a calibration (means, centroids): the stored numbers, or some fitted on the bundled samples."""
 
+from dataclasses import fields
+
 import numpy as np
 import torch
 
@@ -10,26 +12,24 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.ready.learned import FITTED as TRAINED, fit_temperatures
+from analysis.studies.ready.learned import fit_temperatures
 
 LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
-FITTED = ("magicpig", "routing_transformer")
 SAMPLES = "bundled samples without the story"
 
 
 def fitted_for(context: Context, model: Model, method: str) -> Fitted:
     """The stored numbers of a method for these weights; the first time for a model they are fitted on the bundled
     samples except the story, and stored. Each file is read once while it stays the same. Errors: BadSetting."""
-    for folder in context.state_dirs(model):
-        path = folder / FOLDER / f"{method}.safetensors"
-        if path.is_file():
-            stamp = (str(path), path.stat().st_mtime_ns)
-            if context.kept.get(f"fitted {method}", ((),))[0] != stamp:
-                context.kept[f"fitted {method}"] = (stamp, Fitted.load(path))
-            found = context.kept[f"fitted {method}"][1]
-            if found.about.get("revision") == model.revision:
-                return found
-    return _fit(context, model, method, _samples(), SAMPLES, 0)[0]
+    for path in context.stored(model, f"{FOLDER}/{method}.safetensors"):
+        stamp = (str(path), path.stat().st_mtime_ns)
+        if context.kept.get(f"fitted {method}", ((),))[0] != stamp:
+            context.kept[f"fitted {method}"] = (stamp, Fitted.load(path))
+        found = context.kept[f"fitted {method}"][1]
+        if found.about.get("revision") == model.revision:
+            return found
+    samples = _samples()
+    return _calibrate(context, model, method, samples, _told(samples, SAMPLES), 0)[0]
 
 
 def fit_method(
@@ -44,29 +44,29 @@ def fit_method(
 ) -> Result:
     """Calibrate a method on texts (hashes; the bundled samples except the story unless given) and store its numbers.
 
-    `clusters` are those of routing_transformer, `steps` the training steps of focal_learned's temperatures. numbers:
-    `path`, `method`, `tensors` (name -> shape); of focal_learned also what `fit_temperatures` says.
+    `clusters` are those of a method that clusters, `steps` the training steps of temperatures. numbers: `path`,
+    `method`, `tensors` (name -> shape); of temperatures also what `fit_temperatures` says.
     Errors: BadSetting for a method that needs none, BadText for texts of less than one window.
     """
     check_seed(seed)
-    if method not in (*FITTED, *TRAINED):
-        known = ", ".join((*FITTED, *TRAINED))
-        raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb; it calibrates: {known}.")
+    known = [name for name, made in METHODS.items() if made.needs in ("calibration", "temperatures")]
+    if method not in known:
+        raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb; it calibrates: {', '.join(known)}.")
     lm = context.model(model)
     if texts:
         whole, corpus = [context.text(key)[1] for key in texts], ", ".join(context.text(key)[0] for key in texts)
     else:
         whole, corpus = _samples(), SAMPLES
-    if method in TRAINED:
-        made = fit_temperatures(context, lm, whole, _told(whole, corpus), steps, seed)
-        made.numbers["notes"] = context.forget("method", method, lm)
-        return made
-    more = {"clusters": clusters} if method == "routing_transformer" else {}
-    fitted, path = _fit(context, lm, method, whole, corpus, seed, **more)
-    shapes = {name: list(tensor.shape) for name, tensor in fitted.tensors.items()}
-    numbers = {"path": str(path), "method": method, "tensors": shapes, "protocol": fitted.about["protocol"]}
-    numbers["notes"] = context.forget("method", method, lm)
-    return Result(numbers)
+    told = _told(whole, corpus)
+    if METHODS[method].needs == "temperatures":
+        made = fit_temperatures(context, lm, whole, told, steps, seed)
+    else:
+        fitted, path = _calibrate(context, lm, method, whole, told, seed, clusters=clusters)
+        shapes = {name: list(tensor.shape) for name, tensor in fitted.tensors.items()}
+        numbers = {"path": str(path), "method": method, "tensors": shapes, "protocol": fitted.about["protocol"]}
+        made = Result(numbers)
+    made.numbers["notes"] = context.forget("method", method, lm)
+    return made
 
 
 def calibration_windows(model: Model, texts: list[str]) -> np.ndarray:
@@ -91,11 +91,13 @@ def _told(texts: list[str], corpus: str) -> dict:
     return {"text": text_hash(" ".join(keys)), "texts": corpus, "keys": keys}
 
 
-def _fit(context: Context, model: Model, method: str, texts: list[str], corpus: str, seed: int, **settings):
+def _calibrate(context: Context, model: Model, method: str, texts: list[str], told: dict, seed: int, **settings):
+    """What a method's `fit` makes of the texts, and where it was stored; it is given those settings that it has."""
     windows = calibration_windows(model, texts)
     context.progress(0.0, f"calibrating {method}")
-    made = METHODS[method](seed=seed, **settings).fit(model, torch.from_numpy(windows)).fitted
-    told = _told(texts, corpus)
+    cls, settings = METHODS[method], settings | {"seed": seed}
+    unfitted = cls.build(**{one.name: settings[one.name] for one in fields(cls) if one.name in settings})
+    made = unfitted.fit(model, torch.from_numpy(windows)).fitted
     about = protocol("fit-method", model, tokens=windows.size, window=windows.shape[1], seed=seed, **told)
     made.about |= {"model": model.name, "revision": model.revision, "protocol": about}
     folder = context.state_dirs(model)[0] / FOLDER

@@ -1,23 +1,18 @@
-"""Methods whose weights were trained, with a model or for it, and lie in its fitted state: which of them are there."""
+"""Learned temperatures: those in a model's fitted state, and training some for a model that stays as it is."""
 
 from analysis.corpus import token_stream
 from analysis.errors import BadSetting, NotFitted
-from analysis.methods import METHODS
 from analysis.methods.focal_learned import FocalWeights
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, protocol
 from analysis.training.focal import SHARE, FocalTraining, train_temperatures
 
-FITTED = ("focal_learned",)  # they run on models that have their weights only
-REFUSED = {"performer": "attn_logit_softcapping"}  # not where the configuration sets this
-
 
 def learned_temperatures(context: Context, model: Model) -> FocalWeights:
     """The learned temperatures of a model. Errors: NotFitted where it has none, BadSetting for a damaged file."""
-    for folder in context.state_dirs(model):
-        if (folder / FocalWeights.place).is_file():
-            return FocalWeights.load(folder / FocalWeights.place)
+    for path in context.stored(model, FocalWeights.place):
+        return FocalWeights.load(path)
     raise NotFitted(
         f"{model.name} has no learned temperatures: train some with `fit-method focal_learned`, or choose focal, whose "
         "temperature is a number."
@@ -44,11 +39,3 @@ def fit_temperatures(context: Context, model: Model, texts: list[str], told: dic
         {"path": str(path), "method": "focal_learned", "tensors": shapes, "protocol": told, "held_out": held_out}
         | {"temperature": log[-1]["temperature"]}
     )
-
-
-def ready(context: Context, model: Model) -> list[str]:
-    """Names of the methods that run on this model as it is."""
-    there = any((folder / FocalWeights.place).is_file() for folder in context.state_dirs(model))
-    config = model.lm.config.get_text_config()
-    able = [name for name in METHODS if not getattr(config, REFUSED.get(name, ""), None)]
-    return [name for name in able if there or name not in FITTED]

@@ -54,15 +54,13 @@ def keep(folder: Path, kept: Kept) -> None:
 
 def stored_curves(context: Context, lm) -> Kept:
     """The curves in the fitted state of a model; the last ones read stay in memory. Errors: NotFitted, BadSetting."""
-    for folder in context.state_dirs(lm):
-        path = folder / FOLDER / NAME
-        if path.is_file():
-            stamp = (str(path), path.stat().st_mtime_ns)
-            if context.kept.get("routing curves", ((),))[0] != stamp:
-                context.kept["routing curves"] = (stamp, _read(path))
-            kept = context.kept["routing curves"][1]
-            if kept.about["revision"] == lm.revision:
-                return kept
+    for path in context.stored(lm, f"{FOLDER}/{NAME}"):
+        stamp = (str(path), path.stat().st_mtime_ns)
+        if context.kept.get("routing curves", ((),))[0] != stamp:
+            context.kept["routing curves"] = (stamp, _read(path))
+        kept = context.kept["routing curves"][1]
+        if kept.about["revision"] == lm.revision:
+            return kept
     raise NotFitted(f"{lm.name} has no stored routing curves: run `route --store` on some texts first.")
 
 

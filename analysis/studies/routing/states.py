@@ -19,16 +19,15 @@ DISTANCE = 64  # of the routers that are fitted on the samples
 def stored_states(context: Context, model: Model) -> list[RoutingState]:
     """The usable ones of this very model, those without sinks first; each file is read once while it stays the same."""
     found = {}
-    for folder in context.state_dirs(model):
-        for path in sorted((folder / FOLDER).glob("c*-d*-s*.safetensors")):
-            if path.name in found:
-                continue
-            key, stamp = f"routing {path}", path.stat().st_mtime_ns
-            if context.kept.get(key, (None,))[0] != stamp:
-                context.kept[key] = (stamp, RoutingState.load(path))
-            state = context.kept[key][1]
-            if state.about.get("revision") == model.revision:
-                found[path.name] = state
+    for path in context.stored(model, f"{FOLDER}/c*-d*-s*.safetensors"):
+        if path.name in found:
+            continue
+        key, stamp = f"routing {path}", path.stat().st_mtime_ns
+        if context.kept.get(key, (None,))[0] != stamp:
+            context.kept[key] = (stamp, RoutingState.load(path))
+        state = context.kept[key][1]
+        if state.about.get("revision") == model.revision:
+            found[path.name] = state
     return sorted(found.values(), key=lambda state: (state.settings.sinks == 0, state.settings.name))
 
 

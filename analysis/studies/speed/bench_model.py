@@ -35,7 +35,7 @@ def bench_inference(
     key = text or context.add_text(*sample_texts()["story"])
     ids = read(context, lm, key).tokens.ids
     made = router_for(context, lm, router)[0]
-    method = METHODS["focus"].of(made, window=window)
+    method = METHODS["focus"].build(made, window=window)
     for length in lengths:
         check_model_memory(lm, length, new_tokens, method.top)
     rows, missing = [], []

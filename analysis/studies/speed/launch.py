@@ -54,7 +54,7 @@ def launch(
     ids = _prompt(lm, reading, length, new_tokens, repeats)
     made = router_for(context, lm, router)[0]
     chosen = {"top": top or made.top, "window": window or made.window, "n_sink": n_sink}
-    method = METHODS["focus"].of(made, **chosen)
+    method = METHODS["focus"].build(made, **chosen)
     method.check(lm.lm)
     check_model_memory(lm, len(ids), new_tokens, method.top)
     timed = time_inference(

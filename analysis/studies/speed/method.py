@@ -39,7 +39,7 @@ def time_method(
     numbers: `kernels` (of `prompt` and `token`: the kernel's name, or None), `why` (likewise, in words), `rows` (per
     length ms of both, dense and sparse), `speedup` (`prefill`, `per_token`: `median low high` at the whole length, or
     None), `longer` (likewise: (length, speed-up), all measured), `crossover` (likewise: a length or None), `label`,
-    `settings`, `length`, `sentence`. table: `rows`. Errors: BadSetting, NotFitted, TooLarge.
+    `settings`, `reads_future`, `length`, `sentence`. table: `rows`. Errors: BadSetting, NotFitted, TooLarge.
     """
     check_range("The number of new tokens", new_tokens, 2, MOST_NEW)
     check_range("The number of rounds", repeats, 1, MOST_ROUNDS)
@@ -74,6 +74,7 @@ def time_method(
         "longer": points,
         "crossover": {name: crossover(mine) if mine else None for name, mine in points.items()},
         **{"method": chosen.name, "label": chosen.label, "settings": chosen.settings, "length": length},
+        "reads_future": chosen.method.reads_future,
         "sentence": _sentence(chosen.label, kernels, spread, length),
         "protocol": protocol(
             "time-method", lm, text, length, kernel="; ".join(filter(None, kernels.values())) or MASKED,

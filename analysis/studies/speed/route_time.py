@@ -44,7 +44,7 @@ def route_time(
     state = state_for(context, lm)
     if not 1 <= visited <= state.settings.buckets:
         raise BadSetting(f"{visited:,} buckets were to be visited: choose 1 to {state.settings.buckets:,}.")
-    method = METHODS["bucket_routing"].from_state(state, router=router, visited=visited)
+    method = METHODS["bucket_routing"].build(state, router=router, visited=visited)
     method.check(lm.lm)
     check_model_memory(lm, length, new_tokens, 1)
     key = text or context.add_text(*sample_texts()["story"])

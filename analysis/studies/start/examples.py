@@ -62,7 +62,7 @@ def requests(text: str) -> dict[str, dict]:
 
 def compared(text: str) -> list[dict]:
     """Arguments of the first requests of the page that compares methods: the first four, one by one."""
-    routed = {name: {"router": ROUTER} if hasattr(made, "of") else {} for name, made in METHODS.items()}
+    routed = {name: {"router": ROUTER} if made.needs == "router" else {} for name, made in METHODS.items()}
     asked = [{"name": name, "settings": {}, **more} for name, more in list(routed.items())[:AT_FIRST]]
     return [{"model": "demo", "text": text, "methods": [one], **READING} for one in asked]
 

@@ -200,7 +200,7 @@ class Bench:
                 return token_losses(self.model, batch)[0], every, np.zeros((layers, 1), int)
         given = arm.given(index, length, layers)
         settings = {**arm.settings, "n_sink": self.n_sink}
-        method = Noted.of(arm.router or self.stand_in, **settings, given=given)
+        method = Noted.build(arm.router or self.stand_in, **settings, given=given)
         with apply(self.model, method, kernels=True):
             losses = token_losses(self.model, batch)[0]
         return losses, np.array(method.pairs), np.stack(method.counts)

@@ -215,7 +215,7 @@ class Baselines(PhaseTrainer):
         if arm is DENSE:
             method = METHODS["dense"]()
         else:
-            method = METHODS["focus"].of(router, window=window, n_sink=self.n_sink, **READINGS[arm.name])
+            method = METHODS["focus"].build(router, window=window, n_sink=self.n_sink, **READINGS[arm.name])
         told = self.told(name, 0.0, 0.99)
         return {"means": means, "tasks": answers(lm, method, self.asked, lambda stage: told(0.0, stage))}
 

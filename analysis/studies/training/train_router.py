@@ -204,9 +204,9 @@ def measure(
     """
     arms = {
         "dense": METHODS["dense"](),
-        "literal": METHODS["focus"].of(router, membership="literal"),
-        "causal": METHODS["focus"].of(router),
-        "random": METHODS["focus"].of(control),
+        "literal": METHODS["focus"].build(router, membership="literal"),
+        "causal": METHODS["focus"].build(router),
+        "random": METHODS["focus"].build(control),
     }
     found = {}
     for arm, method in arms.items():

@@ -62,10 +62,10 @@ def test_it_opens_with_a_conclusion_the_numbers_and_a_command(client):
     app = opened()
     said = markup(app)
     assert "On 1,024 tokens of this text, Focus stays within 5% of dense while it reads 3% of what dense reads" in said
-    assert "OracleTopK, a ceiling that scores every pair to choose, keeps 2% at +4.0%" in said
+    assert "Oracle top-k, a ceiling that scores every pair to choose, keeps 2% at +4.0%" in said
     assert "The first 1,024 tokens are scored." in said and "2 units of 64 tokens in a row" in said
     shown = columns(app)
-    assert shown["method"] == ["Dense", "Focus", "StreamingLLM", "OracleTopK"]
+    assert shown["method"] == ["Dense", "Focus", "StreamingLLM", "Oracle top-k"]
     assert shown["against dense"][:2] == ["–", "+2.0% (+1.5 to +2.5%)"] and shown["perplexity"][1] == "20.40"
     assert shown["worst bin"][1] == "+4.0% at 683–1,023" and shown["KL, mean / 99 %"][1] == "0.020 / 0.04"
     assert shown["speed"] == ["1 ×", "≤ 32.0 ×", "≤ 4.0 ×", "ceiling"]
@@ -98,7 +98,7 @@ def test_a_link_restores_methods_and_settings(client):
     assert app.slider(key="quality.oracle_topk.fraction").value == 0.25
     assert app.selectbox(key="quality.focus.membership").value == "literal"
     assert columns(app)["method"][1] == "Focus, window 8, membership literal"
-    assert "no chosen method" not in markup(app) and "whose groups saw the future, reads 2%" in markup(app)
+    assert "no chosen method" not in markup(app) and "which saw the future, reads 2%" in markup(app)
     assert "windows" in markup(app) and app.code[0].value.endswith("--set oracle_topk.fraction=0.25")
     assert "--window 256 --set" in app.code[0].value
     assert part(app, "painted")["locked"] == 7
@@ -132,7 +132,7 @@ def test_a_refused_method_is_one_sentence_and_the_others_stay(client, monkeypatc
     monkeypatch.setitem(STUDIES, "evaluate", refusing)
     app = opened()
     assert len(app.error) == 1 and "3 tokens and 10 are needed" in app.error[0].value.replace("\\", "")
-    assert columns(app)["method"] == ["Dense", "StreamingLLM", "OracleTopK"] and app.slider(key="quality.focus.top")
+    assert columns(app)["method"] == ["Dense", "StreamingLLM", "Oracle top-k"] and app.slider(key="quality.focus.top")
     monkeypatch.setitem(client.refusals, "evaluate", BadText("Too short."))
     app = opened(text=client.store.put_text("one two three", "short"))
     assert [error.value for error in app.error] == ["Too short\\."]
@@ -142,7 +142,7 @@ def test_hollow_marks_are_bounds_and_solid_ones_measured(client):
     app = opened()
     marks, bins = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
     names = [trace["name"] for trace in marks["data"]]
-    assert names == ["dense", "Focus, at most", "StreamingLLM, at most", "OracleTopK, ceiling (no faster itself)"]
+    assert names == ["dense", "Focus, at most", "StreamingLLM, at most", "Oracle top-k, ceiling (no faster itself)"]
     symbols = [trace["marker"]["symbol"] for trace in marks["data"]]
     assert symbols == ["circle", "circle-open", "square-open", "diamond-open"]
     assert marks["data"][1]["x"] == [32] and marks["data"][1]["error_y"]["array"][0] == pytest.approx(0.005)

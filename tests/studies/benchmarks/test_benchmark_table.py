@@ -65,8 +65,8 @@ def test_what_is_done_is_not_done_again(ask, monkeypatch):
 def test_tasks_are_pooled_by_items():
     items = {"right": [1.0, 0.0, 1.0], "moved": [0.0, 0.0, 0.0], "fits": [True, True, True]}
     mine = {"right": [1.0, 1.0, 0.0], "moved": [0.0, 0.25, 0.75], "fits": [True, False, False]}
-    parts = [{"prompts": OWN, "items": {"dense": items, "focus, window 128": mine}}] * 2
-    row = _pooled(parts, "focus, window 128", OWN)
+    parts = [{"prompts": OWN, "items": {"Dense": items, "Focus, window 128": mine}}] * 2
+    row = _pooled(parts, "Focus, window 128", OWN)
     assert (row["items"], row["longer"], row["within"], row["within_moved"]) == (6, 4 / 6, 2, 0.0)
     assert row["beyond_moved"] == 0.5 and row["difference"] == 0 and row["difference_low"] < 0 < row["difference_high"]
     assert sentence([row]).startswith("With the tasks' own prompts 67% of 6 items are longer than the window of 128")
@@ -90,7 +90,7 @@ def test_tasks_that_are_not_there_are_refused(ask, tmp_path):
 def test_the_stored_scores_are_whole_and_say_what_they_are_of():
     stored = json.loads(STORED.read_text())
     labels = {row["method"] for row in stored["rows"]}
-    assert len(labels) == len(METHODS) and {"dense", "focus", f"focus, window {table.WINDOW}"} <= labels
+    assert len(labels) == len(METHODS) and {"Dense", "Focus", f"Focus, window {table.WINDOW}"} <= labels
     for row in stored["rows"]:
         assert row["items"] + row["does_not_fit"] == row["of"] and row["metric"] == TASKS[row["task"]].metric
         assert row["within"] + row["beyond"] == row["items"] and 0 <= row["value"] <= 1 and row["stderr"] is not None

@@ -143,7 +143,7 @@ def test_a_calibration_stores_a_policy_that_reads_as_it_says(ask, context, home,
     assert [row["cap"] for row in numbers["sweep"]] == [2, 4, 64]
     assert len(numbers["policy"]["policy"]) == budgets.size + 1
     lm = context.model(str(home / "tiny"))
-    method = METHODS["csa"].from_policy((tmp_path / "p.json").read_text())
+    method = METHODS["csa"].build((tmp_path / "p.json").read_text())
     method.check(lm.lm)
     assert method.budgets == tuple(budgets.ravel()) and method.cap == numbers["policy"]["policy"][-1]
     policy = policy_for(context, lm)

@@ -202,7 +202,7 @@ def test_evaluate_takes_policies(home, context, tiny):
     assert rows[1]["reads_causal"] < rows[0]["reads_causal"] and rows[4]["kv_read"] == rows[4]["reads_causal"]
     budget = policy_for(context, tiny).budgets
     assert rows[1]["reads_causal"] == pytest.approx(reads(budget, 3, 32)["reads_causal"], rel=1e-3)
-    with apply(tiny, METHODS["csa"].from_policy(policy_for(context, tiny, "other").integers)):
+    with apply(tiny, METHODS["csa"].build(policy_for(context, tiny, "other").integers)):
         pass
     with pytest.raises(BadSetting, match="dense reads with no policy"):
         evaluate(str(home / "tiny"), key, [{"name": "dense", "policy": "other"}], context=context)

@@ -50,7 +50,7 @@ def bench():
 def test_arms_equal_the_plain_methods(bench):
     router, ids = bench.stand_in, bench.ids
     for name, settings in READINGS.items():
-        with apply(bench.model, METHODS["focus"].of(router, window=5, **settings), kernels=True):
+        with apply(bench.model, METHODS["focus"].build(router, window=5, **settings), kernels=True):
             plain = perplexity(bench.model, ids.reshape(-1), 24).losses
         got = bench.measure(trained_arm(name, router, 5))
         assert np.array_equal(got.losses, plain) and got.counts.shape == (3, LAYERS, 4)

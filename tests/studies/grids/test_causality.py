@@ -68,10 +68,10 @@ def test_gates_of_far_pairs_by_hand():
         "centred": [1 / (1 + np.exp(-4 * (a - 0.5))) for a in far],
         "log": [1 / (1 + np.exp(-4 * (a - 0.5))) for a in far],
     }.items():
-        method = Focus.of(router.variant(gate=gate), reading="soft")
+        method = Focus.build(router.variant(gate=gate), reading="soft")
         assert far_gates(method, groups).tolist() == pytest.approx(wanted)
-    assert far_gates(Focus.of(router), groups).tolist() == far
-    assert far_gates(Focus.of(router, n_sink=1), groups).tolist() == [0.0], "what is always read has no gate"
+    assert far_gates(Focus.build(router), groups).tolist() == far
+    assert far_gates(Focus.build(router, n_sink=1), groups).tolist() == [0.0], "what is always read has no gate"
 
 
 def test_group_agreement_by_hand():

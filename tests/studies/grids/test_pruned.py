@@ -73,7 +73,7 @@ def test_what_is_looked_at_is_dense_attention_and_its_parts_agree(bench):
 def test_one_layer_alone_is_pruned(bench):
     model, router, ids = bench.model, bench.stand_in, bench.ids
     dense, every = bench.measure(DENSE), layer_arms(router, 3, None, 0)
-    with apply(model, METHODS["focus"].of(router), kernels=True):
+    with apply(model, METHODS["focus"].build(router), kernels=True):
         plain = np.concatenate([token_losses(model, torch.as_tensor(row)[None]) for row in ids])
     assert np.array_equal(bench.measure(every["groups"]).losses, plain)
     for layer in range(LAYERS):

@@ -22,19 +22,20 @@ def made(tmp_path_factory):
 
 def test_all_there_are_with_their_defaults(made):
     found = made(None)
-    assert [one.name for one in found] == [one.label for one in found] == READY
+    assert [one.name for one in found] == READY
+    assert [one.label for one in found] == [METHODS[name].title for name in READY]
     assert all(one.settings == one.defaults for one in found)
-    assert {one.name: one.router["name"] for one in found if one.router} == {"focus": "k8-top1"}
+    assert {one.name: one.facts["router"]["name"] for one in found if one.facts["router"]} == {"focus": "k8-top1"}
 
 
 def test_names_say_what_differs_from_the_defaults(made):
     focus = made([{"name": "focus"}])[0]
     settings = {"top": 2, "window": focus.defaults["window"]}
     asked = [{"name": "focus", "settings": settings}, {"name": "focus", "router": "k4-top1"}, {"name": "oracle_topk"}]
-    assert [one.label for one in made(asked)] == ["focus, top 2", "focus k4-top1", "oracle_topk"]
+    assert [one.label for one in made(asked)] == ["Focus, top 2", "Focus k4-top1", "Oracle top-k"]
     assert made(asked)[0].settings == {**focus.defaults, "top": 2} and made(asked)[0].method.top == 2
-    assert made(asked)[1].router["groups"] == 4
-    assert focus.defaults["window"] == focus.router["window"], "the router's, not the class's"
+    assert made(asked)[1].facts["router"]["groups"] == 4
+    assert focus.defaults["window"] == focus.facts["router"]["window"], "the router's, not the class's"
 
 
 REFUSED = {
@@ -49,11 +50,13 @@ REFUSED = {
     "a setting of dense": ([{"name": "dense", "settings": {"k": 1}}], "dense has no setting 'k'; it has: none"),
     "settings as a list": ([{"name": "focus", "settings": [1]}], "takes its settings as names with values"),
     "a router as a number": ([{"name": "focus", "router": 8}], "its router as a name such as k8-top1"),
+    "a router for what needs none": ([{"name": "quest", "router": "k8-top1"}], "quest reads with no router"),
+    "a policy for what needs none": ([{"name": "focus", "policy": "mine"}], "focus reads with no policy"),
     "a value out of range": ([{"name": "oracle_topk", "settings": {"k": 0}}], "k is 0 and must lie between 1"),
     "a value of another kind": ([{"name": "oracle_topk", "settings": {"k": "3"}}], "k is '3'"),
     "more groups than there are": ([{"name": "focus", "settings": {"top": 9}}], "the router has 8 groups"),
     "a router that is none": ([{"name": "focus", "router": "best"}], "'best' names no router"),
-    "twice": ([{"name": "dense"}, {"name": "dense", "settings": {}}], "dense was asked for twice"),
+    "twice": ([{"name": "dense"}, {"name": "dense", "settings": {}}], "Dense was asked for twice"),
 }
 
 

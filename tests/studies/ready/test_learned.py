@@ -35,9 +35,9 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
         evaluate(**ask, methods=methods).numbers for methods in ([{"name": "focal_learned"}], literal(tau_min=0.5))
     )
     assert plain["rows"][0]["reads_causal"] == 1 and not any("saw the future" in note for note in plain["notes"])
-    assert "focal_learned was calibrated on this text, which flatters it." in plain["notes"]
+    assert "Learned Focal Attention was calibrated on this text, which flatters it." in plain["notes"]
     (note,) = [note for note in ahead["notes"] if "saw the future" in note]
-    assert "focal_learned, mean literal" in note
+    assert "Learned Focal Attention, mean literal" in note
     with pytest.raises(BadSetting, match="mean literal lets later tokens decide over earlier ones"):
         probe(model, ask["text"], probes=["uuid_needle"], lengths=[60], methods=literal(), context=context)
 

@@ -112,7 +112,7 @@ def test_the_texts_are_those_that_generate_writes(launched, context):
     reading = lm.tokenizer(LONG, return_tensors="pt")["input_ids"][:, :200]
     options = dict(max_new_tokens=6, do_sample=False, eos_token_id=None)
     dense = lm.lm.generate(reading, **options)[0, 200:]
-    with apply(lm, METHODS["focus"].of(router_for(context, lm)[0], n_sink=2)):
+    with apply(lm, METHODS["focus"].build(router_for(context, lm)[0], n_sink=2)):
         sparse = lm.lm.generate(reading, **options)[0, 200:]
     assert launched.numbers["text_dense"] == lm.tokenizer.decode(dense)
     assert launched.numbers["text_sparse"] == lm.tokenizer.decode(sparse)
@@ -175,7 +175,7 @@ def test_a_prompt_beyond_memory_is_refused_with_the_numbers(context, monkeypatch
 
 def test_cancel_leaves_the_model_as_it_came(context):
     lm, ids = context.model(), torch.arange(3, 103)
-    method, stock = METHODS["focus"].of(router_for(context, lm)[0]), lm.lm.config._attn_implementation
+    method, stock = METHODS["focus"].build(router_for(context, lm)[0]), lm.lm.config._attn_implementation
     for last in ("sparse", "dense", "memory, sparse"):
 
         def progress(fraction, stage, last=last):

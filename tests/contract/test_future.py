@@ -1,0 +1,57 @@
+"""Which settings let the future in: what a method says of itself is what a changed later token shows."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from analysis.attention import apply
+from analysis.errors import NotFitted
+from analysis.methods import METHODS, describe
+from tests.contract.test_contract import CASES, logits
+from tests.made.tiny import tiny, token_ids
+
+
+def variants(name: str):
+    """(words, method) for every option of every setting of a method."""
+    for item in fields(METHODS[name]):
+        for option in item.metadata.get("options") or ():
+            yield f"{name}, {item.name} {option}", replace(CASES[name](), **{item.name: option})
+
+
+def leaks(lm, method) -> bool:
+    """Whether a token reads what comes after it."""
+    ids = token_ids()
+    changed = ids.clone()
+    changed[:, 30:] = token_ids(seed=9)[:, 30:]
+    with apply(lm, method):
+        a, b = logits(lm, input_ids=ids), logits(lm, input_ids=changed)
+    return bool((a - b)[:, :30].abs().max() > 1e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_reads_the_future_says_so_and_nothing_else_does(name):
+    lm = tiny("llama")
+    for words, method in [(name, CASES[name]()), *variants(name)]:
+        try:
+            method.check(lm)
+        except NotFitted:
+            continue  # a bucket router that these buckets were not fitted with
+        assert leaks(lm, method) == method.reads_future, words
+
+
+def test_the_catalogue_names_the_options_that_do():
+    found = {
+        (name, field["name"], option)
+        for name, about in describe().items()
+        for field in about["fields"]
+        for option in field["future"]
+    }
+    literal = {("focus", "membership", "literal"), ("routing_transformer", "membership", "literal")}
+    assert found == literal | {("focal_learned", "mean", "literal")}
+
+
+def test_titles_are_words_and_each_stands_once():
+    titles = [about["title"] for about in describe().values()]
+    assert all(titles) and len(set(titles)) == len(titles)
+    assert describe()["oracle_topk"]["title"] == "Oracle top-k" and "Bucket routing" in titles
+    assert not any("_" in title for title in titles)
