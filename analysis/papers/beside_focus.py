@@ -39,7 +39,7 @@ def first(row: str) -> Beside:
         "Routing Trans.": (equal("Routing Transformer"), "routing_transformer"),
         "Full attention FT": ((_tuned("novels", "full attention"), *baseline("full fine-tuning", 1e-4)), ""),
         "Focus (ours)": (
-            (*_arm("trained", "trained groups, hard"), *equal("Focus, hard groups"), *stored_scores(FOCUS)),
+            (*_arm("trained", "trained groups, hard"), *equal("Focus, hard groups"), *stored_scores("focus")),
             "focus",
         ),
     }
@@ -77,23 +77,23 @@ def models(row: str) -> Beside:
         both("above reading everything", "against_dense", "nats"),
         both("pairs read", "pairs_share", "share"),
     )
-    return Beside(benchmark(*TASKS), ablation(TOP2, "Ablations"), numbers + stored_scores(FOCUS) + scores("focus"))
+    return Beside(benchmark(*TASKS), ablation(TOP2, "Ablations"), numbers + stored_scores("focus") + scores("focus"))
 
 
 def drops(row: str) -> Beside:
     """Section 3.2: scores that do not fall, and those that do."""
     if row.startswith("Mistral"):
         job, method = benchmark("gsm8k", shots=8), "focus" if row.endswith("Focus") else "dense"
-        kept = stored_scores(FOCUS if method == "focus" else method, "GSM8K", shots=8)
+        kept = stored_scores(method, "GSM8K", shots=8)
         needs = "A model that can do arithmetic; a small one scores 0."
         return Beside(job, TESTS, kept + scores(method, "GSM8K"), needs)
     if row == "all models and benchmarks":
-        numbers = [*stored_scores(FOCUS, change=True)]
+        numbers = [*stored_scores("focus", change=True)]
         for says, shots in (("own prompts", 0), ("8 examples", 8)):
             where = [{"task": task, "method": FOCUS, "shots": shots} for task in TASKS]
             numbers += [Number(f"{one['task']}, {says}: longer than the window", ("rows", one, "longer_than_window"),
                                "share", study="benchmarks") for one in where]  # fmt: skip
-        numbers += stored_scores(FOCUS, shots=8, change=True)
+        numbers += stored_scores("focus", shots=8, change=True)
         return Beside(benchmark(*TASKS, methods="dense,focus"), TESTS, tuple(numbers), "The four benchmarks' files.")
     return Beside(Job("python -m analysis model --model MODEL"), GROUPS, needs=LARGE)
 
@@ -106,7 +106,7 @@ def lora(row: str) -> Beside:
         method = "dense" if arm == "dense" else "focus"
         tasks = ("hellaswag", "arc_easy", "lambada", "truthfulqa" if "K=2" in row or arm == "dense" else "piqa")
         columns = ("HellaSwag", "ARC-E", "LAMBADA", "TQA MC1" if tasks[-1] == "truthfulqa" else "PIQA")
-        kept = stored_scores(FOCUS if method == "focus" else method, *columns, change=row.startswith("Centroids"))
+        kept = stored_scores(method, *columns, change=row.startswith("Centroids"))
         own = baseline("base", None) if arm == "dense" else baseline(groups, 1e-4, 1e-3)
         job = benchmark(*tasks, methods="dense,focus")
         return Beside(job, GROUPS, _arm(arm, says) + kept + own + scores(method, *columns))

@@ -5,7 +5,6 @@ from analysis.papers.ours import Beside, Job, Number
 from analysis.papers.places import (
     COLLAPSE,
     EQUAL,
-    FOCUS,
     MINE,
     SPEED,
     TESTS,
@@ -115,7 +114,7 @@ def selected(row: str) -> Beside:
     if row in ("Pretrained", "Focus (ours)"):
         arm = at("groups-k8-top1", arm="dense" if method == "dense" else "trained")
         own = (arm(f"{'reads everything' if method == 'dense' else 'trained groups, hard'}, held out", "perplexity"),)
-        kept = stored_scores("dense") if method == "dense" else equal("Focus, hard groups") + stored_scores(FOCUS)
+        kept = stored_scores("dense") if method == "dense" else equal("Focus, hard groups") + stored_scores("focus")
         needs = "The four benchmarks' files."
         return Beside(benchmark(*TASKS, methods=SELECTED), TESTS, own + kept + scores(method), needs)
     settings = {"k": 32, "reallocate": "mean" if "realloc" in row else "none"} if method == "sparq" else {}
@@ -123,10 +122,10 @@ def selected(row: str) -> Beside:
     listed = [{"name": "dense", "settings": {}}, {"name": method, "settings": settings}]
     args = {**MINE, "text": "", "methods": listed, "window": 1024, "long_text": "first"}
     command = f"python -m analysis evaluate story --methods dense,{method} --window 1024 --first{said}"
-    one = {"name": method}
+    one = {"method": method}
     numbers = (
         Number("on the story, 1,024 tokens", ("rows", one, "perplexity"), column="PPL"),
-        Number("reads everything", ("rows", {"name": "dense"}, "perplexity")),
+        Number("reads everything", ("rows", {"method": "dense"}, "perplexity")),
         Number("keys and values read", ("rows", one, "kv_read"), "share"),
     )
     label = {"MagicPIG": "MagicPIG", "SparQ (mean realloc.)": "SparQ, mean reallocated"}.get(row, "SparQ")

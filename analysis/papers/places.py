@@ -111,15 +111,16 @@ SCORES = {  # the papers' columns -> task and metric, as the papers' harness nam
 }
 
 
-FOCUS = "focus, window 128"  # the window of the paper, as the stored benchmarks name it
+FOCUS = "Focus, window 128"  # the window of the paper, as the stored benchmarks name it
+STORED = {"dense": "Dense", "focus": FOCUS}
 
 
 def stored_scores(method: str, *columns: str, shots: int = 0, change: bool = False) -> tuple[Number, ...]:
-    """Stored benchmark scores of a method beside the papers' columns, or with `change` their differences to dense."""
+    """Stored scores of dense or focus beside the papers' columns, or with `change` their differences to dense."""
     found = []
     for column in columns or ("HellaSwag", "ARC-E", "PIQA", "LAMBADA"):
         task, metric = SCORES[column]
-        where = {"task": task, "method": method, "metric": metric, "shots": shots}
+        where = {"task": task, "method": STORED[method], "metric": metric, "shots": shots}
         name, unit = ("difference", "points") if change else ("value", "share")
         says = f"{column}, {metric}, {f'{shots} examples' if shots else 'no examples'}{', against dense' * change}"
         found.append(Number(says, ("rows", where, name), unit, column, "benchmarks"))

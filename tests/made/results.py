@@ -198,6 +198,8 @@ class FakeJobs:
     compute = request
 
     def describe(self, timeout: float = 60) -> dict:
+        if "describe" in self.refusals:
+            raise self.refusals["describe"]
         from tests.made import quality  # which makes results of its own with this module
 
         return {"verbs": list(STUDIES), "methods": quality.DESCRIBED}

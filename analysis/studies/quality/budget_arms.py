@@ -33,28 +33,48 @@ class Budget:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the table: a method, the field that is searched, and its other settings for a budget."""
+    """One line of the table: a method, what tells it from another line of it, its settings for a budget, and whether
+    its window is searched in place of what usually counts its keys."""
 
-    label: str
     method: str
-    field: str
+    variant: str = ""
     settings: Callable[[Budget], dict] = lambda budget: {}
+    by_window: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name of the line."""
+        return ", ".join(filter(None, [METHODS[self.method].title, self.variant]))
+
+    @property
+    def field(self) -> str:
+        """What is searched."""
+        return "window" if self.by_window else FIELDS[self.method]
 
     def spec(self, value: int, budget: Budget) -> dict:
         """The method at a value of its field, in the words of `evaluate`."""
         settings = self.settings(budget)
+        if self.by_window:
+            return {"name": self.method, "settings": settings | {self.field: value}}
         return at_budget({"name": self.method} | ({"settings": settings} if settings else {}), value)
 
     def make(self, context: Context, lm: Model, router: str, spec: dict) -> Method:
         """The method itself; random groups are those of the control that is stored beside the router."""
-        if self.label == RANDOM:
+        if self.variant == RANDOM:
             return METHODS["focus"].build(router_for(context, lm, router)[1], **spec["settings"])
         return candidates(context, lm, [spec | ({"router": router} if self.method == "focus" else {})])[0].method
 
     def bounds(self, context: Context, lm: Model, router: str, length: int, budget: Budget) -> tuple[int, int, int]:
         """Least and largest value of the field in windows of `length` tokens, and where to begin."""
+        if self.by_window:
+            return 1, length, round(budget.target)
         plain = {"name": self.method, "settings": self.settings(budget)}
         return self.make(context, lm, router, plain).budget_range(length, budget.target)
+
+
+def _visited(budget: Budget) -> dict:
+    """Half of the budget is what the buckets hold, the window the rest."""
+    return {"visited": max(1, round(budget.share * budget.buckets / 2)), "n_sink": 4}
 
 
 def _page(budget: Budget) -> dict:
@@ -72,19 +92,16 @@ def _sampled(budget: Budget) -> dict:
 
 
 ENTRIES = (
-    Entry("StreamingLLM", "streaming_llm", "window"),
-    Entry("Longformer, growing windows", "longformer", "window", lambda budget: {"n_global": 4, "widths": "growing"}),
-    Entry("Focus, hard groups", "focus", "window"),
-    Entry(RANDOM, "focus", "window"),
-    Entry("Routing Transformer", "routing_transformer", "window"),
-    Entry(
-        "bucket routing", "bucket_routing", "window",
-        lambda budget: {"visited": max(1, round(budget.share * budget.buckets / 2)), "n_sink": 4},
-    ),
-    Entry("top-k oracle", "oracle_topk", "k"),
-    Entry("CSA", "csa", FIELDS["csa"]),
-    Entry("Quest", "quest", "budget", _page),
-    Entry("SparQ, mean reallocated", "sparq", "k", lambda budget: {"local": budget.part}),
-    Entry("SparQ", "sparq", "k", lambda budget: {"local": budget.part, "reallocate": "none"}),
-    Entry("MagicPIG", "magicpig", "tables", _sampled),
-)  # fmt: skip
+    Entry("streaming_llm"),
+    Entry("longformer", "growing windows", lambda budget: {"n_global": 4, "widths": "growing"}),
+    Entry("focus", "hard groups"),
+    Entry("focus", RANDOM),
+    Entry("routing_transformer"),
+    Entry("bucket_routing", "", _visited, by_window=True),
+    Entry("oracle_topk"),
+    Entry("csa"),
+    Entry("quest", "", _page),
+    Entry("sparq", "mean reallocated", lambda budget: {"local": budget.part}),
+    Entry("sparq", "", lambda budget: {"local": budget.part, "reallocate": "none"}),
+    Entry("magicpig", "", _sampled),
+)

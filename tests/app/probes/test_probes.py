@@ -6,11 +6,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.corpus import sample_texts, text_hash
-from analysis.errors import BadSetting
+from analysis.errors import Busy
 from analysis.probes import tasks as real
 from analysis.runs.arguments import check_arguments
 from analysis.studies.start.examples import probed
-from app import cached
 from app.probes import charts as probes_charts, words as probes_words
 from app.probes.controls import TASKS
 from tests.made import results
@@ -153,11 +152,14 @@ def test_a_link_that_cannot_be_is_one_sentence_and_the_page_stays(client, link, 
     assert said in told and not app.error and app.title[0].value.startswith("How far back")
 
 
-def test_a_refusal_is_one_sentence_and_the_rest_stays(client, monkeypatch):
-    monkeypatch.setattr(cached.store(), "find", lambda verb, args: None)
-    client.refusals["probe"] = BadSetting("This model has no such words: choose another model.")
+def test_a_refusal_is_one_sentence_and_the_rest_stays(client):
+    client.refusals["describe"] = Busy("The worker is busy with a long job: try again in a minute.")
     app = opened()
-    assert len(app.error) == 1 and "no such words" in app.error[0].value and app.title[0].value.startswith("How far")
+    assert (
+        len(app.error) == 1
+        and "busy with a long job" in app.error[0].value
+        and app.title[0].value.startswith("How far")
+    )
 
 
 def test_tasks_requests_and_commands_are_those_of_the_verb(client):

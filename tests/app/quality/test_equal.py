@@ -72,7 +72,7 @@ def test_speed_comes_from_kernels_or_not_at_all(client):
 
 def one(title: str, difference: float, speed: dict | None = None, kernels: tuple = ("token",), **more) -> Shown:
     asked = Asked(title.lower(), {"title": title, "kernels": kernels}, None, {}, {}, 0)
-    row = {"ceiling": False, "settings": {}, "reads_causal": 0.2, "difference": difference}
+    row = {"ceiling": False, "reads_future": False, "settings": {}, "reads_causal": 0.2, "difference": difference}
     return Shown(asked, None, row | more, speed)
 
 

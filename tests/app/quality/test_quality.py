@@ -214,7 +214,7 @@ def test_the_word_of_the_url_comes_back(raw):
 
 def found(title: str, reads: float, change: float, half: float = 0.001, **more) -> Shown:
     about = {"title": title, "fields": [], "ceiling": False, "kernels": []}
-    row = {"ceiling": False, "settings": {}, "reads_causal": reads, "difference": change} | more
+    row = {"ceiling": False, "reads_future": False, "settings": {}, "reads_causal": reads, "difference": change} | more
     row |= {"difference_low": change - half, "difference_high": change + half, "perplexity": 20.0}
     return Shown(Asked(title, about, more.get("router"), {}, {}, 0), None, row, None)
 

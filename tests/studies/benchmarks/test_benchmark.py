@@ -73,7 +73,7 @@ def test_a_method_is_held_against_dense_item_by_item(run, tmp_path):
     assert far["longer_than_window"] == 0.0 and far["difference"] == 0.0
     assert far["gold_difference"] == pytest.approx(0.0, abs=1e-5), "shorter than the window is dense attention"
     table = result.tables["items"]
-    dense, other = (table[table["method"] == name]["gold"].to_numpy() for name in ("dense", near["method"]))
+    dense, other = (table[table["method"] == name]["gold"].to_numpy() for name in ("Dense", near["method"]))
     assert near["gold_difference"] == pytest.approx(float((other - dense).mean()))
     assert any("100% of the items are longer than the 12 tokens" in said for said in result.numbers["sentences"])
     json.dumps(result.numbers, allow_nan=False)
@@ -90,7 +90,7 @@ def test_answers_are_those_of_the_stock_model(run, home, tmp_path):
 def test_the_question_reads_all_in_set_up_b(run, tmp_path):
     lines(tmp_path / "lambada" / "test.jsonl", [{"text": f"{'the sea was calm and wide ' * 3}x{n}"} for n in (1, 2)])
     found = {how: run(tmp_path, "lambada", model="random", methods=[NEAR], question=how) for how in ("sparse", "dense")}
-    golds = {how: [one.tables["items"].query("method == @name")["gold"].to_numpy() for name in ("dense", NAMED)]
+    golds = {how: [one.tables["items"].query("method == @name")["gold"].to_numpy() for name in ("Dense", NAMED)]
              for how, one in found.items()}  # fmt: skip
     assert np.abs(golds["sparse"][0] - golds["sparse"][1]).max() > 1e-3
     assert np.allclose(golds["sparse"][0], golds["dense"][0], atol=1e-5)
@@ -99,7 +99,7 @@ def test_the_question_reads_all_in_set_up_b(run, tmp_path):
     assert found["dense"].numbers["notes"][0] == f"Set-up B: {SET_UPS['dense'].means}"
 
 
-NAMED = "streaming_llm, window 8"
+NAMED = "StreamingLLM, window 8"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_own_and_long_prompts_of_the_tasks_that_have_files(ask, tmp_path):
     for kept, now in benchmarks.recheck(stored, context=Context(browser=False)).values():
         assert now == pytest.approx(kept, rel=1e-5)
     again = first_again(stored, "piqa", 0, tmp_path / "data", context=Context(browser=False))
-    assert set(again) == {"dense", "streaming_llm, window 16"}
+    assert set(again) == {"Dense", "StreamingLLM, window 16"}
     assert all(now == pytest.approx(kept, abs=1e-4) for kept, now in again.values())
 
 

@@ -71,7 +71,7 @@ def test_a_model_that_finds_all_alike_scores_chance_exactly_and_cannot_do_the_ta
 
 def test_dense_stands_first_and_numbers_are_json_with_the_protocol(run):
     result = run("random", methods=[WINDOW, DENSE, {"name": "focal", "settings": {}}], seed=3)
-    assert result.numbers["labels"] == ["dense", "streaming_llm, window 16", "focal"]
+    assert result.numbers["labels"] == ["Dense", "StreamingLLM, window 16", "Focal Attention"]
     row = result.numbers["rows"][1]
     names = "probe method length depth score chance n low high plain margin truncated lost difference".split()
     assert set(names) <= set(row) and result.numbers["rows"][0]["difference"] is None

@@ -62,9 +62,9 @@ def test_every_method_at_every_share(stored):
             assert row["difference"] == pytest.approx(gone, abs=1e-4), row["label"]
             assert row["difference_low"] <= row["difference"] <= row["difference_high"]
     met = {row["label"] for row in stored["rows"] if row["reached"] and row["share"] == 0.5}
-    assert {"StreamingLLM", "top-k oracle", "CSA", "SparQ", RANDOM} <= met
+    assert {"StreamingLLM", "Oracle top-k", "Calibrated Sparse Attention", "SparQ", f"Focus, {RANDOM}"} <= met
     fetched = {row["label"]: row["kv_read"] / row["reads_causal"] for row in stored["rows"] if row["share"] == 0.5}
-    assert fetched["StreamingLLM"] == pytest.approx(1) and fetched["top-k oracle"] > 1.4 and fetched["Quest"] > 1
+    assert fetched["StreamingLLM"] == pytest.approx(1) and fetched["Oracle top-k"] > 1.4 and fetched["Quest"] > 1
 
 
 def test_windows_with_sinks_by_hand(stored):
