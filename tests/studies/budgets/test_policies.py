@@ -195,8 +195,9 @@ def test_evaluate_takes_policies(home, context, tiny):
         {"name": "csa", "settings": {"eviction": "at the budget", "cap": 5}},
     ]
     rows = evaluate(str(home / "tiny"), key, methods, window=32, context=context).numbers["rows"]
-    assert [row["label"] for row in rows[:3]] == ["csa", "csa, cap 3", "csa other"]
-    assert rows[3]["label"].startswith("csa with 40 keys (") and rows[4]["label"].endswith("eviction at the budget")
+    title = "Calibrated Sparse Attention"
+    assert [row["label"] for row in rows[:3]] == [title, f"{title}, cap 3", f"{title} other"]
+    assert rows[3]["label"].startswith(f"{title} with 40 keys (") and rows[4]["label"].endswith("at the budget")
     assert [row["policy"]["name"] for row in rows] == ["policy", "policy", "other", "policy", "policy"]
     assert rows[0]["defaults"]["cap"] == policy_for(context, tiny).cap and rows[0]["ceiling"] and not rows[4]["ceiling"]
     assert rows[1]["reads_causal"] < rows[0]["reads_causal"] and rows[4]["kv_read"] == rows[4]["reads_causal"]
