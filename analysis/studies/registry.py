@@ -237,6 +237,13 @@ VERBS = {
         **TRAINS,
     ),
     "study": Verb("stored.named:study", "a named study, stored; continues when stopped", **TRAINS, stored=True),
+    "remeasure": Verb(
+        "stored.remeasure:remeasure",
+        "stored studies again, those that are out of date or named, the cheapest first; continues when stopped",
+        **TRAINS,
+        stored=True,
+    ),
+    "measured": Verb("stored.documented:measured", "docs/measured.md, from the stored studies", changes=True),
     "examples": Verb(
         "start.examples:examples", "the stored examples of every page, computed anew in their place", **TRAINS
     ),

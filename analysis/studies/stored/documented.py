@@ -1,0 +1,138 @@
+"""`docs/measured.md`: every stored study as tables, generated, so that nobody types a measured number twice."""
+
+import importlib.metadata
+from pathlib import Path
+
+from analysis.files import read_json, write_whole
+from analysis.places import CACHE
+from analysis.runs import Result
+from analysis.runs.studies import study_files
+from analysis.studies import NAMED
+from analysis.studies.stored.panels import column
+
+PLACE = Path(__file__).resolve().parents[3] / "docs" / "measured.md"
+MOST_ROWS = 64  # of a table beside the rows: a longer one is a curve, which a page draws
+WITH_PLAIN_ENDS = ("difference", "mean", "recovery")  # keys whose interval is `low` and `high` of the row
+HEAD = """# What was measured
+
+Made by `python -m analysis measured` from the stored studies in `models_cache`. Do not edit: run a study again, and
+make this page anew. `python -m analysis remeasure --stale` says which studies are out of date and measures them.
+Numbers in brackets are 95 % intervals.
+"""
+
+
+def measured(output: str = "") -> Result:
+    """Write `docs/measured.md` (or `output`) from the studies stored with the bundled models.
+
+    numbers: `path`, `studies`, their titles.
+    """
+    path, found = Path(output) if output else PLACE, stored()
+    with write_whole(path) as place:
+        place.write_text(document(found), encoding="utf-8")
+    about = {"verb": "measured", "versions": {"torch": importlib.metadata.version("torch")}}
+    protocol = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel")) | about
+    return Result({"path": str(path), "studies": list(found), "protocol": protocol})
+
+
+def stored() -> dict[str, dict]:
+    """Title -> numbers of every study that came with the program."""
+    files = study_files([CACHE / "demo" / "studies"])
+    found = {path.stem: read_json(path) for path in files}
+    for folder in sorted(CACHE.glob("demo-gpt2/*/studies")):
+        found |= {f"{path.stem}, demo-gpt2": read_json(path) for path in study_files([folder])}
+    order = {name: place for place, name in enumerate(NAMED)}
+    return dict(sorted(found.items(), key=lambda one: (order[_name(one[1])], one[0])))
+
+
+def document(studies: dict[str, dict]) -> str:
+    """The page, Markdown."""
+    parts = [HEAD, "\n".join(f"- [{title}](#{_anchor(title)}): {_question(one)}" for title, one in studies.items())]
+    for title, numbers in studies.items():
+        parts += [f"## {title}", f"**{_question(numbers)}** {numbers['sentence']}", *tables(numbers)]
+        parts += ["\n".join(f"- {note}" for note in numbers["notes"])] if numbers.get("notes") else []
+        parts += [f"```\n{numbers['protocol']['command']}\n```", made(numbers["protocol"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def tables(numbers: dict) -> list[str]:
+    """The tables of a study: the first under its own columns, what is short beside it under the names of its keys."""
+    study = NAMED[_name(numbers)]
+    columns = numbers.get("columns") or study.shown(numbers)["columns"]
+    first, *others = study.tables
+    found = [table(columns, numbers[first])]
+    for name in others:
+        rows = numbers[name]
+        if len(rows) <= MOST_ROWS:
+            found += [f"{name.replace('_', ' ').capitalize()}:", table(_columns(rows), rows)]
+    return found
+
+
+def table(columns: list[dict], rows: list[dict]) -> str:
+    """Markdown: a column for each of `columns` that some row has a value for; an interval stands with its value."""
+    ends = {end for one in columns for row in rows for end in _ends(row, one["name"])}
+    named = [one for one in columns if one["name"] not in ends]
+    shown = [one for one in named if any(row.get(one["name"]) is not None for row in rows)]
+    units = {one["name"]: f", {one['unit']}" if one["unit"] not in ("", "share") else "" for one in shown}
+    head = " | ".join(f"{one['label']}{units[one['name']]}" for one in shown)
+    lines = [f"| {head} |", "|---" * len(shown) + "|"]
+    lines += [f"| {' | '.join(cell(row, one) for one in shown)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def cell(row: dict, about: dict) -> str:
+    """A value of a row, with its interval where it has one."""
+    name, share = about["name"], about["unit"] == "share"
+    said = spelled(row.get(name), share)
+    ends = [row[end] for end in _ends(row, name)]
+    known = ends and None not in (row[name], *ends)
+    return f"{said} ({' to '.join(spelled(end, share) for end in ends)})" if known else said
+
+
+def _ends(row: dict, name: str) -> list[str]:
+    """The keys of the interval of a value, if the row has one: `KEY_low` and `KEY_high`, or `low` and `high`."""
+    own = [f"{name}_low", f"{name}_high"]
+    plain = ["low", "high"] if name in WITH_PLAIN_ENDS else []
+    return next((keys for keys in (own, plain) if keys and all(key in row for key in keys)), [])
+
+
+def spelled(value, share: bool = False) -> str:
+    """A value in words: shares as per cent, other numbers with four digits."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if share:
+            return f"{100 * value:.2f} %"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
+    return str(value).replace("|", "\\|")
+
+
+def made(told: dict) -> str:
+    """One line of how a study was made."""
+    facts = [f"{told['date'][:10]}", f"model {told['model']} {told['revision']}", told["machine"], told["device"]]
+    facts += [told["dtype"], f"seed {told['seed']}", told["kernel"], told.get("corpus")]
+    facts += [f"{told['seconds']:,.0f} seconds"] if told.get("seconds") else []
+    facts += [f"{name} {version}" for name, version in told["versions"].items()]
+    return f"*{'; '.join(fact for fact in facts if fact)}*"
+
+
+def _columns(rows: list[dict]) -> list[dict]:
+    """The keys of rows as columns, without lists and dictionaries."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    plain = [name for name in names if not any(isinstance(row.get(name), (list, dict)) for row in rows)]
+    return [column(name, name.replace("_", " ")) for name in plain]
+
+
+def _name(numbers: dict) -> str:
+    return numbers["protocol"]["verb"].removeprefix("study ")
+
+
+def _question(numbers: dict) -> str:
+    return NAMED[_name(numbers)].question.splitlines()[0]
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(",", "").replace(" ", "-")
