@@ -1,7 +1,7 @@
 """CSA, beside ours: what each row of its tables, and of the measurements that its text prints, is held against."""
 
 from analysis.papers.ours import Beside, Job, Number
-from analysis.papers.places import BREAKS, BUDGETS, QUERY, RANKS, WORTH, at, study
+from analysis.papers.places import BREAKS, BUDGETS, QUERY, RANKS, WORTH, at, makes, study
 
 WEIGHTS = "Its weights: name them with --model."
 PYTHIA = "EleutherAI/pythia-410m"
@@ -24,7 +24,7 @@ def capped(row: str) -> Beside:
         "Pythia 410M, 1024, Code": ("python", 1024),
     }
     if row not in ours:
-        job = Job("python -m analysis study calibration --corpus DIR --model MODEL")
+        job = Job(said=f"{makes('calibration')} --model MODEL")
         return Beside(job, BUDGETS, needs=WEIGHTS)
     corpus, context = ours[row]
     one = at("calibration", corpus=corpus, context=context)
@@ -42,7 +42,6 @@ def capped(row: str) -> Beside:
 
 def amdahl(row: str) -> Beside:
     """CSA, table 2: attention's share and the largest gain, counted."""
-    command = f"python -m analysis worth {PYTHIA} --contexts 1024,2048 --batches 1 --no-projections"
     numbers = []
     ways = {COUNTED: "counted as CSA does", "feed-forward blocks and projections": "with projections"}
     for counted, says in ways.items():
@@ -52,14 +51,14 @@ def amdahl(row: str) -> Beside:
             Number(f"{says}: share", ("accounting", where, "share"), "share", columns[0]),
             Number(f"{says}: gain", ("accounting", where, "gain"), "x", columns[1]),
         ]
-    return Beside(Job(command, "worth", WORTH_ARGS), WORTH, tuple(numbers))
+    return Beside(Job("worth", WORTH_ARGS), WORTH, tuple(numbers))
 
 
 def by_position(row: str) -> Beside:
     """CSA, per position: where fewer reads break first."""
     shares = [1, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02]
     args = {"model": "", "window": None, "policy": "policy", "shares": shares, "seed": 0, "long_text": "windows"}
-    job = Job("python -m analysis reads-text story", "reads-text", args | {"text": ""})
+    job = Job("reads-text", args | {"text": ""})
     near = {"5.7": (0.06, 128), "3.5": (0.04, 64), "2.0": (0.02, 32)}
     share, cap = next((ours for printed, ours in near.items() if f" {printed}%" in row), (0.06, None))
     where = {"share": share}
@@ -92,7 +91,7 @@ def _capped(cap: int | None) -> tuple[Number, ...]:
 def ranks(row: str) -> Beside:
     """CSA, the procedure: size of a policy, ranks of the heads."""
     args = {"model": "", "window": None, "policy": {"name": "policy"}}
-    job = Job("python -m analysis budgets", "budgets", args)
+    job = Job("budgets", args)
     path = ("ranks", {"corpus": "wikitext", "context": 1024}, "ranks")
     if row in ("GPT-2 small", "Pythia 410M"):
         size = [Number("layers", ("integers", "layers"), ""), Number("heads", ("integers", "heads"), "")]

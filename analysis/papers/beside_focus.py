@@ -14,6 +14,7 @@ from analysis.papers.places import (
     at,
     benchmark,
     equal,
+    makes,
     scores,
     stored_scores,
     study,
@@ -68,7 +69,7 @@ def dimensions(row: str) -> Beside:
 def models(row: str) -> Beside:
     """Table 2: one model in each row, two groups for each token."""
     if row != "GPT-2 124M":
-        job = Job("python -m analysis study top --corpus DIR --model MODEL --router k4-top1")
+        job = Job(said=f"{makes('top-k4-top1')} --model MODEL")
         return Beside(job, ablation(TOP2, "Ablations"), needs=LARGE)
     both, dense = at(TOP2, k=2, router="k8-top2"), Number("reads everything", ("dense", "perplexity"), study=TOP2)
     numbers = (
@@ -95,7 +96,7 @@ def drops(row: str) -> Beside:
                                "share", study="benchmarks") for one in where]  # fmt: skip
         numbers += stored_scores("focus", shots=8, change=True)
         return Beside(benchmark(*TASKS, methods="dense,focus"), TESTS, tuple(numbers), "The four benchmarks' files.")
-    return Beside(Job("python -m analysis model --model MODEL"), GROUPS, needs=LARGE)
+    return Beside(Job(said="python -m analysis model --model MODEL"), GROUPS, needs=LARGE)
 
 
 def lora(row: str) -> Beside:
@@ -113,7 +114,7 @@ def lora(row: str) -> Beside:
     found = re.fullmatch(r"(?:\+ )?LoRA \(r=(\d+)(?:, lr=(.+))?\)", row)
     rates = (1e-4, 1e-3) if found[2] is None else (float(found[2]),)
     numbers = baseline(f"LoRA r={found[1]}", *rates)
-    return Beside(Job(LORA), TRAINED, numbers, needs="Training LoRA: the command does it.")
+    return Beside(Job(said=LORA), TRAINED, numbers, needs="Training LoRA: the command does it.")
 
 
 def tuned(row: str) -> Beside:
@@ -162,12 +163,7 @@ def lengths(row: str) -> Beside:
 
 def timed(lengths: tuple[int, ...], groups: int, needs: str = "") -> Beside:
     """Table 6 and what the text says of it: sparse attention against dense, by length."""
-    words = ",".join(map(str, lengths))
-    job = Job(
-        f"python -m analysis bench attention --lengths {words} --groups {groups}",
-        "bench",
-        {**MINE, "what": "attention", "lengths": list(lengths), "groups": groups},
-    )
+    job = Job("bench", {**MINE, "what": "attention", "lengths": list(lengths), "groups": groups})
     named = {1024: "1K", 4096: "4K", 16384: "16K", 32768: "32K", 65536: "65K", 262144: "262K", 1048576: "1M"}
     numbers = [
         Number(f"{length:,} tokens", ("rows", {"length": length}, "speedup"), "x", named[length]) for length in lengths
@@ -180,13 +176,13 @@ def content(row: str) -> Beside:
     if " - " in row:
         far = {**MINE, "long_text": "windows", "router": "k8-top1", "min_distance": 128, "top": 100, "layer": None}
         far = {name: value for name, value in far.items() if name != "seed"}
-        job = Job("python -m analysis pairs story --top 100", "pairs", far | {"group": None, "head": None, "text": ""}
+        job = Job("pairs", far | {"group": None, "head": None, "text": ""}
                   | {"content": True})  # fmt: skip
         best = (Number("strongest far pair: distance", ("pairs", {}, "distance"), "tokens", "Distance"),
                 Number("its affinity", ("pairs", {}, "affinity"), "", "Group affinity"))  # fmt: skip
         return Beside(job, PAIRS, best)
     args = {"model": "", "text": "", "long_text": "windows", "router": "k8-top1"}
-    job = Job("python -m analysis groups story", "groups", args)
+    job = Job("groups", args)
     label = {
         "G4": "punctuation",
         "G3": "determiner",

@@ -89,7 +89,7 @@ def closed(row: str) -> Beside:
     """GWR, table 2 and figures 2 and 3: gap closure by head and by budget."""
     buckets = {"ℓ=32": 2, "ℓ=128": 8}.get(row)
     if row != "Mean" and buckets is None:
-        return Beside(Job(QWEN), CLOSURE, needs=f"Qwen2.5-7B: a GPU. {row} is a head or a budget of its own.")
+        return Beside(Job(said=QWEN), CLOSURE, needs=f"Qwen2.5-7B: a GPU. {row} is a head or a budget of its own.")
     number = buckets or 2
     where = {"router": "gwr_linear", "l": number}
     says = f"GWR linear, {number} of 64 buckets: gap closure"

@@ -17,6 +17,7 @@ from analysis.papers.places import (
     ablation,
     at,
     benchmark,
+    makes,
     pitfalls,
     study,
 )
@@ -50,7 +51,7 @@ def differing() -> int:
 
 def findings() -> list[Finding]:
     """All ten, in their order."""
-    model = Job("python -m analysis model", "model", {"model": ""})
+    model = Job("model", {"model": ""})
     hard, soft = at(LEAK, reading="hard", membership="literal"), at(LEAK, reading="soft", gate="literal")
     groups, routing = at(TOP, k=2), {"router": "static_prior", "l": 2}
     arms = {"arm": "with the query"}
@@ -163,7 +164,7 @@ def findings() -> list[Finding]:
             f"{differing()} of its {len(find('focal_summary_zh'))} numbers differ from “{PAPERS['focal_attention']}”, "
             "table 1. The paper counts.",
             Beside(
-                Job("python -m analysis study focal-temperatures --corpus DIR"),
+                Job(said=makes("focal-temperatures")),
                 Panel("papers-vs-measured", "Papers vs measured, its rows", {"paper": "focal_summary_zh"}),
             ),
         ),

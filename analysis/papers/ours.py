@@ -7,8 +7,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis.commandline import commandline
+
 MEASURED, NOT_MEASURED, CANNOT_HOLD = STATES = ("measured here", "not measured", "cannot hold")
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
+FILLED = {"text": "story", "corpus": "DIR"}  # what a command reads where a page fills in its own
 FOLDS = {"": None, "median": statistics.median, "largest": max, "count": len}
 
 
@@ -45,12 +48,19 @@ class Reading:
 
 @dataclass(frozen=True)
 class Job:
-    """How a row is measured: the command, and as `verb` and `args` the same for a button; without a verb the command
-    alone. A page fills in `model`, and `text` or `corpus` where the verb takes one."""
+    """How a row is measured: `verb` and `args`, for a button and for the command; without a verb the command alone, as
+    it is `said`. A page fills in `model`, and `text` or `corpus` where the verb takes one; `more` is what only the
+    command says."""
 
-    command: str
     verb: str = ""
     args: dict = field(default_factory=dict)
+    more: dict = field(default_factory=dict)
+    said: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command line that measures the row, on the story or on a folder DIR."""
+        return self.said or commandline(self.verb, {n: v or FILLED.get(n) for n, v in (self.args | self.more).items()})
 
 
 @dataclass(frozen=True)

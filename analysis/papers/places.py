@@ -2,6 +2,7 @@
 
 import re
 
+from analysis.commandline import commandline
 from analysis.papers.ours import Job, Number, Panel
 
 START, WORTH = Panel("", "Start"), Panel("is-it-worth-it", "Is it worth it?")
@@ -38,7 +39,7 @@ ELSEWHERE = {  # stored studies that stand beside rows about something else -> t
 def makes(study: str) -> str:
     """The command that stores a study: `top-k4-top1` is `study top` with that router."""
     kind, router = re.fullmatch(r"(.+?)(?:-(k\d+-top\d+))?", study).groups()
-    return f"python -m analysis study {kind} --corpus DIR{f' --router {router}' if router else ''}"
+    return commandline("study", {"name": kind, "corpus": "DIR", "router": router})
 
 
 def sharper(study: str) -> Panel:
@@ -48,24 +49,19 @@ def sharper(study: str) -> Panel:
 
 def study(name: str, **args: object) -> Job:
     """The job of a named study; `args` as its parameters, where they are not the study's own defaults."""
-    options = {"steps": "steps", "length": "length", "tokens_per_step": "tokens-per-step", "rows": "rows"}
-    options |= {"router": "router", "window": "window", "n_sink": "sinks"}
-    said = "".join(f" --{options[key]} {value}" for key, value in args.items())
-    return Job(f"python -m analysis study {name} --corpus DIR{said}", "study", {"name": name, "corpus": "", **args})
+    return Job("study", {"name": name, "corpus": "", **args})
 
 
 def benchmark(*tasks: str, methods: str = "dense,focus,streaming_llm", shots: int | None = None) -> Job:
     """The job of benchmarks on local files."""
-    said = f" --methods {methods}{'' if shots is None else f' --shots {shots}'}"
     listed = [{"name": name, "settings": {}} for name in methods.split(",")]
     args = {**MINE, "tasks": list(tasks), "methods": listed, "shots": shots}
-    return Job(f"python -m analysis benchmark {' '.join(tasks)} --data DIR{said}", "benchmark", args)
+    return Job("benchmark", args, {"data": "DIR"})
 
 
 def pitfalls() -> Job:
     """The job of what is measured live on the model's own heads."""
-    args = {**MINE, "text": "", "router": "k8-top1"}
-    return Job("python -m analysis pitfalls story --router k8-top1", "pitfalls", args)
+    return Job("pitfalls", {**MINE, "text": "", "router": "k8-top1"})
 
 
 def at(study: str, **where: object):

@@ -74,7 +74,7 @@ def test_measured_means_read_and_never_written_down():
         tree = ast.parse((ROOT / f"analysis/papers/{module}.py").read_text())
         found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is float}
         assert found <= SETTINGS, (module, found - SETTINGS)
-    assert state(Beside(Job(""), Panel("", "")), []) == NOT_MEASURED
+    assert state(Beside(Job(), Panel("", "")), []) == NOT_MEASURED
 
 
 SETTINGS = {1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02, 10.0, 11.31}
