@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis.benchmarks import SET_UPS, TASKS, here
+from analysis.commandline import commandline
 from analysis.runs import Run
 from app import cached
 from app.benchmarks.controls import ITEMS, SHOTS
@@ -106,13 +107,7 @@ def arguments(tasks: list[str], methods: list[dict]) -> dict:
 
 def command(args: dict) -> str:
     """The same from the command line."""
-    words = ["python -m analysis benchmark", *args["tasks"], f"--data DIR --model {args['model']}"]
-    named = [one["name"] for one in args["methods"]]
-    words += [f"--methods {','.join(['dense', *named])}"] if named else []
-    words += [f"--set {one['name']}.{field}={value}" for one in args["methods"] for field, value in
-              (one.get("settings") or {}).items()]  # fmt: skip
-    words += [f"--{name} {args[name]}" for name in ("shots", "items") if args[name] is not None]
-    return " ".join([*words, *([] if args["question"] == "sparse" else ["--question dense"])])
+    return commandline("benchmark", args | {"data": "DIR", "methods": args["methods"] or None})
 
 
 def kept() -> None:
@@ -120,7 +115,7 @@ def kept() -> None:
     that stores them."""
     found = stored.study(NAME)
     if found is None:
-        stored.missing("The tasks of the papers", f"python -m analysis study {NAME} --corpus DIR")
+        stored.missing("The tasks of the papers", NAME)
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)

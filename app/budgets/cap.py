@@ -164,7 +164,7 @@ def _study() -> None:
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
     found = stored.study("calibration")
     if found is None:
-        stored.missing("The table of corpora and contexts", "python -m analysis study calibration --corpus DIR")
+        stored.missing("The table of corpora and contexts", "calibration")
     else:
         widgets.prose(found["sentence"], "more")
         stored.badge(found)

@@ -8,7 +8,6 @@ from app.budgets import charts
 from app.budgets.words import signed
 from app.ui import stored, tables, widgets
 
-COMMAND = "python -m analysis study query-router --corpus DIR"
 PEARSON = {
     "arm": tables.Column("predicted by"),
     "pooled": tables.Column("pooled", "number", 3, help="over all heads, positions and queries together"),
@@ -34,7 +33,7 @@ def tab() -> None:
             "then the query is zeroed at the test, or left out of the training. What is left says whether it matters.",
             "more",
         )
-        stored.missing("Whether the query matters", COMMAND)
+        stored.missing("Whether the query matters", "query-router")
         _paper()
         return
     widgets.prose(found["sentence"], "more")

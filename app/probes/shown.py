@@ -11,7 +11,6 @@ from app.probes.words import TASKS, against, spread, title
 from app.ui import stored, study_charts, tables, widgets
 from app.ui.reading import rows_of
 
-COMMAND = "python -m analysis study length-extension --corpus DIR --steps 200 --tokens-per-step 8192"
 NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")
 
 
@@ -131,7 +130,7 @@ def beyond() -> None:
     st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
     found = stored.study("length-extension")
     if found is None:
-        stored.missing("Reading twice the context", COMMAND)
+        stored.missing("Reading twice the context", "length-extension")
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)

@@ -1,5 +1,6 @@
 """The words of the long-context tests: tasks, ways to reach further, one method's row, the command line."""
 
+from analysis.commandline import commandline
 from analysis.corpus import sample_texts, text_hash
 from app.probes.controls import TASKS
 from app.quality import words as quality_words
@@ -31,18 +32,8 @@ def against(row: dict) -> str:
 def command(args: dict, asked: list[Asked]) -> str:
     """The same from the command line; a text that is no sample is a file there."""
     samples = {text_hash(text): name for name, (_, text) in sample_texts().items()}
-    words = [f"python -m analysis probe --model {args['model']} --text {samples.get(args['text'], 'FILE')}"]
-    words.append(f"--probes {','.join(args['probes'])}")
-    words += [f"--method {','.join(one.name for one in asked)}"] * bool(asked)
-    words += [f"--set {one.name}.{field}={value}" for one in asked for field, value in one.changed.items()]
-    words += [f"--router {one.router}" for one in asked if one.router][:1]
-    words.append(
-        f"--lengths {','.join(map(str, args['lengths']))} --depths {','.join(f'{x:g}' for x in args['depths'])}"
-    )
-    words.append(
-        f"--examples {','.join(map(str, args['examples']))} --items {args['items']} --choices {args['choices']}"
-    )
-    return " ".join([*words, *([f"--rope {args['rope']}"] if args["rope"] != "as_trained" else [])])
+    methods = [one.spec for one in asked] or None
+    return commandline("probe", args | {"text": samples.get(args["text"], "FILE"), "methods": methods})
 
 
 def changed(asked: list[Asked]) -> str:

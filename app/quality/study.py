@@ -7,14 +7,13 @@ from app.selection import state
 from app.ui import stored, study, tables, widgets
 
 NAME = "equal-budget"
-COMMAND = "python -m analysis study equal-budget --corpus DIR --windows-count 4"
 
 
 def tab() -> None:
     """What was found, the means of all methods, one text and context drawn large, all rows, and how it was made."""
     found = stored.study(NAME)
     if found is None:
-        stored.missing("Every method at the same budgets", COMMAND)
+        stored.missing("Every method at the same budgets", NAME)
         return
     widgets.prose(found["sentence"])
     stored.badge(found)

@@ -1,9 +1,9 @@
 """The words of the quality tab: what was asked and shown, its names, the conclusion, the command line."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analysis.commandline import commandline
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
 from app import cached
@@ -218,13 +218,5 @@ def unit(run: Run) -> str:
 def command(asked: Sequence[Asked], text: str, model: str, reading: dict) -> str:
     """The command line that gives the same numbers."""
     place = {text_hash(words): name for name, (_, words) in sample_texts().items()}.get(text, "TEXT")
-    parts = ["python -m analysis evaluate", place, f"--model {model}"]
-    parts.append(f"--methods {','.join(['dense', *(one.name for one in asked)])}")
-    routers = {one.router for one in asked if one.router}
-    parts += [f"--router {name}" for name in sorted(routers)]
-    if reading["window"]:
-        parts.append(f"--window {reading['window']}")
-    parts += ["--first"] if reading["long_text"] == "first" else []
-    parts += [f"--policy '{json.dumps(one.policy)}'" for one in asked if one.policy]
-    parts += [f"--set {one.name}.{name}={value}" for one in asked for name, value in one.changed.items()]
-    return " ".join(parts)
+    methods = [{"name": "dense"}, *(one.spec for one in asked)]
+    return commandline("evaluate", {"text": place, "model": model, "methods": methods, **reading})

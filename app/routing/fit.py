@@ -4,6 +4,7 @@ import re
 
 import streamlit as st
 
+from analysis.commandline import commandline
 from analysis.runs.corpora import TEXTS, corpora
 from app import cached
 from app.routing import recall
@@ -39,7 +40,7 @@ def show(card: dict) -> None:
         if stored is not None:
             _found(stored)
     with st.expander("The same from the command line", icon=":material/terminal:"):
-        st.code(command(card), language=None, wrap_lines=True)
+        st.code(command(), language=None, wrap_lines=True)
         widgets.prose("With --store the buckets, routers and curves become those that this page shows.", "quiet")
 
 
@@ -50,8 +51,13 @@ def arguments() -> dict | None:
     texts = corpus.split("+") if corpus and TEXTS.fullmatch(corpus) else []
     if not corpus or (texts and len(texts) < LEAST):
         return None
-    args = {"model": chosen["model"], "texts": texts or None, "corpus": "" if texts else corpus}
-    args |= {"heads": chosen["route_heads"].replace(" ", "").replace("~", ","), "length": _length(chosen["model"])}
+    return {"texts": texts or None, "corpus": "" if texts else corpus} | _settings()
+
+
+def _settings() -> dict:
+    chosen = st.session_state
+    args = {"model": chosen["model"], "length": _length(chosen["model"])}
+    args |= {"heads": chosen["route_heads"].replace(" ", "").replace("~", ",")}
     args |= {"min_distance": chosen["route_distance"], "sinks": 4 * chosen["route_sinks"], "prompts": PROMPTS}
     args |= {"buckets": chosen["route_buckets"], "own": chosen["route_own"], "mlp": chosen["route_mlp"]}
     return args | {"seed": chosen["route_seed"]}
@@ -61,13 +67,9 @@ def _length(model: str) -> int:
     return min(asking.card(model)["max_positions"], 2048)
 
 
-def command(card: dict) -> str:
+def command() -> str:
     """The same without a browser; the corpus is a folder there."""
-    chosen = st.session_state
-    words = f"python -m analysis route --corpus DIR --model {card['name']} --heads {chosen['route_heads']}"
-    words += f" --min-distance {chosen['route_distance']} --sinks {4 * chosen['route_sinks']}"
-    words += f" --buckets {chosen['route_buckets']}" * bool(chosen["route_buckets"])
-    return words + " --own" * chosen["route_own"] + " --no-mlp" * (not chosen["route_mlp"])
+    return commandline("route", {"corpus": "DIR"} | _settings())
 
 
 def _form(card: dict) -> None:

@@ -15,7 +15,6 @@ from app.selection import state
 from app.ui import asking, stored, widgets
 from app.ui.tabs import tabs
 
-COMMAND = "python -m analysis study routing --corpus DIR"
 STEPS = 0.25  # buckets
 
 
@@ -77,7 +76,7 @@ def _request(
 
 def _without(card: dict) -> None:
     """Nothing is stored for this model: the command, and the form that measures on the reader's texts."""
-    stored.missing("Bucket routing", COMMAND)
+    stored.missing("Bucket routing", "routing")
     _distance([{"min_distance": distance, "sinks": 0} for distance in (16, 64, 256, 1024)])
     with widgets.guarded():
         fit.show(card)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.runs import Price
 from analysis.runs.price import predict
@@ -16,8 +17,6 @@ MOST_LENGTHS, LONGEST = 12, 1 << 22
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 PAIR = 3e-11  # seconds per pair and head dimension, both sides, on two cores: only until something was timed here
 MEMORY_SPEED, WORK_SPEED = 1e10, 5e10  # bytes and operations a second, likewise
-OPTIONS = ("model", "router", "lengths", "length", "heads", "kv_heads", "head_dim", "groups", "top", "window", "batch")
-OPTIONS += ("dtype", "new_tokens", "repeats")  # of the command line, named as the arguments
 ALIKE = ("model", "what")  # arguments that past runs share with the one that is priced
 BESIDE = 128 << 20  # bytes: blocks of scores, and what libraries keep
 
@@ -84,13 +83,7 @@ def bench(card: dict | None, router: dict | None) -> dict:
 def command(verb: str, args: dict) -> str:
     """The command line that measures the same; a text is named by its place, and a router's groups are those of the
     bundled story."""
-    words = ["python -m analysis", verb, args.get("what") or "TEXT"]
-    names = {"n_sink": "sinks"} | {name: name.replace("_", "-") for name in OPTIONS}
-    for name, option in names.items():
-        if args.get(name) is not None:
-            value = args[name]
-            words.append(f"--{option} {','.join(map(str, value)) if isinstance(value, list) else value}")
-    return " ".join([*words, *(["--skew"] if args.get("skew") else [])])
+    return commandline(verb, args | {"text": None if verb == "bench" else "TEXT"})
 
 
 def even_bound(length: int, groups: int, top: int, window: int, what: str = "attention") -> float:

@@ -9,7 +9,6 @@ from app.temperature.controls import SOFTMAX
 from app.ui import asking, jobs, stored, study as study_panels, widgets
 from app.ui.reading import rows_of
 
-COMMAND = "python -m analysis study temperature"
 WINDOW = 1024  # tokens read at once on this text, where it is long enough
 ALONE = (0.6,)  # temperatures that each layer gets alone
 SHOWN = (0.4, 0.6, 0.8, 1.25)  # temperatures drawn by position
@@ -22,7 +21,7 @@ def study() -> None:
     st.header("What it does to the predictions", anchor=False, help=cached.glossary(TERM))
     found = stored.study("temperature")
     if found is None:
-        stored.missing("Perplexity against the temperature", COMMAND)
+        stored.missing("Perplexity against the temperature", "temperature", corpus=None)
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)

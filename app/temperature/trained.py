@@ -6,8 +6,6 @@ from app import cached
 from app.temperature.controls import STUDIES
 from app.ui import stored, study, widgets
 
-SIZES = "--corpus DIR --length 512 --steps 500 --tokens-per-step 2048"
-
 
 def show() -> None:
     """The chosen study: its question and sentence, its panels and rows, its command."""
@@ -24,7 +22,7 @@ def show() -> None:
     widgets.prose(question, "quiet")
     found = stored.study(name)
     if found is None:
-        stored.missing(f"Training small models with a temperature ({title.lower()})", command(name))
+        stored.missing(f"Training small models with a temperature ({title.lower()})", name)
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
@@ -32,11 +30,6 @@ def show() -> None:
     study.rows(name, found, "trained")
     widgets.prose(found.get("notes", []), "quiet")
     stored.made(found)
-
-
-def command(name: str) -> str:
-    """The command that trains and stores a study at its usual size."""
-    return f"python -m analysis study {name} {SIZES}"
 
 
 def best() -> str:

@@ -5,7 +5,6 @@ import streamlit as st
 from app.selection import state
 from app.ui import asking, stored, study as study_panels, widgets
 
-COMMAND = "python -m analysis study NAME --corpus DIR"
 TITLES = {  # study -> its question, and where the paper asks it
     "ablations": "One setting at a time (table 9)",
     "top": "Groups per token (table 7)",
@@ -25,7 +24,7 @@ def tab() -> None:
     found = asking.studies(st.session_state["model"])[0]
     grids = {name: about for name, about in found.items() if "panels" in about and not name.startswith(OWN_PAGE)}
     if not grids:
-        stored.missing("An ablation", COMMAND)
+        stored.missing("An ablation", "NAME")
         st.caption("The names of the studies stand in: python -m analysis study --help")
         return
     names = list(grids)

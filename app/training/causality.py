@@ -6,7 +6,6 @@ from app import cached
 from app.training import causality_charts
 from app.ui import stored, tables, widgets
 
-COMMAND = "python -m analysis study causality --corpus DIR"
 LEAKS = "whether other tokens in the second half of a window move the logits of the first"
 COLUMNS = {
     "reading": tables.Column("groups"),
@@ -26,7 +25,7 @@ def tab() -> None:
     router = st.session_state["router"]
     study = stored.study(f"causality-{router}")
     if study is None:
-        stored.missing(f"The causality of the router {router}", f"{COMMAND} --router {router}")
+        stored.missing(f"The causality of the router {router}", "causality", router=router)
         return
     widgets.prose(study["sentence"], "more")
     stored.badge(study)

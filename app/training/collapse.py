@@ -8,7 +8,6 @@ from app.training import collapse_charts
 from app.training.controls import MEASURES, ROWS
 from app.ui import stored, tables, widgets
 
-COMMAND = "python -m analysis study dominance --corpus DIR"
 OF_PAPER = {  # a row of the study -> the row of the paper's table 8
     "entropy and balance loss": "Entropy + balance loss",
     "stop-gradient on inputs": "Stop-gradient on inputs",
@@ -47,7 +46,7 @@ def tab() -> None:
     """The study's sentence, curves over the steps, table 8 and the two phases beside the paper's numbers."""
     study = stored.study("dominance")
     if study is None:
-        stored.missing("Routing collapse", COMMAND)
+        stored.missing("Routing collapse", "dominance")
         return
     widgets.prose(study["sentence"], "more")
     stored.badge(study)

@@ -4,6 +4,7 @@ import re
 
 import streamlit as st
 
+from analysis.commandline import commandline
 from analysis.runs import Price
 from analysis.runs.corpora import TEXTS, corpora
 from analysis.runs.price import predict
@@ -27,7 +28,6 @@ FIELDS = {  # argument of the study -> control
     "iterations": "train_iterations",
     "d_s": "train_size",
 }
-OPTIONS = {"n_sink": "sinks", "d_s": "dimensions"}  # of the command line, where they have another name
 OWN = ("window", "n_sink", "gate", "temperature", "iterations", "d_s", "balance")  # a router that is there has these
 WORK, MEMORY = 3e10, 128 << 20  # operations a second and bytes held besides, until something was trained here
 
@@ -63,11 +63,7 @@ def arguments() -> dict:
 
 def command(args: dict) -> str:
     """The same training without a browser; the corpus is a folder there."""
-    words = ["python -m analysis train-router", "--corpus DIR"]
-    for name in ("model", "groups", "top", "label", *FIELDS):
-        if args.get(name) not in (None, ""):
-            words.append(f"--{OPTIONS.get(name, name.replace('_', '-'))} {args[name]}")
-    return " ".join(words)
+    return commandline("train-router", args | {"corpus": "DIR"})
 
 
 def smaller(args: dict) -> list[Scope]:

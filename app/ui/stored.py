@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.commandline import commandline
 from app.ui import asking, widgets
 
 
@@ -12,12 +13,13 @@ def study(name: str) -> dict | None:
     return found.get(name)
 
 
-def missing(what: str, command: str) -> None:
-    """Say that a study has not been run for this model, and which command runs it."""
+def missing(what: str, name: str, **chosen: object) -> None:
+    """Say that the study `name` has not been run for this model, and which command runs it; `chosen`: its arguments."""
     model = st.session_state["model"]
     st.info(f"{widgets.plain(what)} is not measured for the model {widgets.plain(model)} on this machine yet.")
     widgets.prose("This command measures and stores it; it goes on where it was stopped:", "quiet")
-    st.code(f"{command} --model {model}", language=None, wrap_lines=True)
+    command = commandline("study", {"name": name, "corpus": "DIR", **chosen, "model": model})
+    st.code(command, language=None, wrap_lines=True)
 
 
 def badge(found: dict) -> None:

@@ -99,8 +99,8 @@ def test_a_link_restores_methods_and_settings(client):
     assert app.selectbox(key="quality.focus.membership").value == "literal"
     assert columns(app)["method"][1] == "Focus, window 8, membership literal"
     assert "no chosen method" not in markup(app) and "which saw the future, reads 2%" in markup(app)
-    assert "windows" in markup(app) and app.code[0].value.endswith("--set oracle_topk.fraction=0.25")
-    assert "--window 256 --set" in app.code[0].value
+    assert "windows" in markup(app) and "--set oracle_topk.fraction=0.25" in app.code[0].value
+    assert app.code[0].value.endswith("--window 256 --all-windows")
     assert part(app, "painted")["locked"] == 7
 
 
