@@ -25,11 +25,9 @@ LOADED = 2e8  # bytes of weights read and tried out a second, until a model was 
 
 @dataclass(frozen=True)
 class Due:
-    """What a request will cost here: its price, the tokens that it was predicted for, and what is too much about it
-    in words (None: nothing)."""
+    """What a request will cost here: its price, and what is too much about it in words (None: nothing)."""
 
     price: Price
-    tokens: int
     over: str | None
 
 
@@ -81,11 +79,10 @@ def find_run(run_id: str) -> Run | None:
 def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = None) -> Due:
     """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
     predicts it itself."""
-    tokens = tokens or counted(args)[0]
     card = store().find("model", {"model": args.get("model")})
-    price = price or _price(verb, args, tokens, card and card.numbers)
+    price = price or _price(verb, args, tokens or counted(args)[0], card and card.numbers)
     in_memory = card is None or card.numbers["device"] == "cpu"
-    return Due(price, tokens, price.over(free_memory() if in_memory else None))
+    return Due(price, price.over(free_memory() if in_memory else None))
 
 
 def _price(verb: str, args: dict, tokens: int, card: dict | None) -> Price:

@@ -115,12 +115,12 @@ def _methods(described: dict) -> list[Asked]:
         "Methods, beside dense", offered, key="probe_pick", format_func=lambda name: described[name]["title"],
         max_selections=MOST, placeholder="Choose up to five", on_change=_picked, width=420,
     )  # fmt: skip
-    return [_asked(name, described[name], offered) for name in chosen["probe_pick"]]
+    mine = cards.parse(chosen["quality"], offered)
+    return [_asked(name, described[name], mine.get(name, {}), offered) for name in chosen["probe_pick"]]
 
 
-def _asked(name: str, about: dict, offered: list[str]) -> Asked:
+def _asked(name: str, about: dict, own: dict, offered: list[str]) -> Asked:
     fields = {field["name"]: field for field in about["fields"]}
-    own = cards.parse(st.session_state["quality"], offered).get(name, {})
     changed = {}
     for field, raw in own.items():
         try:

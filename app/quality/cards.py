@@ -43,16 +43,17 @@ def reading_of(choice: str) -> dict:
     return {"window": int(choice.rstrip("w")), "long_text": "windows" if choice.endswith("w") else "first"}
 
 
-def choose_methods(described: dict) -> list[str]:
-    """The multi-select; returns the chosen methods in the order in which they are offered. Dense is always there."""
+def choose_methods(described: dict) -> dict[str, dict[str, str]]:
+    """The multi-select; returns method -> {field: text} as the URL's word says, which is read once. Dense is always
+    there."""
     offered = [name for name in described if name != "dense"]
     mine = parse(st.session_state["quality"], offered)
     strange = [name for name in mine if name not in offered]
     if strange:
         st.caption(widgets.plain(state.unusable("quality", strange[0])))
-        _keep({name: mine[name] for name in mine if name in offered})
-    chosen = [name for name in offered if name in mine][:MOST]
-    st.session_state["quality_pick"] = chosen
+        mine = {name: own for name, own in mine.items() if name in offered}
+        _keep(mine)
+    st.session_state["quality_pick"] = [name for name in offered if name in mine][:MOST]
     st.multiselect(
         "Methods, beside dense",
         offered,
@@ -64,21 +65,24 @@ def choose_methods(described: dict) -> list[str]:
         args=(offered,),
         width=560,
     )
-    return chosen
+    return mine
 
 
-def cards(described: dict, chosen: list[str], router: dict, tokens: int, equal: bool = False) -> list[Asked]:
-    """One card of controls for each chosen method; `tokens` are read at once; `equal`: a budget sets what counts keys.
-    Returns what is asked for."""
+def cards(described: dict, mine: dict, router: dict, tokens: int, equal: bool = False) -> list[Asked]:
+    """One card of controls for each method of `mine`, as `choose_methods` returns them; `tokens` are read at once;
+    `equal`: a budget sets what counts keys. Returns what is asked for; the URL's word keeps what was not refused."""
     offered = [name for name in described if name != "dense"]
     asked = []
-    for name in chosen:
+    for name in [name for name in offered if name in mine][:MOST]:
         with st.container(border=True, key=f"quality_card_{name}"):
-            asked.append(_card(name, described[name], offered, router, tokens, equal))
+            asked.append(_card(name, described[name], mine[name], offered, router, tokens, equal))
+    kept = {one.name: {field: str(value) for field, value in one.changed.items()} for one in asked}
+    if mine != mine | kept:
+        _keep(mine | kept)
     return asked
 
 
-def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int, equal: bool) -> Asked:
+def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, tokens: int, equal: bool) -> Asked:
     routed = about["needs"] == "router"
     fields = {field["name"]: dict(field) for field in about["fields"]}
     for field, of_router in BOUNDS.items() if routed else ():
@@ -87,14 +91,13 @@ def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int,
     defaults = {field: fields[field]["default"] for field in fields}
     defaults |= {field: router[field] for field in fields if routed and field in router}
     settings, refused = {}, []
-    for field, raw in parse(st.session_state["quality"], offered).get(name, {}).items():
+    for field, raw in own.items():
         try:
             settings[field] = typed(fields[field], raw)
         except (KeyError, ValueError):
             said = words.field(field).split(",")[0].lower()
             refused.append(f"The link's {said} “{raw[:40]}” is not available here; it was dropped.")
     changed = {field: value for field, value in settings.items() if value != defaults[field]}
-    _replace(offered, name, changed)
     made = Asked(name, about, router["name"] if routed else None, defaults, changed, offered.index(name))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         colour, sign = words.look(made.place)
@@ -104,9 +107,7 @@ def _card(name: str, about: dict, offered: list[str], router: dict, tokens: int,
             st.markdown(about["doc"])
             st.caption(widgets.plain(about["paper"]))
         if changed:
-            st.button(
-                "Reset", key=f"quality_reset_{name}", on_click=_replace, args=(offered, name, {}), type="tertiary"
-            )
+            st.button("Reset", key=f"quality_reset_{name}", on_click=_reset, args=(offered, name), type="tertiary")
     for sentence in refused:
         st.caption(widgets.plain(sentence))
     with st.grid(3, min_column_width=120, gap="small"):
@@ -175,18 +176,15 @@ def _keep(chosen: dict[str, dict]) -> None:
     state.choose(st.session_state, quality=spell(chosen))
 
 
-def _replace(offered: list[str], method: str, settings: dict) -> None:
-    """Give one method other settings; the first choice of methods stays unspoken."""
-    mine = parse(st.session_state["quality"], offered)
-    if mine.get(method) != {field: str(value) for field, value in settings.items()}:
-        _keep(mine | {method: settings})
+def _reset(offered: list[str], method: str) -> None:
+    _keep(parse(st.session_state["quality"], offered) | {method: {}})
 
 
 def _moved(offered: list[str], method: str, field: str, key: str, default: object) -> None:
-    own = dict(parse(st.session_state["quality"], offered).get(method, {}))
-    own.pop(field, None)
-    value = st.session_state[key]
-    _replace(offered, method, own if value == default else own | {field: value})
+    """The word is read here, not when the card was drawn: two controls may be moved before the page is drawn again."""
+    mine, value = parse(st.session_state["quality"], offered), st.session_state[key]
+    own = {name: raw for name, raw in mine.get(method, {}).items() if name != field}
+    _keep(mine | {method: own if value == default else own | {field: str(value)}})
 
 
 def _picked(offered: list[str]) -> None:

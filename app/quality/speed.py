@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from analysis.runs import Run
 from app import cached
 from app.quality.headline import phases
 from app.quality.words import Asked
@@ -17,19 +18,25 @@ NEW, ROUNDS = 32, 5  # tokens written after the prompt; rounds of dense and spar
 TIMED = {"prefill": "to the first token", "per_token": "for each further token"}
 
 
-def measured(one: Asked, size: int, most: int) -> dict | None:
+def launches() -> list[Run]:
+    """The stored runs of `launch` for the model, text and router in use, the newest first."""
+    wanted = {name: st.session_state[name] for name in ("model", "text", "router")}
+    return [run for run in cached.store().list("launch") if wanted.items() <= run.request.items()]
+
+
+def measured(one: Asked, size: int, most: int, launched: Sequence[Run]) -> dict | None:
     """The stored speed-up with these settings: `median low high`, the `length`, what it is `of`, the `phases` of the
     whole model, which reads `most` tokens, and the `window` of `size` tokens that the quality is of. Of attention where
-    `launch` can time the method (of the prompt nearest in length), else of the phase that its own kernels make fastest.
+    `launch` can time the method (of the prompt nearest in length, of those `launched`), else of the phase that its own
+    kernels make fastest.
     """
     if not can_launch(one):
         return _timed(one, size, most)
-    wanted, found = launch_request(one, size, size), []
-    for run in cached.store().list("launch"):
-        same = all(run.request.get(name) == wanted[name] for name in ("model", "text", "router"))
+    found = []
+    for run in launched:
         used = {name: one.defaults[name] if run.request.get(name) is None else run.request[name] for name in LAUNCHED}
         speed = run.numbers["speedup"].get("attention")
-        if same and speed and all(used[name] == one.settings[name] for name in LAUNCHED):
+        if speed and all(used[name] == one.settings[name] for name in LAUNCHED):
             length = run.numbers["length"]
             whole = {"phases": phases(run.numbers, most), "window": size}
             found.append(speed | {"length": length, "of": "attention"} | whole)

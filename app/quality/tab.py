@@ -37,13 +37,19 @@ def tab() -> None:
     dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", inspected["tokens"])
     described, size = cached.catalogue(), dense.numbers["window"]
     with choices:
-        names = cards.choose_methods(described)
+        mine = cards.choose_methods(described)
     share = equal.choice()
     facts = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
     with st.grid(2, min_column_width=420, gap="large"):
         left, right = st.container(), st.container()
     with left:
-        asked = cards.cards(described, names, facts, size, share is not None)
+        widgets.prose(
+            "A slider reads the text again in a masked pass, which measures quality and no speed; Measure the speed "
+            "times the kernel.",
+            "quiet",
+        )
+        asked = cards.cards(described, mine, facts, size, share is not None)
+    launched = quality_speed.launches()
     shown, budgets = [], []
     for at, one in enumerate(asked):
         with right, widgets.guarded():
@@ -52,7 +58,7 @@ def tab() -> None:
                 asked[at] = one
                 budgets.append((one, found))
             run = ask(one.spec, reading, f"Reading with {one.about['title']}", dense.protocol["tokens"])
-            speed = quality_speed.measured(one, size, card["max_positions"])
+            speed = quality_speed.measured(one, size, card["max_positions"], launched)
             shown.append(Shown(one, run, run.numbers["rows"][0], speed))
     with answer:
         said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))

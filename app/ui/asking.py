@@ -20,7 +20,7 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
         return stored
     due = cached.due(verb, args, tokens)
     if verb not in UNASKED and (due.price.slow or due.over):
-        offers.ask_first(doing, due, lambda: offers.of_text(args, due.tokens), f"{verb}_{store.key(verb, args)}")
+        offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), f"{verb}_{store.key(verb, args)}")
     store.remember(verb, args, here())
     with st.spinner(f"{doing}. {due.price.sentence}.", show_time=True):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE)

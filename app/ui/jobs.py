@@ -49,7 +49,7 @@ def run_button(
         widgets.prose(said, "quiet")
     if due.over and not busy:
         widgets.prose(f"{due.over}.", "note")
-        offers.offer([*smaller(), *offers.of_text(args, due.tokens)], due.price, key)
+        offers.offer([*smaller(), *offers.of_text(args, tokens)], due.price, key)
 
 
 def current() -> JobStatus | None:

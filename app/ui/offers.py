@@ -32,12 +32,13 @@ class Scope:
     part: float | None = None
 
 
-def of_text(args: dict, tokens: int) -> list[Scope]:
-    """Less of the text in use, where a request reads it; `tokens` are read. A control is offered only where the
-    request has its value, so that setting it changes this very request."""
+def of_text(args: dict, tokens: int | None) -> list[Scope]:
+    """Less of the text in use, where a request reads it; `tokens` are read, None: as many as it has. A control is
+    offered only where the request has its value, so that setting it changes this very request."""
     if args.get("text") != st.session_state["text"] or not args.get("text"):
         return []
-    found, most = [], cached.counted(args)[1]
+    found, (size, most) = [], cached.counted(args)
+    tokens = tokens or size
     if most and tokens > most and args.get("long_text") == st.session_state["long_text"] == "windows":
         found.append(Scope("the first window only", {"long_text": "first"}, most / tokens))
     if tokens >= SHORTEST:

@@ -1,0 +1,61 @@
+"""One slider of Quality vs speed moves: the URL's word is read once, the request looked up once, nothing is worked out
+that is not shown."""
+
+from collections import Counter
+
+import pytest
+
+from analysis.runs import RunStore
+from app.quality import cards
+from app.ui import offers
+from tests.app.quality.test_quality import opened
+from tests.made import results
+from tests.made.in_process import markup
+from tests.made.quality import evaluate
+from tests.made.results import STUDIES
+
+SLIDER = "quality.streaming_llm.window"
+
+
+@pytest.fixture
+def client(client, monkeypatch):
+    monkeypatch.setattr(results, "CONTEXT", 2048)
+    monkeypatch.setitem(STUDIES, "evaluate", evaluate)
+    return client
+
+
+@pytest.fixture
+def hops(monkeypatch):
+    """name -> how often it was called; look-ups and lists by their verb, and by the method where they name one."""
+    found = Counter()
+
+    def watch(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(*args, **more):
+            words = [name, *(args[1:2] if owner is RunStore else ())]
+            if owner is RunStore and len(args) > 2 and isinstance(args[2], dict) and args[2].get("methods"):
+                words.append(args[2]["methods"][0]["name"])
+            found[" ".join(words)] += 1
+            return real(*args, **more)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner, name in ((RunStore, "find"), (RunStore, "list"), (cards, "parse"), (offers, "of_text")):
+        watch(owner, name)
+    return found
+
+
+def test_a_moved_slider_is_read_once_and_looked_up_once(client, hops):
+    app = opened()
+    for value, computed in ((64, 1), (128, 0)):
+        hops.clear()
+        before = client.asked.count("evaluate")
+        app.select_slider(key=SLIDER).set_value(value).run()
+        assert not app.exception and client.asked.count("evaluate") - before == computed
+        assert hops["parse"] == 2, "by the callback that changes the word, and by the page that reads it"
+        assert all(hops[f"find evaluate {name}"] == 1 for name in ("dense", "focus", "streaming_llm", "oracle_topk"))
+        assert hops["find inspect"] == 1 and hops["find model"] <= 3 + computed
+        assert hops["list evaluate"] == 1 and hops["list launch"] <= 2, "one for the marks, one for the price"
+        assert hops["of_text"] == 0, "smaller scopes are worked out where they are shown"
+    assert "measures quality and no speed" in markup(app)
