@@ -7,7 +7,7 @@ from analysis.limits import limits
 from app import cached, sidebar
 from app.selection import state
 from app.serve import sharing
-from app.ui import jobs, widgets
+from app.ui import fields, jobs, widgets
 
 VIEWS = {
     "Start": [st.Page("views/start.py", title="Start", default=True, help="What the model reads in this text.")],
@@ -112,9 +112,7 @@ with widgets.guarded():
     gone = state.settle(st.session_state, "text", list(cached.texts()), cached.samples()[0][0])
     if gone:
         dropped.append("The link's text is not stored on this machine; the first sample is shown instead.")
-    address = state.write(st.session_state, st.query_params.to_dict())
-    if address is not None:
-        st.query_params.from_dict(address)
+    fields.write_address()
     for sentence in dropped:
         st.caption(widgets.plain(sentence))
     sidebar.sidebar()
@@ -125,6 +123,4 @@ with widgets.guarded():
     if any(isinstance(trouble, BadModel) for trouble in troubles):
         st.button("Back to the bundled model", on_click=sidebar.use_model, args=("demo",), key="way_back")
 
-late = state.write(st.session_state, st.query_params.to_dict())
-if late is not None:  # a page settled a value, such as the layer it opens with
-    st.query_params.from_dict(late)
+fields.write_address()  # a page may have settled a value, such as the layer it opens with

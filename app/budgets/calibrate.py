@@ -3,16 +3,15 @@
 import streamlit as st
 
 from analysis.runs import Run
+from analysis.runs.corpora import TEXTS
 from app import cached
 from app.budgets import charts, policy
 from app.budgets.cap import caps
 from app.budgets.controls import SHARED_OUT
 from app.selection import state
-from app.training import requests as training_requests
-from app.ui import asking, jobs, tables, widgets
+from app.ui import asking, fields, jobs, tables, widgets
 from app.ui.offers import Scope
 
-TEXTS = ""  # the corpus that is no folder
 PAIR = {
     "layer": tables.Column("layer", "whole"),
     "head": tables.Column("head", "whole"),
@@ -38,14 +37,20 @@ def tab(known: dict[str, dict]) -> None:
 def _form() -> None:
     chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _corpus()
-        _whole("Tokens, each side", "budget_tokens", 64, 999_999, "calibration", 140)
+        fields.corpus(
+            "budget_texts",
+            st.session_state["text"],
+            ("Calibrate on", "Texts"),
+            "The text in use",
+            "calibration",
+        )
+        fields.number("Tokens, each side", "budget_tokens", 64, 999_999, "calibration", width=140)
         st.text_input(
             "Name", key="budget_name", max_chars=32, width=130, on_change=_named, help=cached.glossary("policy")
         )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _real("Mass p", "budget_mass", 0.01, 0.99, 0.05, "top-p rank")
-        _whole("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", 120)
+        fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, format="%g", width=150)
+        fields.number("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", width=120)
         st.selectbox(
             "Keys by",
             list(SHARED_OUT),
@@ -55,12 +60,21 @@ def _form() -> None:
             help=cached.glossary("key budget"),
         )
         if chosen["budget_by"] == "beta":
-            _real("beta", "budget_beta", 0.01, 1000.0, 0.5, "key budget")
+            fields.number("beta", "budget_beta", 0.01, 1000.0, "key budget", step=0.5, format="%g", width=150)
         elif chosen["budget_by"] == "total":
-            _whole("Keys", "budget_total", 1, 1 << 29, "key budget", 120)
+            fields.number("Keys", "budget_total", 1, 1 << 29, "key budget", width=120)
         else:
-            _real("% of the causal pairs", "budget_share", 0.1, 100.0, 5.0, "KV reads (% of causal)")
-        _whole("Floor", "budget_floor", 0, 1024, "key budget", 90)
+            fields.number(
+                "% of the causal pairs",
+                "budget_share",
+                0.1,
+                100.0,
+                "KV reads (% of causal)",
+                step=5.0,
+                format="%g",
+                width=150,
+            )
+        fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
         st.toggle("Sweep the cap too", key="budget_sweep", help=cached.glossary("cap"))
 
 
@@ -74,7 +88,7 @@ def arguments() -> dict:
     way = chosen["budget_by"]
     args[way] = chosen["budget_share"] / 100 if way == "reads" else chosen[f"budget_{way}"]
     corpus = _source()
-    return args | ({"texts": corpus.split("+")} if training_requests.of_texts(corpus) else {"corpus": corpus})
+    return args | ({"texts": corpus.split("+")} if TEXTS.fullmatch(corpus) else {"corpus": corpus})
 
 
 def smaller(args: dict) -> list[Scope]:
@@ -147,7 +161,14 @@ def _two(known: dict[str, dict]) -> None:
         return
     widgets.settled("budget_other", [None, *others], None)
     st.session_state["budget_other_pick"] = st.session_state["budget_other"] or others[0]
-    st.selectbox(f"Beside {first}", others, key="budget_other_pick", width=240, on_change=_other)
+    st.selectbox(
+        f"Beside {first}",
+        others,
+        key="budget_other_pick",
+        width=240,
+        on_change=fields.keep_pick,
+        args=("budget_other",),
+    )
     other = st.session_state["budget_other_pick"]
     args = {"model": st.session_state["model"], "policy": first, "other": other}
     run: Run = asking.ask("calibrations", args, "Comparing two calibrations")
@@ -172,44 +193,9 @@ def _two(known: dict[str, dict]) -> None:
                 widgets.numbers(values, "calibrations", "budget_pair_rows")
 
 
-def _other() -> None:
-    state.choose(st.session_state, budget_other=st.session_state["budget_other_pick"])
-
-
 def _source() -> str:
     """What calibrates: hashes of stored texts, at first the text in use, or the name of a folder."""
     return st.session_state["budget_texts"] or st.session_state["text"]
-
-
-def _corpus() -> None:
-    """Stored texts, or a folder that somebody put into models_cache/corpora."""
-    source, folders = _source(), training_requests.folders()
-    texts = training_requests.of_texts(source)
-    if not texts and source not in folders:
-        widgets.settled("budget_texts", [None], None)
-        source, texts = _source(), True
-    if folders:
-        st.session_state["budget_folder_pick"] = TEXTS if texts else source
-        st.selectbox(
-            "Calibrate on", [TEXTS, *folders], key="budget_folder_pick", on_change=_folder, width=200,
-            format_func=lambda name: name or "texts stored here",
-        )  # fmt: skip
-    if texts:
-        offered = cached.texts()
-        st.session_state["budget_texts_pick"] = [key for key in source.split("+") if key in offered]
-        st.multiselect(
-            "Texts", list(offered), key="budget_texts_pick", width=360, on_change=_texts, max_selections=20,
-            format_func=lambda key: offered.get(key, key), placeholder="The text in use",
-            help=cached.glossary("calibration"),
-        )  # fmt: skip
-
-
-def _folder() -> None:
-    state.choose(st.session_state, budget_texts=st.session_state["budget_folder_pick"] or None)
-
-
-def _texts() -> None:
-    state.choose(st.session_state, budget_texts="+".join(st.session_state["budget_texts_pick"]) or None)
 
 
 def _named() -> None:
@@ -218,15 +204,3 @@ def _named() -> None:
     kept = "".join(signs).strip("-")[:32]
     usual = state.CONTROLS["budget_name"].default
     state.choose(st.session_state, budget_name=usual if kept in ("", policy.DEFAULT) else kept)
-
-
-def _whole(label: str, name: str, low: int, high: int, term: str, width: int) -> None:
-    value = st.session_state[name]
-    widgets.settled(name, [value] if low <= value <= high else [], state.CONTROLS[name].default)
-    st.number_input(label, low, high, key=name, step=1, width=width, help=cached.glossary(term))
-
-
-def _real(label: str, name: str, low: float, high: float, step: float, term: str) -> None:
-    value = st.session_state[name]
-    widgets.settled(name, [value] if low <= value <= high else [], state.CONTROLS[name].default)
-    st.number_input(label, low, high, key=name, step=step, format="%g", width=150, help=cached.glossary(term))

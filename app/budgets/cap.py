@@ -12,7 +12,7 @@ from app.budgets import charts, policy as budgets
 from app.budgets.by_hand import sweep_arguments
 from app.budgets.words import positions, signed, span
 from app.selection import state
-from app.ui import jobs, stored, tables, widgets
+from app.ui import fields, jobs, stored, tables, widgets
 from app.ui.offers import Scope
 
 MOST_CAPS = 32
@@ -61,9 +61,7 @@ def tab(known: dict[str, dict]) -> None:
             ("Allowed on average, ± %", "budget_tolerance", "tolerances of the cap"),
             ("Allowed at any stretch, ± %", "budget_tolerance_bin", "tolerances of the cap"),
         ):
-            value = st.session_state[name]
-            widgets.settled(name, [value] if 0 <= value <= 100 else [], state.CONTROLS[name].default)
-            st.number_input(label, 0.0, 100.0, key=name, step=0.5, width=190, help=cached.glossary(term))
+            fields.number(label, name, 0.0, 100.0, term, step=0.5, width=190)
     with widgets.guarded():
         _sweep(known)
     with widgets.guarded():

@@ -9,7 +9,7 @@ from app.budgets.controls import BARS, READS
 from app.budgets.words import ALLOWED, bins as listed, chance, positions, share, signed, span
 from app.quality import text as quality_text
 from app.selection import state
-from app.ui import asking, jobs, painted, tables, widgets
+from app.ui import asking, fields, jobs, painted, tables, widgets
 
 NO_CAP = 1 << 20
 KEYS = {
@@ -80,7 +80,9 @@ def _live(run: Run) -> None:
                 alt="Change of perplexity, or perplexity, by position in the window",
                 help=cached.glossary("worst position bin"),
             )
-            st.segmented_control("Bars", list(BARS), key="budget_bins", on_change=_shown, **look)
+            st.segmented_control(
+                "Bars", list(BARS), key="budget_bins", on_change=fields.keep, args=("budget_bins",), **look
+            )
         with st.container():
             widgets.chart(
                 charts.by_reads(rows, row["share"]),
@@ -99,13 +101,7 @@ def _live(run: Run) -> None:
     _text(run, at)
     widgets.notes(run)
     widgets.source(run)
-    address = state.write(chosen, st.query_params.to_dict())
-    if address is not None:
-        st.query_params.from_dict(address)
-
-
-def _shown() -> None:
-    state.choose(st.session_state, budget_bins=st.session_state["budget_bins"])
+    fields.write_address()
 
 
 def _moved() -> None:

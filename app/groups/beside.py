@@ -5,9 +5,8 @@ import streamlit as st
 from analysis import papers
 from app import cached
 from app.groups import charts
-from app.selection import state
 from app.training import form as training
-from app.ui import asking, jobs, stored, tables, widgets
+from app.ui import asking, fields, jobs, stored, tables, widgets
 from app.ui.reading import rows_of
 
 BEFORE = "before"  # the second router is this one, as it was before its model was fine-tuned with it
@@ -99,10 +98,17 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     chosen = st.session_state["other"]
     st.session_state["other_pick"] = chosen
     st.selectbox(
-        "Second router", offered, key="other_pick", width=360, on_change=_picked, placeholder="Choose one", index=None,
+        "Second router",
+        offered,
+        key="other_pick",
+        width=360,
+        on_change=fields.keep_pick,
+        args=("other",),
+        placeholder="Choose one",
+        index=None,
         format_func=lambda name: f"{earlier['router']} before phase 2" if name == BEFORE else name,
         help=cached.glossary("agreement of routers"),
-    )  # fmt: skip
+    )
     if chosen is None:
         return
     more = {"other": chosen, "other_model": ""}
@@ -151,7 +157,3 @@ def persistence() -> None:
             f"even groups by chance keep a little over {study['even']:.1%}.",
             "quiet",
         )
-
-
-def _picked() -> None:
-    state.choose(st.session_state, other=st.session_state["other_pick"])

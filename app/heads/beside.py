@@ -6,7 +6,7 @@ from analysis.runs import Run
 from app import cached
 from app.heads import one
 from app.selection import state
-from app.ui import widgets
+from app.ui import fields, widgets
 
 NOTHING = "nothing"
 CHOICES = {NOTHING: "Nothing", "head": "Another head", "text": "Another text"}
@@ -42,7 +42,7 @@ def _head(table: dict, layer: int, head: int) -> tuple[int, int]:
     following = names[(every.index((layer, head)) + 1) % len(names)]
     st.session_state["other_head_pick"] = st.session_state["other_head"] or following
     st.selectbox(
-        "Second head", names, key="other_head_pick", width=220, format_func=_spelled, on_change=_picked,
+        "Second head", names, key="other_head_pick", width=220, format_func=_spelled, on_change=fields.keep_pick,
         args=("other_head",),
     )  # fmt: skip
     return every[names.index(st.session_state["other_head_pick"])]
@@ -54,9 +54,14 @@ def _text() -> str:
     widgets.settled("other_text", [None, *offered], None)
     st.session_state["other_text_pick"] = st.session_state["other_text"] or next(iter(offered))
     st.selectbox(
-        "Second text", list(offered), key="other_text_pick", width=320, format_func=offered.get, on_change=_picked,
+        "Second text",
+        list(offered),
+        key="other_text_pick",
+        width=320,
+        format_func=offered.get,
+        on_change=fields.keep_pick,
         args=("other_text",),
-    )  # fmt: skip
+    )
     return st.session_state["other_text_pick"]
 
 
@@ -68,7 +73,3 @@ def _spelled(name: str) -> str:
 def _switched() -> None:
     wanted = st.session_state["beside_pick"]
     state.choose(st.session_state, beside=None if wanted == NOTHING else wanted)
-
-
-def _picked(name: str) -> None:
-    state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})

@@ -10,7 +10,7 @@ from app.heads import charts
 from app.heads.controls import FINDERS
 from app.heads.words import STATISTICS, ranked
 from app.selection import state
-from app.ui import asking, painted, tables, widgets
+from app.ui import asking, fields, painted, tables, widgets
 
 
 def statistics(tokens: int) -> Run:
@@ -108,7 +108,9 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
     st.session_state["order_pick"] = order
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look = {"label_visibility": "collapsed", "required": True}
-        st.segmented_control("Order", ["highest", "lowest"], key="order_pick", on_change=_ordered, **look)
+        st.segmented_control(
+            "Order", ["highest", "lowest"], key="order_pick", on_change=fields.keep_pick, args=("order",), **look
+        )
         st.segmented_control("Rows", FINDERS, key="finder", **look)
     shown = every[: st.session_state["finder"]]
     even = dict(zip(chance["layer"], chance[name], strict=True))
@@ -140,10 +142,6 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
 
 
 CHANCE = "chance level (uniform reading)"
-
-
-def _ordered() -> None:
-    state.choose(st.session_state, order=st.session_state["order_pick"])
 
 
 def _row(rows: list[tuple[int, int]], row: int | None) -> None:

@@ -3,8 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.selection import state
-from app.ui import stored, study, tables, widgets
+from app.ui import fields, stored, study, tables, widgets
 
 NAME = "equal-budget"
 
@@ -22,15 +21,13 @@ def tab() -> None:
     widgets.settled("equal_panel", [None, *titles], None)
     chosen = st.session_state["equal_panel"] or titles[0]
     st.session_state["equal_panel_pick"] = chosen
-    st.selectbox("Text and context", titles, key="equal_panel_pick", on_change=_picked, width=480)
+    st.selectbox(
+        "Text and context", titles, key="equal_panel_pick", on_change=fields.keep_pick, args=("equal_panel",), width=480
+    )
     study.one(found, chosen, "equal", cached.glossary("equal reads"))
     widgets.prose(found["notes"], "quiet")
     study.rows(NAME, found, "equal")
     stored.made(found)
-
-
-def _picked() -> None:
-    state.choose(st.session_state, equal_panel=st.session_state["equal_panel_pick"])
 
 
 def _means(means: list[dict]) -> None:

@@ -5,13 +5,13 @@ import re
 import streamlit as st
 
 from analysis.commandline import commandline
-from analysis.runs.corpora import TEXTS, corpora
+from analysis.runs.corpora import TEXTS
 from app import cached
 from app.routing import recall
 from app.routing.controls import HEADS, PARTITIONS
 from app.routing.words import head_columns
 from app.selection import state
-from app.ui import asking, jobs, tables, widgets
+from app.ui import asking, fields, jobs, tables, widgets
 from app.ui.offers import Scope
 
 LEAST = 6  # texts: three calibrate and three test
@@ -73,7 +73,7 @@ def command() -> str:
 
 
 def _form(card: dict) -> None:
-    _corpus()
+    fields.corpus("route_corpus", "", ("Texts from", "Texts"), f"Choose at least {LEAST}", "corpus")
     length = _length(card["name"])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.number_input(
@@ -94,35 +94,6 @@ def _heads() -> None:
     """What names no heads becomes all of them."""
     given = st.session_state["route_heads"].replace(" ", "")
     state.choose(st.session_state, route_heads=given if re.fullmatch(HEADS, given) else "all")
-
-
-def _corpus() -> None:
-    folders, offered = corpora(), cached.texts()
-    now = st.session_state["route_corpus"] or ""
-    if now and not TEXTS.fullmatch(now) and now not in folders:
-        widgets.settled("route_corpus", [], None)
-        now = ""
-    if folders:
-        st.session_state["route_folder_pick"] = now if now in folders else ""
-        st.selectbox(
-            "Texts from", ["", *folders], key="route_folder_pick", width=230, on_change=_folder,
-            format_func=lambda name: name or "texts stored here",
-        )  # fmt: skip
-    if now not in folders:
-        st.session_state["route_texts_pick"] = [key for key in now.split("+") if key in offered]
-        st.multiselect(
-            "Texts", list(offered), key="route_texts_pick", on_change=_texts,
-            format_func=lambda key: offered.get(key, key),
-            max_selections=20, placeholder=f"Choose at least {LEAST}", help=cached.glossary("corpus"),
-        )  # fmt: skip
-
-
-def _folder() -> None:
-    state.choose(st.session_state, route_corpus=st.session_state["route_folder_pick"] or None)
-
-
-def _texts() -> None:
-    state.choose(st.session_state, route_corpus="+".join(st.session_state["route_texts_pick"]) or None)
 
 
 def _found(run) -> None:

@@ -8,7 +8,7 @@ from app.heads import charts as heads_charts
 from app.heads.words import Statistic
 from app.routing.words import HEAD, ROUTERS, head_columns
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import fields, painted, tables, widgets
 from app.ui.reading import rows_of
 
 MEASURES = {
@@ -37,7 +37,13 @@ def show(opened: Run, run: Run) -> None:
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
             st.selectbox(
-                "On the map", offered, key="route_measure", format_func=MEASURES.get, width=300, on_change=_moved
+                "On the map",
+                offered,
+                key="route_measure",
+                format_func=MEASURES.get,
+                width=300,
+                on_change=fields.keep,
+                args=("route_measure",),
             )
             _map(run, heads, rows, layer, head)
         with st.container():
@@ -55,10 +61,6 @@ def chosen(heads: list[dict]) -> tuple[int, int]:
     layer, head = st.session_state["layer"], st.session_state["head"]
     fitting = [cell for cell in every if layer in (None, cell[0]) and head in (None, cell[1])]
     return fitting[0] if fitting else every[0]
-
-
-def _moved() -> None:
-    state.choose(st.session_state, route_measure=st.session_state["route_measure"])
 
 
 def _map(run: Run, heads: list[dict], rows: dict, layer: int, head: int) -> None:

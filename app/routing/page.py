@@ -12,7 +12,7 @@ from app.routing import closure, cost, fit, heads, recall, token
 from app.routing.controls import ON, PARTITIONS, TABS
 from app.routing.words import LEFT_OUT
 from app.selection import state
-from app.ui import asking, stored, widgets
+from app.ui import asking, fields, stored, widgets
 from app.ui.tabs import tabs
 
 STEPS = 0.25  # buckets
@@ -32,7 +32,7 @@ def _live() -> None:
             _without(card)
         else:
             _shown(opened, card)
-    _address()
+    fields.write_address()
 
 
 def _shown(opened: Run, card: dict) -> None:
@@ -47,12 +47,6 @@ def _shown(opened: Run, card: dict) -> None:
             widgets.prose(run.numbers["notes"] if run.request["text"] else [], "quiet")
         distances = {name: cell[name] for name in ("min_distance", "sinks")} | {"made": run.request["made"]}
         _tabs(opened, run, distances, card)
-
-
-def _address() -> None:
-    address = state.write(st.session_state, st.query_params.to_dict())
-    if address is not None:
-        st.query_params.from_dict(address)
 
 
 def made(model: str) -> str:
@@ -93,17 +87,17 @@ def _controls(opened: Run) -> dict:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.slider(
             f"Buckets that each query visits, of {buckets:,}", 1.0, most, step=STEPS, key="route_l_pick", width=300,
-            format="%g", help=cached.glossary("recall@l"), on_change=_picked, args=("route_l",),
+            format="%g", help=cached.glossary("recall@l"), on_change=fields.keep_pick, args=("route_l",),
         )  # fmt: skip
         _distance(cells)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.toggle(
             f"Leave out the first {LEFT_OUT} keys", key="route_sinks", help=cached.glossary("attention sink"),
-            on_change=_moved, args=("route_sinks",),
+            on_change=fields.keep, args=("route_sinks",),
         )  # fmt: skip
         cell = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
         st.segmented_control(
-            "Tested on", list(ON), format_func=ON.get, key="route_on", required=True, on_change=_moved,
+            "Tested on", list(ON), format_func=ON.get, key="route_on", required=True, on_change=fields.keep,
             args=("route_on",), help=cached.glossary("corpus"),
         )  # fmt: skip
         if chosen["route_on"] == "stored":
@@ -117,7 +111,7 @@ def _distance(cells: list[dict]) -> None:
         state.choose(st.session_state, route_distance=distances[0])
     widgets.settled("route_distance", distances, distances[0])
     st.segmented_control(
-        "Keys at least so far back, tokens", distances, key="route_distance", required=True, on_change=_moved,
+        "Keys at least so far back, tokens", distances, key="route_distance", required=True, on_change=fields.keep,
         args=("route_distance",), format_func=lambda value: f"{value:,}", help=cached.glossary("far attention"),
     )  # fmt: skip
 
@@ -129,19 +123,10 @@ def _partition(cells: list[dict], cell: dict) -> str:
     state.settle(st.session_state, "route_partition", offered, "raw keys")
     if len(offered) > 1:
         st.selectbox(
-            "Buckets of", offered, format_func=PARTITIONS.get, key="route_partition", width=300, on_change=_moved,
+            "Buckets of", offered, format_func=PARTITIONS.get, key="route_partition", width=300, on_change=fields.keep,
             args=("route_partition",), help=cached.glossary("own partition"),
         )  # fmt: skip
     return st.session_state["route_partition"]
-
-
-def _moved(name: str) -> None:
-    """A fragment runs alone, so the choice is kept here and not at the start of the page."""
-    state.choose(st.session_state, **{name: st.session_state[name]})
-
-
-def _picked(name: str) -> None:
-    state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})
 
 
 def _ask(opened: Run, cell: dict) -> Run:

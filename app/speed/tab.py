@@ -3,10 +3,9 @@
 import streamlit as st
 
 from app import cached
-from app.selection import state
 from app.speed import charts, curve as speed_curve, requests, shown
 from app.speed.controls import DTYPES, MEMBERS, ON, WHAT
-from app.ui import asking, jobs, widgets
+from app.ui import asking, fields, jobs, widgets
 
 SHAPE = ("groups", "top", "window")
 LAUNCH = "Launch sparse inference"
@@ -37,9 +36,9 @@ def _model() -> None:
         if "groups" in router:
             _top(router["groups"], str(router["top"]))
         _window(most, str(router.get("window", "as made")))
-        _number("Sinks", "speed_sinks", 0, 64, help=cached.glossary("attention sink"), width=100)
-        _number("Prompt, tokens", "speed_prompt", 2, most, "all that fit", width=150)
-        _number("New tokens", "speed_new", 2, 1024, width=120)
+        fields.number("Sinks", "speed_sinks", 0, 64, "attention sink", width=100)
+        fields.number("Prompt, tokens", "speed_prompt", 2, most, placeholder="all that fit", width=150)
+        fields.number("New tokens", "speed_new", 2, 1024, width=120)
         _rounds()
     request = requests.launch()
     stored = cached.store().find("launch", request)
@@ -65,13 +64,13 @@ def _model() -> None:
 def _shapes() -> None:
     chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _number("Heads", "speed_heads", 1, 256, width=100, help=cached.glossary("attention head"))
-        _number("Head size", "speed_size", 8, 256, width=110)
-        _number("Groups (K)", "speed_groups", 1, 64, width=110, help=cached.glossary("learned group"))
+        fields.number("Heads", "speed_heads", 1, 256, "attention head", width=100)
+        fields.number("Head size", "speed_size", 8, 256, width=110)
+        fields.number("Groups (K)", "speed_groups", 1, 64, "learned group", width=110)
         _top(chosen["speed_groups"], "1")
         _window(1 << 20, "128")
         if chosen["speed_what"] != "decode":
-            _number("Batch", "speed_batch", 1, 64, width=100)
+            fields.number("Batch", "speed_batch", 1, 64, width=100)
         st.selectbox("Precision", list(DTYPES), key="speed_dtype", width=130)
         st.selectbox("Groups are", list(MEMBERS), format_func=MEMBERS.get, key="speed_members", width=210)
         _rounds()
@@ -128,23 +127,13 @@ def _button(label: str, verb: str, request: dict, stored, price) -> None:
     )
 
 
-def _number(label: str, name: str, low: int, high: int, placeholder: str | None = None, **more) -> None:
-    """A whole number kept inside its range; with a placeholder it may be left empty."""
-    value = st.session_state[name]
-    fits = low <= value <= high if value is not None else placeholder is not None
-    default = None if placeholder is not None else min(max(state.CONTROLS[name].default, low), high)
-    widgets.settled(name, [value] if fits else [], default)
-    start = {} if placeholder is None else {"value": None, "placeholder": placeholder}
-    st.number_input(label, low, high, key=name, step=1, **start, **more)
-
-
 def _top(groups: int, made: str) -> None:
-    _number("Groups per token", "speed_top", 1, groups, made, help=cached.glossary("membership (top-k)"), width=150)
+    fields.number("Groups per token", "speed_top", 1, groups, "membership (top-k)", placeholder=made, width=150)
 
 
 def _window(most: int, made: str) -> None:
-    _number("Window, tokens", "speed_window", 1, most, made, help=cached.glossary("sliding window"), width=150)
+    fields.number("Window, tokens", "speed_window", 1, most, "sliding window", placeholder=made, width=150)
 
 
 def _rounds() -> None:
-    _number("Rounds", "speed_rounds", 1, 50, width=100, help=cached.glossary("round (of a measurement)"))
+    fields.number("Rounds", "speed_rounds", 1, 50, "round (of a measurement)", width=100)

@@ -8,7 +8,7 @@ from app.heads import one as heads_one, text as heads_text
 from app.selection import state
 from app.temperature import charts
 from app.temperature.controls import SHARPNESS, SOFTMAX
-from app.ui import asking, painted, widgets
+from app.ui import asking, fields, painted, widgets
 from app.ui.reading import rows_of
 
 KEYS = 12  # of the chart of one query
@@ -37,21 +37,14 @@ def _slider_part(run: Run, tokens: dict) -> None:
         format_func=lambda value: f"{value:g}",
         width=420,
         help=cached.glossary("softmax temperature"),
-        on_change=_moved,
+        on_change=fields.keep,
         args=("softmax",),
     )
     with widgets.guarded():
         widgets.prose(run.numbers["sentences"][run.numbers["t"].index(chosen["softmax"])])
         widgets.notes(run)
         _query(run, tokens, chosen["softmax"])
-    address = state.write(chosen, st.query_params.to_dict())
-    if address is not None:
-        st.query_params.from_dict(address)
-
-
-def _moved(name: str) -> None:
-    """A fragment runs alone, so the choice is kept here and not at the start of the page."""
-    state.choose(st.session_state, **{name: st.session_state[name]})
+    fields.write_address()
 
 
 def _head(card: dict) -> tuple[int, int]:
@@ -84,7 +77,7 @@ def _sharpness(run: Run, layer: int, head: int) -> None:
         format_func=lambda name: SHARPNESS[name][0],
         key="sharpness",
         required=True,
-        on_change=_moved,
+        on_change=fields.keep,
         args=("sharpness",),
     )
     name = st.session_state["sharpness"]

@@ -7,7 +7,7 @@ from app import cached
 from app.selection import state
 from app.training import balance_charts
 from app.training.controls import TEMPERATURES
-from app.ui import asking, widgets
+from app.ui import asking, fields, widgets
 
 TRAP = 3  # iterations at which groups look nearly balanced and are not
 
@@ -33,7 +33,7 @@ def _live() -> None:
             format_func=lambda value: f"{value:g}",
             width=330,
             help=cached.glossary("temperature (router)"),
-            on_change=_moved,
+            on_change=fields.keep,
             args=("balance_temperature",),
         )
         st.slider(
@@ -43,19 +43,12 @@ def _live() -> None:
             key="balance_iterations",
             width=330,
             help=cached.glossary("Sinkhorn iterations"),
-            on_change=_moved,
+            on_change=fields.keep,
             args=("balance_iterations",),
         )
     with widgets.guarded():
         _shown(_ask(chosen["balance_temperature"], chosen["balance_iterations"]))
-    address = state.write(chosen, st.query_params.to_dict())
-    if address is not None:
-        st.query_params.from_dict(address)
-
-
-def _moved(name: str) -> None:
-    """A fragment runs alone, so the choice is kept here and not at the start of the page."""
-    state.choose(st.session_state, **{name: st.session_state[name]})
+    fields.write_address()
 
 
 def _ask(temperature: float, iterations: int) -> Run:

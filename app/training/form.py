@@ -6,9 +6,7 @@ from app import cached
 from app.selection import state
 from app.training import requests, shown
 from app.training.controls import BALANCES, GATES, PHASES, READINGS
-from app.ui import asking, jobs, stored as stored_studies, widgets
-
-TEXTS = ""  # the corpus that is no folder
+from app.ui import asking, fields, jobs, stored as stored_studies, widgets
 
 
 def facts_of(name: str) -> dict:
@@ -97,30 +95,31 @@ def _form() -> None:
     )  # fmt: skip
     first = st.session_state["train_phase"] == 1
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _corpus()
+        samples = "+".join(key for key, _ in cached.samples())
+        fields.corpus("train_corpus", samples, ("Learn from", "Texts to learn from"), "The bundled samples", "corpus")
         if first:
-            _whole("Groups (K)", "train_groups", 1, 64, "learned group")
-            _whole("Groups per token", "train_top", 1, 64, "membership (top-k)", width=150)
-        _whole("Steps", "train_steps", 1, 100_000, "optimiser step")
+            fields.number("Groups (K)", "train_groups", 1, 64, "learned group", width=120)
+            fields.number("Groups per token", "train_top", 1, 64, "membership (top-k)", width=150)
+        fields.number("Steps", "train_steps", 1, 100_000, "optimiser step", width=120)
         if first:
             st.text_input(
                 "Name", key="train_label", max_chars=16, width=130, on_change=_named,
                 help="Ends the router's name, so that it stands beside those that are there. Letters and digits.",
             )  # fmt: skip
     with st.expander("More settings", icon=":material/tune:"), st.grid(4, min_column_width=170, gap="small"):
-        _whole("Tokens in a step", "train_tokens", 2, 262_144, "optimiser step", width="stretch")
+        fields.number("Tokens in a step", "train_tokens", 2, 262_144, "optimiser step", width="stretch")
         _real("Rate of the router", "train_rate", "learning rate")
         if first:
-            _whole("Window, tokens", "train_window", 1, 1024, "sliding window", width="stretch")
-            _whole("Sinks, tokens", "train_sinks", 0, 64, "attention sink", width="stretch")
+            fields.number("Window, tokens", "train_window", 1, 1024, "sliding window", width="stretch")
+            fields.number("Sinks, tokens", "train_sinks", 0, 64, "attention sink", width="stretch")
             st.selectbox("Gate", GATES, key="train_gate", help=cached.glossary("gate"))
             st.selectbox(
                 "Balance", BALANCES, key="train_balance",
                 help=cached.glossary("Sinkhorn normalisation"),
             )  # fmt: skip
             _real("Temperature", "train_temperature", "temperature (router)")
-            _whole("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations", width="stretch")
-            _whole("Size of routing vectors", "train_size", 1, 1024, "router", width="stretch")
+            fields.number("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations", width="stretch")
+            fields.number("Size of routing vectors", "train_size", 1, 1024, "router", width="stretch")
         else:
             _real("Rate of the model", "train_base_rate", "learning rate")
         readings = list(READINGS[:2] if first else READINGS)
@@ -129,54 +128,13 @@ def _form() -> None:
             "Reads through", readings, key="train_reading", help=cached.glossary("gate"),
             format_func=lambda name: name.replace("_", " "),
         )  # fmt: skip
-        _whole("Seed", "train_seed", 0, 9999, "protocol", width="stretch")
-
-
-def _corpus() -> None:
-    """Stored texts, at first the bundled samples, or a folder that somebody put into models_cache/corpora."""
-    chosen, folders = requests.corpus(), requests.folders()
-    if not requests.of_texts(chosen) and chosen not in folders:
-        st.caption(widgets.plain(state.unusable("train_corpus", chosen)))
-        state.choose(st.session_state, train_corpus=None)
-        chosen = requests.corpus()
-    texts = requests.of_texts(chosen)
-    if folders:
-        st.session_state["train_folder_pick"] = TEXTS if texts else chosen
-        st.selectbox(
-            "Learn from", [TEXTS, *folders], key="train_folder_pick", on_change=_folder, width=200,
-            format_func=lambda name: name or "texts stored here",
-        )  # fmt: skip
-    if texts:
-        offered = cached.texts()
-        keys = [key for key in chosen.split("+") if key in offered]
-        st.session_state["train_texts_pick"] = keys
-        st.multiselect(
-            "Texts to learn from", list(offered), key="train_texts_pick", width=330, on_change=_texts,
-            format_func=lambda key: offered.get(key, key), max_selections=20, placeholder="The bundled samples",
-            help=cached.glossary("corpus"),
-        )  # fmt: skip
-
-
-def _folder() -> None:
-    state.choose(st.session_state, train_corpus=st.session_state["train_folder_pick"] or None)
-
-
-def _texts() -> None:
-    keys = st.session_state["train_texts_pick"]
-    mine = "+".join(keys) if set(keys) != {key for key, _ in cached.samples()} else None
-    state.choose(st.session_state, train_corpus=mine or None)
+        fields.number("Seed", "train_seed", 0, 9999, "protocol", width="stretch")
 
 
 def _named() -> None:
     """A name that no file can have is made one."""
     kept = "".join(sign for sign in st.session_state["train_label"].lower() if sign.isascii() and sign.isalnum())
     state.choose(st.session_state, train_label=kept[:16] or state.CONTROLS["train_label"].default)
-
-
-def _whole(label: str, name: str, low: int, high: int, term: str, width: int | str = 120) -> None:
-    value = st.session_state[name]
-    widgets.settled(name, [value] if low <= value <= high else [], state.CONTROLS[name].default)
-    st.number_input(label, low, high, key=name, step=1, width=width, help=cached.glossary(term))
 
 
 def _real(label: str, name: str, term: str) -> None:

@@ -6,7 +6,6 @@ import streamlit as st
 
 from analysis.commandline import commandline
 from analysis.runs import Price
-from analysis.runs.corpora import TEXTS, corpora
 from analysis.runs.price import predict
 from app import cached
 from app.ui.offers import Scope
@@ -36,16 +35,6 @@ def corpus() -> str:
     """What is learned from: the hashes of stored texts, at first the samples, or the name of a folder."""
     chosen = st.session_state["train_corpus"]
     return chosen or "+".join(key for key, _ in cached.samples())
-
-
-def folders() -> list[str]:
-    """The folders of texts that an owner of this machine put into models_cache/corpora."""
-    return corpora()
-
-
-def of_texts(name: str) -> bool:
-    """Whether a corpus is made of stored texts."""
-    return TEXTS.fullmatch(name) is not None
 
 
 def arguments() -> dict:

@@ -31,7 +31,7 @@ KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
 PAGE = f"app.sidebar {KIT}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "",
-    "budgets": "app.quality app.training app.worth",
+    "budgets": "app.quality app.worth",
     "groups": "app.training",
     "heads": "",
     "pairs": "",

@@ -95,17 +95,17 @@ def test_arguments_are_those_of_the_verb(client):
 def test_texts_are_chosen_and_a_folder_only_below_the_root(client, tmp_path, monkeypatch):
     mine = client.store.put_text("words and words", "my <b>text")
     app = opened(train_corpus=mine)
-    assert app.multiselect(key="train_texts_pick").value == [mine]
+    assert app.multiselect(key="train_corpus_texts_pick").value == [mine]
     app = opened(train_corpus="books")
     assert any("corpus “books” is not available" in caption.value.replace("\\", "") for caption in app.caption)
     (tmp_path / "corpora" / "books").mkdir(parents=True)
     monkeypatch.setattr(training_requests, "folders", lambda: ["books"])
     app = opened(train_corpus="books")
-    assert app.selectbox(key="train_folder_pick").value == "books" and not app.multiselect
+    assert app.selectbox(key="train_corpus_folder_pick").value == "books" and not app.multiselect
     app.button(key="train_run").click().run()
     assert client.states["0123456789ab"].args["corpus"] == "books"
     app = opened(train_corpus="../../etc")
-    assert "train_corpus" not in app.query_params and app.selectbox(key="train_folder_pick").value == ""
+    assert "train_corpus" not in app.query_params and app.selectbox(key="train_corpus_folder_pick").value == ""
     assert opened(train_label="../x").text_input(key="train_label").value == "mine"
 
 

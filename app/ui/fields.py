@@ -1,0 +1,87 @@
+"""Fields of the pages' forms, and how what they hold is kept."""
+
+import streamlit as st
+
+from analysis.runs.corpora import TEXTS, corpora
+from app import cached
+from app.selection import state
+from app.ui import widgets
+
+MOST_TEXTS = 20
+
+
+def keep(*names: str) -> None:
+    """A callback inside a fragment, which runs alone: the choice is kept here and not at the start of the page."""
+    state.choose(st.session_state, **{name: st.session_state[name] for name in names})
+
+
+def keep_pick(name: str) -> None:
+    """A callback of a widget that shows a default without making it the selection: what was picked becomes it."""
+    state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})
+
+
+def write_address() -> None:
+    """The URL as the selection is now."""
+    address = state.write(st.session_state, st.query_params.to_dict())
+    if address is not None:
+        st.query_params.from_dict(address)
+
+
+def number(
+    label: str, name: str, low: float, high: float, term: str = "", *, placeholder: str | None = None, **look: object
+) -> None:
+    """A number kept inside its range, whole where that is; `term` of the glossary explains it. With a placeholder it
+    may be left empty."""
+    value = st.session_state[name]
+    fits = low <= value <= high if value is not None else placeholder is not None
+    default = None if placeholder is not None else min(max(state.CONTROLS[name].default, low), high)
+    widgets.settled(name, [value] if fits else [], default)
+    look = ({"step": 1} if isinstance(low, int) else {}) | look
+    look |= {} if placeholder is None else {"value": None, "placeholder": placeholder}
+    st.number_input(label, low, high, key=name, help=cached.glossary(term) if term else None, **look)
+
+
+def corpus(name: str, usual: str, labels: tuple[str, str], placeholder: str, term: str) -> None:
+    """Stored texts, or a folder that somebody put into models_cache/corpora; `usual` is read when nothing was chosen.
+    `labels`: of the choice of a folder, and of the choice of texts."""
+    folders, raw = corpora(), st.session_state[name]
+    if raw and not TEXTS.fullmatch(raw) and raw not in folders:
+        widgets.settled(name, [None], None)
+        raw = None
+    now = raw or usual
+    if folders:
+        st.session_state[f"{name}_folder_pick"] = now if now in folders else ""
+        st.selectbox(
+            labels[0],
+            ["", *folders],
+            key=f"{name}_folder_pick",
+            on_change=_folder,
+            args=(name,),
+            width=200,
+            format_func=lambda folder: folder or "texts stored here",
+        )
+    if now not in folders:
+        offered = cached.texts()
+        st.session_state[f"{name}_texts_pick"] = [key for key in now.split("+") if key in offered]
+        st.multiselect(
+            labels[1],
+            list(offered),
+            key=f"{name}_texts_pick",
+            on_change=_texts,
+            args=(name, usual),
+            width=360,
+            max_selections=MOST_TEXTS,
+            format_func=lambda key: offered.get(key, key),
+            placeholder=placeholder,
+            help=cached.glossary(term),
+        )
+
+
+def _folder(name: str) -> None:
+    state.choose(st.session_state, **{name: st.session_state[f"{name}_folder_pick"] or None})
+
+
+def _texts(name: str, usual: str) -> None:
+    keys = st.session_state[f"{name}_texts_pick"]
+    chosen = "+".join(keys) if set(keys) != set(usual.split("+")) else ""
+    state.choose(st.session_state, **{name: chosen or None})
