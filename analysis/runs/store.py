@@ -83,9 +83,9 @@ class RunStore:
             self.discard(key)  # what stands there answers nothing any more
         self._own.place(verb, request, version, revision, result, protocol, seconds)
         (self._outdated / key).unlink(missing_ok=True)
-        if (link := self._index.remembered(request_key(verb, request, version))) is not None:
-            self._note(self.open(key), link=link)
         run = replace(self.open(key), cached=False)
+        if (link := self._index.remembered(request_key(verb, request, version))) is not None:
+            run = self._note(run, link=link)
         self._index.add(run)
         self.make_room({key})
         return run
@@ -269,8 +269,11 @@ class RunStore:
         self.database.close()
 
     def _note(self, run, **marks):
+        """The run with other marks, which are stored."""
+        marked = replace(run, marks=replace(run.marks, **marks))
         with room(self._own.folder):
-            write_marks(run.folder, replace(run.marks, **marks))
+            write_marks(run.folder, marked.marks)
+        return marked
 
     def _answer(self, run_id):
         """The run of this id when it may answer a request: what it used was not replaced, and what pages make their

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from analysis.runs import RunStore
+from analysis.runs import RunStore, shelf
 from app.quality import cards
 from app.ui import offers
 from tests.app.quality.test_quality import opened
@@ -41,21 +41,32 @@ def hops(monkeypatch):
 
         monkeypatch.setattr(owner, name, watched)
 
+    real = shelf.read_run
+
+    def read(folder, **more):
+        run = real(folder, **more)
+        found[f"manifest {run.id}"] += 1
+        return run
+
+    monkeypatch.setattr(shelf, "read_run", read)
     for owner, name in ((RunStore, "find"), (RunStore, "list"), (cards, "parse"), (offers, "of_text")):
         watch(owner, name)
     return found
 
 
 def test_a_moved_slider_is_read_once_and_looked_up_once(client, hops):
-    app = opened()
+    app, moved = opened(), None
     for value, computed in ((64, 1), (128, 0)):
         hops.clear()
         before = client.asked.count("evaluate")
         app.select_slider(key=SLIDER).set_value(value).run()
+        seen = Counter(hops)  # before this test looks into the store itself
         assert not app.exception and client.asked.count("evaluate") - before == computed
-        assert hops["parse"] == 2, "by the callback that changes the word, and by the page that reads it"
-        assert all(hops[f"find evaluate {name}"] == 1 for name in ("dense", "focus", "streaming_llm", "oracle_topk"))
-        assert hops["find inspect"] == 1 and hops["find model"] <= 3 + computed
-        assert hops["list evaluate"] == 1 and hops["list launch"] <= 2, "one for the marks, one for the price"
-        assert hops["of_text"] == 0, "smaller scopes are worked out where they are shown"
+        assert seen["parse"] == 2, "by the callback that changes the word, and by the page that reads it"
+        assert all(seen[f"find evaluate {name}"] == 1 for name in ("dense", "focus", "streaming_llm", "oracle_topk"))
+        assert seen["find inspect"] == 1 and seen["find model"] <= 3 + computed
+        assert seen["list evaluate"] == 1 and seen["list launch"] <= 2, "one for the marks, one for the price"
+        assert seen["of_text"] == 0, "smaller scopes are worked out where they are shown"
+        moved = client.store.list("evaluate", 1)[0].id if computed else moved
+        assert seen[f"manifest {moved}"] <= 2, "by who stores or finds it, and by the list of the marks"
     assert "measures quality and no speed" in markup(app)
