@@ -5,8 +5,9 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.runs import corpora
 from app import cached
-from app.training import ablations, requests as training_requests
+from app.training import ablations
 from tests.conftest import ROOT
 from tests.made import training
 from tests.made.in_process import markup, opened as opened_page, part
@@ -99,7 +100,7 @@ def test_texts_are_chosen_and_a_folder_only_below_the_root(client, tmp_path, mon
     app = opened(train_corpus="books")
     assert any("corpus “books” is not available" in caption.value.replace("\\", "") for caption in app.caption)
     (tmp_path / "corpora" / "books").mkdir(parents=True)
-    monkeypatch.setattr(training_requests, "folders", lambda: ["books"])
+    monkeypatch.setattr(corpora, "CORPORA", tmp_path / "corpora")
     app = opened(train_corpus="books")
     assert app.selectbox(key="train_corpus_folder_pick").value == "books" and not app.multiselect
     app.button(key="train_run").click().run()
