@@ -3,17 +3,20 @@
 import atexit
 import contextlib
 from dataclasses import replace
+from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.jobs.keeper import Keeper
 from analysis.jobs.lease import Lease, is_alive
 from analysis.jobs.process import Call
 from analysis.jobs.runner import Runner
-from analysis.jobs.table import JobTable
+from analysis.jobs.table import JobStatus, JobTable
 from analysis.limits import limits
+from analysis.runs import Run, RunStore
 from analysis.runs.keys import canonical, check_verb
 
 STUDIES = "analysis.studies:STUDIES"
+Request = dict[str, Any]
 
 
 class Jobs:
@@ -24,7 +27,7 @@ class Jobs:
     `workers`: how many of them there are; each holds models of its own and takes the next job that waits.
     """
 
-    def __init__(self, store, studies=STUDIES, workers=1):
+    def __init__(self, store: RunStore, studies: str = STUDIES, workers: int = 1) -> None:
         self._store = store
         self._studies = studies
         self._owners = store.root / "owners"
@@ -36,11 +39,11 @@ class Jobs:
         self._runners = [Runner(self._table, store, keeper, self._lease.owner) for keeper in self._keepers]
         for runner in self._runners:
             runner.start()
-        self._described = None
+        self._described: dict[str, Any] | None = None
         self._closed = False
         atexit.register(self.close)
 
-    def request(self, verb, args, timeout=60):
+    def request(self, verb: str, args: Request, timeout: float = 60) -> Run:
         """The Run that answers `verb` with `args` (dict): from the store at once, else computed by the worker, also
         while a long job runs (at its progress borders). Raises the study's own AnalysisError; Busy after `timeout`
         seconds; `run.cached` says whether it was stored before."""
@@ -48,7 +51,7 @@ class Jobs:
         stored = self._store.find(verb, args)
         return self.compute(verb, args, timeout) if stored is None else stored
 
-    def compute(self, verb, args, timeout=60):
+    def compute(self, verb: str, args: Request, timeout: float = 60) -> Run:
         """`request` for who has looked into the store already."""
         args = canonical(args)
         limits().check(verb, args)
@@ -57,13 +60,13 @@ class Jobs:
         answer = idlest.ask(check_verb(verb), args, timeout if most is None else min(timeout, most))
         return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
 
-    def describe(self, timeout=60):
+    def describe(self, timeout: float = 60) -> dict[str, Any]:
         """What the worker offers, as plain data: {"verbs": [...], "methods": {...}}."""
         if self._described is None:
             self._described = self._keeper.ask("describe", {}, timeout)["value"]
         return self._described
 
-    def submit(self, verb, args, session=""):
+    def submit(self, verb: str, args: Request, session: str = "") -> str:
         """Puts a long job into the queue and returns its id (12 hex). An equal job that waits or runs already is
         answered with its id; a stored result makes it done at once. Busy when too many wait."""
         args = canonical(args)
@@ -77,7 +80,7 @@ class Jobs:
             runner.wake()
         return job_id
 
-    def watch(self, job_id):
+    def watch(self, job_id: str) -> JobStatus:
         """JobStatus of a job by its id, from any session, app or time."""
         status = self._table.status(job_id)
         if status.state in ("queued", "running"):
@@ -85,27 +88,27 @@ class Jobs:
             status = self._table.status(job_id)
         return status
 
-    def curve(self, job_id):
+    def curve(self, job_id: str) -> dict[str, Any] | None:
         """What a job that runs, or ended before it was done, can draw already: column -> values, or None."""
         return self._table.curve(job_id)
 
-    def active(self, session=None):
+    def active(self, session: str | None = None) -> list[JobStatus]:
         """Jobs that wait or run, of one session or of all, the oldest first."""
         self._settle()
         return self._table.active(session)
 
-    def recent(self, session=None, limit=20):
+    def recent(self, session: str | None = None, limit: int = 20) -> list[JobStatus]:
         """The newest jobs in any state, of one session or of all."""
         self._settle()
         return self._table.recent(session, limit)
 
-    def cancel(self, job_id):
+    def cancel(self, job_id: str) -> None:
         """Cancels a job that waits at once, a running one at its next progress border or after 5 s with its worker.
         No error when it has ended already."""
         self._table.status(job_id)
         self._table.ask_cancel(job_id)
 
-    def resume(self, job_id):
+    def resume(self, job_id: str) -> str:
         """Submits an interrupted, failed or cancelled job again with the same arguments; returns the new id. A study
         with checkpoints goes on from its last one."""
         job = self.watch(job_id)
@@ -115,16 +118,16 @@ class Jobs:
             )
         return self.submit(job.verb, job.args, self._table.session(job_id))
 
-    def warm(self, model="demo"):
+    def warm(self, model: str = "demo") -> None:
         """Starts the worker and lets it load the model, in the background."""
         limits().check_model(model)
         self._keeper.live().send(Call("request", "warm", {"model": model}))
 
-    def status(self):
+    def status(self) -> dict[str, Any]:
         """The (first) worker: {"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}."""
         return self._keeper.state()
 
-    def close(self):
+    def close(self) -> None:
         """Ends the worker; this app's unfinished jobs become interrupted."""
         if self._closed:
             return
@@ -140,14 +143,14 @@ class Jobs:
             self._table.interrupt(self._lease.owner, "Focuscope was closed before this job ended: resume it to go on.")
         self._lease.release()
 
-    def _make_keeper(self):
+    def _make_keeper(self) -> Keeper:
         store = self._store
         command = ["-m", "analysis.jobs.worker", "--root", str(store.root), "--studies", self._studies]
         command += ["--examples", str(store.examples)] if store.examples else []
         command += ["--lease", str(self._lease.fd)]
         return Keeper(command, store.root / "worker.log", keep_open=(self._lease.fd,))
 
-    def _settle(self):
+    def _settle(self) -> None:
         """Jobs whose app and worker are both gone are interrupted."""
         for owner in self._table.owners():
             if owner != self._lease.owner and not is_alive(self._owners, owner):

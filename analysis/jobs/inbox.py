@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import IO, Any
 
 from analysis.jobs.wire import messages
 
@@ -18,15 +19,17 @@ class Task:
     id: str
     kind: str
     verb: str
-    args: dict
+    args: dict[str, Any]
     cancelled: bool = False
     begun: float = 0.0
     paused: float = 0.0
-    first: tuple | None = None  # (seconds, fraction) when something was done: a resumed job does not begin at 0
+    first: tuple[float, float] | None = (
+        None  # (seconds, fraction) when something was done; a resumed job begins above 0
+    )
     written: float = 0.0
-    curve: dict | None = None  # what it can draw already and has not written yet
+    curve: dict[str, Any] | None = None  # what it can draw already and has not written yet
 
-    def seconds(self):
+    def seconds(self) -> float:
         """Seconds this task itself has run, requests served inside it left out."""
         return time.monotonic() - self.begun - self.paused
 
@@ -35,42 +38,46 @@ class Inbox:
     """Waiting tasks, requests before jobs. `closing` is true when the app has ended its side: then the process ends
     within GRACE seconds, whatever it does."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: IO[bytes]) -> None:
         self.closing = False
         self._changed = threading.Condition()
-        self._requests, self._jobs, self._current = deque(), deque(), []
+        self._requests: deque[Task] = deque()
+        self._jobs: deque[Task] = deque()
+        self._current: list[Task] = []
         threading.Thread(target=self._listen, args=(stream,), name="inbox", daemon=True).start()
 
-    def take(self):
+    def take(self) -> Task | None:
         """The next task, waiting for one; None when the app is gone."""
         with self._changed:
-            self._changed.wait_for(lambda: self.closing or self._requests or self._jobs)
+            self._changed.wait_for(lambda: bool(self.closing or self._requests or self._jobs))
             if self.closing:
                 return None
             return self._begin((self._requests or self._jobs).popleft())
 
-    def take_request(self):
+    def take_request(self) -> Task | None:
         """The next waiting request, or None at once."""
         with self._changed:
             return self._begin(self._requests.popleft()) if self._requests and not self.closing else None
 
-    def done(self, task):
+    def done(self, task: Task) -> None:
         """The task has ended; a wish to cancel it no longer matters."""
         with self._changed:
             self._current.remove(task)
 
-    def _begin(self, task):
+    def _begin(self, task: Task) -> Task:
         task.begun = time.monotonic()
         self._current.append(task)
         return task
 
-    def _listen(self, stream):
+    def _listen(self, stream: IO[bytes]) -> None:
         for message in messages(stream):
             with self._changed:
                 if "cancel" in message:
                     self._cancel(message["cancel"])
                 elif "do" in message:
-                    task = Task(message["do"], message.get("kind"), message.get("verb"), message.get("args"))
+                    task = Task(
+                        message["do"], message.get("kind", ""), message.get("verb", ""), message.get("args", {})
+                    )
                     (self._jobs if task.kind == "job" else self._requests).append(task)
                 self._changed.notify_all()
         with self._changed:
@@ -79,7 +86,7 @@ class Inbox:
         time.sleep(GRACE)
         os._exit(3)
 
-    def _cancel(self, task_id):
+    def _cancel(self, task_id: str) -> None:
         """A waiting task is handed out next all the same, and answers "cancelled" without beginning its work."""
         for task in (*self._current, *self._requests, *self._jobs):
             if task.id == task_id:

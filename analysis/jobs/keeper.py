@@ -4,10 +4,13 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import AnalysisError, Busy
-from analysis.jobs.process import Call, WorkerLost, WorkerProcess
+from analysis.jobs.process import Call, Connection, WorkerLost, WorkerProcess
+from analysis.jobs.wire import Message
 
 GRACE = 5.0  # seconds between asking and killing
 HUNG = 1800.0  # seconds a call may run on after nobody waits for it: a large model may just be loading
@@ -18,21 +21,21 @@ PROJECT = Path(__file__).resolve().parents[2]
 class Keeper:
     """Owns at most one live WorkerProcess. `command` is what follows the Python executable."""
 
-    def __init__(self, command, log_path, keep_open=()):
+    def __init__(self, command: list[str], log_path: Path | str, keep_open: Sequence[int] = ()) -> None:
         self.log_path = log_path
         self._command = [sys.executable, *command]
         self._keep_open = keep_open
         self._lock = threading.Lock()
-        self._process = None
+        self._process: Connection | None = None
         self._closed = False
         self._pending = 0
 
     @property
-    def process(self):
+    def process(self) -> Connection | None:
         """The process as it is, dead or alive, or None before the first was needed."""
         return self._process
 
-    def live(self):
+    def live(self) -> Connection:
         """A process that lives, started now if need be; returns without waiting until it is ready."""
         with self._lock:
             if self._closed:
@@ -45,15 +48,15 @@ class Keeper:
                     raise AnalysisError(f"The worker could not be started ({error.strerror}): try again.") from error
             return self._process
 
-    def _start(self):
-        return WorkerProcess(self._command, self.log_path, self._keep_open, _environment())
+    def _start(self) -> Connection:
+        return WorkerProcess(self._command, Path(self.log_path), self._keep_open, _environment())
 
     @property
-    def load(self):
+    def load(self) -> int:
         """How many calls are under way, for choosing the idlest of several keepers."""
         return self._process.pending if self._process is not None and self._process.alive else 0
 
-    def ask(self, verb, args, timeout):
+    def ask(self, verb: str, args: dict[str, Any], timeout: float) -> Message:
         """The worker's answer to an interactive request. A call that a dying worker had not begun, or that died with
         another call's worker, is put to the next worker once. AnalysisError says everything else."""
         with self._lock:
@@ -68,8 +71,9 @@ class Keeper:
             with self._lock:
                 self._pending -= 1
 
-    def _ask(self, verb, args, deadline, timeout):
-        for last in (False, True):
+    def _ask(self, verb: str, args: dict[str, Any], deadline: float, timeout: float) -> Message:
+        last = False
+        while True:
             call, process = Call("request", verb, args), self.live()
             process.send(call)
             if not call.wait(max(deadline - time.monotonic(), 0)):
@@ -83,8 +87,9 @@ class Keeper:
             except WorkerLost as lost:
                 if lost.blamed or last:
                     raise self.sentence(verb, lost) from None
+                last = True
 
-    def sentence(self, verb, lost):
+    def sentence(self, verb: str, lost: WorkerLost) -> AnalysisError:
         """A lost worker as the error to show."""
         when = f"while it ran {verb}" if lost.began else f"before it could run {verb}"
         return AnalysisError(
@@ -92,7 +97,7 @@ class Keeper:
             f"the next request; if it happens again choose a shorter text or a smaller model, or see {self.log_path}."
         )
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """{"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}"""
         process = self._process
         if process is None or not process.alive:
@@ -102,14 +107,14 @@ class Keeper:
         state = "starting" if starting else "busy" if running else "ready"
         return {"state": state, "pid": process.pid, "memory": process.memory()}
 
-    def close(self):
+    def close(self) -> None:
         with self._lock:
             self._closed = True
             process = self._process
         if process is not None:
             process.close(GRACE)
 
-    def _end_hung(self):
+    def _end_hung(self) -> None:
         if self._process is None or not self._process.alive:
             return
         for call in self._process.running:
@@ -117,7 +122,7 @@ class Keeper:
                 self._process.kill(blame=call)
 
 
-def _environment():
+def _environment() -> dict[str, str]:
     """The worker finds the project, and its threads sleep while they wait: spinning ones make a machine that does
     other work too 2 to 5 times slower."""
     known = os.environ.get("PYTHONPATH")

@@ -9,8 +9,11 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, cast
 
-from analysis.jobs.wire import encode, messages, rebuild_error
+from analysis.jobs.wire import Message, encode, messages, rebuild_error
 
 log = logging.getLogger("focuscope.jobs")
 
@@ -18,7 +21,7 @@ log = logging.getLogger("focuscope.jobs")
 class WorkerLost(Exception):
     """The process ended before it answered. `began`: it had begun this call; `blamed`: this call ended it."""
 
-    def __init__(self, reason, began, blamed):
+    def __init__(self, reason: str, began: bool, blamed: bool) -> None:
         super().__init__(reason)
         self.reason, self.began, self.blamed = reason, began, blamed
 
@@ -26,26 +29,29 @@ class WorkerLost(Exception):
 class Call:
     """One question to the worker and, later, its answer. `kind` is "request" or "job"."""
 
-    def __init__(self, kind, verb, args):
+    def __init__(self, kind: str, verb: str, args: dict[str, Any]) -> None:
         self.id = secrets.token_hex(6)
         self.kind, self.verb, self.args = kind, verb, args
-        self.begun = self.abandoned = None  # times of the monotonic clock
+        self.begun: float | None = None  # times of the monotonic clock
+        self.abandoned: float | None = None
         self._answered = threading.Event()
-        self._answer = self._error = None
+        self._answer: Message = {}
+        self._error: Exception | None = None
 
-    def wait(self, seconds=None):
+    def wait(self, seconds: float | None = None) -> bool:
         """Whether the answer, or the worker's end, came within `seconds`."""
         return self._answered.wait(seconds)
 
-    def answer(self):
+    def answer(self) -> Message:
         """The worker's message, once `wait` was true. Raises the study's AnalysisError, or WorkerLost."""
         if self._error is not None:
             raise self._error
         return self._answer
 
-    def settle(self, answer=None, error=None):
+    def settle(self, answer: Message | None = None, error: Exception | None = None) -> None:
+        """The answer came, or why there is none; the first one counts."""
         if not self._answered.is_set():
-            self._answer, self._error = answer, error
+            self._answer, self._error = answer or {}, error
             self._answered.set()
 
 
@@ -53,31 +59,48 @@ class Connection:
     """A worker as the app sees it, wherever it runs. Safe from any thread; no method waits for the worker. A child says
     how a message gets there (`_deliver`), hears what comes back (`_hear`) and tells of its end (`_end`)."""
 
-    def __init__(self):
-        self.pid = None
+    def __init__(self) -> None:
+        self.pid: int | None = None
         self.ready = False
         self._lock = threading.Lock()
-        self._calls = {}  # id -> Call, in the order they were sent
-        self._ended = self._fatal = self._blame = None
+        self._calls: dict[str, Call] = {}  # in the order they were sent
+        self._ended: str | None = None
+        self._fatal: str | None = None
+        self._blame: Call | None = None
         self._dying = False
 
     @property
-    def alive(self):
+    def alive(self) -> bool:
         """Whether it can still take a call."""
         return self._ended is None and not self._dying
 
     @property
-    def running(self):
+    def running(self) -> list[Call]:
         """Calls the worker has begun, the innermost last."""
         with self._lock:
-            return sorted((call for call in self._calls.values() if call.begun), key=lambda call: call.begun)
+            return sorted((call for call in self._calls.values() if call.begun), key=_begun)
 
     @property
-    def pending(self):
+    def pending(self) -> int:
         """How many calls wait for an answer."""
         return len(self._calls)
 
-    def send(self, call):
+    def _deliver(self, message: Message) -> None:
+        raise NotImplementedError
+
+    def kill(self, blame: Call | None = None) -> None:
+        """Ends the worker now. `blame`: the call that made it necessary; others may be retried."""
+        raise NotImplementedError
+
+    def close(self, grace: float) -> None:
+        """Ends the worker, within so many seconds."""
+        raise NotImplementedError
+
+    def memory(self) -> int:
+        """Bytes that the worker holds, 0 when it cannot be told."""
+        return 0
+
+    def send(self, call: Call) -> None:
         """Put a call into the worker's input; a dead worker answers it at once with WorkerLost."""
         with self._lock:
             if self.alive:
@@ -86,27 +109,27 @@ class Connection:
                 return
         call.settle(error=WorkerLost(self._ended or "it was just killed", began=False, blamed=False))
 
-    def cancel(self, call):
+    def cancel(self, call: Call) -> None:
         """Asks the worker to drop the call, or to leave it at its next progress border."""
         self._deliver({"cancel": call.id})
 
-    def abandon(self, call):
+    def abandon(self, call: Call) -> None:
         """Nobody waits for this call any more: a late answer is ignored."""
         call.abandoned = time.monotonic()
         self.cancel(call)
 
-    def _end(self, reason):
+    def _end(self, reason: str) -> None:
         """It is gone: whatever was pending is answered."""
         with self._lock:
             self._ended = self._fatal or reason
             lost = list(self._calls.values())
             self._calls.clear()
         begun = [call for call in lost if call.begun]
-        culprit = self._blame or max(begun, key=lambda call: call.begun, default=None)
+        culprit = self._blame or max(begun, key=_begun, default=None)
         for call in lost:
-            call.settle(error=WorkerLost(self._ended, began=call.begun is not None, blamed=call is culprit))
+            call.settle(error=WorkerLost(str(self._ended), began=call.begun is not None, blamed=call is culprit))
 
-    def _hear(self, message):
+    def _hear(self, message: Message) -> None:
         if "ready" in message:
             self.ready = True
         elif "fatal" in message:
@@ -128,7 +151,9 @@ class Connection:
 class WorkerProcess(Connection):
     """Starts `command` at once and talks JSON lines with it."""
 
-    def __init__(self, command, log_path, keep_open, environment=None):
+    def __init__(
+        self, command: list[str], log_path: Path, keep_open: Sequence[int], environment: dict[str, str] | None = None
+    ) -> None:
         super().__init__()
         with log_path.open("a+b") as errors:
             self._child = subprocess.Popen(
@@ -140,24 +165,24 @@ class WorkerProcess(Connection):
                 pass_fds=keep_open,
                 start_new_session=True,  # Ctrl-C ends the app, and the worker by the end of its input
             )
-        self.pid = self._child.pid
-        self._outbox = queue.SimpleQueue()
+        self._group = self.pid = self._child.pid
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         threading.Thread(target=self._write, name="worker-in", daemon=True).start()
         threading.Thread(target=self._read, name="worker-out", daemon=True).start()
 
-    def _deliver(self, message):
+    def _deliver(self, message: Message) -> None:
         self._outbox.put(message)
 
-    def kill(self, blame=None):
-        """Ends the process and its children now. `blame`: the call that made it necessary; others may be retried."""
+    def kill(self, blame: Call | None = None) -> None:
+        """Ends the process and its children now."""
         with self._lock:
             self._blame, self._dying = self._blame or blame, True
         try:
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self._group, signal.SIGKILL)
         except ProcessLookupError:
             pass
 
-    def close(self, grace):
+    def close(self, grace: float) -> None:
         """Ends the worker's input, and kills it when it has not gone after `grace` seconds."""
         self._outbox.put(None)
         try:
@@ -166,7 +191,7 @@ class WorkerProcess(Connection):
             self.kill()
             self._child.wait(grace)
 
-    def memory(self):
+    def memory(self) -> int:
         """Resident bytes of the worker, 0 when it cannot be told."""
         try:
             with open(f"/proc/{self.pid}/statm") as file:
@@ -181,14 +206,15 @@ class WorkerProcess(Connection):
         except (OSError, ValueError, subprocess.SubprocessError):
             return 0
 
-    def _write(self):
-        with contextlib.suppress(OSError), self._child.stdin as stream:  # a dead child: writing and closing fail
+    def _write(self) -> None:
+        sink = cast("IO[bytes]", self._child.stdin)
+        with contextlib.suppress(OSError), sink as stream:  # a dead child: writing and closing fail
             while (message := self._outbox.get()) is not None:
                 stream.write(encode(message))
                 stream.flush()
 
-    def _read(self):
-        with self._child.stdout as stream:
+    def _read(self) -> None:
+        with cast("IO[bytes]", self._child.stdout) as stream:
             for message in messages(stream):
                 self._hear(message)
         reason = _spell_end(self._child.wait())
@@ -196,7 +222,11 @@ class WorkerProcess(Connection):
         self._end(reason)
 
 
-def _spell_end(code):
+def _begun(call: Call) -> float:
+    return call.begun or 0.0
+
+
+def _spell_end(code: int) -> str:
     if code == -signal.SIGKILL:
         return "it was killed (signal 9), as a system does that runs out of memory"
     if code < 0:

@@ -5,10 +5,14 @@ import threading
 import time
 
 from analysis.errors import AnalysisError, Cancelled
-from analysis.jobs.keeper import GRACE
-from analysis.jobs.process import Call, WorkerLost
+from analysis.jobs.keeper import GRACE, Keeper
+from analysis.jobs.process import Call, Connection, WorkerLost
+from analysis.jobs.table import JobStatus, JobTable
+from analysis.jobs.wire import Message
 from analysis.limits import limits
+from analysis.runs import RunStore
 
+End = tuple[str, str | None, str | None]  # how a job ended: its state, the id of its run, a sentence
 LOOK = 0.25  # seconds between two looks whether a running job shall be cancelled
 log = logging.getLogger("focuscope.jobs")
 
@@ -16,23 +20,23 @@ log = logging.getLogger("focuscope.jobs")
 class Runner(threading.Thread):
     """Runs until `stop()`. A cancelled job is asked to leave; after GRACE seconds its worker is killed."""
 
-    def __init__(self, table, store, keeper, owner):
+    def __init__(self, table: JobTable, store: RunStore, keeper: Keeper, owner: str) -> None:
         super().__init__(name="job-queue", daemon=True)
         self._table, self._store, self._keeper, self._owner = table, store, keeper, owner
         self._wake = threading.Event()
         self._stopping = False
-        self._overdue = None  # id of the job that has taken too long
+        self._overdue: str | None = None  # id of the job that has taken too long
 
-    def wake(self):
+    def wake(self) -> None:
         """A job was queued."""
         self._wake.set()
 
-    def stop(self):
+    def stop(self) -> None:
         """End the thread after the job it watches now."""
         self._stopping = True
         self._wake.set()
 
-    def run(self):
+    def run(self) -> None:
         """Claim jobs one after the other and see each to its end."""
         while not self._stopping:
             try:
@@ -46,7 +50,7 @@ class Runner(threading.Thread):
                 log.exception("The job queue met an error; it goes on.")
                 time.sleep(1)
 
-    def _finish(self, job, state, run, error):
+    def _finish(self, job: JobStatus, state: str, run: str | None, error: str | None) -> None:
         """Insists: a job that ended must not look as if it ran, so a locked or full disk is waited for."""
         while True:
             try:
@@ -57,7 +61,7 @@ class Runner(threading.Thread):
                 log.exception("The end of job %s could not be written yet.", job.id)
                 time.sleep(1)
 
-    def _run(self, job):
+    def _run(self, job: JobStatus) -> End:
         """(state, run id, sentence) of one job."""
         try:
             stored = self._store.find(job.verb, job.args)
@@ -77,9 +81,10 @@ class Runner(threading.Thread):
             log.exception("The job %s could not be run.", job.id)
             return "failed", None, f"The job could not be run ({type(error).__name__}: {error}): start it again."
 
-    def _ask(self, job):
+    def _ask(self, job: JobStatus) -> Message:
         """The worker's answer. A worker that died before it began the job is replaced once."""
-        for last in (False, True):
+        last = False
+        while True:
             call, process = Call("job", job.verb, {**job.args}), self._keeper.live()
             call.id = job.id  # the worker writes progress under this id
             process.send(call)
@@ -89,8 +94,9 @@ class Runner(threading.Thread):
             except WorkerLost as lost:
                 if lost.began or last or self._stopping or self._table.cancel_asked(job.id):
                     raise
+                last = True
 
-    def _watch(self, job, call, process):
+    def _watch(self, job: JobStatus, call: Call, process: Connection) -> None:
         asked, most = None, limits().job_seconds
         while not call.wait(LOOK):
             if most is not None and call.begun is not None and time.monotonic() - call.begun > most:
@@ -102,7 +108,7 @@ class Runner(threading.Thread):
                 process.kill(blame=call)
                 call.wait(GRACE)
 
-    def _lost(self, job, lost):
+    def _lost(self, job: JobStatus, lost: WorkerLost) -> End:
         if self._overdue == job.id:
             return self._too_long()
         if self._table.cancel_asked(job.id):
@@ -118,10 +124,10 @@ class Runner(threading.Thread):
         return "interrupted", None, said
 
     @staticmethod
-    def _too_long():
+    def _too_long() -> End:
         most = limits().job_seconds
         return "failed", None, f"The job took more than {most:.0f} s, the limit here: choose a smaller scope."
 
     @staticmethod
-    def _closed():
+    def _closed() -> End:
         return "interrupted", None, "Focuscope was closed while this job ran: resume it to go on."

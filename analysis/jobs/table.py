@@ -2,11 +2,16 @@
 
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from sqlite3 import Connection, Row
+from typing import Any
 
 from analysis.errors import BadSetting, Busy
 from analysis.limits import limits
+from analysis.runs.database import Database
 from analysis.runs.keys import check_id
 
 WAITING, ENDED = ("queued", "running"), ("done", "failed", "cancelled", "interrupted")
@@ -27,7 +32,7 @@ class JobStatus:
 
     id: str
     verb: str
-    args: dict
+    args: dict[str, Any]
     state: str
     fraction: float
     stage: str
@@ -44,12 +49,12 @@ class JobStatus:
 class JobTable:
     """Rows of one shared database. Each job belongs to the app that took it (`owner`) and waits in that app's queue."""
 
-    def __init__(self, database):
+    def __init__(self, database: Database) -> None:
         self._database = database
         for schema in (_SCHEMA, _CURVES):
-            database.prepare(lambda connection, schema=schema: connection.execute(schema))
+            database.prepare(partial(_execute, schema))
 
-    def add(self, key, verb, args, session, owner):
+    def add(self, key: str, verb: str, args: dict[str, Any], session: str, owner: str) -> str:
         """Id of a new queued job; an equal one that still waits or runs is answered with its own id.
 
         Busy when this session, or the whole machine, has too many waiting.
@@ -57,7 +62,7 @@ class JobTable:
         with self._database.transaction() as connection:
             find = "SELECT id FROM jobs WHERE key = ? AND state IN ('queued', 'running') AND NOT cancel"
             if equal := connection.execute(find, (key,)).fetchone():
-                return equal["id"]
+                return str(equal["id"])
             counts = (
                 "SELECT count(*), count(*) FILTER (WHERE session = ?) FROM jobs WHERE state IN ('queued', 'running')"
             )
@@ -85,7 +90,7 @@ class JobTable:
             connection.execute("DELETE FROM curves WHERE job NOT IN (SELECT id FROM jobs)")
             return job_id
 
-    def claim(self, owner):
+    def claim(self, owner: str) -> JobStatus | None:
         """Marks the owner's oldest queued job as running and returns its status, or None."""
         with self._database.transaction() as connection:
             oldest = "SELECT id FROM jobs WHERE owner = ? AND state = 'queued' ORDER BY seq LIMIT 1"
@@ -95,7 +100,14 @@ class JobTable:
             connection.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (_now(), row["id"]))
         return self.status(row["id"])
 
-    def progress(self, job_id, fraction, stage, seconds_left, curve=None):
+    def progress(
+        self,
+        job_id: str,
+        fraction: float,
+        stage: str,
+        seconds_left: float | None,
+        curve: dict[str, Any] | None = None,
+    ) -> None:
         """How far a running job is; `curve`: what it can draw already, column -> values."""
         if curve is not None:
             self._database.write("INSERT OR REPLACE INTO curves VALUES (?, ?)", (job_id, json.dumps(curve)))
@@ -104,7 +116,7 @@ class JobTable:
             (fraction, stage, seconds_left, job_id),
         )
 
-    def finish(self, job_id, state, run=None, error=None):
+    def finish(self, job_id: str, state: str, run: str | None = None, error: str | None = None) -> None:
         """Ends a job once; a job that has ended stays as it is."""
         self._database.write(
             "UPDATE jobs SET state = ?, run = ?, error = ?, ended = ?, seconds_left = NULL, cancel = 0,"
@@ -114,12 +126,12 @@ class JobTable:
         if state == "done":
             self._database.write("DELETE FROM curves WHERE job = ?", (job_id,))
 
-    def curve(self, job_id):
+    def curve(self, job_id: str) -> dict[str, Any] | None:
         """What a job that is not done has shown so far, column -> values; None when that is nothing."""
         rows = self._database.read("SELECT points FROM curves WHERE job = ?", (check_id(job_id, "job"),))
         return json.loads(rows[0]["points"]) if rows else None
 
-    def ask_cancel(self, job_id):
+    def ask_cancel(self, job_id: str) -> None:
         """A queued job is cancelled at once; a running one is marked, and its owner sees to it."""
         self._database.write(
             "UPDATE jobs SET state = 'cancelled', ended = ?, error = ? WHERE id = ? AND state = 'queued'",
@@ -127,11 +139,11 @@ class JobTable:
         )
         self._database.write("UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'running'", (job_id,))
 
-    def cancel_asked(self, job_id):
+    def cancel_asked(self, job_id: str) -> bool:
         """Whether somebody, in any app, wants this job cancelled."""
         return bool(self._database.read("SELECT 1 FROM jobs WHERE id = ? AND cancel", (job_id,)))
 
-    def interrupt(self, owner, why):
+    def interrupt(self, owner: str, why: str) -> None:
         """Every job of that owner which waits or runs is now interrupted."""
         self._database.write(
             "UPDATE jobs SET state = 'interrupted', ended = ?, error = ?, seconds_left = NULL"
@@ -139,30 +151,30 @@ class JobTable:
             (_now(), why, owner),
         )
 
-    def owners(self):
+    def owners(self) -> list[str]:
         """Owners of jobs that wait or run."""
         return [row["owner"] for row in self._database.read("SELECT DISTINCT owner FROM jobs WHERE ended IS NULL")]
 
-    def status(self, job_id):
+    def status(self, job_id: str) -> JobStatus:
         """JobStatus; BadSetting for an id that is malformed or unknown."""
         rows = self._select("WHERE id = ?", (check_id(job_id, "job"),))
         if not rows:
             raise BadSetting(f"The job {job_id} is not known here (any more): start it again.")
         return rows[0]
 
-    def session(self, job_id):
+    def session(self, job_id: str) -> str:
         """The session that submitted a job."""
-        return self._database.read("SELECT session FROM jobs WHERE id = ?", (job_id,))[0]["session"]
+        return str(self._database.read("SELECT session FROM jobs WHERE id = ?", (job_id,))[0]["session"])
 
-    def active(self, session=None):
+    def active(self, session: str | None = None) -> list[JobStatus]:
         """Jobs that wait or run, the oldest first."""
         return self._select("WHERE ended IS NULL AND (session = ? OR ? IS NULL) ORDER BY seq", (session, session))
 
-    def recent(self, session=None, limit=20):
+    def recent(self, session: str | None = None, limit: int = 20) -> list[JobStatus]:
         """The newest jobs in any state."""
         return self._select("WHERE session = ? OR ? IS NULL ORDER BY seq DESC LIMIT ?", (session, session, limit))
 
-    def _select(self, chosen, values):
+    def _select(self, chosen: str, values: Sequence[Any]) -> list[JobStatus]:
         ahead = "SELECT count(*) FROM jobs o WHERE o.owner = jobs.owner AND o.state = 'queued' AND o.seq <= jobs.seq"
         rows = self._database.read(
             f"SELECT *, CASE WHEN state = 'queued' THEN ({ahead}) ELSE 0 END AS position FROM jobs {chosen}", values
@@ -170,7 +182,11 @@ class JobTable:
         return [_status(row) for row in rows]
 
 
-def _status(row):
+def _execute(schema: str, connection: Connection) -> None:
+    connection.execute(schema)
+
+
+def _status(row: Row) -> JobStatus:
     return JobStatus(
         id=row["id"],
         verb=row["verb"],
@@ -189,5 +205,5 @@ def _status(row):
     )
 
 
-def _now():
+def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -6,19 +6,22 @@ from the worker  {"ready": true}   {"begun": id}   {"id": id, "run": ..., "cache
 """
 
 import json
+from collections.abc import Iterator
+from typing import IO, Any
 
 from analysis import errors
 from analysis.errors import AnalysisError
 
+Message = dict[str, Any]
 MAX_LINE = 16_000_000  # bytes; a longer line is skipped whole
 
 
-def encode(message):
+def encode(message: Message) -> bytes:
     """One line of bytes for a dict."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def messages(stream):
+def messages(stream: IO[bytes]) -> Iterator[Message]:
     """The dicts that arrive on a binary stream until it ends; lines that are none, or too long, are skipped."""
     while line := stream.readline(MAX_LINE):
         if not line.endswith(b"\n"):
@@ -33,14 +36,15 @@ def messages(stream):
             yield message
 
 
-def describe_error(error):
+def describe_error(error: AnalysisError) -> dict[str, str]:
     """An AnalysisError as data: the nearest class of analysis.errors, and the sentence."""
     kind = next(kind for kind in type(error).__mro__ if vars(errors).get(kind.__name__) is kind)
     return {"type": kind.__name__, "message": str(error)}
 
 
-def rebuild_error(data):
+def rebuild_error(data: Message) -> AnalysisError:
     """The exception that `describe_error` described."""
-    kind = vars(errors).get(data.get("type"))
-    known = isinstance(kind, type) and issubclass(kind, AnalysisError)
-    return (kind if known else AnalysisError)(data.get("message") or "The worker gave no reason: see its log.")
+    kind = vars(errors).get(str(data.get("type")))
+    if not isinstance(kind, type) or not issubclass(kind, AnalysisError):
+        kind = AnalysisError
+    return kind(data.get("message") or "The worker gave no reason: see its log.")

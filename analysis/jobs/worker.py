@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import faulthandler
 import importlib
+import io
 import logging
 import math
 import os
@@ -16,21 +17,28 @@ import sqlite3
 import sys
 import threading
 import time
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import IO, Any, cast
 
 from analysis.errors import AnalysisError, BadSetting, Cancelled, TooLarge
 from analysis.jobs.client import STUDIES
-from analysis.jobs.inbox import Inbox
+from analysis.jobs.inbox import Inbox, Task
 from analysis.jobs.table import JobTable
-from analysis.jobs.wire import describe_error, encode
+from analysis.jobs.wire import Message, describe_error, encode
 from analysis.limits import limits
 from analysis.runs import Result, RunStore
 from analysis.runs.arguments import check_arguments
+from analysis.runs.identity import made_by
 
 WRITES_PER_SECOND = 5
 EARLY = 0.1  # share of the work before which nothing is said of the time that is left
 NICE = 5  # the app and whatever else a person does here come before long work
 LOG_BYTES = 4_000_000  # the log is cut to its last quarter beyond this
+Send = Callable[[Message], None]
+Studies = Mapping[str, Callable[..., Any]]  # verb -> its function
+Note = Callable[[str, float, str, float | None, dict[str, Any] | None], None]
 log = logging.getLogger("focuscope.worker")
 
 
@@ -39,20 +47,22 @@ class Worker:
     state is written, a wish to cancel is granted and waiting requests are served. `note(job, fraction, stage, seconds
     left, curve)` writes a job's state."""
 
-    def __init__(self, store, inbox, send, module, studies, note):
+    def __init__(
+        self, store: RunStore, inbox: Inbox, send: Send, module: ModuleType, studies: Studies, note: Note
+    ) -> None:
         self._store, self._inbox, self._send, self._write = store, inbox, send, note
-        self._thread = None
+        self._thread: threading.Thread | None = None
         self._module, self._studies = module, studies
         self._context = _context_class(module)(store=store, progress=self.progress, show=self.show)
-        self._stack = []  # the job and, inside it, the request served at its border
+        self._stack: list[Task] = []  # the job and, inside it, the request served at its border
 
-    def run(self):
+    def run(self) -> None:
         """Work until the input ends, in the thread that calls this."""
         self._thread = threading.current_thread()
         while (task := self._inbox.take()) is not None:
             self._execute(task)
 
-    def progress(self, fraction, stage=""):
+    def progress(self, fraction: float, stage: str = "") -> None:
         """Reports how far the current task is (0 to 1) and what it does. Raises Cancelled when it shall stop."""
         if threading.current_thread() is not self._thread or not self._stack:
             return
@@ -67,18 +77,18 @@ class Worker:
                 task.paused += time.monotonic() - began
             self._check(task)
 
-    def show(self, curve):
+    def show(self, curve: dict[str, Any]) -> None:
         """What the current job can draw already (column -> values); it is written with the next progress."""
         if threading.current_thread() is self._thread and self._stack:
             self._stack[-1].curve = curve
 
-    def _check(self, task):
+    def _check(self, task: Task) -> None:
         if self._inbox.closing:
             raise Cancelled("Focuscope was closed while this ran: start it again.")
         if task.cancelled:
             raise Cancelled("The work was cancelled; nothing half-made was kept.")
 
-    def _note(self, task, fraction, stage):
+    def _note(self, task: Task, fraction: float, stage: str) -> None:
         now = task.seconds()
         if fraction > 0:
             task.first = task.first or (now, fraction)
@@ -95,7 +105,7 @@ class Worker:
         except (AnalysisError, sqlite3.Error):
             log.exception("The progress of %s could not be written; it goes on.", task.id)
 
-    def _execute(self, task):
+    def _execute(self, task: Task) -> None:
         self._stack.append(task)
         _trim_log()
         try:
@@ -112,7 +122,7 @@ class Worker:
             self._inbox.done(task)
         self._send({"id": task.id, **answer})
 
-    def _answer(self, task):
+    def _answer(self, task: Task) -> Message:
         if task.kind == "request" and task.verb == "describe":
             describe = getattr(self._module, "describe", None)
             return {"value": {"verbs": list(self._studies), "methods": describe() if describe else {}}}
@@ -128,30 +138,31 @@ class Worker:
         stored = self._store.find(task.verb, task.args)
         if stored is not None:
             return {"run": stored.id, "cached": True}
+        _, revision = made_by(task.verb, task.args)  # of the weights that are read; they may be replaced meanwhile
         result = study(**args, context=self._context)
         if not isinstance(result, Result):
             raise TypeError(f"{task.verb} returned {type(result).__name__}, not a Result")
         protocol = result.numbers.get("protocol", {})
-        return {"run": self._store.put(task.verb, task.args, result, protocol, task.seconds()).id, "cached": False}
+        run = self._store.put(task.verb, task.args, result, protocol, task.seconds(), revision)
+        return {"run": run.id, "cached": False}
 
 
-def make_worker(store, inbox, send, studies, note):
+def make_worker(store: RunStore, inbox: Inbox, send: Send, studies: str, note: Note) -> Worker:
     """A Worker that offers `studies`, named as module:attribute."""
     name, attribute = studies.split(":")
     module = importlib.import_module(name)
     return Worker(store, inbox, send, module, getattr(module, attribute), note)
 
 
-def _context_class(module):
+def _context_class(module: ModuleType) -> Callable[..., Any]:
     """What studies get as `context`: the module's own class, for the project's studies theirs, else a plain holder."""
-    if hasattr(module, "Context"):
-        return module.Context
-    if module.__name__ == STUDIES.split(":")[0]:
-        return importlib.import_module("analysis.studies.context").Context
-    return SimpleNamespace
+    own = module.__name__ == STUDIES.split(":")[0]
+    place = importlib.import_module("analysis.studies.context") if own else module
+    found: Callable[..., Any] = getattr(place, "Context", SimpleNamespace)
+    return found
 
 
-def _explain(error, task, root):
+def _explain(error: BaseException, task: Task, root: Path) -> AnalysisError:
     said = str(error).strip().split("\n")[0][:200]
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "t allocate memory" in said:
         return TooLarge(
@@ -164,7 +175,7 @@ def _explain(error, task, root):
 
 
 @contextlib.contextmanager
-def _untouched():
+def _untouched() -> Iterator[None]:
     """A request served inside a job must not disturb it: random states are put back, and the request does not
     inherit the job's gradient mode. Only libraries already loaded are looked after."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
@@ -180,7 +191,7 @@ def _untouched():
         yield
 
 
-def _trim_log():
+def _trim_log() -> None:
     """Keeps the log bounded: it is this process's standard error, opened for appending."""
     with contextlib.suppress(OSError):
         if os.fstat(2).st_size > LOG_BYTES:
@@ -189,16 +200,17 @@ def _trim_log():
             os.write(2, tail)
 
 
-def _take_streams():
+def _take_streams() -> tuple[IO[bytes], Send]:
     """(input, send): the protocol moves to private descriptors; 0 reads nothing and 1 is the log from now on."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    sys.stdout.reconfigure(line_buffering=True)  # what is printed stands in the log before the worker dies
+    printed = cast(io.TextIOWrapper, sys.stdout)
+    printed.reconfigure(line_buffering=True)  # what is printed stands in the log before the worker dies
 
-    def send(message):
+    def send(message: Message) -> None:
         with contextlib.suppress(OSError, ValueError):  # the app is gone: the inbox sees it too
             sink.write(encode(message))
             sink.flush()
@@ -206,7 +218,7 @@ def _take_streams():
     return source, send
 
 
-def main():
+def main() -> int:
     """Read the options, take over the standard streams, and work until the input ends."""
     parser = argparse.ArgumentParser(description="The worker of Focuscope: started by the app, not by hand.")
     parser.add_argument("--root", required=True)

@@ -3,6 +3,8 @@
 import inspect
 import types
 import typing
+from collections.abc import Callable
+from typing import Any
 
 from analysis.errors import BadSetting
 from analysis.runs.keys import canonical
@@ -18,32 +20,32 @@ _KINDS = {
 }
 
 
-def check_arguments(verb, study, args):
+def check_arguments(verb: str, study: Callable[..., Any], args: object) -> dict[str, Any]:
     """`args` ready for `study(**args, context=...)`; BadSetting names the argument that is unknown, missing or of
     another type than the study's annotation (or else its default) says."""
-    args = canonical(args)
+    given = canonical(args)
     parameters = dict(inspect.signature(study).parameters)
     parameters.pop("context", None)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return args
-    unknown = sorted(set(args) - set(parameters))
+        return given
+    unknown = sorted(set(given) - set(parameters))
     if unknown:
         raise BadSetting(f"{verb} has no argument {unknown[0][:40]!r}; it has: {', '.join(parameters) or 'none'}.")
     for name, parameter in parameters.items():
-        if name not in args and parameter.default is parameter.empty:
+        if name not in given and parameter.default is parameter.empty:
             raise BadSetting(f"{verb} needs the argument {name!r}: give it a value.")
     hints = typing.get_type_hints(study)
-    return {name: _fit(verb, name, value, _expected(parameters[name], hints)) for name, value in args.items()}
+    return {name: _fit(verb, name, value, _expected(parameters[name], hints)) for name, value in given.items()}
 
 
-def _expected(parameter, hints):
+def _expected(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
     if parameter.name in hints:
         return hints[parameter.name]
     unstated = parameter.default is parameter.empty or parameter.default is None
-    return typing.Any if unstated else type(parameter.default)
+    return Any if unstated else type(parameter.default)
 
 
-def _fit(verb, name, value, kind):
+def _fit(verb: str, name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, str) and len(value) > MAX_WORDS:
         raise BadSetting(f"{name} of {verb} has {len(value):,} characters and the limit is {MAX_WORDS:,}.")
     if not _fits(value, kind):
@@ -51,7 +53,7 @@ def _fit(verb, name, value, kind):
     return float(value) if kind is float else value
 
 
-def _fits(value, kind):
+def _fits(value: Any, kind: Any) -> bool:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, option) for option in inner)
@@ -70,7 +72,7 @@ def _fits(value, kind):
     return origin is not dict or isinstance(value, dict)
 
 
-def _spell(kind):
+def _spell(kind: Any) -> str:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_spell(option) for option in inner)

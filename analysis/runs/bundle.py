@@ -10,11 +10,17 @@ Writing stands here, reading in `unbundle`.
 import json
 import re
 import zipfile
+from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from analysis.errors import BadSetting
 from analysis.runs.folder import MANIFEST
 from analysis.runs.keys import SCHEMA, is_id
+
+if TYPE_CHECKING:
+    from analysis.runs.store import RunStore
 
 FORMAT, TITLE = 1, "bundle.json"
 MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000
@@ -23,7 +29,7 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no file without a date; the same
 _TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12})*")
 
 
-def write_bundle(store, run_ids, target):
+def write_bundle(store: "RunStore", run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
     """Write the runs of these ids, own or example, and their texts to `target`, a path or a binary file open for
     writing; returns what stands in it, as in `bundle.json`. BadSetting for no run, too many, or a damaged one."""
     ids = list(dict.fromkeys(run_ids))
@@ -57,7 +63,7 @@ def write_bundle(store, run_ids, target):
     return about
 
 
-def named_texts(request):
+def named_texts(request: object) -> list[str]:
     """The hashes of texts that a request names: every text of 12 hexadecimal digits in it, also joined by "+"."""
     if isinstance(request, dict):
         request = list(request.values())
@@ -66,7 +72,7 @@ def named_texts(request):
     return request.split("+") if isinstance(request, str) and _TEXTS.fullmatch(request) else []
 
 
-def _text(store, key):
+def _text(store: "RunStore", key: str) -> bytes | None:
     try:
         name, text = store.text(key)
     except BadSetting:
@@ -75,7 +81,7 @@ def _text(store, key):
     return json.dumps({"name": name, "text": text}).encode()
 
 
-def _add(file, name, data):
+def _add(file: zipfile.ZipFile, name: str, data: bytes) -> None:
     entry = zipfile.ZipInfo(name, EARLIEST)
     entry.external_attr = 0o100644 << 16
     file.writestr(entry, data, zipfile.ZIP_DEFLATED)

@@ -1,11 +1,18 @@
 """Two stored runs held against each other: their configurations, their numbers, and any column of their tables."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
+
+from analysis.runs.run import Run
 
 QUIET = ("protocol", "methods", "notes", "versions", "date")  # of the numbers: no result
 MOST_ROWS = 50_000  # of a table that is compared
 MOST_KEYS, MOST_NAMES = 3, 8  # columns that name a row together, and columns that are tried for it
+
+Table = dict[str, list[Any]]  # column -> cells
+Label = tuple[Any, ...]  # the cells that name a row
 
 
 @dataclass(frozen=True)
@@ -13,17 +20,17 @@ class Beside:
     """One column of two runs, row by row. `keys`: the columns that name a row; `labels`: their values for each row,
     `first` and `second`: the numbers, None where a run has none; `only`: rows that only one of both has."""
 
-    keys: list
-    labels: list
-    first: list
-    second: list
+    keys: list[str]
+    labels: list[Label]
+    first: list[Any]
+    second: list[Any]
     only: int
 
 
-def configuration(first, second):
+def configuration(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
     """(name, value, value) of every argument and every fact of the protocol in which two runs differ; None where one
     of them has none."""
-    told = []
+    told: list[tuple[str, Any, Any]] = []
     for part in ("request", "protocol"):
         both = [_flat(getattr(run, part)) for run in (first, second)]
         for name in dict.fromkeys([*both[0], *both[1]]):
@@ -33,20 +40,20 @@ def configuration(first, second):
     return told
 
 
-def numbers(first, second):
+def numbers(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
     """(name, value, value) of every single number of two runs, in the order of the first one."""
     both = [_flat({key: value for key, value in run.numbers.items() if key not in QUIET}) for run in (first, second)]
     both = [{name: value for name, value in found.items() if _is_number(value)} for found in both]
     return [(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
 
 
-def tables(run):
+def tables(run: Run) -> list[str]:
     """Names of everything in a run that has rows: its tables, and its numbers that are lists of rows."""
     rows = [key for key, value in run.numbers.items() if key not in QUIET and _is_rows(value)]
     return list(dict.fromkeys([*run.tables, *rows]))
 
 
-def columns(run, name):
+def columns(run: Run, name: str) -> Table:
     """{column: list} of one of `tables`, at most MOST_ROWS rows."""
     if name in run.tables:
         return {column: cells[:MOST_ROWS] for column, cells in run.columns(name).items()}
@@ -54,14 +61,14 @@ def columns(run, name):
     return {column: [row.get(column) for row in rows] for column in dict.fromkeys(key for row in rows for key in row)}
 
 
-def measured(table):
+def measured(table: Table) -> list[str]:
     """Names of the columns with numbers to compare: those of fractions first, then whole numbers."""
     parts = [name for name, cells in table.items() if any(isinstance(cell, float) for cell in cells)]
     whole = [name for name, cells in table.items() if name not in parts and all(map(_is_number, cells)) and cells]
     return parts + whole
 
 
-def beside(first, second, column):
+def beside(first: Table, second: Table, column: str) -> Beside:
     """The numbers of one column of two tables, row by row. A row is named by the fewest columns of whole numbers,
     words and switches (at most MOST_KEYS) whose values are unique in both; of several, by those that most rows share.
     Without such columns the rows are matched in order."""
@@ -86,18 +93,18 @@ def beside(first, second, column):
     )
 
 
-def _places(table, keys):
+def _places(table: Table, keys: Iterable[str]) -> dict[Label, int]:
     return {label: i for i, label in enumerate(zip(*(table[key] for key in keys), strict=True))}
 
 
-def _names_rows(cells):
+def _names_rows(cells: list[Any]) -> bool:
     return not any(isinstance(cell, (float, list, dict)) for cell in cells)
 
 
-def _flat(value, name=""):
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
     """Nested values as {path: plain value}; lists of plain values stay one value."""
     if isinstance(value, dict):
-        found = {}
+        found: dict[str, Any] = {}
         for key, inner in value.items():
             found |= _flat(inner, f"{name}.{key}" if name else key)
         return found
@@ -106,9 +113,9 @@ def _flat(value, name=""):
     return {name: value}
 
 
-def _is_number(value):
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_rows(value):
+def _is_rows(value: object) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)

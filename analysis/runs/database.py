@@ -5,11 +5,17 @@ import os
 import secrets
 import sqlite3
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 from analysis.errors import AnalysisError, Busy
 
 PATIENCE = 10.0  # seconds to wait for another process that writes
+Hook = Callable[[sqlite3.Connection], object]
+Values = Sequence[Any]
+Found = TypeVar("Found")
 log = logging.getLogger("focuscope.runs")
 
 
@@ -20,57 +26,57 @@ class Database:
     (and refills) its own tables. Every sqlite error leaves here as a sentence.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._hooks = []
-        self._connection = None
+        self._hooks: list[Hook] = []
+        self._connection: sqlite3.Connection | None = None
         with self._translated():
             self._open()
 
-    def prepare(self, hook):
+    def prepare(self, hook: Hook) -> None:
         """Call `hook(connection)` now and whenever the file had to be made anew: it creates tables."""
         self._hooks.append(hook)
         with self.transaction() as connection:
             hook(connection)
 
-    def read(self, sql, values=()):
+    def read(self, sql: str, values: Values = ()) -> list[sqlite3.Row]:
         """All rows (sqlite3.Row) of one query."""
-        return self._twice(lambda: self._connection.execute(sql, values).fetchall())
+        return self._twice(lambda connection: connection.execute(sql, values).fetchall())
 
-    def write(self, sql, values=()):
+    def write(self, sql: str, values: Values = ()) -> int:
         """Runs one statement in its own transaction; returns the number of rows it changed."""
-        return self._twice(lambda: self._connection.execute(sql, values).rowcount)
+        return self._twice(lambda connection: connection.execute(sql, values).rowcount)
 
     @contextmanager
-    def transaction(self):
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """Several statements that happen together or not at all; holds off other processes meanwhile."""
         with self._lock, self._translated():
-            self._opened().execute("BEGIN IMMEDIATE")
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
+                yield connection
             except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+            connection.execute("COMMIT")
 
-    def close(self):
+    def close(self) -> None:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
-    def _opened(self):
+    def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             raise AnalysisError("The run store was closed: open the page again.")
         return self._connection
 
-    def _open(self):
+    def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._connect()
-            if self._connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            if self._connect().execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                 raise sqlite3.DatabaseError("quick_check failed")
         except sqlite3.DatabaseError as error:
             if not _is_damage(error):
@@ -78,32 +84,33 @@ class Database:
             self._set_aside(error)
             self._connect()
 
-    def _connect(self):
+    def _connect(self) -> sqlite3.Connection:
         self._connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._inode = os.stat(self.path).st_ino
+        return self._connection
 
-    def _twice(self, action):
+    def _twice(self, action: Callable[[sqlite3.Connection], Found]) -> Found:
         """Runs `action`; when the file turns out damaged it is made anew (from the run folders) and tried once more."""
         with self._lock, self._translated():
-            self._opened()
+            connection = self._opened()
             try:
-                return action()
+                return action(connection)
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                self._connection.close()
+                connection.close()
                 # another process may have set the damaged file aside already: then only reconnect
                 if self.path.exists() and os.stat(self.path).st_ino == self._inode:
                     self._set_aside(error)
-                self._connect()
+                connection = self._connect()
                 for hook in self._hooks:
-                    hook(self._connection)
-                return action()
+                    hook(connection)
+                return action(connection)
 
-    def _set_aside(self, error):
+    def _set_aside(self, error: Exception) -> None:
         if self._connection is not None:
             self._connection.close()
         mark = f"damaged-{secrets.token_hex(3)}"
@@ -114,7 +121,7 @@ class Database:
         log.warning("The index of stored runs was damaged (%s); it was set aside as *.%s and made anew.", error, mark)
 
     @contextmanager
-    def _translated(self):
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -137,7 +144,7 @@ class Database:
             ) from error
 
 
-def disk_full(folder):
+def disk_full(folder: Path) -> AnalysisError:
     """The sentence for a disk without room, as an AnalysisError to raise."""
     try:
         stat = os.statvfs(folder)
@@ -150,7 +157,7 @@ def disk_full(folder):
     )
 
 
-def _is_damage(error):
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
     if isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.ProgrammingError)):
         return "malformed" in str(error)
     return True

@@ -13,18 +13,29 @@ import math
 import re
 from datetime import datetime
 from os.path import samestat
+from pathlib import Path
+from typing import Any, NoReturn
 
 from analysis.errors import BadSetting
 from analysis.runs.keys import SCHEMA, SCHEMAS, canonical, plain_numbers, request_key
 from analysis.runs.marks import read_marks
-from analysis.runs.run import ARRAYS, TABLES, Damaged, Result, Run
+from analysis.runs.run import ARRAYS, TABLES, Damaged, Report, Result, Run
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 32_000_000  # bytes
 _NAME = re.compile(r"[a-z_]{1,40}")
 
 
-def write_run(folder, verb, request, version, revision, result, protocol, seconds):
+def write_run(
+    folder: Path,
+    verb: str,
+    request: dict[str, Any],
+    version: int,
+    revision: str | None,
+    result: Result,
+    protocol: dict[str, Any],
+    seconds: float,
+) -> None:
     """Fills the existing empty `folder` with one run of a verb in this version about the weights `revision`; the
     manifest comes last. BadSetting for what cannot be stored."""
     import pyarrow
@@ -62,7 +73,7 @@ def write_run(folder, verb, request, version, revision, result, protocol, second
     (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def read_run(folder, example=False, report=None):
+def read_run(folder: Path, example: bool = False, report: Report | None = None) -> Run:
     """The Run in `folder`, checked: a whole manifest of a known schema whose request names this folder, and every file
     there with its size. FileNotFoundError when there is no such folder, Damaged when it is not what was written."""
     before, path = folder.stat(), folder / MANIFEST
@@ -112,7 +123,7 @@ def read_run(folder, example=False, report=None):
         raise Damaged(f"its manifest cannot be read: {type(error).__name__}") from error
 
 
-def _made_by(manifest):
+def _made_by(manifest: dict[str, Any]) -> tuple[int, str | None]:
     """(version of the verb, revision of the weights) of a manifest; (0, None) of one from before they were noted."""
     if manifest["schema"] == 1:
         return 0, None
@@ -122,11 +133,11 @@ def _made_by(manifest):
     return version, revision
 
 
-def _no_number(word):
+def _no_number(word: str) -> NoReturn:
     raise ValueError(word)
 
 
-def _write_table(path, table):
+def _write_table(path: Path, table: Any) -> None:
     import pyarrow
     import pyarrow.parquet
 
@@ -138,7 +149,7 @@ def _write_table(path, table):
     )
 
 
-def _storable(name, array):
+def _storable(name: str, array: Any) -> Any:
     """Contiguous, in this machine's byte order: safetensors writes the buffer as it lies."""
     import numpy as np
 
@@ -148,12 +159,12 @@ def _storable(name, array):
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _checked(name):
+def _checked(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadSetting(f"{name!r} cannot name a table or an array: use a-z and underscores, at most 40.")
     return name
 
 
-def _digest(path):
+def _digest(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

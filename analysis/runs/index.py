@@ -1,10 +1,16 @@
 """The index of the run folders: what lists, prices and makes room. It can be lost; the folders are the truth."""
 
 import json
+from collections.abc import Container
 from dataclasses import replace
 from datetime import datetime
+from sqlite3 import Connection, Row
+from typing import Any
 
+from analysis.runs.database import Database
 from analysis.runs.marks import checked_link, read_marks, write_marks
+from analysis.runs.run import Run
+from analysis.runs.shelf import Shelf
 
 KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never
 KEPT_LINKS = 1_000  # of requests whose run was not stored yet
@@ -23,38 +29,38 @@ CREATE TABLE IF NOT EXISTS links (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT
 class Index:
     """One row per run folder of `shelf`. Order is order of arrival, so a changed clock does not matter."""
 
-    def __init__(self, database, shelf):
+    def __init__(self, database: Database, shelf: Shelf) -> None:
         self._database, self._shelf = database, shelf
         database.prepare(self._create)
 
-    def add(self, run):
+    def add(self, run: Run) -> None:
         self._database.write(*_insertion(run))
 
-    def remove(self, run_id):
+    def remove(self, run_id: str) -> None:
         """Forget the row of a run."""
         self._database.write("DELETE FROM runs WHERE id = ?", (run_id,))
 
-    def ids(self, verb=None, limit=-1):
+    def ids(self, verb: str | None = None, limit: int = -1) -> list[str]:
         """Ids of one verb or of all, the newest first."""
         rows = self._database.read(
             "SELECT id FROM runs WHERE verb = ? OR ? IS NULL ORDER BY seq DESC LIMIT ?", (verb, verb, limit)
         )
         return [row["id"] for row in rows]
 
-    def rows(self):
+    def rows(self) -> list[Row]:
         """All rows (sqlite3.Row), the newest first."""
         return self._database.read("SELECT * FROM runs ORDER BY seq DESC")
 
-    def asked(self, question):
+    def asked(self, question: str) -> list[str]:
         """Ids of the runs of one request whatever their weights, the newest first."""
         rows = self._database.read("SELECT id FROM runs WHERE question = ? ORDER BY seq DESC", (question,))
         return [row["id"] for row in rows]
 
-    def pin(self, run_id, pinned):
+    def pin(self, run_id: str, pinned: bool) -> bool:
         """Whether there was such a run."""
         return self._database.write("UPDATE runs SET pinned = ? WHERE id = ?", (bool(pinned), run_id)) > 0
 
-    def surplus(self, kept, runs, size):
+    def surplus(self, kept: Container[str], runs: int, size: int) -> list[str]:
         """Ids to remove: the oldest beyond so many `runs`, or `size` bytes, of what is not pinned; never the ids
         `kept`."""
         count, total, ids = 0, 0, []
@@ -64,7 +70,9 @@ class Index:
                 ids.append(row["id"])
         return ids
 
-    def past(self, verb, model, limit, before=None):
+    def past(
+        self, verb: str, model: str | None, limit: int, before: str | None = None
+    ) -> list[tuple[float, int, dict[str, Any]]]:
         """(seconds, tokens, request) of the newest runs of a verb with a model, or with any for None, that were
         computed here; those older than the run `before`, where it is given."""
         rows = self._database.read(
@@ -75,14 +83,14 @@ class Index:
         )
         return [(row["seconds"], row["tokens"], json.loads(row["request"])) for row in rows]
 
-    def remember(self, run_id, link):
+    def remember(self, run_id: str, link: dict[str, Any]) -> None:
         """Keep which page and controls ask for a run that is not stored yet."""
         self._database.write("INSERT OR REPLACE INTO links (id, link) VALUES (?, ?)", (run_id, json.dumps(link)))
         self._database.write(
             "DELETE FROM links WHERE seq <= (SELECT seq FROM links ORDER BY seq DESC LIMIT 1 OFFSET ?)", (KEPT_LINKS,)
         )
 
-    def remembered(self, run_id):
+    def remembered(self, run_id: str) -> dict[str, Any] | None:
         """The link of `remember`, or None; it is forgotten then."""
         rows = self._database.read("SELECT link FROM links WHERE id = ?", (run_id,))
         if not rows:
@@ -90,19 +98,19 @@ class Index:
         self._database.write("DELETE FROM links WHERE id = ?", (run_id,))
         return checked_link(json.loads(rows[0]["link"]))
 
-    def note_damage(self, run_id, sentence):
+    def note_damage(self, run_id: str, sentence: str) -> None:
         """Keep a sentence about a damaged run for `damage`."""
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         self._database.write("INSERT INTO damaged (said, at) VALUES (?, ?)", (sentence, now))
         self.remove(run_id)
 
-    def damage(self, limit=20):
+    def damage(self, limit: int = 20) -> list[str]:
         """The sentences of `note_damage`, the newest first."""
         return [
             row["said"] for row in self._database.read("SELECT said FROM damaged ORDER BY seq DESC LIMIT ?", (limit,))
         ]
 
-    def _create(self, connection):
+    def _create(self, connection: Connection) -> None:
         self._renew(connection)
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
@@ -113,7 +121,7 @@ class Index:
         ):
             connection.execute(*_insertion(run))
 
-    def _renew(self, connection):
+    def _renew(self, connection: Connection) -> None:
         """An index of an older program is made anew from the folders; what it had pinned stays pinned."""
         columns = [row["name"] for row in connection.execute("PRAGMA table_info(runs)")]
         if not columns or {"request", "question"} <= set(columns):
@@ -124,7 +132,7 @@ class Index:
         connection.execute("DROP TABLE runs")
 
 
-def _insertion(run):
+def _insertion(run: Run) -> tuple[str, tuple[Any, ...]]:
     tokens = run.protocol.get("tokens")
     return (
         "INSERT OR IGNORE INTO runs (id, verb, model, text, created, seconds, tokens, bytes, pinned, imported, request,"
@@ -146,5 +154,5 @@ def _insertion(run):
     )
 
 
-def _word(value):
+def _word(value: object) -> str | None:
     return value if isinstance(value, str) else None

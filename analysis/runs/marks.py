@@ -4,6 +4,8 @@ import json
 import re
 import secrets
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 MARKS = "marks.json"
 MAX_MARKS = 100_000  # bytes
@@ -18,10 +20,10 @@ class Marks:
 
     pinned: bool = False
     imported: str | None = None
-    link: dict | None = None
+    link: dict[str, Any] | None = None
 
 
-def checked_link(link):
+def checked_link(link: Any) -> dict[str, Any] | None:
     """`link` when it is the address of a page with controls, all of them short text; else None."""
     if not isinstance(link, dict) or set(link) != {"page", "controls"} or not isinstance(link["controls"], dict):
         return None
@@ -33,7 +35,7 @@ def checked_link(link):
     return link
 
 
-def read_marks(folder):
+def read_marks(folder: Path) -> Marks:
     """The Marks of a run folder; a damaged note counts as none."""
     try:
         if (folder / MARKS).stat().st_size > MAX_MARKS:
@@ -49,7 +51,7 @@ def read_marks(folder):
         return Marks()
 
 
-def write_marks(folder, marks):
+def write_marks(folder: Path, marks: Marks) -> None:
     """Note `marks` beside the run in `folder`, whole or not at all."""
     draft = folder / f".tmp-{secrets.token_hex(4)}"
     try:

@@ -91,7 +91,8 @@ def predict(
 
     A fixed part and seconds per unit of work, by Theil and Sen: medians, so that one run which also loaded the model
     does not count. `guess(work)` says the seconds where nothing was run yet; where all runs are about one size it is
-    scaled to them. The spread is the 10th to 90th percentile of what the runs took as a share of their own prediction.
+    scaled to them, or they to the work, whichever is less. The spread is the 10th to 90th percentile of what the runs
+    took as a share of their own prediction.
     """
     done = [(seconds, size) for seconds, size in past[:RECENT] if seconds > 0 and size > 0]
     line = _line(done, guess)
@@ -106,13 +107,16 @@ def predict(
 
 def _line(done: Sequence[tuple[float, float]], guess: Callable[[float], float]) -> Callable[[float], float]:
     """work -> seconds of these runs."""
+    if not done:
+        return guess
+    rate = median(seconds / size for seconds, size in done)
     pairs = [(one, other) for one in done for other in done if one[1] >= APART * other[1]]
     slope = median((one[0] - other[0]) / (one[1] - other[1]) for one, other in pairs) if pairs else 0.0
-    if slope > 0:
-        fixed = max(median(seconds - slope * size for seconds, size in done), 0.0)
-        return lambda work: fixed + slope * work
-    scale = median(seconds / guess(size) for seconds, size in done) if done else 1.0
-    return lambda work: scale * guess(work)
+    fixed = median(seconds - slope * size for seconds, size in done)
+    if slope > 0:  # where long texts take more than their share, nothing is fixed
+        return lambda work: fixed + slope * work if fixed > 0 else rate * work
+    scale = median(seconds / guess(size) for seconds, size in done)
+    return lambda work: min(scale * guess(work), rate * work)
 
 
 def free_memory() -> int | None:

@@ -8,6 +8,7 @@ A table of a few kilobytes can say that it unpacks to gigabytes; the limits of t
 import contextlib
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from analysis.runs.run import ARRAYS, TABLES, Damaged
@@ -15,9 +16,10 @@ from analysis.runs.run import ARRAYS, TABLES, Damaged
 SECONDS, MEMORY = 120, 4 << 30  # of the process
 MOST_CELLS, MOST_COLUMNS = 50_000_000, 500  # of all tables of a run, and columns of one
 KINDS = "biuf"
+BEYOND = "a table in it could not be opened within its limits"
 
 
-def prove(folders):
+def prove(folders: Iterable[Path]) -> None:
     """Open every table and array of these run folders elsewhere; Damaged with the reason when one is none."""
     command = [sys.executable, "-m", "analysis.runs.proof", *map(str, folders)]
     try:
@@ -25,14 +27,13 @@ def prove(folders):
             command, cwd=Path(__file__).parents[2], capture_output=True, text=True, errors="replace", timeout=SECONDS
         )
     except subprocess.TimeoutExpired:
-        done = None
-    if done is None or done.returncode:
-        lines = done.stdout.strip().splitlines() if done else []
-        named = lines and done.returncode == 1
-        raise Damaged(lines[-1][:200] if named else "a table in it could not be opened within its limits")
+        raise Damaged(BEYOND) from None
+    if done.returncode:
+        lines = done.stdout.strip().splitlines()
+        raise Damaged(lines[-1][:200] if lines and done.returncode == 1 else BEYOND)
 
 
-def check(folder):
+def check(folder: Path) -> None:
     """Read everything in one run folder; ValueError with the reason when it is not what a run holds."""
     from pyarrow import parquet, types
 
@@ -57,7 +58,7 @@ def check(folder):
                     raise ValueError(f"the array {name[:40]} holds no numbers")
 
 
-def main():
+def main() -> int:
     """Check the folders that are named, under limits of memory and time."""
     with contextlib.suppress(ImportError, ValueError, OSError):  # a system without such limits
         import resource

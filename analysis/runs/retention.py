@@ -6,10 +6,13 @@ import secrets
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from analysis.errors import BadSetting
 from analysis.runs import index
 from analysis.runs.keys import check_id
+from analysis.runs.run import Run
 from analysis.runs.shelf import Shelf, room
 
 FILE = "retention.json"
@@ -34,7 +37,7 @@ class Usage:
     kept_bytes: int
 
 
-def limits(root):
+def limits(root: Path) -> tuple[int, int]:
     """(runs, bytes) that are kept; the defaults while nobody chose others, or when what was chosen cannot be read."""
     try:
         chosen = json.loads((root / FILE).read_text(encoding="utf-8"))
@@ -43,7 +46,7 @@ def limits(root):
         return index.KEPT_RUNS, index.KEPT_BYTES
 
 
-def choose_limits(root, runs, size):
+def choose_limits(root: Path, runs: object, size: object) -> None:
     """Keep so many `runs` and `size` bytes from now on; BadSetting for what is no such number."""
     runs, size = _checked(runs, size)
     draft = root / f".tmp-{secrets.token_hex(4)}"
@@ -55,7 +58,7 @@ def choose_limits(root, runs, size):
             draft.unlink(missing_ok=True)
 
 
-def _checked(runs, size):
+def _checked(runs: Any, size: Any) -> tuple[int, int]:
     for value, most, what in ((runs, MOST_RUNS, "runs"), (size, MOST_BYTES, "bytes")):
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise BadSetting(f"{str(value)[:40]!r} is no number of {what} to keep: choose 1 to {most:,}.")
@@ -65,10 +68,10 @@ def _checked(runs, size):
 class Trash:
     """Run folders that were deleted, for KEPT_DAYS days. A run moves in and out by one rename."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self._folder, self._shelf = folder, Shelf(folder)
 
-    def take(self, path):
+    def take(self, path: Path) -> None:
         """Move a run folder here; one of the same id that was here goes for good. No error when it is gone."""
         self.empty(time.time() - KEPT_DAYS * 86400)
         if not path.is_dir():
@@ -82,7 +85,7 @@ class Trash:
             except FileNotFoundError:
                 return
 
-    def give(self, run_id, shelf):
+    def give(self, run_id: str, shelf: Shelf) -> bool:
         """Move a run folder back to a shelf; False when it is not here, or damaged. A run that stands there stays."""
         if self._shelf.read(check_id(run_id)) is None:
             return False
@@ -90,11 +93,11 @@ class Trash:
             shelf.take(self._folder / run_id)
         return True
 
-    def runs(self):
+    def runs(self) -> list[Run]:
         """The deleted runs, the newest first."""
         return [run for run in map(self._shelf.read, reversed(self._shelf.ids())) if run is not None]
 
-    def empty(self, before=None):
+    def empty(self, before: float | None = None) -> None:
         """Remove for good what was deleted `before` that time (seconds), or all."""
         for run_id in self._shelf.ids():
             path = self._folder / run_id

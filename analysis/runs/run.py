@@ -1,16 +1,19 @@
 """What a study returns, and the same thing read back from the store."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs.keys import request_key
 from analysis.runs.marks import Marks
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
+Report = Callable[[str, str], None]  # is called with the id of a run and what is damaged
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,9 @@ class Result:
     """What a study returns. `numbers`: JSON values, with the run's "protocol"; `tables`: name -> pandas.DataFrame
     (stored without its index); `arrays`: name -> numpy.ndarray of bool, integers or floats of up to 64 bits."""
 
-    numbers: dict = field(default_factory=dict)
-    tables: dict = field(default_factory=dict)
-    arrays: dict = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
 
 
 class Damaged(BadSetting):
@@ -40,49 +43,49 @@ class Run:
 
     id: str
     verb: str
-    request: dict
+    request: dict[str, Any]
     created: str
     seconds: float
-    protocol: dict
-    numbers: dict
+    protocol: dict[str, Any]
+    numbers: dict[str, Any]
     version: int = 0
     revision: str | None = None
     example: bool = False
     cached: bool = field(default=True, compare=False)
-    folder: Path | None = field(default=None, repr=False)
+    folder: Path = field(default=Path(), repr=False)
     marks: Marks = field(default=Marks(), repr=False, compare=False)
-    _files: dict = field(default_factory=dict, repr=False)
-    _report: object = field(default=None, repr=False, compare=False)  # called with the id and what is damaged
-    _sound: set = field(default_factory=set, repr=False, compare=False)
+    _files: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    _report: Report | None = field(default=None, repr=False, compare=False)
+    _sound: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @property
-    def question(self):
+    def question(self) -> str | None:
         """The id that a run of the same version and request has whatever the weights; None for one of before there
         were versions, which answers nothing any more."""
         return request_key(self.verb, self.request, self.version) if self.version else None
 
     @property
-    def computed(self):
+    def computed(self) -> str:
         """When, for "from cache, computed 12:03": the time today, with the date on any other day."""
         then = datetime.fromisoformat(self.created)
         return f"{then:%H:%M}" if then.date() == datetime.now(then.tzinfo).date() else f"{then:%Y-%m-%d %H:%M}"
 
     @cached_property
-    def tables(self):
+    def tables(self) -> list[str]:
         """Names of the stored tables."""
         return [Path(file).stem for file in self._files if file.startswith(TABLES)]
 
     @cached_property
-    def arrays(self):
+    def arrays(self) -> list[str]:
         """Names of the stored arrays."""
         return self._read_arrays(lambda file: list(file.keys())) if ARRAYS in self._files else []
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         """Size on disk, without the manifest."""
         return sum(entry["bytes"] for entry in self._files.values())
 
-    def table(self, name):
+    def table(self, name: str) -> Any:
         """The pandas.DataFrame `name`, columns and types as they were stored, a fresh index."""
         import pandas
         import pyarrow
@@ -92,7 +95,7 @@ class Run:
         except (pyarrow.ArrowException, OSError) as error:
             raise self._damaged(f"table {name} cannot be read: {error}") from error
 
-    def columns(self, name):
+    def columns(self, name: str) -> dict[str, list[Any]]:
         """The table `name` as {column: list}, with None where there is no number.
 
         Read through arro3, a parquet reader of 10 MB: pyarrow would cost the app's small process 60 MB more.
@@ -111,26 +114,26 @@ class Run:
             for column in table.column_names
         }
 
-    def prove(self):
+    def prove(self) -> None:
         """Compare every file with its checksum; Damaged when one is not what was written."""
         for name in self._files:
             self._verified(name)
 
     @property
-    def files(self):
+    def files(self) -> list[str]:
         """Names of its files below its folder, without the manifest."""
         return list(self._files)
 
-    def _table_file(self, name):
+    def _table_file(self, name: str) -> Path:
         self._known(name, self.tables, "table")
         return self._verified(f"{TABLES}/{name}.parquet")
 
-    def array(self, name):
+    def array(self, name: str) -> Any:
         """The numpy.ndarray `name`; only this array is read from the file."""
         self._known(name, self.arrays, "array")
         return self._read_arrays(lambda file: file.get_tensor(name))
 
-    def _read_arrays(self, read):
+    def _read_arrays(self, read: Callable[[Any], Any]) -> Any:
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -139,12 +142,12 @@ class Run:
         except SafetensorError as error:
             raise self._damaged(f"the arrays cannot be read: {error}") from error
 
-    def _known(self, name, names, what):
+    def _known(self, name: str, names: list[str], what: str) -> None:
         if name not in names:
             offered = ", ".join(names) or "none"
             raise BadSetting(f"The run {self.id} ({self.verb}) has no {what} {str(name)[:40]!r}; it has: {offered}.")
 
-    def _verified(self, name):
+    def _verified(self, name: str) -> Path:
         """Path of one file of this run after its checksum was compared, once per opened run."""
         path = self.folder / name
         if name not in self._sound:
@@ -162,7 +165,7 @@ class Run:
             self._sound.add(name)
         return path
 
-    def _damaged(self, why):
+    def _damaged(self, why: str) -> Damaged:
         if self._report is not None:
             self._report(self.id, why)
         return Damaged(f"The stored run {self.id} ({self.verb}) is damaged ({why}): run it again to compute it anew.")

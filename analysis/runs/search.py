@@ -1,7 +1,11 @@
 """Stored runs as rows, found by words: what the page and the command line list."""
 
 import json
+import sqlite3
 from dataclasses import dataclass
+from typing import Any
+
+from analysis.runs.run import Run
 
 QUIET = {"seed", "long_text", "made"}  # arguments that say little in a list
 
@@ -23,13 +27,13 @@ class Row:
     imported: str | None
     example: bool = False
 
-    def matches(self, words):
+    def matches(self, words: list[str]) -> bool:
         """Whether every one of `words` (lower case) stands somewhere in this row."""
         said = f"{self.id} {self.verb} {self.model} {self.text} {self.about} {self.created}".lower()
         return all(word in said for word in words)
 
 
-def of_index(row, names):
+def of_index(row: sqlite3.Row, names: dict[str, str]) -> Row:
     """The Row of a row of the index; `names`: hash of a text -> its name."""
     request = json.loads(row["request"])
     return Row(
@@ -38,16 +42,16 @@ def of_index(row, names):
     )  # fmt: skip
 
 
-def of_run(run, names):
+def of_run(run: Run, names: dict[str, str]) -> Row:
     """The Row of an opened run, such as an example."""
     text, model = run.request.get("text"), run.request.get("model", "demo")
     return Row(
-        run.id, run.verb, model, names.get(text, text), about(run.request), run.created, run.seconds, run.bytes,
+        run.id, run.verb, model, names.get(str(text), text), about(run.request), run.created, run.seconds, run.bytes,
         run.marks.pinned, run.marks.imported, run.example,
     )  # fmt: skip
 
 
-def about(request):
+def about(request: dict[str, Any]) -> str:
     """The arguments of a request beside its model and text, in one line of at most 160 characters."""
     told = [
         f"{name.replace('_', ' ')} {_words(value)}"
@@ -58,7 +62,7 @@ def about(request):
     return line if len(line) <= 160 else f"{line[:159]}…"
 
 
-def _words(value):
+def _words(value: object) -> str:
     if isinstance(value, dict):
         named = value.get("name")
         more = value.get("settings", {name: inner for name, inner in value.items() if name != "name"})

@@ -5,14 +5,17 @@ import logging
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.runs.database import disk_full
 from analysis.runs.folder import read_run, write_run
 from analysis.runs.keys import is_id, request_key
 from analysis.runs.marks import MARKS
-from analysis.runs.run import Damaged
+from analysis.runs.run import Damaged, Report, Result, Run
 
 KEPT_DAMAGED = 10  # damaged folders set aside for a look
 STALE = 3600  # seconds after which an unfinished draft belongs to nobody
@@ -26,10 +29,11 @@ class Shelf:
     `on_damage(id, sentence)` is called after a damaged run was set aside as `.damaged-<id>-*`.
     """
 
-    def __init__(self, folder, on_damage=None, readonly=False):
-        self.folder, self._on_damage, self._readonly = folder, on_damage, readonly
+    def __init__(self, folder: Path, readonly: bool = False) -> None:
+        self.folder, self._readonly = folder, readonly
+        self.on_damage: Report | None = None
 
-    def read(self, run_id):
+    def read(self, run_id: str) -> Run | None:
         """The Run, or None when there is none here or it was damaged (and is now set aside)."""
         try:
             return read_run(self.folder / run_id, example=self._readonly, report=self._report)
@@ -41,7 +45,16 @@ class Shelf:
         except OSError as error:
             raise AnalysisError(f"The stored run {run_id} cannot be read ({error.strerror}): try again.") from error
 
-    def place(self, verb, request, version, revision, result, protocol, seconds):
+    def place(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        version: int,
+        revision: str | None,
+        result: Result,
+        protocol: dict[str, Any],
+        seconds: float,
+    ) -> str:
         """Writes a run and shows it under its id, which is returned, unless a whole one stands there already."""
         run_id = request_key(verb, request, version, revision)
         with room(self.folder):
@@ -54,7 +67,7 @@ class Shelf:
                 shutil.rmtree(draft, ignore_errors=True)
         return run_id
 
-    def copy_in(self, run):
+    def copy_in(self, run: Run) -> Path:
         """Copies the folder of `run` here, replacing a run of the same id; returns the new folder."""
         with room(self.folder):
             draft = self._draft(run.id, "tmp")
@@ -66,13 +79,13 @@ class Shelf:
                 shutil.rmtree(draft, ignore_errors=True)
         return self.folder / run.id
 
-    def take(self, path):
+    def take(self, path: Path) -> None:
         """Move the whole run folder `path` of this disk here, unless a whole one of its id stands here already."""
         with room(self.folder):
             self._show(path, path.name)
             shutil.rmtree(path, ignore_errors=True)
 
-    def remove(self, run_id):
+    def remove(self, run_id: str) -> None:
         """Take a run folder away, whole at once; one that is not here is no error."""
         leaving = self._draft(run_id, "old")
         try:
@@ -81,14 +94,14 @@ class Shelf:
             return
         shutil.rmtree(leaving, ignore_errors=True)
 
-    def ids(self):
+    def ids(self) -> list[str]:
         """Every run folder's id, the oldest folder first."""
         if not self.folder.is_dir():
             return []
         found = [path for path in self.folder.iterdir() if is_id(path.name)]
         return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime)]
 
-    def sweep(self):
+    def sweep(self) -> None:
         """Removes what a killed process left unfinished."""
         with room(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -96,10 +109,10 @@ class Shelf:
                 if abs(time.time() - path.stat().st_mtime) > STALE:
                     shutil.rmtree(path, ignore_errors=True)
 
-    def _draft(self, run_id, kind):
+    def _draft(self, run_id: str, kind: str) -> Path:
         return self.folder / f".{kind}-{run_id}-{secrets.token_hex(4)}"
 
-    def _show(self, draft, run_id):
+    def _show(self, draft: Path, run_id: str) -> None:
         for _ in range(2):
             try:
                 draft.rename(self.folder / run_id)
@@ -110,7 +123,7 @@ class Shelf:
             if self.read(run_id) is not None:  # an equal request was faster; a damaged one is out of the way now
                 return
 
-    def _report(self, run_id, why):
+    def _report(self, run_id: str, why: str) -> None:
         if not self._readonly:
             aside = self._draft(run_id, "damaged")
             try:
@@ -124,12 +137,12 @@ class Shelf:
             f"The stored run {run_id} was damaged ({why}) and is no longer used; the same request computes it anew."
         )
         log.warning(sentence)
-        if self._on_damage is not None:
-            self._on_damage(run_id, sentence)
+        if self.on_damage is not None:
+            self.on_damage(run_id, sentence)
 
 
 @contextmanager
-def room(folder):
+def room(folder: Path) -> Iterator[None]:
     """Turns a full disk or an unusable folder into one sentence."""
     try:
         yield

@@ -1,9 +1,11 @@
 """The run store: equal requests are answered from it, and what is in it is whole or is said to be damaged."""
 
 import os
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import IO, Any
 
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
@@ -14,12 +16,14 @@ from analysis.runs.folder import read_run
 from analysis.runs.index import Index
 from analysis.runs.keys import check_id, check_verb, request_key
 from analysis.runs.marks import checked_link, write_marks
-from analysis.runs.price import RECENT, predict, usual, work
+from analysis.runs.price import RECENT, Price, predict, usual, work
+from analysis.runs.run import Result, Run
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
-from analysis.runs.unbundle import read_bundle
+from analysis.runs.unbundle import Arrived, read_bundle
 from analysis.runs.uses import Forgotten, named
 
+Request = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]
 CARD = "model"  # pages make their controls of its runs: what somebody else computed is no answer
 
@@ -40,29 +44,29 @@ class RunStore:
     the bundled examples.
     """
 
-    def __init__(self, root=None, examples=None):
+    def __init__(self, root: str | Path | None = None, examples: str | Path | None = None) -> None:
         if root is None:
             root = state_root()
             examples = examples or PROJECT / "models_cache" / "demo" / "examples"
         self.root = Path(root).resolve()
         self.examples = Path(examples).resolve() if examples else None
         self.database = Database(self.root / "focuscope.sqlite")
-        self._own = Shelf(self.root / "runs", on_damage=self._on_damage)
-        self._bundled = Shelf(self.examples, readonly=True) if examples else None
+        self._own = Shelf(self.root / "runs")
+        self._bundled = Shelf(self.examples, readonly=True) if self.examples else None
         self._own.sweep()
-        self._index = None  # while the index is being filled, damage found in a folder is only logged
-        self._index = Index(self.database, self._own)
+        self._index = Index(self.database, self._own)  # damage found while it is being filled is only logged
+        self._own.on_damage = self._index.note_damage
         self._texts = Texts(self.root / "texts", self.database)
         self._trash = retention.Trash(self.root / "deleted")
         self._outdated = self.root / "outdated"  # an empty file of its id for every run that answers nothing any more
 
     @staticmethod
-    def key(verb, request):
+    def key(verb: str, request: Request) -> str:
         """12 hexadecimal digits: the id of the run that answers `verb` with the arguments `request` by today's program
         and weights."""
         return identity.key(verb, request)
 
-    def find(self, verb, request):
+    def find(self, verb: str, request: Request) -> Run | None:
         """The stored Run that answers this request by today's program and weights, own ones before examples, or None.
         Where no weights of its model lie on this disk, the newest one answers, whatever its weights. A damaged one is
         set aside and counts as none, so that it is computed anew; `damaged()` tells."""
@@ -74,10 +78,20 @@ class RunStore:
             found = next((run for run in map(self._answer, ids) if run is not None), None)
         return found
 
-    def put(self, verb, request, result, protocol, seconds):
-        """Stores a Result and returns its Run. When an equal request was stored meanwhile, that one stays and is
-        returned: delete it first to replace it. AnalysisError on a full disk, with nothing left behind."""
-        version, revision = identity.made_by(verb, request)
+    def put(
+        self,
+        verb: str,
+        request: Request,
+        result: Result,
+        protocol: dict[str, Any],
+        seconds: float,
+        revision: str | None = None,
+    ) -> Run:
+        """Stores a Result and returns its Run. `revision` of the weights that were read, by default of those that lie
+        here now. When an equal request was stored meanwhile, that one stays and is returned: delete it first to
+        replace it. AnalysisError on a full disk, with nothing left behind."""
+        version, here = identity.made_by(verb, request)
+        revision = revision or here
         key = request_key(verb, request, version, revision)
         if self._answer(key) is None and self.has(key):
             self.discard(key)  # what stands there answers nothing any more
@@ -90,30 +104,32 @@ class RunStore:
         self.make_room({key})
         return run
 
-    def make_room(self, kept=frozenset()):
+    def make_room(self, kept: Container[str] = frozenset()) -> None:
         """Removes the oldest runs beyond what is kept here; those that are pinned or named in `kept` stay."""
         for surplus in self._index.surplus(kept, *retention.limits(self.root)):
             self.delete(surplus)
 
-    def open(self, run_id):
+    def open(self, run_id: str) -> Run:
         """The Run of this id, own or example; BadSetting when the id is malformed, unknown or its run damaged."""
         run = self._read(check_id(run_id))
         if run is None:
             raise BadSetting(f"The run {run_id} is not stored here, or no longer whole: run it again.")
         return run
 
-    def list(self, verb=None, limit=50):
+    def list(self, verb: str | None = None, limit: int = 50) -> Sequence[Run]:
         """The newest own runs, of one verb or of all."""
         ids = self._index.ids(verb if verb is None else check_verb(verb), int(limit))
         return [run for run in map(self._own.read, ids) if run is not None]
 
-    def delete(self, run_id):
+    def delete(self, run_id: str) -> None:
         """Removes one own run; no error when it is gone already. Examples stay."""
         with room(self._own.folder):
             self._own.remove(check_id(run_id))
         self._index.remove(run_id)
 
-    def search(self, words="", verb=None, pinned=False, examples=True):
+    def search(
+        self, words: str = "", verb: str | None = None, pinned: bool = False, examples: bool = True
+    ) -> Sequence[search.Row]:
         """Rows (`search.Row`) of the stored runs in which every word stands, of one verb or of all, the newest first;
         after them the bundled examples, where they are wanted."""
         names = {key: name for key, name, _, _ in self.texts()}
@@ -125,26 +141,26 @@ class RunStore:
         wanted = words.lower().split()
         return [row for row in rows if verb in (None, row.verb) and row.pinned >= pinned and row.matches(wanted)]
 
-    def discard(self, run_id):
+    def discard(self, run_id: str) -> None:
         """Deletes one own run so that `restore` can bring it back for `retention.KEPT_DAYS` days."""
         self._trash.take(self._own.folder / check_id(run_id))
         self._index.remove(run_id)
 
-    def restore(self, run_id):
+    def restore(self, run_id: str) -> None:
         """Brings a deleted run back; BadSetting when it is gone for good."""
         if not self._trash.give(run_id, self._own):
             raise BadSetting(f"The run {run_id} can no longer be brought back: run it again.")
         self._index.add(self.open(run_id))
 
-    def deleted(self):
+    def deleted(self) -> Sequence[Run]:
         """The runs that `restore` can bring back, the one deleted last first."""
         return self._trash.runs()
 
-    def empty(self):
+    def empty(self) -> None:
         """Removes the deleted runs for good."""
         self._trash.empty()
 
-    def usage(self):
+    def usage(self) -> retention.Usage:
         """What lies on the disk, and how much of it is kept (`retention.Usage`)."""
         rows, gone, texts = self._index.rows(), self._trash.runs(), self.texts()
         held = [row["bytes"] for row in rows if row["pinned"]]
@@ -153,71 +169,85 @@ class RunStore:
             sum(run.bytes for run in gone), len(texts), sum(text[2] for text in texts), *retention.limits(self.root),
         )  # fmt: skip
 
-    def keep(self, runs, size):
+    def keep(self, runs: int, size: int) -> None:
         """Keeps at most so many runs and bytes from now on, beside pinned ones; the oldest beyond them go at once."""
         retention.choose_limits(self.root, runs, size)
         self.make_room()
 
-    def remember(self, verb, request, link):
+    def remember(self, verb: str, request: Request, link: dict[str, Any]) -> None:
         """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}."""
         if checked_link(link) is not None:
             self._index.remember(request_key(verb, request, identity.made_by(verb, request)[0]), link)
 
-    def forget(self, kind, name, model, by_default=lambda verb, request: False):
+    def forget(
+        self,
+        kind: str,
+        name: str,
+        model: str,
+        by_default: Callable[[str, Request], bool] = lambda verb, request: False,
+    ) -> Forgotten:
         """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
         uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more.
         Returns `uses.Forgotten`."""
         moved, pinned = [], 0
         for row in self.search():
             run = self._read(row.id)
-            about = run and {run.request.get("model", "demo"), run.request.get("other_model")}
-            if not about or model not in about:
+            if run is None or model not in (run.request.get("model", "demo"), run.request.get("other_model")):
                 continue
             if name not in named(kind, run.request) and not by_default(run.verb, run.request):
                 continue
             if row.pinned:
                 pinned += 1
-                continue
-            self._outdate(run.id)
-            if not run.example:
-                self.discard(run.id)
-                moved.append(run.id)
+            elif not (self._outdated / run.id).exists():
+                self._outdate(run.id)
+                if not run.example:
+                    self.discard(run.id)
+                    moved.append(run.id)
         return Forgotten(f"the {kind} {name}", moved, pinned)
 
-    def renew(self, verb, request):
+    def renew(self, verb: str, request: Request) -> None:
         """The run of this request lists what has changed: it is computed anew when it is asked for again."""
         key = self.key(verb, request)
         self._outdate(key)
         self.delete(key)
 
-    def pin(self, run_id, pinned=True):
+    def pin(self, run_id: str, pinned: bool = True) -> None:
         """Keeps a run from being removed to make room, or lets it go again."""
         if not self._index.pin(check_id(run_id), pinned):
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
         self._note(self.open(run_id), pinned=bool(pinned))
 
-    def put_text(self, text, name):
+    def put_text(self, text: str, name: str) -> str:
         """Stores a text of at most 20 MB and returns the 12-digit hash of its content."""
         with room(self.root):
             return self._texts.put(text, name)
 
-    def put_bytes(self, data, name):
+    def put_bytes(self, data: bytes, name: str) -> str:
         """Stores an uploaded file once it has been read as text; BadText when it is none (`corpus.read_text`)."""
         return self.put_text(read_text(data, name), name)
 
-    def text(self, key):
+    def text(self, key: str) -> tuple[str, str]:
         """(name, text) of a stored text; BadSetting when it is not here."""
         return self._texts.get(key)
 
-    def samples(self):
+    def samples(self) -> Sequence[tuple[str, str]]:
         """(hash, title) of the bundled sample texts, stored like a reader's own."""
         return [(self.put_text(text, title), title) for title, text in sample_texts().values()]
 
-    def texts(self):
+    def texts(self) -> Sequence[tuple[str, str, int, str]]:
         """(hash, name, bytes, created) of every stored text, the newest first."""
         return self._texts.list()
 
-    def price(self, verb, model, tokens, bytes=None, request=None, guess=usual, before=None):
+    def price(
+        self,
+        verb: str,
+        model: str,
+        tokens: int,
+        bytes: int | None = None,
+        request: Request | None = None,
+        guess: Callable[[float], float] = usual,
+        before: str | None = None,
+    ) -> Price:
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
         `guess`: as in `predict`; `before`: only what was run before the run of this id."""
@@ -226,32 +256,32 @@ class RunStore:
         done = [(took, work(verb, asked, size if counted else 1)) for took, size, asked in past if size or not counted]
         return predict(done, work(verb, request or {}, tokens if counted or not past else 1), bytes, guess)
 
-    def past(self, verb):
+    def past(self, verb: str) -> Sequence[tuple[float, int, Request]]:
         """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with whatever model."""
         return self._index.past(check_verb(verb), None, RECENT)
 
-    def damaged(self):
+    def damaged(self) -> Sequence[str]:
         """One sentence for each damaged run that was found and set aside, the newest first."""
         return self._index.damage()
 
-    def bundle(self, run_ids, target):
+    def bundle(self, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
         """Writes runs and their texts into one file (`bundle.write_bundle`)."""
         return write_bundle(self, run_ids, target)
 
-    def unbundle(self, source, own=False):
+    def unbundle(self, source: str | Path | IO[bytes], own: bool = False) -> Arrived:
         """Brings in what `bundle` wrote, here or elsewhere (`unbundle.read_bundle`); `own`: by a worker of ours."""
         return read_bundle(self, source, own)
 
-    def has(self, run_id):
+    def has(self, run_id: str) -> bool:
         """Whether there is an own whole run of this id."""
         return self._own.read(check_id(run_id)) is not None
 
-    def take(self, folder):
+    def take(self, folder: Path) -> None:
         """Moves a whole run folder of this disk into the store, unless a run of its id is there."""
         self._own.take(folder)
         self._index.add(self.open(folder.name))
 
-    def export_example(self, run_id, folder):
+    def export_example(self, run_id: str, folder: str | Path) -> Path:
         """Copies a run folder to `folder`/<id>, where another store finds it as an example; returns that path."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -264,18 +294,18 @@ class RunStore:
         read_run(copied)
         return copied
 
-    def close(self):
+    def close(self) -> None:
         """Closes the database; the runs already opened stay readable."""
         self.database.close()
 
-    def _note(self, run, **marks):
+    def _note(self, run: Run, **marks: Any) -> Run:
         """The run with other marks, which are stored."""
         marked = replace(run, marks=replace(run.marks, **marks))
         with room(self._own.folder):
             write_marks(run.folder, marked.marks)
         return marked
 
-    def _answer(self, run_id):
+    def _answer(self, run_id: str) -> Run | None:
         """The run of this id when it may answer a request: what it used was not replaced, and what pages make their
         controls of was not computed by somebody else."""
         if (self._outdated / run_id).exists():
@@ -285,25 +315,21 @@ class RunStore:
             return run
         return None if self._bundled is None else self._bundled.read(run_id)
 
-    def _outdate(self, run_id):
+    def _outdate(self, run_id: str) -> None:
         with room(self._outdated):
             self._outdated.mkdir(parents=True, exist_ok=True)
             (self._outdated / run_id).touch()
 
     @cached_property
-    def _example_questions(self):
+    def _example_questions(self) -> dict[str | None, Sequence[str]]:
         """question -> ids of the examples that answer it about some weights."""
-        found = {}
+        found: dict[str | None, Sequence[str]] = {}
         for run in filter(None, map(self._bundled.read, self._bundled.ids())) if self._bundled else ():
-            found.setdefault(run.question, []).append(run.id)
+            found[run.question] = [*found.get(run.question, ()), run.id]
         return found
 
-    def _read(self, run_id):
+    def _read(self, run_id: str) -> Run | None:
         run = self._own.read(run_id)
         if run is None and self._bundled is not None:
             run = self._bundled.read(run_id)
         return run
-
-    def _on_damage(self, run_id, sentence):
-        if self._index is not None:
-            self._index.note_damage(run_id, sentence)

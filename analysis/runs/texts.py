@@ -3,10 +3,15 @@
 import json
 import logging
 import secrets
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
 
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting, BadText
+from analysis.runs.database import Database
 from analysis.runs.keys import check_id
 
 MAX_BYTES = 20_000_000  # one text, as UTF-8
@@ -17,11 +22,11 @@ log = logging.getLogger("focuscope.runs")
 class Texts:
     """Folder of `<hash>.json` files ({name, created, text}) with one row each in the shared database."""
 
-    def __init__(self, folder, database):
+    def __init__(self, folder: Path, database: Database) -> None:
         self._folder, self._database = folder, database
         database.prepare(self._create)
 
-    def put(self, text, name):
+    def put(self, text: str, name: str) -> str:
         """Stores `text` (str) under its hash and returns that; an equal text is stored once, with its first name."""
         if not isinstance(text, str) or not text:
             raise BadText(f"{name} is empty: choose a file with some text in it.")
@@ -48,19 +53,19 @@ class Texts:
         self._trim(key)
         return key
 
-    def get(self, key):
+    def get(self, key: str) -> tuple[str, str]:
         """(name, text) of a stored text; BadSetting when there is none of this hash or its file is damaged."""
         entry = self._whole(check_id(key, "text"))
         if entry is None:
             raise BadSetting(f"The text {key} is not stored here (any more): upload or paste it again.")
         return entry["name"], entry["text"]
 
-    def list(self):
+    def list(self) -> list[tuple[str, str, int, str]]:
         """(hash, name, bytes, created) of every text, the newest first."""
         rows = self._database.read("SELECT id, name, bytes, created FROM texts ORDER BY seq DESC")
         return [(row["id"], row["name"], row["bytes"], row["created"]) for row in rows]
 
-    def _whole(self, key):
+    def _whole(self, key: str) -> dict[str, str] | None:
         try:
             entry = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
             if text_hash(entry["text"]) == key and isinstance(entry["name"], str):
@@ -72,7 +77,7 @@ class Texts:
             log.warning("The stored text %s cannot be read (%s); it is ignored.", key, type(error).__name__)
         return None
 
-    def _create(self, connection):
+    def _create(self, connection: Connection) -> None:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS texts (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,"
             " name TEXT NOT NULL, bytes INTEGER NOT NULL, created TEXT NOT NULL)"
@@ -85,13 +90,13 @@ class Texts:
                 self._insert(connection.execute, path.stem, entry)
 
     @staticmethod
-    def _insert(execute, key, entry):
+    def _insert(execute: Callable[[str, tuple[Any, ...]], object], key: str, entry: dict[str, str]) -> None:
         execute(
             "INSERT OR REPLACE INTO texts (id, name, bytes, created) VALUES (?, ?, ?, ?)",
             (key, entry["name"], len(entry["text"].encode()), entry["created"]),
         )
 
-    def _trim(self, kept):
+    def _trim(self, kept: str) -> None:
         """Forgets the oldest texts beyond KEPT that no stored run names."""
         surplus = self._database.read(
             "SELECT id FROM texts WHERE id != ? AND id NOT IN (SELECT text FROM runs WHERE text IS NOT NULL)"
@@ -103,5 +108,5 @@ class Texts:
             self._database.write("DELETE FROM texts WHERE id = ?", (row["id"],))
 
 
-def _now():
+def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -15,6 +15,7 @@ import zlib
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from analysis.corpus import text_hash
 from analysis.errors import AnalysisError, BadSetting
@@ -23,9 +24,12 @@ from analysis.runs.folder import MANIFEST, MAX_MANIFEST, read_run
 from analysis.runs.keys import SCHEMA, SCHEMAS, is_id
 from analysis.runs.marks import Marks, checked_link, write_marks
 from analysis.runs.proof import prove
-from analysis.runs.run import Damaged
+from analysis.runs.run import Damaged, Run
 from analysis.runs.shelf import room
 from analysis.runs.texts import MAX_BYTES
+
+if TYPE_CHECKING:
+    from analysis.runs.store import RunStore
 
 _ID = "[0-9a-f]{12}"
 NAMES = re.compile(
@@ -36,18 +40,19 @@ CENTRAL = 200 * MOST_FILES  # bytes of the list of files: our names are short
 END = struct.Struct("<4s4H2LH")  # of a zip file: signature, disks, entries, size and place of the list, comment
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BLOCK = 1 << 20
+Entries = dict[str, zipfile.ZipInfo]
 
 
 @dataclass(frozen=True)
 class Arrived:
     """What came in: ids of new runs, ids of runs that stood here already (they stay as they are), hashes of texts."""
 
-    new: list
-    known: list
-    texts: list
+    new: list[str]
+    known: list[str]
+    texts: list[str]
 
 
-def read_bundle(store, source, own=False):
+def read_bundle(store: "RunStore", source: str | Path | IO[bytes], own: bool = False) -> Arrived:
     """Bring the bundle `source` (path or binary file) into the store; returns Arrived. `own`: our own workers computed
     its runs. BadSetting with one sentence, and nothing written, when it is not what `write_bundle` makes."""
     if isinstance(source, (str, Path)):
@@ -77,11 +82,11 @@ def read_bundle(store, source, own=False):
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def _refusal(why):
+def _refusal(why: str) -> BadSetting:
     return BadSetting(f"The bundle is refused ({why}) and nothing of it was kept: export it again where it was made.")
 
 
-def _listed(file):
+def _listed(file: IO[bytes]) -> IO[bytes]:
     """`file`, once its list of files is known to be short: that list is read whole before it can be judged."""
     size = file.seek(0, 2)
     file.seek(max(0, size - END.size - 65_535 - 20))
@@ -96,7 +101,7 @@ def _listed(file):
     return file
 
 
-def _entries(file):
+def _entries(file: zipfile.ZipFile) -> Entries:
     """name -> ZipInfo of every file, none of them strange."""
     found, total = {}, 0
     for entry in file.infolist():
@@ -119,7 +124,7 @@ def _entries(file):
     return found
 
 
-def _title(file, entries):
+def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
     """The contents of bundle.json, when they name exactly what the bundle holds."""
     if TITLE not in entries or entries[TITLE].file_size > MAX_MANIFEST:
         raise _refusal(f"it has no {TITLE}")
@@ -147,7 +152,7 @@ def _title(file, entries):
     return about | {"links": links}
 
 
-def _unpack(file, entries, draft):
+def _unpack(file: zipfile.ZipFile, entries: Entries, draft: Path) -> None:
     for name, entry in entries.items():
         place = draft / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +167,7 @@ def _unpack(file, entries, draft):
             raise _refusal(f"{name!r} is smaller than it says")
 
 
-def _run(folder, entries):
+def _run(folder: Path, entries: Entries) -> Run:
     """The Run in an unpacked folder, whole: its manifest names it and exactly its files, each with its checksum."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -180,7 +185,7 @@ def _run(folder, entries):
     return run
 
 
-def _text(path, key):
+def _text(path: Path, key: str) -> tuple[str, str]:
     """(name, text) of an unpacked text whose content has this hash."""
     try:
         entry = json.loads(path.read_bytes()) if path.stat().st_size <= 7 * MAX_BYTES else {}
@@ -192,7 +197,9 @@ def _text(path, key):
     raise _refusal(f"the text {key} is not the one of that name")
 
 
-def _show(store, found, texts, about, own):
+def _show(
+    store: "RunStore", found: list[Run], texts: list[tuple[str, str]], about: dict[str, Any], own: bool
+) -> Arrived:
     """Put everything in its place, the runs last; what failed in the middle is taken away again."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     known = [run.id for run in found if store.has(run.id)]

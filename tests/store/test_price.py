@@ -34,6 +34,7 @@ def test_medians_bear_noise_and_runs_that_also_loaded_the_model():
 def test_runs_of_one_size_scale_the_guess():
     assert predict([(7.0, 1000)] * 3, 2000).seconds == pytest.approx(9.0), "5 s and 0.002 s a token, as guessed"
     assert predict([(14.0, 1000)], 2000).seconds == pytest.approx(18.0)
+    assert predict([(14.0, 1000)], 10).seconds == pytest.approx(0.14), "the less of both"
     assert predict([(30.0, 10.0)], 20.0, guess=float).seconds == pytest.approx(60.0), "a guess without a fixed part"
     assert predict([(1.0, 1000), (1.1, 1001)], 10_000).seconds < 10, "nearly equal sizes have no slope"
 
@@ -49,7 +50,7 @@ def test_nothing_is_ever_dear_because_short_texts_cost_a_start():
 
 def test_no_price_is_below_nothing():
     quadratic = [(1e-6 * size**2, size) for size in (500, 1000, 2000, 4000)]
-    assert predict(quadratic, 10).seconds > 0 and predict(quadratic, 8000).seconds > 16
+    assert predict(quadratic, 10).seconds > 0 and predict(quadratic, 8000).high > 16
     assert predict([(0.0, 10), (-1.0, 10), (2.0, 0)], 10).n == 0
 
 

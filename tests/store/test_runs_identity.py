@@ -42,6 +42,15 @@ def test_a_result_of_other_weights_is_not_found_and_stays_listed(store, models):
     assert store.find("groups", OTHER).numbers["value"] == 1.0 and store.open(second.id).revision != first.revision
 
 
+def test_a_result_belongs_to_the_weights_that_were_read(store, models):
+    _, read = identity.made_by("groups", OTHER)
+    models(b"other weights!")
+    run = store.put("groups", OTHER, result(), PROTOCOL, 1.0, read)
+    assert run.revision == read and store.find("groups", OTHER) is None
+    models(b"first weights")
+    assert store.find("groups", OTHER) == run
+
+
 def test_the_other_model_of_a_comparison_counts_too(store, models):
     shutil.copytree(places.CACHE / "mine", places.CACHE / "same")
     asked = {**ASK, "model": "same", "other_model": "mine"}
