@@ -13,14 +13,12 @@ import zipfile
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Protocol
 
 from analysis.errors import BadSetting
 from analysis.runs.folder import MANIFEST
 from analysis.runs.keys import SCHEMA, is_id
-
-if TYPE_CHECKING:
-    from analysis.runs.store import RunStore
+from analysis.runs.run import Run
 
 FORMAT, TITLE = 1, "bundle.json"
 MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000
@@ -29,7 +27,19 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no file without a date; the same
 _TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12})*")
 
 
-def write_bundle(store: "RunStore", run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
+class Source(Protocol):
+    """What the store gives to a bundle."""
+
+    def open(self, run_id: str) -> Run:
+        """The run of an id."""
+        ...
+
+    def text(self, key: str) -> tuple[str, str]:
+        """(name, text) of a hash."""
+        ...
+
+
+def write_bundle(store: Source, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
     """Write the runs of these ids, own or example, and their texts to `target`, a path or a binary file open for
     writing; returns what stands in it, as in `bundle.json`. BadSetting for no run, too many, or a damaged one."""
     ids = list(dict.fromkeys(run_ids))
@@ -72,7 +82,7 @@ def named_texts(request: object) -> list[str]:
     return request.split("+") if isinstance(request, str) and _TEXTS.fullmatch(request) else []
 
 
-def _text(store: "RunStore", key: str) -> bytes | None:
+def _text(store: Source, key: str) -> bytes | None:
     try:
         name, text = store.text(key)
     except BadSetting:

@@ -2,13 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
-
-if TYPE_CHECKING:
-    from analysis.runs.store import RunStore
+from analysis.runs.store import RunStore
 
 CORPORA = Path(__file__).resolve().parents[2] / "models_cache" / "corpora"
 TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12}){0,99}")
@@ -21,7 +18,7 @@ def corpora(root: Path | None = None) -> list[str]:
     return sorted(p.name for p in root.iterdir() if p.is_dir() and NAME.fullmatch(p.name)) if root.is_dir() else []
 
 
-def corpus_folder(store: "RunStore", corpus: str, root: Path | None = None) -> Path:
+def corpus_folder(store: RunStore, corpus: str, root: Path | None = None) -> Path:
     """The folder behind what a browser asked for: `corpus` is the hashes of stored texts joined by "+", which are
     written into a folder of the store, or the name of one of `corpora`. Errors: BadSetting; nothing else is opened."""
     root = root or CORPORA

@@ -3,10 +3,9 @@
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-if TYPE_CHECKING:
-    from analysis.runs.store import RunStore
+from analysis.runs.store import RunStore
 
 MOST_BYTES = 50_000_000  # a larger file is no study
 NEEDED = {  # beginning of a study's name -> what its pages cannot do without, beside `sentence` and `protocol`
@@ -16,7 +15,7 @@ NEEDED = {  # beginning of a study's name -> what its pages cannot do without, b
 GRID = ("rows", "columns", "panels")  # of every study that is drawn as small multiples
 
 
-def study_folders(store: "RunStore", model: str, revision: str) -> list[Path]:
+def study_folders(store: RunStore, model: str, revision: str) -> list[Path]:
     """Where studies of a model lie: the store's own state first, then what came with the program or was made by the
     command line."""
     slug = re.sub(r"[^\w.-]+", "--", model).strip("-.")

@@ -12,10 +12,11 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Protocol
 
 from analysis.corpus import text_hash
 from analysis.errors import AnalysisError, BadSetting
@@ -27,9 +28,6 @@ from analysis.runs.proof import prove
 from analysis.runs.run import Damaged, Run
 from analysis.runs.shelf import room
 from analysis.runs.texts import MAX_BYTES
-
-if TYPE_CHECKING:
-    from analysis.runs.store import RunStore
 
 _ID = "[0-9a-f]{12}"
 NAMES = re.compile(
@@ -52,7 +50,33 @@ class Arrived:
     texts: list[str]
 
 
-def read_bundle(store: "RunStore", source: str | Path | IO[bytes], own: bool = False) -> Arrived:
+class Target(Protocol):
+    """What the store does with a bundle."""
+
+    root: Path
+
+    def has(self, run_id: str) -> bool:
+        """Whether there is an own whole run of this id."""
+        ...
+
+    def take(self, folder: Path) -> None:
+        """Move a whole run folder in."""
+        ...
+
+    def put_text(self, text: str, name: str) -> str:
+        """Store a text; returns its hash."""
+        ...
+
+    def delete(self, run_id: str) -> None:
+        """Remove a run."""
+        ...
+
+    def make_room(self, kept: Container[str]) -> None:
+        """Remove the oldest runs, but for the ids `kept`."""
+        ...
+
+
+def read_bundle(store: Target, source: str | Path | IO[bytes], own: bool = False) -> Arrived:
     """Bring the bundle `source` (path or binary file) into the store; returns Arrived. `own`: our own workers computed
     its runs. BadSetting with one sentence, and nothing written, when it is not what `write_bundle` makes."""
     if isinstance(source, (str, Path)):
@@ -197,9 +221,7 @@ def _text(path: Path, key: str) -> tuple[str, str]:
     raise _refusal(f"the text {key} is not the one of that name")
 
 
-def _show(
-    store: "RunStore", found: list[Run], texts: list[tuple[str, str]], about: dict[str, Any], own: bool
-) -> Arrived:
+def _show(store: Target, found: list[Run], texts: list[tuple[str, str]], about: dict[str, Any], own: bool) -> Arrived:
     """Put everything in its place, the runs last; what failed in the middle is taken away again."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     known = [run.id for run in found if store.has(run.id)]
