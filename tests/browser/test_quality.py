@@ -3,10 +3,13 @@
 import re
 import statistics
 
+import psutil
 import pytest
 from playwright.sync_api import expect
 
+from analysis.corpus import sample_texts, text_hash
 from analysis.methods import METHODS
+from analysis.runs import Result, RunStore
 from tests.made.browsing import PATIENCE, moved, painted, settle
 
 pytestmark = pytest.mark.browser
@@ -117,3 +120,33 @@ def test_tabs_are_remembered_and_the_speed_tab_is_one_click_away(app_server, pag
     expect(page.get_by_text("What it changes, token by token")).to_have_count(0)
     page.get_by_role("tab", name="Quality").click()
     expect(page.get_by_text("What it changes, token by token")).to_be_visible(timeout=PATIENCE)
+
+
+def test_the_headline_tells_both_phases_and_nothing_beyond_the_models_context(app_server, page):
+    """A launch as it was once measured: the prompt no faster for sure, later tokens slower, a win far beyond reach."""
+    text = text_hash(sample_texts()["essay"][1])
+    asked = {"model": "demo", "text": text, "router": "k8-top1", "length": 1024, "new_tokens": 32, "repeats": 5}
+    ends = [dict(zip(("median", "low", "high"), one, strict=True)) for one in ((1.12, 0.74, 1.76), (0.52, 0.48, 0.55))]
+    speeds = dict(zip(("prefill", "per_token"), ends, strict=True))
+    numbers = {"speedup": speeds | {"attention": ends[0]}, "length": 1024, "protocol": {"model": "demo"}}
+    numbers |= {"crossover": {"prefill": 4701, "per_token": None}}
+    numbers |= {"longer": {"prefill": [(1024, 0.9), (8192, 1.8)], "per_token": [(1024, 0.52)]}}
+    store = RunStore(state_folder(app_server))
+    run = store.put("launch", asked, Result(numbers), {}, 1.0)
+    try:
+        quality_tab(page, app_server, text=text, quality="focus")
+        said = page.locator(".fs-lead", has_text="For this text and machine:").inner_text()
+        assert "stay dense" in said and "no difference shown (1.12 times dense speed, 0.74 to 1.76)" in said
+        assert "later tokens at 0.52 times" in said
+        assert all(int(count.replace(",", "")) <= 2048 for count in re.findall(r"([\d,]+)(?= tokens)", said)), said
+        assert "4,701" not in said and "8,192" not in said
+    finally:
+        store.delete(run.id)
+        store.close()
+
+
+def state_folder(address: str) -> str:
+    """The state folder of the server at this address."""
+    port = address.rsplit(":", 1)[1]
+    found = [one for one in psutil.process_iter(["cmdline"]) if f"--server.port={port}" in (one.info["cmdline"] or [])]
+    return found[0].environ()["FOCUSCOPE_STATE"]
