@@ -10,15 +10,18 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from analysis.errors import BadSetting
+from analysis.errors import BadSetting, TooLarge
 from analysis.groups.controls import random_tokens
 from analysis.kernels import grouped_attention, parts, plan
 from analysis.kernels.parts import now
+from analysis.models import Model
 
 MATH_BYTES = 1 << 30  # the kernel that holds T x T is no candidate beyond this
 CANDIDATES = {  # name -> torch's backend
@@ -30,6 +33,8 @@ CANDIDATES = {  # name -> torch's backend
 ON_CPU = ("torch flash", "torch math")
 PACKAGES = {"flash-attn 2": "flash_attn", "FlashAttention 3": "flash_attn_interface"}  # timed when installed, on CUDA
 PEAK, NOW = "VmHWM", "VmRSS"
+TIMES_HELD = 4  # most memory of a measurement, in multiples of q, k, v and out in float32
+SPARE = 128 << 20  # bytes beside a model: blocks of scores, and what a library keeps
 
 
 @dataclass(frozen=True)
@@ -224,3 +229,67 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
 def _resident(mark: str) -> int:
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(mark))
+
+
+def free_bytes(device: torch.device | str) -> int:
+    """Memory that is free on a device."""
+    cuda = str(device).startswith("cuda")
+    return torch.cuda.mem_get_info(device)[0] if cuda else psutil.virtual_memory().available
+
+
+def check_memory(length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str) -> None:
+    """Refuse a length that does not fit, with the numbers, before anything is made. Errors: TooLarge."""
+    needed = TIMES_HELD * batch * length * head_dim * (2 * heads + 2 * kv_heads) * 4
+    free = free_bytes(device)
+    if needed > 0.9 * free:
+        most = int(0.9 * free / needed * length)
+        raise TooLarge(
+            f"{length:,} tokens ({batch} x {heads} heads of {head_dim}) need about {needed / 1e9:,.1f} GB and "
+            f"{free / 1e9:,.1f} GB are free on {device}: choose at most {most:,} tokens."
+        )
+
+
+def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> None:
+    """Refuse a prompt that does not fit into memory, with the numbers, before anything runs. Errors: TooLarge."""
+    config, item = model.lm.config.get_text_config(), model.dtype.itemsize
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * model.width
+    states = (model.num_heads + model.num_kv_heads) * model.head_dim
+    of_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5  # KV, both caches, room
+    of_token += 4 * model.width + 3 * inner + 6 * states
+    needed = (length + new_tokens) * of_token * item + SPARE
+    free = free_bytes(model.device)
+    if needed > 0.9 * free:
+        most = max(0, int((0.9 * free - SPARE) / (of_token * item)) - new_tokens)
+        raise TooLarge(
+            f"{length:,} tokens of {model.name} need about {needed / 1e9:,.1f} GB beside the weights and "
+            f"{free / 1e9:,.1f} GB are free on {model.device}: choose at most {most:,} tokens."
+        )
+
+
+def crossover(points: list[tuple[int, float]]) -> int | None:
+    """Length from which the speed-up stays above 1, from (length, speed-up) in order of length.
+
+    Between two measured lengths it is read off a straight line in the logarithms of both. None: never, as far as was
+    measured; the first length when sparse wins at all of them.
+    """
+    if points[-1][1] <= 1:
+        return None
+    last = max((at for at, (_, times) in enumerate(points) if times <= 1), default=-1)
+    if last < 0:
+        return points[0][0]
+    (a, below), (b, above) = points[last], points[last + 1]
+    share = -np.log(below) / (np.log(above) - np.log(below))
+    return round(float(np.exp(np.log(a) + share * (np.log(b) - np.log(a)))))
+
+
+def processor(device: str) -> str:
+    """The name of the chip that computed, and its widest instructions."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    try:
+        with open("/proc/cpuinfo") as file:
+            told = file.read()
+    except OSError:
+        told = ""
+    name = next((line.split(":", 1)[1].strip() for line in told.splitlines() if line.startswith("model name")), "CPU")
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}{' with AMX' if 'amx_bf16' in told else ''}"

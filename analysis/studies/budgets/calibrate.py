@@ -12,7 +12,9 @@ from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.runs.caps import chosen_cap, summary
-from analysis.studies.budgets.cap_sweep import (
+from analysis.studies.budgets.policies import DEFAULT, Policy, policy_path, store_policy
+from analysis.studies.budgets.ranks import Ranks, cells_table, measure_ranks
+from analysis.studies.budgets.sweep import (
     CAPS,
     KERNEL,
     TOKENS,
@@ -23,9 +25,6 @@ from analysis.studies.budgets.cap_sweep import (
     sweep,
     sweep_tables,
 )
-from analysis.studies.budgets.edited import cells_table
-from analysis.studies.budgets.policies import DEFAULT, Policy, policy_path, store_policy
-from analysis.studies.budgets.ranks import Ranks, measure_ranks
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.text.calibration import Split, longest_window, split_corpus, split_texts, text_keys, whole_windows
 from analysis.studies.text.held_out import check_range, ids_hash

@@ -9,9 +9,9 @@ from analysis.metrics.budgets import allocate_budget
 from analysis.models import Model
 from analysis.runs.caps import chosen_cap
 from analysis.studies.budgets.cap_rows import Progress, window_losses
-from analysis.studies.budgets.cap_sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.budgets.query_arms import static
 from analysis.studies.budgets.ranks import measure_ranks
+from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.context import Context
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, Windows, option

@@ -7,7 +7,9 @@ from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, cache_keys, reads
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.studies.budgets.policies import DEFAULT, Policy, facts, policy_for, resolve, stored_policies
+from analysis.studies.budgets.policies import DEFAULT, Policy, facts, stored_policies
+from analysis.studies.budgets.ranks import cells_table
+from analysis.studies.budgets.recipes import policy_for, resolve
 from analysis.studies.context import Context, protocol
 from analysis.studies.text.held_out import check_range
 
@@ -98,13 +100,6 @@ def calibrations(
     }
     cells = {"rank": first.ranks, "other": second.ranks, "change": change, "budget": mine, "other_budget": theirs}
     return Result(numbers, {"cells": cells_table(**cells)})
-
-
-def cells_table(**columns) -> pd.DataFrame:
-    """Tables [L, H] as columns `layer head` and their names, one row per head."""
-    layers, heads = next(iter(columns.values())).shape
-    layer, head = np.divmod(np.arange(layers * heads), heads)
-    return pd.DataFrame({"layer": layer, "head": head, **{name: value.ravel() for name, value in columns.items()}})
 
 
 def _shares(made: Policy, length: int) -> list[dict]:

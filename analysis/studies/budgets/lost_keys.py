@@ -11,7 +11,8 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import forward
-from analysis.studies.budgets.policies import facts, resolve
+from analysis.studies.budgets.policies import facts
+from analysis.studies.budgets.recipes import resolve
 from analysis.studies.context import Context, Reading, protocol
 from analysis.studies.text.held_out import check_range
 from analysis.studies.text.scoring import score, whole_windows

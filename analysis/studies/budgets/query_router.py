@@ -8,11 +8,11 @@ from analysis.errors import BadText
 from analysis.metrics.budgets import allocate_budget
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import Progress, window_losses
-from analysis.studies.budgets.cap_sweep import check_caps
 from analysis.studies.budgets.query_arms import ARMS, equal_rows, static
 from analysis.studies.budgets.query_data import Samples, sample_queries
 from analysis.studies.budgets.query_model import BINS, Trained, correlations, predict, table_means, train
 from analysis.studies.budgets.ranks import measure_ranks
+from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, Windows, option

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 
 from analysis.attention import Block, apply
@@ -72,3 +73,10 @@ def measure_ranks(model: Model, windows: np.ndarray, mass: float = 0.9, progress
         with apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
     return Ranks(sums / count, count)
+
+
+def cells_table(**columns) -> pd.DataFrame:
+    """Tables [L, H] as columns `layer head` and their names, one row per head."""
+    layers, heads = next(iter(columns.values())).shape
+    layer, head = np.divmod(np.arange(layers * heads), heads)
+    return pd.DataFrame({"layer": layer, "head": head, **{name: value.ravel() for name, value in columns.items()}})

@@ -7,8 +7,10 @@ from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.runs import Result
 from analysis.studies.budgets.cap_rows import BINS, measure_all
-from analysis.studies.budgets.cap_sweep import KERNEL, TOKENS, few_tokens, unseen
-from analysis.studies.budgets.policies import facts, resolve
+from analysis.studies.budgets.cap_sweep import unseen
+from analysis.studies.budgets.policies import facts
+from analysis.studies.budgets.recipes import resolve
+from analysis.studies.budgets.sweep import KERNEL, TOKENS, few_tokens
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.text.calibration import text_keys, whole_windows
 from analysis.studies.text.held_out import ids_hash

@@ -9,10 +9,11 @@ from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.budgets.cap_rows import BINS, compare_losses, counted_reads, measure_losses
-from analysis.studies.budgets.cap_sweep import KERNEL, few_tokens
 from analysis.studies.budgets.lost_keys import lost_at
-from analysis.studies.budgets.policies import Policy, facts, resolve
+from analysis.studies.budgets.policies import Policy, facts
 from analysis.studies.budgets.reads_sweep import SHARES, check_shares, mean_beside_worst
+from analysis.studies.budgets.recipes import resolve
+from analysis.studies.budgets.sweep import KERNEL, few_tokens
 from analysis.studies.context import Context, Reading, check_seed, protocol
 from analysis.studies.text.calibration import halves
 from analysis.studies.text.scoring import whole_windows

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.runs.uses import USUAL
-from analysis.studies.budgets.policies import facts as policy_facts, named, resolve
+from analysis.studies.budgets.policies import facts as policy_facts, named
+from analysis.studies.budgets.recipes import resolve
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import router_facts, router_for
 from analysis.studies.ready.fitted import fitted_for

@@ -4,31 +4,27 @@ The attention half: bare shapes, unit-normal queries and keys, dense and sparse 
 balanced, random and skewed, or those of a model's router on a real text.
 """
 
-import importlib
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
-import psutil
 import torch
 
 from analysis.corpus import sample_texts
-from analysis.errors import BadSetting, TooLarge
+from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
 from analysis.kernels.merge import merges
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, made_on, read
 from analysis.studies.groups.routers import memberships, router_for
-from analysis.timing import AttentionTime, time_attention
+from analysis.studies.speed.bench_model import Members, bench_decode, bench_inference
+from analysis.studies.speed.bench_statistics import bench_statistics
+from analysis.timing import AttentionTime, check_memory, crossover, processor, time_attention
 
 WHAT = ("attention", "decode", "inference", "statistics")
 LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
 SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24 %
-TIMES_HELD = 4  # most memory of a measurement, in multiples of q, k, v and out in float32
 MERGED = 1024  # tokens on which the ways to merge are compared
-Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 
 
 def bench(
@@ -68,12 +64,10 @@ def bench(
     if what not in WHAT:
         raise BadSetting(f"What is timed must be one of {', '.join(WHAT)}, and {what[:40]!r} was asked for.")
     if what == "statistics":
-        own = importlib.import_module("analysis.studies.speed.bench_statistics")
-        return own.bench_statistics(lengths, repeats, seed, context)
-    whole = importlib.import_module("analysis.studies.speed.bench_model")  # it uses what stands here
+        return bench_statistics(lengths, repeats, seed, context)
     if what == "inference":
         router = router or f"k{groups}-top{top}"
-        return whole.bench_inference(model, text, router, lengths, window, new_tokens, repeats, context)
+        return bench_inference(model, text, router, lengths, window, new_tokens, repeats, context)
     lengths = sorted(set(lengths or LENGTHS))
     check_seed(seed)
     _check(lengths, heads, head_dim, groups, top, window, dtype, batch, repeats, kv_heads)
@@ -83,7 +77,7 @@ def bench(
     made, about = _memberships(context, groups, top, skew, router, layer, text, model)
     if what == "decode":
         shape = {"heads": heads, "head_dim": head_dim, "kv_heads": kv_heads or heads, "dtype": dtype, "window": window}
-        return whole.bench_decode(lengths, shape | {"seed": seed}, made, about, repeats, device, context)
+        return bench_decode(lengths, shape | {"seed": seed}, made, about, repeats, device, context)
     rows, missing = [], []
     for index, length in enumerate(lengths):
 
@@ -116,54 +110,12 @@ def bench(
     return Result(numbers, {"curve": pd.DataFrame(rows).drop(columns="why")})
 
 
-def check_memory(length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str) -> None:
-    """Refuse a length that does not fit, with the numbers, before anything is made. Errors: TooLarge."""
-    needed = TIMES_HELD * batch * length * head_dim * (2 * heads + 2 * kv_heads) * 4
-    cuda = device.startswith("cuda")
-    free = torch.cuda.mem_get_info(device)[0] if cuda else psutil.virtual_memory().available
-    if needed > 0.9 * free:
-        most = int(0.9 * free / needed * length)
-        raise TooLarge(
-            f"{length:,} tokens ({batch} x {heads} heads of {head_dim}) need about {needed / 1e9:,.1f} GB and "
-            f"{free / 1e9:,.1f} GB are free on {device}: choose at most {most:,} tokens."
-        )
-
-
-def crossover(points: list[tuple[int, float]]) -> int | None:
-    """Length from which the speed-up stays above 1, from (length, speed-up) in order of length.
-
-    Between two measured lengths it is read off a straight line in the logarithms of both. None: never, as far as was
-    measured; the first length when sparse wins at all of them.
-    """
-    if points[-1][1] <= 1:
-        return None
-    last = max((at for at, (_, times) in enumerate(points) if times <= 1), default=-1)
-    if last < 0:
-        return points[0][0]
-    (a, below), (b, above) = points[last], points[last + 1]
-    share = -np.log(below) / (np.log(above) - np.log(below))
-    return round(float(np.exp(np.log(a) + share * (np.log(b) - np.log(a)))))
-
-
 def skewed_tokens(tokens: int, groups: int, top: int, seed: int) -> torch.Tensor:
     """Membership by chance in groups of which each is a fifth smaller than the one before: bool [tokens, groups]."""
     uniform = torch.rand(tokens, groups, generator=torch.Generator().manual_seed(seed)).clamp_(1e-9, 1 - 1e-7)
     drawn = torch.arange(groups) * np.log(SKEW) - torch.log(-torch.log(uniform))  # Gumbel: draws without replacement
     chosen = drawn.topk(top, -1).indices
     return torch.zeros(tokens, groups, dtype=torch.bool).scatter_(-1, chosen, True)
-
-
-def processor(device: str) -> str:
-    """The name of the chip that computed, and its widest instructions."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    try:
-        with open("/proc/cpuinfo") as file:
-            told = file.read()
-    except OSError:
-        told = ""
-    name = next((line.split(":", 1)[1].strip() for line in told.splitlines() if line.startswith("model name")), "CPU")
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}{' with AMX' if 'amx_bf16' in told else ''}"
 
 
 def _memberships(context, groups, top, skew, router, layer, text, model) -> tuple[Members, dict]:

@@ -1,7 +1,10 @@
 """The whole-model half of `bench`: a model by length of its prompt, and one decode step of attention by length."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
+import torch
 
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, TooLarge
@@ -11,8 +14,10 @@ from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, made_on, protocol, read
 from analysis.studies.groups.routers import router_for
-from analysis.studies.speed.bench import Members, check_memory, crossover, processor
-from analysis.studies.speed.launch import MOST_NEW, check_model_memory, retained
+from analysis.studies.speed.launch import MOST_NEW, retained
+from analysis.timing import check_memory, check_model_memory, crossover, processor
+
+Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 
 
 def bench_inference(

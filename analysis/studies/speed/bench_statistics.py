@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-import psutil
 import torch
 
 from analysis.errors import BadSetting
@@ -12,8 +11,7 @@ from analysis.models import Model, load_model
 from analysis.runs import Result
 from analysis.statistics import CORE, HeadReading, top_p_rank
 from analysis.studies.context import Context, check_seed, made_on
-from analysis.studies.speed.bench import processor
-from analysis.timing import Timing, clock, peak_bytes
+from analysis.timing import Timing, clock, free_bytes, peak_bytes, processor
 from analysis.training.pretrain import Recipe, build_model
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
@@ -82,9 +80,7 @@ def _row(model: Model, length: int, repeats: int, told: Callable[[float, str], N
 
     runs = {"plain": plain} | {name: statistics(more) for name, more in STATS.items()}
     tables = (model.num_layers + PEAKED) * model.num_heads * length**2 * 4
-    cuda = model.device.type == "cuda"
-    free = torch.cuda.mem_get_info(model.device)[0] if cuda else psutil.virtual_memory().available
-    if tables < 0.8 * free:
+    if tables < 0.8 * free_bytes(model.device):
         runs["tables"] = lambda: of_tables(model, ids)
     timed = clock(runs, repeats, lambda done, name: told(0.8 * done, name))
     peaks = {}

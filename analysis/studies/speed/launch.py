@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import psutil
 import torch
 import torch.nn.functional as F
 
@@ -16,13 +15,11 @@ from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, Reading, protocol, read
 from analysis.studies.groups.routers import router_facts, router_for
-from analysis.studies.speed.bench import processor
 from analysis.studies.speed.longer import Longer, longer
-from analysis.timing import Timing
+from analysis.timing import Timing, check_model_memory, processor
 
 PREFIX = 1024  # tokens on which the kernels are held against the masked reference
 MOST_NEW, MOST_ROUNDS = 1024, 50
-SPARE = 128 << 20  # bytes: blocks of scores, and what a library keeps
 END = 400  # characters of the prompt that are shown
 
 
@@ -91,24 +88,6 @@ def launch(
         ),
     }
     return Result(numbers, {"rounds": _rounds(timed), "kernels": kernels_table(timed.ran)})
-
-
-def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> None:
-    """Refuse a prompt that does not fit into memory, with the numbers, before anything runs. Errors: TooLarge."""
-    config, item = model.lm.config.get_text_config(), model.dtype.itemsize
-    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * model.width
-    states = (model.num_heads + model.num_kv_heads) * model.head_dim
-    of_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5  # KV, both caches, room
-    of_token += 4 * model.width + 3 * inner + 6 * states
-    needed = (length + new_tokens) * of_token * item + SPARE
-    cuda = model.device.type == "cuda"
-    free = torch.cuda.mem_get_info(model.device)[0] if cuda else psutil.virtual_memory().available
-    if needed > 0.9 * free:
-        most = max(0, int((0.9 * free - SPARE) / (of_token * item)) - new_tokens)
-        raise TooLarge(
-            f"{length:,} tokens of {model.name} need about {needed / 1e9:,.1f} GB beside the weights and "
-            f"{free / 1e9:,.1f} GB are free on {model.device}: choose at most {most:,} tokens."
-        )
 
 
 def retained(found: list[Ran], n_sink: int) -> float | None:

@@ -12,8 +12,7 @@ from analysis.errors import TooLarge
 from analysis.inference import InferenceTime, time_decode
 from analysis.models import Model
 from analysis.studies.context import Context
-from analysis.studies.speed.bench import check_memory, crossover
-from analysis.timing import AttentionTime, time_attention
+from analysis.timing import AttentionTime, check_memory, crossover, time_attention
 
 LONGEST = 1 << 18  # tokens
 PATIENCE = 15.0  # seconds that one more length may take

@@ -11,9 +11,9 @@ from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.ready.candidates import candidates
-from analysis.studies.speed.bench import crossover, processor
-from analysis.studies.speed.launch import MOST_NEW, MOST_ROUNDS, check_model_memory
+from analysis.studies.speed.launch import MOST_NEW, MOST_ROUNDS
 from analysis.studies.text.held_out import check_range
+from analysis.timing import check_model_memory, crossover, processor
 
 PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
 OF = {"prefill": "prefill", "per_token": "decode"}  # likewise -> the phase of `ran`

@@ -13,9 +13,9 @@ from analysis.runs import Result
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.routing.rows import NAMES
 from analysis.studies.routing.states import state_for
-from analysis.studies.speed.bench import processor
-from analysis.studies.speed.launch import MOST_NEW, check_model_memory
+from analysis.studies.speed.launch import MOST_NEW
 from analysis.studies.text.held_out import check_range
+from analysis.timing import check_model_memory, processor
 
 
 def route_time(

@@ -11,11 +11,10 @@ import torch.nn.functional as F
 from analysis.corpus import sample_texts, token_stream
 from analysis.groups.gates import GATES
 from analysis.models import Model
-from analysis.studies.speed.bench import processor
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
-from analysis.timing import Timing, clock, peak_bytes
+from analysis.timing import Timing, clock, peak_bytes, processor
 from analysis.training.focus import copy_of
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining

@@ -14,9 +14,8 @@ from analysis.errors import BadSetting
 from analysis.kernels.topk import smallest_kept, topk_attention
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, made_on
-from analysis.studies.speed.bench import processor
 from analysis.studies.text.held_out import check_range
-from analysis.timing import CANDIDATES, Timing, clock, fastest_dense
+from analysis.timing import CANDIDATES, Timing, clock, fastest_dense, processor
 
 LENGTHS = (1024, 4096)
 TARGETS = {"length": 4096, "times_dense": 2.0, "faster_than_masked": 4.0}  # of a pass with 64 keys

@@ -10,11 +10,12 @@ from analysis.methods import METHODS
 from analysis.models import CACHE
 from analysis.probes.tasks import TASKS
 from analysis.runs import Result, RunStore
-from analysis.studies.budgets.cap_sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN, cap_sweep
+from analysis.studies.budgets.cap_sweep import cap_sweep
 from analysis.studies.budgets.edited import budgets
 from analysis.studies.budgets.policies import DEFAULT
 from analysis.studies.budgets.reads_sweep import SHARES
 from analysis.studies.budgets.reads_text import reads_text
+from analysis.studies.budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
 from analysis.studies.context import Context, protocol
 from analysis.studies.groups.contents import groups
 from analysis.studies.groups.pairs import pairs

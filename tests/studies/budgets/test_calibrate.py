@@ -12,8 +12,9 @@ from analysis.errors import AnalysisError, BadSetting, BadText, Cancelled
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
 from analysis.studies.budgets.calibrate import calibrate
-from analysis.studies.budgets.policies import policy_for, stored_policies
+from analysis.studies.budgets.policies import stored_policies
 from analysis.studies.budgets.ranks import Ranks, measure_ranks
+from analysis.studies.budgets.recipes import policy_for
 from analysis.studies.text.calibration import halves, longest_window, split_texts, whole_windows
 from tests.made.calibrated import csa_context, csa_home, key, keys, text
 

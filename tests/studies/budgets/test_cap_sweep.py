@@ -15,8 +15,9 @@ from analysis.runs import RunStore
 from analysis.runs.caps import chosen_cap, judged, summary, verdict
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.cap_rows import compare_losses, counted_reads
-from analysis.studies.budgets.cap_sweep import cap_sweep, check_caps, sweep
-from analysis.studies.budgets.policies import policy_for
+from analysis.studies.budgets.cap_sweep import cap_sweep
+from analysis.studies.budgets.recipes import policy_for
+from analysis.studies.budgets.sweep import check_caps, sweep
 from analysis.studies.text.calibration import halves, whole_windows
 from tests.made.calibrated import csa_context, csa_home, keys, text
 

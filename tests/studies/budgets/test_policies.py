@@ -13,7 +13,8 @@ from analysis.metrics.budgets import allocate_budget, cache_keys, reads
 from analysis.runs.policies import policies
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.edited import budgets, calibrations
-from analysis.studies.budgets.policies import import_policy, policy_for, resolve, stored_policies
+from analysis.studies.budgets.policies import import_policy, stored_policies
+from analysis.studies.budgets.recipes import policy_for, resolve
 from analysis.studies.quality.evaluate import evaluate
 from tests.made.calibrated import csa_context, csa_home, keys, text
 

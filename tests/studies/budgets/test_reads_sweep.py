@@ -7,8 +7,8 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import budget_for_reads
-from analysis.studies.budgets.policies import policy_for
 from analysis.studies.budgets.reads_sweep import reads_sweep
+from analysis.studies.budgets.recipes import policy_for
 from tests.made.calibrated import csa_context, csa_home, keys, text
 
 

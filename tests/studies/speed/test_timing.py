@@ -92,7 +92,7 @@ def test_every_dense_candidate_computes_causal_attention():
     ],
 )
 def test_crossover(points, length):
-    assert study.crossover(points) == length
+    assert timing.crossover(points) == length
 
 
 def test_skewed_groups_fall_by_a_fifth():
@@ -143,7 +143,7 @@ def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
     with pytest.raises(TooLarge, match=r"1,000,000,000 tokens .* need about .* GB and .* GB are free on cpu") as error:
         study.bench(lengths=[128, 1_000_000_000], context=Context(device="cpu"))
     most = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
-    study.check_memory(most // 2, 1, 8, 8, 64, "cpu")
+    timing.check_memory(most // 2, 1, 8, 8, 64, "cpu")
 
 
 def test_bench_on_the_command_line(capsys):

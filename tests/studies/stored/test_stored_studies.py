@@ -1,6 +1,5 @@
 """What is stored with the program: a small part of every study comes out again, on the bundled samples."""
 
-import importlib
 import json
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.stored.runner import Study
 
 CACHE = Path(__file__).parents[3] / "models_cache"
 ROUNDING = 1e-8  # what is 0 but for rounding, as a share that is all but nothing, differs between processors
@@ -21,10 +19,7 @@ def test_a_part_of_each_stored_study_comes_again(path):
     told = stored["protocol"]
     assert told["command"].startswith("python -m analysis study ") and told["date"] and told["versions"]
     study = NAMED[told["verb"].removeprefix("study ")]
-    whole = isinstance(study, Study)
-    module = study if whole else importlib.import_module(study.__module__)
-    checked = module.recheck(stored, context=Context(browser=False))
+    checked = study.recheck(stored, context=Context(browser=False))
     assert checked
-    tolerance = study.tolerance if whole else getattr(module, "TOLERANCE", 1e-3)
     for name, (kept, now) in checked.items():
-        assert now == pytest.approx(kept, rel=tolerance, abs=ROUNDING), name
+        assert now == pytest.approx(kept, rel=study.tolerance, abs=ROUNDING), name

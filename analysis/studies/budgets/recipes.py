@@ -1,0 +1,74 @@
+"""Which budgets CSA reads with: a stored policy, or what a page makes of one by hand."""
+
+import numpy as np
+
+from analysis.corpus import sample_texts
+from analysis.errors import BadSetting
+from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, edited
+from analysis.models import Model
+from analysis.studies.budgets.calibrate import calibrate_on
+from analysis.studies.budgets.policies import DEFAULT, FOLDER, Policy, policy_path, read_stored, stored_policies
+from analysis.studies.context import Context
+
+TOTALS = ("total", "beta", "keys_per_head", "reads")  # ways to say how many keys there are in all
+PARTS = ("name", *TOTALS, "floor", "edits", "keep_total", "cap")
+
+
+def policy_for(context: Context, model: Model, name: str = DEFAULT) -> Policy:
+    """The stored policy of this name; the first time the default one is asked for, it is calibrated on the bundled
+    samples and stored. Errors: BadSetting."""
+    path = policy_path(context, model, name)
+    for stored in context.stored(model, f"{FOLDER}/{path.name}"):
+        found = read_stored(stored, model)
+        if found.about.get("revision", model.revision) == model.revision:
+            return found
+        if stored == path:
+            raise BadSetting(
+                f"The policy {name} in {path.parent.name} was made for other weights than those of {model.name} now: "
+                "calibrate it again."
+            )
+    if name != DEFAULT:
+        names = ", ".join(one["name"] for one in stored_policies(context, model)) or "none"
+        raise BadSetting(f"{model.name} has no policy {name} here; there are: {names}.")
+    return calibrate_on(context, model, [text for _, text in sample_texts().values()], "bundled samples")
+
+
+def resolve(context: Context, model: Model, recipe: dict | str | None, length: int | None = None) -> Policy:
+    """The policy that a recipe makes of a stored one.
+
+    `recipe`: a name, or a dict with "name" (default "policy"); one of "total" keys of all heads, "beta" times the sum
+    of the ranks, "keys_per_head", or "reads", the share of causal pairs of `length` tokens; "floor"; "edits" and
+    "keep_total" as `metrics.budgets.edited` takes them; "cap". Without a total the stored budgets are the start.
+    Errors: BadSetting.
+    """
+    recipe = {"name": recipe} if isinstance(recipe, str) else recipe or {}
+    if not isinstance(recipe, dict) or set(recipe) - set(PARTS):
+        raise BadSetting(f"{str(recipe)[:60]!r} is no policy: give a name, or an object with {', '.join(PARTS)}.")
+    base = policy_for(context, model, recipe.get("name") or DEFAULT)
+    floor, edits = recipe.get("floor", FLOOR), recipe.get("edits") or []
+    if not isinstance(edits, list):
+        raise BadSetting(f"The edits are {str(edits)[:40]!r} and must be a list.")
+    total = _total(recipe, base, length or model.max_positions, floor)
+    start = base.budgets if total is None else allocate_budget(base.ranks, total, floor)
+    budgets, fixed = edited(start, base.ranks, edits, bool(recipe.get("keep_total", True)), floor)
+    cap = base.cap if recipe.get("cap") is None else recipe["cap"]
+    if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
+        raise BadSetting(f"The cap is {str(cap)[:20]} and must be a whole number from 1.")
+    by_hand = cap != base.cap or not np.array_equal(budgets, base.budgets)
+    return Policy(base.name, base.ranks, budgets, cap, base.about, fixed, by_hand)
+
+
+def _total(recipe: dict, base: Policy, length: int, floor: int) -> int | None:
+    """All keys together, or None for the stored budgets."""
+    given = {name: recipe[name] for name in TOTALS if recipe.get(name) is not None}
+    if len(given) > 1:
+        raise BadSetting(f"{' and '.join(given)} both say how many keys there are: give one of them.")
+    if not given:
+        return None
+    ((name, value),) = given.items()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 30:
+        raise BadSetting(f"The {name} of the policy is {str(value)[:20]} and must be a number above 0.")
+    if name == "reads":
+        return budget_for_reads(base.ranks, value, length, floor)
+    keys = round(value * {"total": 1, "beta": float(base.ranks.sum()), "keys_per_head": base.budgets.size}[name])
+    return max(keys, floor * base.budgets.size) if name == "beta" else keys
