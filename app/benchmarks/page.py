@@ -113,12 +113,9 @@ def command(args: dict) -> str:
 def kept() -> None:
     """The scores that are stored for the model in use, with the tasks' own prompts and with long ones, or the command
     that stores them."""
-    found = stored.study(NAME)
+    found = stored.opened(NAME, "The tasks of the papers")
     if found is None:
-        stored.missing("The tasks of the papers", NAME)
         return
-    widgets.prose(found["sentence"], "more")
-    stored.badge(found)
     by = {title: [row for row in found["rows"] if row["prompts"] == kind] for kind, title in PROMPTS.items()}
     with st.grid(2, min_column_width=460, gap="large"):
         for place, (title, rows) in enumerate(by.items()):

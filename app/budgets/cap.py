@@ -160,12 +160,8 @@ def _use(cap: int) -> None:
 def _study() -> None:
     """The stored table of corpora and contexts, beside the paper's."""
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
-    found = stored.study("calibration")
-    if found is None:
-        stored.missing("The table of corpora and contexts", "calibration")
-    else:
-        widgets.prose(found["sentence"], "more")
-        stored.badge(found)
+    found = stored.opened("calibration", "The table of corpora and contexts")
+    if found is not None:
         rows = found["rows"]
         values = {name: [row[name] for row in rows] for name in STUDY}
         values["passes"] = ["yes" if row["passes"] else "no" for row in rows]

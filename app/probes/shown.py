@@ -128,12 +128,9 @@ def every_task(run: Run) -> None:
 def beyond() -> None:
     """Reading twice the context, as it was measured and stored: positions as they are, extended, and fine-tuned."""
     st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
-    found = stored.study("length-extension")
+    found = stored.opened("length-extension", "Reading twice the context")
     if found is None:
-        stored.missing("Reading twice the context", "length-extension")
         return
-    widgets.prose(found["sentence"], "more")
-    stored.badge(found)
     names = [one["name"] for one in found["panels"][0]["series"]]
     with st.grid(2, min_column_width=380, gap="large"):
         for place, panel in enumerate(found["panels"]):

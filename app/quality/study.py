@@ -10,12 +10,9 @@ NAME = "equal-budget"
 
 def tab() -> None:
     """What was found, the means of all methods, one text and context drawn large, all rows, and how it was made."""
-    found = stored.study(NAME)
+    found = stored.opened(NAME, "Every method at the same budgets", "lead")
     if found is None:
-        stored.missing("Every method at the same budgets", NAME)
         return
-    widgets.prose(found["sentence"])
-    stored.badge(found)
     _means(found["means"])
     titles = [panel["title"] for panel in found["panels"]]
     widgets.settled("equal_panel", [None, *titles], None)

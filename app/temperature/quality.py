@@ -19,12 +19,9 @@ LOW, HIGH = 0.1, 2.0
 def study() -> None:
     """Every domain, by position and layer by layer, as it was measured and stored."""
     st.header("What it does to the predictions", anchor=False, help=cached.glossary(TERM))
-    found = stored.study("temperature")
+    found = stored.opened("temperature", "Perplexity against the temperature", corpus=None)
     if found is None:
-        stored.missing("Perplexity against the temperature", "temperature", corpus=None)
         return
-    widgets.prose(found["sentence"], "more")
-    stored.badge(found)
     study_panels.panels(found, "temperature_study", cached.glossary(TERM))
     widgets.prose(found.get("notes", []), "quiet")
     stored.made(found)

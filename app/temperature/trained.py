@@ -20,12 +20,9 @@ def show() -> None:
     )
     name, title, question = STUDIES[st.session_state["trained_with"]]
     widgets.prose(question, "quiet")
-    found = stored.study(name)
+    found = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
     if found is None:
-        stored.missing(f"Training small models with a temperature ({title.lower()})", name)
         return
-    widgets.prose(found["sentence"], "more")
-    stored.badge(found)
     study.panels(found, "trained", cached.glossary("trained with a temperature"))
     study.rows(name, found, "trained")
     widgets.prose(found.get("notes", []), "quiet")

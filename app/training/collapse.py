@@ -44,12 +44,9 @@ SECTION_4 = {
 
 def tab() -> None:
     """The study's sentence, curves over the steps, table 8 and the two phases beside the paper's numbers."""
-    study = stored.study("dominance")
+    study = stored.opened("dominance", "Routing collapse")
     if study is None:
-        stored.missing("Routing collapse", "dominance")
         return
-    widgets.prose(study["sentence"], "more")
-    stored.badge(study)
     names = [row["row"] for row in study["rows"]]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.segmented_control("Rows", list(ROWS), format_func=ROWS.get, key="collapse_rows", required=True)

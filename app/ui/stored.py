@@ -22,6 +22,18 @@ def missing(what: str, name: str, **chosen: object) -> None:
     st.code(command, language=None, wrap_lines=True)
 
 
+def opened(name: str, what: str, kind: str = "more", **chosen: object) -> dict | None:
+    """The stored study `name` with its sentence and what it was measured on; None where it is `missing`, which is
+    said."""
+    found = study(name)
+    if found is None:
+        missing(what, name, **chosen)
+        return None
+    widgets.prose(found["sentence"], kind)
+    badge(found)
+    return found
+
+
 def badge(found: dict) -> None:
     """That these numbers were measured before, when, and on what."""
     about = found["protocol"]
