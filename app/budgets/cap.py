@@ -135,7 +135,11 @@ def smaller(tried: list[int]) -> list[Scope]:
     """The first half of the caps."""
     fewer = tried[: len(tried) // 2]
     share = (1 + len(fewer)) / (1 + len(tried))
-    return [Scope(f"{len(fewer)} caps", {"budget_caps": ", ".join(map(str, fewer))}, share)] if fewer else []
+    return (
+        [Scope(f"{len(fewer)} cap{'s' * (len(fewer) > 1)}", {"budget_caps": ", ".join(map(str, fewer))}, share)]
+        if fewer
+        else []
+    )
 
 
 def _verdict(row: dict, cap: int | None, allowed: float, allowed_bin: float) -> str:
