@@ -71,7 +71,7 @@ def _options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> None
                 sub.add_argument(f"--{name}", type=read, metavar=name.upper(), help=words.explained(verb, name))
     about = "a method's setting"
     sub.add_argument("--set", action="append", default=[], metavar="METHOD.FIELD=VALUE", help=about)
-    about = "fitted state (default: the model's own folder)"
+    about = "fitted state (default: models_cache/state, then what came with the model)"
     sub.add_argument("--state", type=Path, default=None, metavar="DIR", help=about)
     sub.add_argument("--device", default="auto", metavar="DEVICE", help="cpu, cuda, ... (default: auto)")
     about = "say what would run, its price and what is stored; run nothing"

@@ -1,0 +1,74 @@
+"""A bundle somebody else made may hold any numbers; what there is to choose, and its words, stay the worker's."""
+
+import copy
+import json
+
+import pytest
+
+from analysis.runs import Result, RunStore
+from analysis.studies.start.examples import compared
+from app import cached
+from tests.app.quality.test_quality import columns, opened
+from tests.made import results
+from tests.made.in_process import markup
+from tests.made.quality import DESCRIBED, evaluate
+from tests.made.results import STUDIES
+
+EVIL = '<img src="x" onerror="alert(1)"> **evil** [link](http://evil.example)'
+
+
+def poisoned(args: dict, text: str) -> Result:
+    """An answer that carries a catalogue of its own, and names that are markup."""
+    made = evaluate(args, text)
+    lies = copy.deepcopy(DESCRIBED) | {"evil": copy.deepcopy(DESCRIBED["quick"])}
+    for about in lies.values():
+        about |= {"title": EVIL, "doc": EVIL, "paper": EVIL}
+        for field in about["fields"]:
+            field |= {"help": EVIL, "low": 7, "high": 9, "default": 8} if field["type"] == "int" else {"help": EVIL}
+    for row in made.numbers["rows"]:
+        row |= {"title": EVIL, "label": EVIL}
+    return Result(made.numbers | {"methods": lies}, made.tables)
+
+
+@pytest.fixture
+def imported(client, tmp_path, monkeypatch):
+    """A store into which a stranger's answers to the first questions of the page came."""
+    monkeypatch.setattr(results, "CONTEXT", 2048)
+    monkeypatch.setitem(STUDIES, "evaluate", evaluate)
+    other = RunStore(tmp_path / "other")
+    (key, _), *_ = cached.samples()
+    text = client.store.text(key)[1]
+    other.put_text(text, "The story")
+    made = []
+    for args in json.loads(json.dumps(compared(key)).replace("k8-top1", "k4-top1")):
+        answer = poisoned(args, text)
+        made.append(other.put("evaluate", args, answer, answer.numbers["protocol"], 1.0).id)
+    other.bundle(made, tmp_path / "stranger.zip")
+    other.close()
+    assert len(client.store.unbundle(tmp_path / "stranger.zip").new) == len(made)
+    return client
+
+
+def test_an_imported_bundle_changes_no_control_and_no_title(imported):
+    app = opened()
+    assert not app.error and "evaluate" not in imported.asked, "the stranger's numbers are shown"
+    assert app.multiselect(key="quality_pick").options == [
+        about["title"] for name, about in DESCRIBED.items() if name != "dense"
+    ]
+    assert app.slider(key="quality.focus.top").min == 1 and app.slider(key="quality.focus.top").max == 4
+    assert 128 in [int(option) for option in app.select_slider(key="quality.streaming_llm.window").options[:8]]
+    assert columns(app)["method"] == ["Dense", "Focus", "StreamingLLM", "Oracle top-k"]
+    shown = [markup(app), *(one.value for kind in ("markdown", "caption") for one in getattr(app, kind))]
+    helps = [one.help or "" for kind in ("slider", "select_slider", "selectbox") for one in getattr(app, kind)]
+    assert not any("evil" in words for words in [*shown, *helps])
+
+
+def test_words_of_the_catalogue_are_escaped_where_they_are_markup(imported, monkeypatch):
+    field = DESCRIBED["streaming_llm"]["fields"][1]
+    monkeypatch.setitem(DESCRIBED["streaming_llm"], "title", "<b>Bold</b>")
+    monkeypatch.setitem(field, "help", "what <i>it</i> [does](http://x)")
+    monkeypatch.setitem(field, "name", "breadth")
+    app = opened(quality="streaming_llm")
+    assert "&lt;b&gt;Bold&lt;/b&gt;" in markup(app) and "<b>Bold</b>" not in markup(app)
+    (help,) = [one.help for one in app.select_slider if one.key == "quality.streaming_llm.breadth"]
+    assert "<i>" not in help and r"\[does\]" in help
