@@ -31,14 +31,14 @@ ROUTERS = (
 
 @dataclass
 class BucketRouting(Method):
-    """A query reads the last `window` tokens, the first `n_sink`, and of the rest the keys of the `visited` buckets
+    """A query reads the last `window` tokens, the first `n_sink`, and of the rest the keys in the `visited` buckets
     that its head's router scores highest; the softmax over what is read is exact.
 
-    Buckets are spherical k-means of keys without their rotary embedding, made once on calibration text for each
-    key-value head; a router scores them from the query alone, so it never looks at the keys that it skips. Routers:
-    GWR linear (attention mass by least squares, with or without intercept), a learned MLP, the static prior (the same
-    buckets for every query), symmetric k-means, whitening, GWR geometric, and random buckets as a control. Prompts run
-    as a masked pass, which saves nothing; a token after them gathers the keys it visits.
+    Buckets are spherical k-means of keys without their rotary embedding, made once on calibration text for each key-
+    value head. A router scores the buckets from the query alone and never looks at the keys it skips. Routers: GWR
+    linear (attention mass by least squares, with or without an intercept), a learned MLP, the static prior (the same
+    buckets for every query), symmetric k-means, whitening, GWR geometric, and random buckets as a control. A prompt
+    runs as a masked pass, which saves nothing; each token after it gathers only the keys it visits.
     """
 
     title: ClassVar[str] = "Bucket routing"
@@ -48,7 +48,7 @@ class BucketRouting(Method):
     kernels: ClassVar[tuple[str, ...]] = ("token",)
 
     fitted: RoutingState | None = None
-    router: str = setting("gwr_linear", "what chooses the buckets", "live", options=ROUTERS)
+    router: str = setting("gwr_linear", "the router that chooses the buckets", "live", options=ROUTERS)
     visited: int = setting(4, "buckets that each query visits, of each head", "live", 1, 1 << 16)
     window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)

@@ -22,14 +22,14 @@ PREFILL, STEP = "top-k of all scores", "gathered top-k"
 
 @dataclass
 class CSA(Method):
-    """Each query of a head keeps its min(budget, cap) keys of largest score and drops the rest; the budgets, one whole
-    number per head, come from a calibration: how many keys hold 90 % of the attention of that head.
+    """Each query of a head keeps its min(budget, cap) keys of largest score and drops the rest. Calibration gives every
+    head its budget: how many keys hold 90 % of its attention.
 
-    A policy is these numbers and the cap. All keys are scored to find the largest, so nothing of the arithmetic of the
-    scores is saved and this cannot be faster than dense attention before a text is long; what is saved is reading
-    values. Keys that tie with the last one all stay. *Eviction* is a variant that the paper only proposes: a head that
-    holds more keys than its budget lets the one of least attention so far go for good, the newest half being safe, so
-    that the KV cache itself shrinks; it can lose what a later token would have needed.
+    The budgets and the cap are a policy. All keys are scored to find the largest, so the arithmetic of the scores stays
+    and only reads of values are saved: it cannot be faster than dense attention until a text is long. Keys that tie
+    with the last one all stay. *Eviction* is a variant that the paper only proposes: a head that holds more keys than
+    its budget drops the one with the least attention so far for good, and the newest half is safe. The KV cache itself
+    then shrinks, and a later token can miss what was dropped.
     """
 
     title: ClassVar[str] = "Calibrated Sparse Attention"
@@ -44,7 +44,7 @@ class CSA(Method):
     cap: int = setting(NO_CAP, "most keys that any head keeps of a query", "live", 1, NO_CAP)
     eviction: str = setting(
         "never",
-        "whether keys leave the KV cache for good when a head holds more than its budget",
+        "whether a head that holds more keys than its budget drops some for good",
         "live",
         options=("never", "at the budget"),
     )

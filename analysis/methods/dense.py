@@ -10,8 +10,8 @@ from analysis.methods.base import Method
 class Dense(Method):
     """Each token reads all tokens before it, as the stock model does.
 
-    Run through the same seam as every other method, it gives the stock model's logits: that equality is the badge
-    that the numbers of the other methods speak about the model and not about the seam.
+    It runs through the same seam as every other method and gives the stock model's logits. That equality is the parity
+    badge: what another method changes comes from the method and not from the seam.
     """
 
     title: ClassVar[str] = "Dense"

@@ -17,11 +17,11 @@ class Focal(Method):
     """Every token reads all tokens before it, but more selectively: attention scores are divided by a temperature `t`
     before the softmax.
 
-    Below 1 the largest weights grow and the rest fade; 1 is dense attention exactly; above 1 attention is evened out.
-    The paper trains models with t between 0.3 and 0.6 from their first step, and 0.4 was best. A model that was trained
-    without it was not made for sharper attention, so a t other than 1 will usually hurt it: that is what you see here
-    unless the model was trained or fine-tuned with this t. All keys are read, so it saves nothing. Where a model caps
-    its scores (Gemma 2), the temperature acts before the cap.
+    Below 1 the largest weights grow and the rest fade; 1 is dense attention exactly; above 1 attention evens out. The
+    paper trains models with t between 0.3 and 0.6 from the first step, and 0.4 was best. A model trained without it is
+    not used to sharper attention, so another t than 1 usually hurts it: that is what you see here, unless the model was
+    trained or fine-tuned with this t. All keys are read, so it saves nothing. Where a model caps its scores (Gemma 2),
+    the temperature acts before the cap.
     """
 
     title: ClassVar[str] = "Focal Attention"

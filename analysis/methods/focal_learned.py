@@ -69,12 +69,12 @@ class FocalWeights(nn.Module):
 class FocalLearned(Method):
     """Every token reads all tokens before it, with a softmax temperature that each layer computes from what enters it.
 
-    A learned vector gives each token a number; their mean, kept between `tau_min` and `tau_max`, takes the place of the
-    square root of the head dimension under the scores. The paper takes the mean over the *whole* text (literal), so
-    that later tokens change how earlier ones read: the future leaks in, and generating token by token is not defined.
-    The *prefix* mean takes the tokens so far, equals it at the last token and leaks nothing; *token* lets every token
-    decide for itself. The limits are the paper's for heads of 128 and are scaled to the model's: there 11.31 is dense
-    attention, and 5 to 10 is a temperature of 0.44 to 0.88 beside it. All keys are read, so it saves nothing.
+    A learned vector gives each token a number. The mean of these numbers, kept between `tau_min` and `tau_max`,
+    replaces the square root of the head dimension under the scores. The paper takes the mean over the *whole* text
+    (literal): later tokens then change how earlier ones read, and text cannot be generated token by token. The *prefix*
+    mean covers the tokens so far; it equals the literal one at the last token and leaks nothing. With *token*, every
+    token decides for itself. The limits are the paper's for heads of 128 and scale with the model's: 11.31 is dense
+    attention, and 5 to 10 is a temperature of 0.44 to 0.88. All keys are read, so it saves nothing.
     """
 
     title: ClassVar[str] = "Learned Focal Attention"

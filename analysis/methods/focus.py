@@ -25,12 +25,12 @@ GATED = "gate on the scores"
 class Focus(Method):
     """Learned groups: a token reads the last `window` tokens, and farther back only tokens of its own groups.
 
-    A router per layer projects what enters the attention to 16 numbers and compares them with K centroids; each token
-    belongs to its `top` best groups. *Causal* membership decides every token by itself, with a balance frozen on
-    calibration text. *Literal* membership balances over the whole text as the paper writes it, and so lets the future
+    A router in each layer projects what enters the attention to 16 numbers and compares them with K centroids; each
+    token joins its `top` best groups. *Causal* membership decides for every token by itself, with a balance frozen on
+    calibration text. *Literal* membership balances over the whole text, as the paper writes it, and so lets the future
     in. *Hard* reading skips all other pairs, as at inference; *soft* gates their scores, as in training (equation 2).
-    Two things must not be read into it: a soft gate reads every pair, so it saves nothing; and with 2 top > K every
-    pair shares a group, so it is dense attention.
+    Two warnings: a soft gate reads every pair, so it saves nothing; and with 2 top > K every two tokens share a group,
+    so it is dense attention.
     """
 
     title: ClassVar[str] = "Focus"

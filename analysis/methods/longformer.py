@@ -13,16 +13,15 @@ DILATED_HEADS = 2  # of each layer in the upper half (section 4.1 of the paper)
 
 @dataclass
 class Longformer(Method):
-    """A token reads the last `window` tokens, itself included, and the first `n_global` ones, which are *global*: every
+    """A token reads the last `window` tokens, itself included, and the first `n_global` ones. Those are *global*: every
     token reads them, and they read everything before them.
 
-    With equal windows and no dilation this is exactly a window with sinks (StreamingLLM): in a causal text the first
-    tokens have nothing before them but each other, so being global gives them nothing. What is Longformer's own are
-    windows that *grow* with depth, narrow below and wide above (the mean over layers stays `window`), and *dilation*:
-    two heads of each layer in the upper half read every second, third, ... token, so that as many keys reach farther
-    back. The original is trained this way, with projections of its own for global tokens; here a model that was
-    trained dense reads so without training, through its own projections. Not trained; an exact softmax over what it
-    reads; causal; reads windows and global tokens; every setting is live.
+    With equal windows and no dilation this is exactly a window with sinks (StreamingLLM): the first tokens of a causal
+    text have nothing before them but each other, so being global gives them nothing. Longformer adds windows that
+    *grow* with depth, narrow below and wide above (the mean over layers stays `window`), and *dilation*: two heads of
+    each layer in the upper half read every second, third, ... token, so that as many keys reach farther back. The
+    original is trained this way, with separate projections for global tokens; here a model trained dense reads so
+    through its own projections, without training.
     """
 
     title: ClassVar[str] = "Longformer"
@@ -35,7 +34,7 @@ class Longformer(Method):
         "equal", "one window for all layers, or windows that grow with depth", "live", options=("equal", "growing")
     )
     dilation: int = setting(
-        1, "of two heads in each layer of the upper half: every so manieth token is read; 1 is none", "live", 1, 64
+        1, "two heads of each layer in the upper half read every n-th token; 1: no dilation", "live", 1, 64
     )
     layers_: int = field(default=1, init=False, repr=False, compare=False)
 

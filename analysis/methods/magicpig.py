@@ -20,17 +20,16 @@ NEEDED = {"paper": 2, "hub": 1}  # tables that a key must share with the query
 @dataclass
 class MagicPIG(Method):
     """The first `n_sink` and the last `window` tokens are always read. A key in between is read when its hash equals
-    the query's in at least two of `tables` tables of `bits` bits each, and then counts as many times as it was unlikely
-    to be found, so that the sums over what is read are right on average over the seeds.
+    the query's in at least two of `tables` tables of `bits` bits each. The less likely it was to be found, the more it
+    counts, so that the sums over what is read are right on average over the seeds.
 
-    A bit is the side of a random plane on which a vector lies: similar directions fall into the same bucket. Keys are
-    hashed after their mean is taken away, which changes no softmax but spreads them; the mean is that of a calibration
-    text, since the mean of the text itself would let the future in. The two sums of the softmax are unbiased, their
-    ratio is not: its error falls with the number of tables. Layers 0, `dense_every`, ... read everything. *hub* is a
-    variant in public code: one shared table is enough, queries are centred too, and keys keep their length by one more
-    dimension. Not trained, but calibrated; not exact, for it estimates dense attention; causal; reads sinks, window and
-    sampled keys, and beside them hash tables that the shown reads do not count (bits times tables for each key); every
-    setting is live.
+    Each bit says on which side of a random plane a vector lies, so similar directions fall into the same bucket. Keys
+    are hashed after their mean is subtracted, which changes no softmax but spreads them; the mean is that of a
+    calibration text, because the mean of the text itself would let the future in. The two sums of the softmax are
+    unbiased; their ratio is not, and its error falls with the number of tables. Layers 0, `dense_every`, ... read
+    everything. *hub* is a variant from public code: one shared table is enough, queries are centred too, and keys keep
+    their length in one more dimension. It estimates dense attention and is not exact. The reads shown leave out its
+    hash tables (bits times tables for each key).
     """
 
     title: ClassVar[str] = "MagicPIG"
@@ -39,19 +38,17 @@ class MagicPIG(Method):
     budgeted: ClassVar[str] = "tables"
 
     fitted: Fitted | None = None
-    bits: int = setting(10, "bits of a hash: more of them make fewer keys collide", "live", 1, 15)
-    tables: int = setting(
-        150, "hash tables: more of them make more keys collide, and the estimate surer", "live", 2, 600
-    )
+    bits: int = setting(10, "bits of a hash: with more bits fewer keys collide", "live", 1, 15)
+    tables: int = setting(150, "hash tables: more tables find more keys and make the estimate steadier", "live", 2, 600)
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
     window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     dense_every: int = setting(
-        16, "layer 0, and every so manieth after it, read everything; 0 leaves none dense", "live", 0, 128
+        16, "layer 0 and every n-th layer after it read everything; 0: no layer does", "live", 0, 128
     )
     variant: str = setting(
         "paper", "two shared tables and centred keys, or one and the hub's hash", "live", options=tuple(NEEDED)
     )
-    seed: int = setting(0, "of the random planes; average several", "live", 0, 99)
+    seed: int = setting(0, "seed of the random planes; average over several", "live", 0, 99)
 
     @classmethod
     def build(cls, fitted: Fitted | None = None, **settings) -> "MagicPIG":

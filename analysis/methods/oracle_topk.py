@@ -14,10 +14,10 @@ from analysis.methods.base import Method, setting
 class OracleTopK(Method):
     """Each query of each head keeps its `k` keys of largest score, and drops the rest.
 
-    It has to score all keys to know which they are, so it saves at most half of the memory traffic and no arithmetic
-    of the scores: it is the ceiling of the attention mass that k keys can hold, drawn to see how near a method that
-    chooses without looking comes. It is no ceiling of quality: dropping small weights changes a model too. Keys that
-    tie with the k-th all stay, so slightly more than k may be read; the reads that are shown were counted.
+    It must score all keys to find them, so it saves at most half of the memory traffic and none of the arithmetic of
+    the scores. It shows the most attention mass that k keys can hold, and so how close a method comes that chooses
+    without looking. It is no upper bound on quality: dropping small weights changes a model too. Keys that tie with the
+    k-th all stay, so slightly more than k may be read; the reads shown were counted.
     """
 
     title: ClassVar[str] = "Oracle top-k"
@@ -26,7 +26,9 @@ class OracleTopK(Method):
     ceiling: ClassVar[bool] = True
 
     k: int = setting(64, "keys that each query keeps, of each head", "live", 1, 1 << 20)
-    fraction: float = setting(0.0, "share of the visible keys to keep instead of k; 0 uses k", "live", 0.0, 1.0, 0.05)
+    fraction: float = setting(
+        0.0, "share of the visible keys to keep, where it is not 0, instead of k", "live", 0.0, 1.0, 0.05
+    )
     keep_window: int = setting(0, "last tokens that are kept besides, whatever their scores", "live", 0, 1 << 20)
 
     def fetched(self, attended: float, visible: float) -> float:

@@ -18,25 +18,24 @@ CLOSE = 1e-2  # of a score: the layer's own scaling must give what the model com
 @dataclass
 class Performer(Method):
     """Every token reads all tokens before it, with weights that are products of `features` positive random features of
-    query and key. On average over their draws such a product is the exponential of the score.
+    query and key. On average over the draws such a product is the exponential of the score.
 
-    What makes it cheap is that the sum over all earlier keys is then a matrix of fixed size that grows no longer with
-    the text. Its price is chance: the variance of a weight grows like the exponential of the squared length of query
-    plus key, and a model that was trained with a softmax has long ones, so without training expect it to fail; more
-    features help slowly. Features are random directions, orthogonal in blocks, drawn once for each layer. Each key is
-    scaled by its own largest feature, where the original takes the largest of the whole text, which is a small leak.
-    It cannot take a model that caps its scores (Gemma 2): no product of features is a capped exponential. Not trained;
-    not exact; causal; reads one matrix of the size of some keys (the page counts all keys as read, and the kernel here
-    is the reference that forms all weights); every setting is live.
+    The sum over all earlier keys then becomes a matrix of fixed size that does not grow with the text: that makes it
+    cheap. The price is chance: the variance of a weight grows like the exponential of the squared length of query plus
+    key. Models trained with a softmax have long ones, so without training expect it to fail; more features help slowly.
+    Features are random directions, orthogonal in blocks, drawn once for each layer. Each key is scaled by its own
+    largest feature; the original takes the largest of the whole text, which is a small leak. It refuses models that cap
+    their scores (Gemma 2): no product of features is a capped exponential. The page counts all keys as read, and the
+    kernel here is a reference that forms all weights.
     """
 
     title: ClassVar[str] = "Performer"
     paper: ClassVar[str] = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
 
     features: int = setting(
-        0, "random features of each query and key; 0 takes d ln d for heads of d dimensions", "live", 0, 4096
+        0, "random features of each query and key; 0: d ln d for heads of d dimensions", "live", 0, 4096
     )
-    seed: int = setting(0, "of the random features; average several", "live", 0, 99)
+    seed: int = setting(0, "seed of the random features; average over several", "live", 0, 99)
     scaling_: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

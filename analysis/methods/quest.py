@@ -19,16 +19,15 @@ STEP = "gathered pages"
 
 @dataclass
 class Quest(Method):
-    """The KV cache is cut into pages of `page` keys. A query of a head reads the page that it stands in and, of the
-    complete pages before it, those whose keys could score highest: `budget` keys in all, at least three pages.
+    """The KV cache is cut into pages of `page` keys. A query of a head reads its own page and those complete pages
+    before it whose keys could score highest: `budget` keys in all, at least three pages.
 
     Of each page only the smallest and the largest value of every channel are looked at. They bound the score of every
-    key in the page from above, so no key can be better than its page seemed, but a page may promise more than it
-    holds. The first `dense_layers` layers read everything. A page that a model's own sliding window cuts is read
-    without a bound, like the newest one. The original keeps prompts dense and chooses pages for new tokens only; here
-    every token of a text chooses, as if it were new, which is what the perplexity shows; and the kernel gathers pages
-    for new tokens, which is where it saves reads. Not trained; an exact softmax over what it reads; causal; reads a
-    bound for each page and the chosen pages; every setting is live.
+    key in the page from above: no key is better than its page seemed, but a page may promise more than it holds. The
+    first `dense_layers` layers read everything. A page that the model's own sliding window cuts is read without a
+    bound, like the newest one. The original keeps prompts dense and chooses pages only for new tokens. Here every token
+    of a text chooses as if it were new, which is what the perplexity shows; the kernel gathers pages for new tokens,
+    which is where reads are saved. It needs no training, and the softmax over what it reads is exact.
     """
 
     title: ClassVar[str] = "Quest"

@@ -21,16 +21,14 @@ MOST = 16384  # vectors of a head that its centroids are made of
 @dataclass
 class RoutingTransformer(Method):
     """A query reads the last `window` tokens, the first `n_sink`, and farther back the keys whose nearest centroid is
-    also its own. Every key-value head has its own centroids, means of queries and keys that were normalised.
+    also its own. Every key-value head has its own centroids: means of normalised queries and keys.
 
-    The original trains from scratch with one vector as query and key, moves its centroids along, and gives each cluster
-    the tokens of largest similarity in the whole text, equally many for each: a later token can push an earlier one
-    out, so the future leaks in. A model that was trained dense keeps its separate queries and keys, and here the
-    centroids are k-means of a calibration text, frozen: *causal* membership decides each token by itself. *Literal*
-    membership is the original's choice over the whole text, shown to measure the leak, never to be used. `rotary` says
-    whether vectors are clustered as they meet, or without their rotary embedding. Not trained, but calibrated; an exact
-    softmax over what it reads; causal unless literal; reads window, sinks and one cluster; every setting is live (the
-    number of clusters is not: it was fitted).
+    The original trains from scratch, uses one vector as query and key, moves its centroids along, and gives each
+    cluster the most similar tokens of the whole text, equally many for each: a later token can push an earlier one out,
+    so the future leaks in. A model trained dense keeps separate queries and keys; here its centroids are k-means of a
+    calibration text and stay fixed. *Causal* membership decides for each token by itself. *Literal* membership is the
+    original's choice over the whole text: it is here to measure the leak, never to be used. `rotary` says whether
+    vectors are clustered with their rotary embedding or without it. The softmax over what it reads is exact.
     """
 
     title: ClassVar[str] = "Routing Transformer"

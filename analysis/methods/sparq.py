@@ -13,15 +13,14 @@ from analysis.methods.base import Method, setting
 @dataclass
 class SparQ(Method):
     """A query estimates its scores from the `channels` of its vector that are largest in absolute value, and reads the
-    `k` keys and values that look best so, besides itself; the last `local` tokens are always among them.
+    `k` keys and values that look best, besides itself; the last `local` tokens are always among them.
 
-    Heads that share keys and values choose channels and keys together, by their sums. What is read beside these keys
-    is the chosen channels of every key, so a quarter of the channels costs at least an eighth of a dense read. With all
-    channels the estimate is the score itself. The estimates also tell which share of the attention the keys that were
-    read hold: *reallocation* gives the rest to the mean of all values up to the query, which a model keeps as a running
-    sum, in the place of spreading it over what was read. The original estimates for new tokens only; here every token
-    of a text does, as if it were new. Not trained; without reallocation an exact softmax over what it reads; causal;
-    reads some channels of all keys, k keys and values, and one mean; every setting is live.
+    Heads that share keys and values choose channels and keys together, by their sums. Beside these keys the chosen
+    channels of every key are read, so a quarter of the channels costs at least an eighth of a dense read. With all
+    channels the estimate is the score itself. The estimates also say how much of the attention the chosen keys hold:
+    *reallocation* gives the rest to the mean of all values up to the query, which a model keeps as a running sum,
+    instead of spreading it over what was read. The original estimates only for new tokens; here every token of a text
+    does, as if it were new. It needs no training; without reallocation the softmax over what it reads is exact.
     """
 
     title: ClassVar[str] = "SparQ"
@@ -29,10 +28,10 @@ class SparQ(Method):
     budgeted: ClassVar[str] = "k"
 
     k: int = setting(128, "keys and values that each query reads besides its own token's", "live", 1, 1 << 20)
-    channels: int = setting(0, "channels that scores are estimated from; 0 takes a quarter of them", "live", 0, 512)
+    channels: int = setting(0, "channels from which scores are estimated; 0: a quarter of them", "live", 0, 512)
     reallocate: str = setting(
         "mean",
-        "where the attention goes that was not read: to the mean of the values, or nowhere",
+        "where the attention of unread keys goes: to the mean of all values, or nowhere",
         "live",
         options=("mean", "none"),
     )

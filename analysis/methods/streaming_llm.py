@@ -14,10 +14,10 @@ class StreamingLLM(Method):
     """Sinks and a window: a token reads the first `n_sink` tokens of the text and the last `window` ones, itself
     included.
 
-    Attention that has nowhere to go falls on the first tokens: leaving them out breaks many models, and keeping four
-    of them is nearly free. Nothing is learned and nothing in between is read: what a method with learned groups must
-    beat at equal reads. Positions are those of the text, so a text may be as long as the model allows and no longer:
-    the original re-numbers its cache to go beyond that, which needs the keys before their rotation and is not offered.
+    Attention that finds nothing useful falls on the first tokens. Leaving them out breaks many models; keeping four of
+    them costs almost nothing. Nothing is learned and nothing in between is read: a method with learned groups must beat
+    this at equal reads. Positions are those of the text, so a text can be as long as the model's context and no longer.
+    The original renumbers its cache to go further, which needs the keys before their rotation and is not offered.
     """
 
     title: ClassVar[str] = "StreamingLLM"

@@ -32,7 +32,8 @@ from analysis.studies.temperature.sharpness import temperature
 from analysis.studies.text.text import inspect
 from analysis.studies.worth.worth import worth
 
-FOLDER = CACHE / "demo" / "examples"
+FOLDER = CACHE / "demo" / "examples"  # those that every store is given
+RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
 FILTERS = {"min_distance": 128, "top": 100, "layer": None, "group": None, "head": None, "content": True}
 PAGES = {  # what a page asks for when nothing was chosen yet, beside model, text and long_text
@@ -118,8 +119,10 @@ def probed(text: str) -> list[tuple[str, Callable, dict]]:
 
 
 def examples(*, context: Context) -> Result:
-    """Compute the examples anew and put them in the place of the old ones. numbers: `path`, `runs`, `bytes`."""
+    """Compute the examples anew and put them in the place of the old ones, in `examples` of the fitted state: those
+    that come with the program are made with `--state models_cache/demo`. numbers: `path`, `runs`, `bytes`."""
     lm = context.model("demo")
+    folder = context.state_dirs(lm)[0] / FOLDER.name
     with tempfile.TemporaryDirectory() as scratch:
         store = RunStore(scratch)
         runs = [_run(store, "model", {"model": "demo"}, model_card, context)]
@@ -136,16 +139,17 @@ def examples(*, context: Context) -> Result:
         for at, (verb, study, arguments) in enumerate(wanted):
             context.progress(at / len(wanted), f"{verb}, {at + 1} of {len(wanted)}")
             runs.append(_run(store, verb, arguments, study, context))
-        shutil.rmtree(FOLDER, ignore_errors=True)
+        for old in folder.glob(RUNS):
+            shutil.rmtree(old)
         for run in runs:
-            store.export_example(run.id, FOLDER)
+            store.export_example(run.id, folder)
         store.close()
-    size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
-    return Result({"path": str(FOLDER), "runs": len(runs), "bytes": size, "protocol": protocol("examples", lm)})
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Result({"path": str(folder), "runs": len(runs), "bytes": size, "protocol": protocol("examples", lm)})
 
 
 def _run(store: RunStore, verb: str, arguments: dict, study: Callable, context: Context):
     began = time.monotonic()
     result = study(**arguments, context=context)
-    result.numbers["protocol"]["command"] = "python -m analysis examples"
+    result.numbers["protocol"]["command"] = "python -m analysis examples --state models_cache/demo"
     return store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began)
