@@ -4,7 +4,8 @@ import sys
 
 from analysis.cli.asked import asked
 from analysis.cli.options import parser
-from analysis.cli.shown import show
+from analysis.cli.plan import lines, plan
+from analysis.cli.shown import dumped, show
 from analysis.errors import AnalysisError
 
 
@@ -13,7 +14,12 @@ def main(argv: list[str] | None = None) -> int:
     given = vars(parser(__doc__).parse_args(argv))
     verb = given["verb"]
     try:
-        result = asked(given).run(_progress)
+        wanted = asked(given)
+        if given["plan"]:
+            planned = plan(wanted)
+            print(dumped(planned) if given["json"] else lines(planned))
+            return 0
+        result = wanted.run(_progress)
     except AnalysisError as error:
         return _stop(verb, str(error), 2)
     except OSError as error:

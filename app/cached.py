@@ -10,16 +10,14 @@ from analysis import places
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
-from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, free_memory, predict, spell_bytes
+from analysis.runs.due import counted as counted_in, predicted
+from analysis.runs.price import FIRST_SECONDS, free_memory, predict, spell_bytes
 from analysis.runs.studies import studies as studies_in, study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
-BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
 MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
-FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
-WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
 
 
@@ -80,18 +78,9 @@ def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = 
     """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
     predicts it itself."""
     card = store().find("model", {"model": args.get("model")})
-    price = price or _price(verb, args, tokens or counted(args)[0], card and card.numbers)
+    price = price or predicted(store(), verb, args, tokens or counted(args)[0])
     in_memory = card is None or card.numbers["device"] == "cpu"
     return Due(price, price.over(free_memory() if in_memory else None))
-
-
-def _price(verb: str, args: dict, tokens: int, card: dict | None) -> Price:
-    if card is None:
-        return store().price(verb, args["model"], tokens, None, args)
-    size, speed = card["layers"] * card["width"], WORK[card["device"].partition(":")[0]]
-    rate = FIRST_SECONDS_PER_TOKEN + 6 * card["parameters"] / speed
-    held = BLOCKS + 2 * 4 * tokens * size
-    return store().price(verb, args["model"], tokens, held, args, lambda work: FIRST_SECONDS + rate * work)
 
 
 def load_price(name: str) -> str:
@@ -109,18 +98,8 @@ def load_price(name: str) -> str:
 
 
 def counted(args: dict) -> tuple[int, int | None]:
-    """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted; `most` is
-    None where they were not."""
-    keys = [args["text"]] if args.get("text") else args.get("texts") or []
-    found = []
-    for key in keys:
-        asked = {"model": args.get("model"), "text": key, "long_text": args.get("long_text", "windows")}
-        found.append(store().find("inspect", asked))
-    known = [run.numbers for run in found if run is not None]
-    tokens = sum(numbers["tokens"] for numbers in known) or FIRST_GUESS
-    if isinstance(args.get("tokens"), int):
-        tokens = min(tokens, args["tokens"]) if known else args["tokens"]
-    return tokens, known[0]["max_positions"] if known else None
+    """(tokens, most the model reads at once) of the texts that a request names, as far as they were counted."""
+    return counted_in(store(), args)
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

@@ -35,10 +35,14 @@ class Asked:
         return parameters(self.verb, self.study)
 
     @property
+    def usual(self) -> dict:
+        """The arguments that have a default, at it."""
+        return {name: one.default for name, one in self.known.items() if one.default is not Parameter.empty}
+
+    @property
     def resolved(self) -> dict:
         """Every argument, those that were not given at their default."""
-        usual = {name: one.default for name, one in self.known.items() if one.default is not Parameter.empty}
-        return usual | self.arguments
+        return self.usual | self.arguments
 
     def run(self, progress: Callable[[float, str], None]) -> Result:
         """Call the function. Errors: those of the study, all AnalysisError."""

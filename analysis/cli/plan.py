@@ -1,0 +1,83 @@
+"""What a command would run, what that costs and what of it is stored. Runs nothing."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from analysis import places
+from analysis.cli.asked import Asked
+from analysis.cli.signatures import function
+from analysis.files import read_json
+from analysis.runs import Price, RunStore
+from analysis.runs.due import counted, predicted
+from analysis.runs.price import predict
+from analysis.runs.studies import study_files, study_folders
+from analysis.studies.registry import STORED
+
+PASSES = 3  # forward passes that one step of training is worth
+
+
+def plan(asked: Asked) -> dict:
+    """`verb`, `arguments` (all of them, a text by its hash), `price` (`seconds low high bytes n said`), and `stored`:
+    the id of the run or the file of the study that answers already, or None."""
+    arguments = asked.resolved
+    with contextlib.closing(RunStore()) as store:
+        if asked.study is None:
+            stored = _run(store, asked.verb, asked)
+            price = predicted(store, asked.verb, arguments, counted(store, arguments)[0])
+        else:
+            path = _file(store, asked)
+            told = (read_json(path) or {}).get("protocol", {}) if path else {}
+            stored = str(path) if path and told.get("sizes", {}).items() <= arguments.items() else None
+            price = _of_study(store, asked, told)
+            arguments = {"name": asked.study} | arguments
+    known = {name: getattr(price, name) for name in ("seconds", "low", "high", "bytes", "n")}
+    return {
+        "verb": asked.verb,
+        "arguments": arguments,
+        "price": known | {"said": price.sentence},
+        "stored": stored,
+    }
+
+
+def lines(planned: dict) -> str:
+    """A plan for a reader."""
+    said = [f"{name}: {value}" for name, value in planned["arguments"].items()]
+    stored = f"Stored already: {planned['stored']}." if planned["stored"] else "Nothing of it is stored."
+    return "\n".join([*said, f"{planned['price']['said']}.", stored])
+
+
+def _run(store: RunStore, verb: str, asked: Asked) -> str | None:
+    """The id of the run that answers, whichever of its arguments were spelled out when it was asked for."""
+    usual, wanted = asked.usual, asked.resolved
+    for row in store.search(verb=verb):
+        run = store.open(row.id)
+        if usual | run.request == wanted and (found := store.find(verb, run.request)) is not None:
+            return found.id
+    return None
+
+
+def _file(store: RunStore, asked: Asked) -> Path | None:
+    """The file of a stored study of this name, in the named state or else where pages look."""
+    study, given = function(STORED[asked.study]), asked.resolved
+    name = (study.file or study.name).format(**given)
+    folders = [asked.state / "studies"] if asked.state else []
+    if not folders and (revision := places.revision(given["model"], places.CACHE)):
+        folders = study_folders(store, given["model"], revision)
+    return next((path for path in study_files(folders) if path.stem == name), None)
+
+
+def _of_study(store: RunStore, asked: Asked, told: dict) -> Price:
+    """From what the stored one took, by its protocol, and the tokens that both read; else by the model's size."""
+    tokens = _tokens(asked.resolved)
+    if told.get("seconds"):
+        return predict([(told["seconds"], _tokens(asked.usual | told.get("sizes", {})))], tokens)
+    at_once = max(asked.resolved.get(name) or 1 for name in ("length", "tokens_per_step"))
+    held = predicted(store, "study", asked.resolved, at_once).bytes
+    return replace(predicted(store, "study", asked.resolved, tokens), bytes=held)
+
+
+def _tokens(sizes: dict) -> int:
+    """Tokens that a study reads and trains on, roughly."""
+    read = sizes.get("length", 1024) * sizes.get("windows", 1)
+    return read + PASSES * (sizes.get("steps") or 0) * (sizes.get("tokens_per_step") or 0)

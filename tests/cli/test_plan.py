@@ -1,0 +1,54 @@
+"""`--plan`: what would run, its price and what is stored; nothing runs."""
+
+import json
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.cli.asked import asked
+from analysis.cli.plan import plan
+from analysis.cli.signatures import parameters
+from analysis.commandline import commandline
+from analysis.runs import Result, RunStore
+from tests.cli.test_options import ASKED, is_needed, read, samples
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(state, monkeypatch):
+    monkeypatch.setattr("analysis.cli.asked.Asked.run", lambda self, progress: pytest.fail("it ran"))
+
+
+def told(capsys, *words: str) -> dict:
+    assert main([*words, "--plan", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert set(said) == {"verb", "arguments", "price", "stored"}
+    return said
+
+
+def test_a_study_is_planned_with_its_own_sizes(capsys):
+    said = told(capsys, "study", "focal-temperatures")
+    sizes = {"name": "focal-temperatures", "length": 512, "windows": 64, "steps": 500, "tokens_per_step": 2048}
+    assert said["verb"] == "study" and sizes.items() <= said["arguments"].items()
+    assert said["price"]["seconds"] > 0 and said["stored"].endswith("studies/focal-temperatures.json")
+    smaller = told(capsys, "study", "focal-temperatures", "--steps", "50")
+    assert smaller["arguments"]["steps"] == 50 and smaller["price"]["seconds"] < said["price"]["seconds"]
+
+
+def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):
+    said = told(capsys, "budgets")
+    assert said["stored"] is None
+    store, result = RunStore(), Result({"x": 1, "protocol": {}})
+    run = store.put("budgets", {"model": "demo", "window": None}, result, {}, 0.5)
+    store.close()
+    assert told(capsys, "budgets")["stored"] == run.id
+    assert told(capsys, "budgets", "--policy", "mine")["stored"] is None
+    assert main(["budgets", "--plan"]) == 0
+    assert f"Stored already: {run.id}." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
+def test_every_verb_has_a_plan(verb, study):
+    known = parameters(verb, study)
+    needed = {name: samples(verb, name, one)[0] for name, one in known.items() if is_needed(verb, one)}
+    said = plan(asked(read(commandline(verb, needed | ({"name": study} if study else {})))))
+    assert set(said["arguments"]) == {*known, *(["name"] if study else [])} and said["price"]["seconds"] > 0
