@@ -8,7 +8,7 @@ from inspect import Parameter
 from pathlib import Path
 
 from analysis.cli import words
-from analysis.cli.signatures import parameters
+from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, METHODS, option, word
 from analysis.errors import AnalysisError
 from analysis.studies.registry import STORED, VERBS
@@ -62,7 +62,7 @@ def _options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> None
     known = parameters(verb, study)
     for name, parameter in known.items():
         if name not in SHARED and not (study is not None and name == "name"):
-            _add(sub, verb, parameter)
+            _add(sub, verb, parameter, explained(verb, study, name))
     sub.add_argument("--model", metavar="MODEL", help=words.explained(verb, "model"))
     sub.add_argument("--seed", type=int, metavar="N", help=words.explained(verb, "seed"))
     if takes_methods(known):
@@ -87,8 +87,8 @@ def takes_methods(known: dict[str, Parameter]) -> str | None:
     return next((name for name, kind in zip(found, kinds, strict=True) if dict in kind), None)
 
 
-def _add(sub: argparse.ArgumentParser, verb: str, parameter: Parameter) -> None:
-    name, default, about = parameter.name, parameter.default, words.explained(verb, parameter.name)
+def _add(sub: argparse.ArgumentParser, verb: str, parameter: Parameter, about: str) -> None:
+    name, default = parameter.name, parameter.default
     kind, item = words.kind(parameter.annotation, default)
     read = words.reader(kind, item)
     if (usage := word(verb, name)) is not None:

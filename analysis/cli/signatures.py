@@ -9,6 +9,7 @@ from functools import cache
 from inspect import Parameter
 from pathlib import Path
 
+from analysis.cli import words
 from analysis.errors import BadSetting
 from analysis.studies.registry import STORED, VERBS, Verb
 
@@ -34,6 +35,12 @@ def parameters(verb: str, study: str | None = None) -> dict[str, Parameter]:
         found = dict(inspect.signature(function(asked)).parameters)
     kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return {name: one for name, one in found.items() if name not in GIVEN and one.kind in kinds}
+
+
+def explained(verb: str, study: str | None, parameter: str) -> str:
+    """The help of a parameter: what its study says of it, else what it means everywhere."""
+    own = getattr(function(STORED[study]), "help", {}) if study is not None else {}
+    return own.get(parameter) or words.explained(verb, parameter)
 
 
 def _written(verb: Verb) -> dict[str, Parameter] | None:

@@ -77,7 +77,7 @@ HELP = {  # parameter or flag -> help; (verb, parameter) where it means somethin
     "other": "the other one",
     "other_model": "the other router's model (default: the same)",
     "other_rate": "learning rate of everything else",
-    "output": "where the result is written (default: the fitted state)",
+    "output": "where the result is written",
     "over": "NAME=A,B,C: an argument of it, and its values",
     "own": "whitening and geometric in buckets of their own, too",
     "pages": "hostile inputs into pages",

@@ -259,6 +259,7 @@ VERBS = {
         "such a file brought in: names, sizes, schema and checksums are judged before anything is kept",
         changes=True,
     ),
+    "commands": Verb("analysis.cli.reference:commands", "docs/commands.md, from the registry of verbs", changes=True),
     "spread": Verb(
         "analysis.cluster.command:spread_command",
         "one study in many parts, over the values of an argument, on several workers or a Ray cluster",

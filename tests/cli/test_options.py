@@ -10,7 +10,7 @@ import pytest
 from analysis.cli import words
 from analysis.cli.asked import asked
 from analysis.cli.options import parser, takes_methods
-from analysis.cli.signatures import function, parameters
+from analysis.cli.signatures import explained, function, parameters
 from analysis.commandline import FLAGS, commandline, word
 from analysis.errors import BadSetting
 from analysis.studies import NAMED, STUDIES
@@ -94,7 +94,7 @@ def test_the_source_and_the_function_say_the_same_and_every_word_is_explained(ve
         assert one.default == real[name].default and type(one.default) is type(real[name].default), name
         kinds = [words.kind(x.annotation, x.default) for x in (one, real[name])]
         assert kinds[0] == kinds[1], name
-        assert words.explained(verb, name) or name in ("content", "long_text", "name"), f"{name} has no help"
+        assert explained(verb, study, name) or name in ("content", "long_text", "name"), f"{name} has no help"
     assert set(real) - set(parameters(verb, study)) <= {"context", "progress", "options"}
 
 

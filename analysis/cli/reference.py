@@ -1,0 +1,77 @@
+"""`docs/commands.md`: every verb and named study with its options, generated from the registry and the signatures."""
+
+from inspect import Parameter
+from pathlib import Path
+
+from analysis.cli import words
+from analysis.cli.options import SHARED, takes_methods
+from analysis.cli.signatures import explained, parameters
+from analysis.commandline import FLAGS, option, word
+from analysis.files import write_whole
+from analysis.runs import Result
+from analysis.studies.registry import STORED, VERBS, Verb
+
+PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+HEAD = """# The command line
+
+Made by `python -m analysis commands` from the registry of verbs and the signatures of their functions: do not edit.
+
+Every verb takes `--model` (demo, a Hugging Face id, or a local folder), `--seed`, `--device`, `--state DIR` (fitted
+state; default: the model's own folder), `--json` (one JSON object as the last line of standard output) and `--plan`
+(say what would run, its price and what is stored; run nothing). An option that is left out keeps the default below.
+A verb that compares methods takes `--set METHOD.FIELD=VALUE`, as often as needed, `--router` for Focus and `--policy`
+for Calibrated Sparse Attention. A list is written with commas, an empty one as `none`. TEXT is a text file, `-` for
+standard input, or one of the bundled story, essay and program.
+"""
+
+
+def commands(output: str = "") -> Result:
+    """Write `docs/commands.md`, or `output`. numbers: `path`, `verbs`."""
+    path = Path(output) if output else PLACE
+    with write_whole(path) as place:
+        place.write_text(document(), encoding="utf-8")
+    about = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))
+    return Result({"path": str(path), "verbs": list(VERBS), "protocol": about | {"verb": "commands", "versions": {}}})
+
+
+def document() -> str:
+    """The page, Markdown."""
+    parts = [HEAD.rstrip()]
+    for verb, known in VERBS.items():
+        if verb != "study":
+            parts += _section("##", verb, None, known)
+            continue
+        parts += ["## study NAME", f"{_capital(known.help)}. Each name has options of its own."]
+        for name, one in STORED.items():
+            parts += _section("###", verb, name, one)
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(mark: str, verb: str, study: str | None, known: Verb) -> list[str]:
+    parts = parameters(verb, study)
+    usages = [usage for name in parts if name != "name" or not study if (usage := word(verb, name))]
+    line = " ".join(["python -m analysis", verb, *([study] if study else []), *usages])
+    said = [f"{mark} {f'study {study}' if study else verb}", f"{_capital(known.help)}.", f"```\n{line}\n```"]
+    rows = [_row(verb, study, one) for name, one in parts.items() if name not in SHARED and not word(verb, name)]
+    table = ["| option | default | meaning |", "|---|---|---|", *rows]
+    notes = ["It takes `--set`, `--router` and `--policy`."] if takes_methods(parts) else []
+    notes += ["A shared demo refuses it."] if known.changes or known.exclusive else []
+    return [*said, *(["\n".join(table)] if rows else []), *([" ".join(notes)] if notes else [])]
+
+
+def _row(verb: str, study: str | None, parameter: Parameter) -> str:
+    name, default = parameter.name, parameter.default
+    kind, item = words.kind(parameter.annotation, default)
+    if name in FLAGS:
+        return "\n".join(f"| `{flag}` |  | {words.HELP[flag]} |" for flag in FLAGS[name].values())
+    if kind is bool:
+        plain = name.replace("_", "-")
+        shown, usual = f"--{plain}`, `--no-{plain}", f"--{'' if default else 'no-'}{plain}"
+    else:
+        shown = f"{option(verb, name)} {words.shown(kind, item, name)}"
+        usual = "needed" if default is Parameter.empty else "" if default in (None, "") else str(default)
+    return f"| `{shown}` | {f'`{usual}`' if usual not in ('', 'needed') else usual} | {explained(verb, study, name)} |"
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
