@@ -30,7 +30,7 @@ from analysis.jobs.wire import Message, describe_error, encode
 from analysis.limits import limits
 from analysis.runs import Result, RunStore
 from analysis.runs.arguments import check_arguments
-from analysis.runs.identity import made_by
+from analysis.runs.identity import asked_now
 
 WRITES_PER_SECOND = 5
 EARLY = 0.1  # share of the work before which nothing is said of the time that is left
@@ -138,7 +138,9 @@ class Worker:
         stored = self._store.find(task.verb, task.args)
         if stored is not None:
             return {"run": stored.id, "cached": True}
-        _, revision = made_by(task.verb, task.args)  # of the weights that are read; they may be replaced meanwhile
+        revision = asked_now(
+            task.verb, task.args
+        ).revision  # of the weights that are read; they may be replaced meanwhile
         result = study(**args, context=self._context)
         if not isinstance(result, Result):
             raise TypeError(f"{task.verb} returned {type(result).__name__}, not a Result")

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from analysis.errors import BadSetting
-from analysis.runs.keys import SCHEMA, SCHEMAS, canonical, plain_numbers, request_key
+from analysis.runs.identity import Asked
+from analysis.runs.keys import SCHEMA, SCHEMAS, plain_numbers
 from analysis.runs.marks import read_marks
 from analysis.runs.run import ARRAYS, TABLES, Damaged, Report, Result, Run
 
@@ -26,40 +27,30 @@ MAX_MANIFEST = 32_000_000  # bytes
 _NAME = re.compile(r"[a-z_]{1,40}")
 
 
-def write_run(
-    folder: Path,
-    verb: str,
-    request: dict[str, Any],
-    version: int,
-    revision: str | None,
-    result: Result,
-    protocol: dict[str, Any],
-    seconds: float,
-) -> None:
-    """Fills the existing empty `folder` with one run of a verb in this version about the weights `revision`; the
-    manifest comes last. BadSetting for what cannot be stored."""
+def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, Any], seconds: float) -> None:
+    """Fills the existing empty `folder` with one run; the manifest comes last. BadSetting for what cannot be stored."""
     import pyarrow
 
     if not isinstance(result, Result):
-        raise BadSetting(f"The study {verb} returned a {type(result).__name__}, and only a Result can be stored.")
+        raise BadSetting(f"The study {asked.verb} returned a {type(result).__name__}, and only a Result can be stored.")
     if result.tables:
         (folder / TABLES).mkdir()
     for name, table in result.tables.items():
         try:
             _write_table(folder / TABLES / f"{_checked(name)}.parquet", table)
         except (pyarrow.ArrowException, AttributeError, TypeError, ValueError) as error:
-            raise BadSetting(f"The table {name!r} of {verb} cannot be stored: {error}") from error
+            raise BadSetting(f"The table {name!r} of {asked.verb} cannot be stored: {error}") from error
     if result.arrays:
         from safetensors.numpy import save_file
 
         save_file({_checked(name): _storable(name, array) for name, array in result.arrays.items()}, folder / ARRAYS)
     manifest = {
         "schema": SCHEMA,
-        "id": request_key(verb, request, version, revision),
-        "verb": verb,
-        "version": version,
-        "revision": revision,
-        "request": canonical(request),
+        "id": asked.key,
+        "verb": asked.verb,
+        "version": asked.version,
+        "revision": asked.revision,
+        "request": asked.request,
         "created": datetime.now().astimezone().isoformat(timespec="seconds"),
         "seconds": float(seconds),
         "protocol": plain_numbers(protocol, "protocol"),
@@ -83,9 +74,8 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
         manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
         if manifest["schema"] not in SCHEMAS:
             raise FileNotFoundError(folder)
-        verb, request, files = manifest["verb"], manifest["request"], manifest["files"]
-        version, revision = _made_by(manifest)
-        if request_key(verb, request, version, revision) != folder.name:
+        asked, files = _asked(manifest), manifest["files"]
+        if asked.key != folder.name:
             raise Damaged("its manifest belongs to another request")
         for name, entry in files.items():
             if name != ARRAYS and not re.fullmatch(rf"{TABLES}/{_NAME.pattern}\.parquet", name):
@@ -99,10 +89,7 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
             raise Damaged("its manifest has no numbers")
         return Run(
             id=folder.name,
-            verb=verb,
-            version=version,
-            revision=revision,
-            request=request,
+            **vars(asked),
             created=manifest["created"],
             seconds=float(manifest["seconds"]),
             protocol=protocol,
@@ -123,14 +110,15 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
         raise Damaged(f"its manifest cannot be read: {type(error).__name__}") from error
 
 
-def _made_by(manifest: dict[str, Any]) -> tuple[int, str | None]:
-    """(version of the verb, revision of the weights) of a manifest; (0, None) of one from before they were noted."""
+def _asked(manifest: dict[str, Any]) -> Asked:
+    """What the run of a manifest answers."""
+    verb, request = manifest["verb"], manifest["request"]
     if manifest["schema"] == 1:
-        return 0, None
+        return Asked(verb, request, 0)
     version, revision = manifest["version"], manifest["revision"]
     if type(version) is not int or version < 1 or not (revision is None or isinstance(revision, str)):
         raise Damaged("its manifest does not say which program and weights made it")
-    return version, revision
+    return Asked(verb, request, version, revision)
 
 
 def _no_number(word: str) -> NoReturn:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
-from analysis.runs.keys import request_key
+from analysis.runs.identity import Asked
 from analysis.runs.marks import Marks
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
@@ -30,11 +30,10 @@ class Damaged(BadSetting):
     """A run folder that is not what was written."""
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Run(Asked):
     """A stored result, opened lazily: the numbers come with it, a table or an array is read when asked for.
 
-    `version` of the verb (0: made before they were counted) and `revision` of the weights (None: unknown) made it,
     `created` is local time in ISO 8601 with offset, `seconds` what computing took, `example` whether it came with the
     program, `cached` whether it was found rather than computed for this very request, `marks` what is noted beside it.
     Reading a table or an array whose file is damaged raises BadSetting and sets the run aside, so the same request
@@ -42,14 +41,10 @@ class Run:
     """
 
     id: str
-    verb: str
-    request: dict[str, Any]
     created: str
     seconds: float
     protocol: dict[str, Any]
     numbers: dict[str, Any]
-    version: int = 0
-    revision: str | None = None
     example: bool = False
     cached: bool = field(default=True, compare=False)
     folder: Path = field(default=Path(), repr=False)
@@ -57,12 +52,6 @@ class Run:
     _files: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
     _report: Report | None = field(default=None, repr=False, compare=False)
     _sound: set[str] = field(default_factory=set, repr=False, compare=False)
-
-    @property
-    def question(self) -> str | None:
-        """The id that a run of the same version and request has whatever the weights; None for one of before there
-        were versions, which answers nothing any more."""
-        return request_key(self.verb, self.request, self.version) if self.version else None
 
     @property
     def computed(self) -> str:

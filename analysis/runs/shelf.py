@@ -13,7 +13,8 @@ from typing import Any
 from analysis.errors import AnalysisError
 from analysis.runs.database import disk_full
 from analysis.runs.folder import read_run, write_run
-from analysis.runs.keys import is_id, request_key
+from analysis.runs.identity import Asked
+from analysis.runs.keys import is_id
 from analysis.runs.marks import MARKS
 from analysis.runs.run import Damaged, Report, Result, Run
 
@@ -45,27 +46,16 @@ class Shelf:
         except OSError as error:
             raise AnalysisError(f"The stored run {run_id} cannot be read ({error.strerror}): try again.") from error
 
-    def place(
-        self,
-        verb: str,
-        request: dict[str, Any],
-        version: int,
-        revision: str | None,
-        result: Result,
-        protocol: dict[str, Any],
-        seconds: float,
-    ) -> str:
-        """Writes a run and shows it under its id, which is returned, unless a whole one stands there already."""
-        run_id = request_key(verb, request, version, revision)
+    def place(self, asked: Asked, result: Result, protocol: dict[str, Any], seconds: float) -> None:
+        """Writes a run and shows it under its id, unless a whole one stands there already."""
         with room(self.folder):
-            draft = self._draft(run_id, "tmp")
+            draft = self._draft(asked.key, "tmp")
             try:
                 draft.mkdir(parents=True)
-                write_run(draft, verb, request, version, revision, result, protocol, seconds)
-                self._show(draft, run_id)
+                write_run(draft, asked, result, protocol, seconds)
+                self._show(draft, asked.key)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
-        return run_id
 
     def copy_in(self, run: Run) -> Path:
         """Copies the folder of `run` here, replacing a run of the same id; returns the new folder."""

@@ -9,12 +9,13 @@ from typing import IO, Any
 
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
-from analysis.runs import identity, retention, search
+from analysis.runs import retention, search
 from analysis.runs.bundle import write_bundle
 from analysis.runs.database import Database
 from analysis.runs.folder import read_run
+from analysis.runs.identity import asked_now
 from analysis.runs.index import Index
-from analysis.runs.keys import check_id, check_verb, request_key
+from analysis.runs.keys import check_id, check_verb
 from analysis.runs.marks import checked_link, write_marks
 from analysis.runs.price import RECENT, Price, predict, usual, work
 from analysis.runs.run import Result, Run
@@ -64,17 +65,16 @@ class RunStore:
     def key(verb: str, request: Request) -> str:
         """12 hexadecimal digits: the id of the run that answers `verb` with the arguments `request` by today's program
         and weights."""
-        return identity.key(verb, request)
+        return asked_now(verb, request).key
 
     def find(self, verb: str, request: Request) -> Run | None:
         """The stored Run that answers this request by today's program and weights, own ones before examples, or None.
         Where no weights of its model lie on this disk, the newest one answers, whatever its weights. A damaged one is
         set aside and counts as none, so that it is computed anew; `damaged()` tells."""
-        version, revision = identity.made_by(verb, request)
-        key = request_key(verb, request, version, revision)
-        found = self._answer(key)
-        if found is None and revision is None:
-            ids = [*self._index.asked(key), *self._example_questions.get(key, ())]
+        asked = asked_now(verb, request)
+        found = self._answer(asked.key)
+        if found is None and asked.revision is None:
+            ids = [*self._index.asked(asked.question), *self._example_questions.get(asked.question, ())]
             found = next((run for run in map(self._answer, ids) if run is not None), None)
         return found
 
@@ -90,15 +90,15 @@ class RunStore:
         """Stores a Result and returns its Run. `revision` of the weights that were read, by default of those that lie
         here now. When an equal request was stored meanwhile, that one stays and is returned: delete it first to
         replace it. AnalysisError on a full disk, with nothing left behind."""
-        version, here = identity.made_by(verb, request)
-        revision = revision or here
-        key = request_key(verb, request, version, revision)
+        asked = asked_now(verb, request)
+        asked = replace(asked, revision=revision or asked.revision)
+        key = asked.key
         if self._answer(key) is None and self.has(key):
             self.discard(key)  # what stands there answers nothing any more
-        self._own.place(verb, request, version, revision, result, protocol, seconds)
+        self._own.place(asked, result, protocol, seconds)
         (self._outdated / key).unlink(missing_ok=True)
         run = replace(self.open(key), cached=False)
-        if (link := self._index.remembered(request_key(verb, request, version))) is not None:
+        if (link := self._index.remembered(asked.question)) is not None:
             run = self._note(run, link=link)
         self._index.add(run)
         self.make_room({key})
@@ -177,7 +177,7 @@ class RunStore:
     def remember(self, verb: str, request: Request, link: dict[str, Any]) -> None:
         """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}."""
         if checked_link(link) is not None:
-            self._index.remember(request_key(verb, request, identity.made_by(verb, request)[0]), link)
+            self._index.remember(asked_now(verb, request).question, link)
 
     def forget(
         self,
@@ -321,9 +321,9 @@ class RunStore:
             (self._outdated / run_id).touch()
 
     @cached_property
-    def _example_questions(self) -> dict[str | None, Sequence[str]]:
+    def _example_questions(self) -> dict[str, Sequence[str]]:
         """question -> ids of the examples that answer it about some weights."""
-        found: dict[str | None, Sequence[str]] = {}
+        found: dict[str, Sequence[str]] = {}
         for run in filter(None, map(self._bundled.read, self._bundled.ids())) if self._bundled else ():
             found[run.question] = [*found.get(run.question, ()), run.id]
         return found

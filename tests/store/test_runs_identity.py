@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from analysis import places
-from analysis.runs import RunStore, identity
+from analysis.runs import RunStore
+from analysis.runs.identity import asked_now
 from analysis.runs.keys import request_key
 from analysis.studies.registry import VERBS
 from tests.made.stored_runs import ASK, PROTOCOL, folder_of, put, result
@@ -43,7 +44,7 @@ def test_a_result_of_other_weights_is_not_found_and_stays_listed(store, models):
 
 
 def test_a_result_belongs_to_the_weights_that_were_read(store, models):
-    _, read = identity.made_by("groups", OTHER)
+    read = asked_now("groups", OTHER).revision
     models(b"other weights!")
     run = store.put("groups", OTHER, result(), PROTOCOL, 1.0, read)
     assert run.revision == read and store.find("groups", OTHER) is None
@@ -73,7 +74,7 @@ def test_where_no_weights_are_here_the_newest_run_answers_whatever_its_weights(s
     models(b"other weights!")
     second = put(store, model="mine", value=2.0)
     shutil.rmtree(places.CACHE / "mine")
-    assert identity.made_by("groups", OTHER) == (1, None) and store.find("groups", OTHER) == second
+    assert asked_now("groups", OTHER).revision is None and store.find("groups", OTHER) == second
     store.delete(second.id)
     assert store.find("groups", OTHER) == first
     shelf = store.export_example(first.id, tmp_path / "examples").parent
