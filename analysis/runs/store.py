@@ -104,6 +104,11 @@ class RunStore:
         self.make_room({key})
         return run
 
+    def answers(self, run: Run) -> bool:
+        """Whether this run is what its own request finds now."""
+        found = self.find(run.verb, run.request)
+        return found is not None and found.id == run.id
+
     def make_room(self, kept: Container[str] = frozenset()) -> None:
         """Removes the oldest runs beyond what is kept here; those that are pinned or named in `kept` stay."""
         for surplus in self._index.surplus(kept, *retention.limits(self.root)):

@@ -13,6 +13,10 @@ NUMBERS = {
     "name": tables.Column("number", wrap=True),
     "value": tables.Column("value", "number", words="value_words"),
 }
+OUTDATED = (
+    "Pages compute this anew when they need it: it was made with other weights, another router or policy, or an older "
+    "version of this program."
+)
 SHOWN = 200  # rows of a table that are shown here; its CSV has all
 
 
@@ -36,6 +40,8 @@ def show(run: Run) -> None:
     if isinstance(sentence, str):
         widgets.prose(sentence, "more")
     widgets.prose(_cost(run), "quiet")
+    if not cached.store().answers(run):
+        widgets.prose(OUTDATED, "note")
     rows = compare.numbers(run, run)
     with st.expander("All that is in it", icon=":material/inventory_2:"):
         _contents(run, rows)

@@ -64,7 +64,7 @@ def _submit(verb: str, args: dict, instead_of: str | None = None) -> None:
     st.session_state["job_trouble"] = None
     try:
         if instead_of is not None:
-            cached.store().delete(instead_of)
+            cached.store().discard(instead_of)
         cached.store().remember(verb, args, asking.here())
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
     except Exception as error:  # outside the page's own guard: a callback must not fail either

@@ -46,6 +46,15 @@ def test_the_list_is_searched_and_filtered(client):
     assert app.info and app.query_params["runs_pinned"] == "yes"
 
 
+def test_a_run_that_answers_nothing_any_more_says_so(client):
+    run = computed(client, router="k8-top2")
+    assert "older version of this program" not in markup(opened(run=run.id))
+    client.store.forget("router", "k8-top2", "demo")
+    client.store.restore(run.id)
+    app = opened(run=run.id)
+    assert not app.error and "older version of this program" in markup(app)
+
+
 def test_a_run_is_pinned_deleted_and_brought_back(client):
     run = computed(client)
     app = opened(run=run.id)
