@@ -6,6 +6,8 @@ import statistics
 import pytest
 from playwright.sync_api import expect
 
+from analysis.runs import Result, RunStore
+from tests.browser.test_quality import state_folder
 from tests.made.browsing import PATIENCE, moved, settle, unfold
 
 pytestmark = pytest.mark.browser
@@ -32,6 +34,11 @@ def test_the_first_view_shows_what_the_router_in_use_has_learned(app_server, pag
 
 
 def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, root):
+    """And nothing is lost by it: results of other routers stay in the list of runs."""
+    store = RunStore(state_folder(app_server))
+    asked = {"model": "demo", "text": "0" * 12, "methods": [{"name": "focus", "settings": {}, "router": "k8-top1"}]}
+    kept = store.put("evaluate", asked, Result({"protocol": {}}), {}, 1.0)
+    store.close()
     training(page, app_server, "The router in use", train_steps=2, train_tokens=1024, train_groups=4, train_label="two")
     page.get_by_role("button", name="Train", exact=True).click()
     page.wait_for_url(re.compile("job=[0-9a-f]{12}"))
@@ -49,6 +56,8 @@ def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, r
     page.get_by_role("link", name="Token groups").click()
     expect(page.get_by_text("trained, 2 steps").first).to_be_visible(timeout=PATIENCE)
     assert not list((root / "models_cache" / "demo" / "focus").glob("*two*")), "the bundled folder stays as it came"
+    page.goto(f"{app_server}/runs?run={kept.id}")
+    expect(page.get_by_role("heading", name=f"evaluate, run {kept.id}")).to_be_visible(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
