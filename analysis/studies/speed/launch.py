@@ -79,7 +79,7 @@ def launch(
         "crossover": dict(zip(("prefill", "per_token"), further.crossovers, strict=True)),
         "longer": {"prefill": further.prompt, "per_token": further.token},
         **{"length": len(ids), "new_tokens": new_tokens, "router": router_facts(router, made)},
-        "sentence": _sentence(timed, further, share),
+        "sentence": _sentence(timed, further, share, lm.max_positions),
         "notes": _notes(reading, len(ids), timed.ran),
         "protocol": protocol(
             *("launch", lm, text, len(ids)),
@@ -192,7 +192,7 @@ def verdict(prompt: Timing, token: Timing) -> str:
     return f"The prompt: {sides[0]}; a token: {sides[1]}; here"
 
 
-def _sentence(timed: InferenceTime, further: Longer, share: float | None) -> str:
+def _sentence(timed: InferenceTime, further: Longer, share: float | None, most: int) -> str:
     prompt, token, alone = timed.prefill.median, timed.per_token.median, further.attention
     said = f"the first token comes at {prompt:.2f} times dense speed and each further one at {token:.2f} times"
     if alone is None:
@@ -202,10 +202,19 @@ def _sentence(timed: InferenceTime, further: Longer, share: float | None) -> str
         f"(attention alone {alone.speedup.median:.2f}, bound {1 / share:.2f})"
     )
     lost = [
-        f"for {what} {f'near {round(at, 1 - len(str(at)) + 1):,}' if at else f'beyond {points[-1][0]:,}'} tokens"
+        f"for {what} {meeting(at, points[-1][0], most)}"
         for what, at, points in zip(
             ("the prompt", "a token"), further.crossovers, (further.prompt, further.token), strict=True
         )
         if points[0][1] <= 1
     ]
     return f"{said}; estimated crossover {' and '.join(lost)}." if lost else f"{said}."
+
+
+def meeting(crossover: int | None, looked: int, most: int) -> str:
+    """Where two speeds meet: near a length, or beyond the longest one that was looked at or that the model reads."""
+    if (looked if crossover is None else crossover) > most:
+        return f"beyond the {most:,} tokens that the model reads"
+    if crossover is None:
+        return f"beyond {looked:,} tokens"
+    return f"near {round(crossover, 2 - len(str(crossover))):,} tokens"

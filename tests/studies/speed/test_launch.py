@@ -17,7 +17,14 @@ from analysis.kernels import plan
 from analysis.methods import METHODS
 from analysis.studies.groups.routers import router_for
 from analysis.studies.speed import longer
-from analysis.studies.speed.launch import check_model_memory, first_difference, kernels_table, retained, verdict
+from analysis.studies.speed.launch import (
+    check_model_memory,
+    first_difference,
+    kernels_table,
+    meeting,
+    retained,
+    verdict,
+)
 from analysis.timing import Timing
 from tests.kernels.test_kernel_decode import kept
 from tests.made.asking import asker, study_context
@@ -91,6 +98,11 @@ def test_the_sentence_says_who_wins_and_from_which_length(launched):
         assert points[0] == (200, speed[name]["median"]) and (f"for {what} " in said) == (points[0][1] <= 1)
         assert [length for length, _ in points[1:]] == [400][: len(points) - 1]
         assert (numbers["crossover"][name] is None) == (points[-1][1] <= 1)
+
+
+def test_speeds_that_meet_beyond_the_models_context_get_no_length():
+    assert meeting(4701, 8192, 2048) == "beyond the 2,048 tokens that the model reads" == meeting(None, 8192, 2048)
+    assert meeting(1684, 2048, 2048) == "near 1,700 tokens" and meeting(None, 2048, 2048) == "beyond 2,048 tokens"
 
 
 def test_nobody_wins_where_the_rounds_fall_on_both_sides():
