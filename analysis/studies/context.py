@@ -1,5 +1,6 @@
 """What every study is given beside its arguments: models, texts, where fitted state lives, a way to report progress."""
 
+import copy
 import datetime
 import importlib.metadata
 import platform
@@ -80,6 +81,13 @@ class Context:
         """The device for a model that is made here: a CUDA device when there is one, unless one was named."""
         named = self.device not in ("auto", SPREAD)
         return self.device if named else ("cuda" if torch.cuda.is_available() else "cpu")
+
+    def within(self, began: float, share: float, name: str = "") -> "Context":
+        """This context for a part of the work, from the fraction `began` on a `share` of it: what it tells of its own
+        progress is told as that, its stages after the name."""
+        own, before = copy.copy(self), f"{name}, " if name else ""
+        own.progress = lambda done, stage: self.progress(min(1.0, began + share * done), f"{before}{stage}")
+        return own
 
     def part(self, folder: Path | None, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:
         """What `make(doing)` gives, kept as NAME-HASH.json in `folder` and read from there when it is asked for again.

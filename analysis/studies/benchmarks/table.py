@@ -1,6 +1,5 @@
 """Benchmark scores as a stored study: every task with its own prompts, and with examples that make the prompts long."""
 
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,8 +88,7 @@ def measure(at: Setting) -> dict:
     for place, (task, prompts, shots, items) in enumerate(wanted):
         decides = [lm.revision, str(lm.dtype), task, shots, items, labels, sizes.router, sizes.seed]
         decides.append(_files(data / task))
-        own = copy(at.context)
-        own.progress = lambda share, stage, place=place: at.context.progress((place + share) / len(wanted), stage)
+        own = at.context.within(place / len(wanted), 1 / len(wanted))
 
         def make(_, task=task, prompts=prompts, shots=shots, items=items, own=own) -> dict:
             given = [task], listed, sizes.model, sizes.corpus, shots, items

@@ -1,6 +1,6 @@
 """CSA's own table for a model: corpora by contexts, the share of dense reads at which no position changes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.query_arms import static
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
-from analysis.studies.context import Context
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import whole_windows
@@ -60,8 +59,8 @@ def measure(at: Setting) -> dict:
     places_of = [(name, size) for name in texts for size in contexts]
     cells = []
     for place, (name, size) in enumerate(places_of):
-        span = place / len(places_of), (place + 1) / len(places_of)
-        cells.append(_cell(at, name, texts[name], size, span))
+        context = at.context.within(place / len(places_of), 1 / len(places_of), f"{name}, {size:,} tokens")
+        cells.append(_cell(replace(at, context=context), name, texts[name], size))
     rows = [cell["row"] for cell in cells]
     return {
         "rows": rows,
@@ -97,28 +96,27 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {"ranks": ranks.ravel().tolist(), "losses, cap 64": losses.mean(1).tolist()}
 
 
-def _cell(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, span: tuple[float, float]) -> dict:
+def _cell(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int) -> dict:
     """One corpus in one context: `row`, `sweeps`, `ranks`."""
     lm, tokens = at.lm, at.sizes.windows * at.sizes.length
     decides = [lm.revision, str(lm.dtype), corpus_hash(texts[0] + texts[1]), size, tokens, at.sizes.seed, BETAS, CAPS]
     decides += [TOLERANCE, TOLERANCE_BIN]
     part = f"calibration-{text_hash(name)[:6]}-{size}"
-    return at.context.part(at.work, part, decides, lambda doing: _made(at, name, texts, size, span))
+    return at.context.part(at.work, part, decides, lambda doing: _made(at, name, texts, size))
 
 
-def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, span: tuple[float, float]) -> dict:
+def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int) -> dict:
     """The cell, measured."""
     lm, tokens, seed = at.lm, at.sizes.windows * at.sizes.length, at.sizes.seed
     sides = [whole_windows(lm, [(name, text) for text in side], size, tokens, f"corpus {name}") for side in texts]
-    (begin, end), named = span, _Named(at.context, f"{name}, {size:,} tokens")
-    told = Progress(named, (begin, begin + 0.3 * (end - begin)), len(sides[0]))
+    told = Progress(at.context, (0.0, 0.3), len(sides[0]))
     ranks = measure_ranks(lm, sides[0], MASS, lambda done, stage: told(stage)).mean()
     sweeps, chosen = [], None
     for turn, beta in enumerate(BETAS):
-        edges = [begin + (end - begin) * (0.3 + 0.7 * (turn + more) / len(BETAS)) for more in (0, 1)]
+        span = 0.3 + 0.7 * turn / len(BETAS), 0.3 + 0.7 * (turn + 1) / len(BETAS)
         budgets = allocate_budget(ranks, round(beta * float(ranks.sum())))
         caps = [cap for cap in CAPS if cap < size] + [size]
-        rows = sweep(named, lm, sides[1], budgets, caps, seed=seed, span=tuple(edges))
+        rows = sweep(at.context, lm, sides[1], budgets, caps, seed=seed, span=span)
         sweeps += [{"beta": beta, **row} for row in rows]
         if (cap := chosen_cap(rows)) is not None:
             chosen = next(row for row in sweeps if row["beta"] == beta and row["cap"] == cap)
@@ -126,16 +124,6 @@ def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int,
     row = {key: value for key, value in (chosen or sweeps[-1]).items() if key not in ("bins", "fails")}
     row = {"corpus": name, "context": size, **row, "tokens": int(sides[1].size)}
     return {"row": row, "sweeps": sweeps, "ranks": ranks.tolist()}
-
-
-class _Named:
-    """Passes progress on with a name before each stage."""
-
-    def __init__(self, context: Context, name: str):
-        self._context, self._name = context, name
-
-    def progress(self, fraction: float, stage: str) -> None:
-        self._context.progress(min(1.0, fraction), f"{self._name}: {stage}")
 
 
 def _where(cell: dict) -> dict:

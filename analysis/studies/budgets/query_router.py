@@ -81,7 +81,7 @@ def measure(at: Setting) -> dict:
     trained = {ask: _trained(at.context, parts, cells, ask, sizes.steps, seed) for ask in (True, False)}
     guesses = _guesses(trained, parts)
     found = [{"arm": name, **correlations(guess, parts["held-out"])} for name, guess in guesses.items()]
-    ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks", 0.0, 1.0)).mean()
+    ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks").progress).mean()
     budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
     measured = ids["held-out"][:: 2 if len(ids["held-out"]) > 2 else 1]
     rows = equal_rows(at.context, lm, measured, budgets, caps, trained, parts["tuning"], seed, TOLD["perplexity"])
@@ -140,19 +140,16 @@ def _split(documents: list[str]) -> tuple[list[str], list[str]]:
     return [text for text in documents if text not in tune], tune
 
 
-def _part(context: Context, name: str, low: float, high: float):
+def _part(context: Context, name: str, low: float = 0.0, high: float = 1.0) -> Context:
+    """The context of a piece of a part of the work, from `low` to `high` of it."""
     begin, end = TOLD[name]
-
-    def told(done: float, stage: str) -> None:
-        context.progress(begin + (end - begin) * (low + (high - low) * done), stage)
-
-    return told
+    return context.within(begin + (end - begin) * low, (end - begin) * (high - low))
 
 
 def _samples(context: Context, lm: Model, ids: dict[str, np.ndarray], seed: int) -> dict[str, Samples]:
     found = {}
     for at, (name, windows) in enumerate(ids.items()):
-        told = _part(context, "fit", at / len(ids), (at + 1) / len(ids))
+        told = _part(context, "fit", at / len(ids), (at + 1) / len(ids)).progress
         found[name] = sample_queries(
             lm, windows, MASS, seed + at, lambda done, told=told, name=name: told(done, f"queries of {name} texts")
         )
@@ -160,7 +157,7 @@ def _samples(context: Context, lm: Model, ids: dict[str, np.ndarray], seed: int)
 
 
 def _trained(context: Context, parts: dict[str, Samples], cells: int, ask: bool, steps: int, seed: int) -> Trained:
-    told = _part(context, "train", 0.0 if ask else 0.5, 0.5 if ask else 1.0)
+    told = _part(context, "train", 0.0 if ask else 0.5, 0.5 if ask else 1.0).progress
     words = "training with the query" if ask else "training without it"
     return train(parts["fitting"], parts["tuning"], cells, ask, RATES, steps, seed, lambda done: told(done, words))
 

@@ -10,7 +10,6 @@ from analysis.attention import apply
 from analysis.groups.fit import fit_without_training
 from analysis.models import Model, load_model
 from analysis.statistics import attention_inputs
-from analysis.studies.context import Context
 from analysis.studies.grids.pretraining_shown import columns, panels, pool, sentence
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arm, window_arm
 from analysis.studies.stored.panels import how_sure
@@ -160,7 +159,7 @@ def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
         groups = [Arm("k-means", {"window": window}, router)] if name == "dense" else []
     chance = [drawn_arm(router, window, recipe.seed + more) for more in range(DRAWS)]
     arms = [DENSE, window_arm(window), *groups, *chance]
-    where = Context(progress=lambda done, stage: told(0.9 + 0.1 * done, stage))
+    where = trainer.within(f"{name}, seed {recipe.seed}", 0.1, 0.9)
     bench = Bench(own, router, valid, 0, None, where, expected=len(arms) + 1)
     reads = {arm.name: Read.of(bench.measure(arm)) for arm in arms}
     reads["random groups"] = Read.pool([reads.pop(arm.name) for arm in chance])

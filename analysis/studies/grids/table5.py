@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from analysis.groups.router import FocusRouter
-from analysis.studies.context import Context
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, drawn_arm, trained_arm, window_arm
 from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, of_rows, panel, printed, series
 from analysis.studies.stored.recovery import equal_pairs_window
@@ -51,7 +50,7 @@ def measure(at: Setting) -> dict:
         make_folder(place)
         ids = held_out_windows(at.lm, held_out, sizes.length, sizes.windows)
         more = {"documents": train, "windows": ids, "work": place}
-        more["context"] = _part(at.context, name, index, len(texts))
+        more["context"] = at.context.within(index / len(texts), 1 / len(texts), name)
         trainer = PhaseTrainer.of(at, plan.n_sink, 9, **more)
         some, plans = _domain(trainer, name, plan, sizes.windows)
         found += some
@@ -84,11 +83,6 @@ def shown(numbers: dict) -> dict:
         "panels": panels(rows),
         "notes": [READ_AS, how_sure(numbers["windows"]), *([SEEN] if model == "demo" else [])],
     }
-
-
-def _part(context: Context, name: str, index: int, count: int):
-    """A context that tells its progress as that of one domain of several."""
-    return Context(progress=lambda done, stage: context.progress((index + done) / count, f"{name}: {stage}"))
 
 
 def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, windows: int) -> tuple[list[dict], dict]:

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -157,8 +156,7 @@ class PhaseTrainer(Trainer):
         return text_hash(repr(self._decides(*more)))
 
     def _bench(self, lm, router, ids, work, count: int, began: float, name: str = "") -> Bench:
-        where = SimpleNamespace(progress=self.told(name, 1 - began, began))
-        return Bench(lm, router, ids, self.n_sink, work, where, expected=count)
+        return Bench(lm, router, ids, self.n_sink, work, self.within(name, 1 - began, began), expected=count)
 
 
 def phase_2(plan: RouterTraining, router: FocusRouter, reading: str, window: int | None = None) -> tuple:

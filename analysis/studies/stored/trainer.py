@@ -46,12 +46,10 @@ class Trainer:
         self.done += 1
         return found
 
+    def within(self, name: str, share: float = 1.0, began: float = 0.0) -> Context:
+        """The context of a piece of the current unit: a `share` of it, from the fraction `began` on."""
+        return self.context.within((self.done + began) / self.expected, share / self.expected, name)
+
     def told(self, name: str, share: float = 1.0, began: float = 0.0) -> Callable[[float, str], None]:
-        """Progress of a piece of the current unit: a `share` of it, from the fraction `began` on; stages follow the
-        name."""
-
-        def told(done: float, stage: str) -> None:
-            fraction = (self.done + began + share * done) / self.expected
-            self.context.progress(min(1.0, fraction), ", ".join(word for word in (name, stage) if word))
-
-        return told
+        """The progress of such a piece."""
+        return self.within(name, share, began).progress
