@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.budgets.words import share, signed
-from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line
+from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, level, line, upright
 
 NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)  # shares that stand on the axis
 CHOSEN, BAD = "#E0592A", "#D55E00"
@@ -37,7 +37,7 @@ def by_reads(rows: Sequence[dict], chosen: float) -> dict:
         height=360,
         xaxis={"type": "log", "autorange": "reversed", "tickvals": NAMED, "ticktext": [share(one) for one in NAMED]},
         yaxis={"tickformat": "+.0%"},
-        shapes=[_upright(chosen), _level(0.0, RANDOM)],
+        shapes=[upright(chosen, CHOSEN, "solid", 2), level(0.0)],
         margin={"l": 66, "r": 16, "t": 30, "b": 96},
         transition={"duration": 0},
     )
@@ -71,7 +71,7 @@ def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
         "change of perplexity",
         height=360,
         yaxis={"tickformat": "+.0%", "range": list(ends)},
-        shapes=[_level(0.0, RANDOM), _level(allowed, CHANCE), _level(-allowed, CHANCE)],
+        shapes=[level(0.0), level(allowed, CHANCE), level(-allowed, CHANCE)],
         margin={"l": 66, "r": 16, "t": 30, "b": 96},
         transition={"duration": 0},
     )
@@ -128,7 +128,7 @@ def sweep(rows: Sequence[dict], chosen: int | None, allowed: float) -> dict:
         "change of perplexity",
         height=400,
         yaxis={"tickformat": "+.1~%"},
-        shapes=[_level(0.0, RANDOM), _level(allowed, CHANCE), _level(-allowed, CHANCE)],
+        shapes=[level(0.0), level(allowed, CHANCE), level(-allowed, CHANCE)],
         margin={"l": 70, "r": 16, "t": 30, "b": 100},
     )
 
@@ -141,7 +141,7 @@ def ranks_by_position(rows: Sequence[dict], min_pos: int) -> dict:
         line("mean rank of all heads", x, [r["rank"] for r in rows], HERE, "solid", "circle", hovertemplate=hover),
         line("keys it can see", x, [r["most"] for r in rows], RANDOM, "dot", None, hovertemplate=hover),
     ]
-    more = {"shapes": [_upright(min_pos)]} if min_pos else {}
+    more = {"shapes": [upright(min_pos, CHOSEN, "solid", 2)]} if min_pos else {}
     return figure(
         data, "position in the window, tokens", "keys (log)", yaxis={"type": "log", "tickformat": ",~g"}, **more
     )
@@ -189,13 +189,3 @@ def router(rows: Sequence[dict]) -> dict:
 def _error(rows: Sequence[dict], colour: str) -> dict:
     """95 % intervals of paired changes."""
     return error_bars(*([row[key] for row in rows] for key in ("difference", "low", "high")), colour)
-
-
-def _level(y: float, colour: str) -> dict:
-    place = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y, "layer": "below"}
-    return place | {"line": {"color": colour, "width": 1.2, "dash": "dot"}}
-
-
-def _upright(x: float) -> dict:
-    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-    return place | {"line": {"color": CHOSEN, "width": 2}}

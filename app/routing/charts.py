@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from app.routing.words import ROUTERS
-from app.ui.charts import ASIDE, CHANCE, HERE, RANDOM, error_bars, figure, line
+from app.ui.charts import ASIDE, CHANCE, HERE, RANDOM, error_bars, figure, line, upright
 
 TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 PRINTED = "printed in the paper"
@@ -51,7 +51,7 @@ def budgets(
     return figure(
         data, "share of the buckets visited, l / C", measure, height=430,
         xaxis=_axis(buckets, paper, 1.0 if lines else 1 / 8), yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-        shapes=[_upright(visited / buckets)], **ASIDE, transition={"duration": 0},
+        shapes=[upright(visited / buckets, HERE, "solid")], **ASIDE, transition={"duration": 0},
     )  # fmt: skip
 
 
@@ -81,11 +81,6 @@ def _paper(rows: Sequence[dict], measure: str) -> list[dict]:
     return data
 
 
-def _upright(x: float) -> dict:
-    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-    return place | {"line": {"color": HERE, "width": 1.5}}
-
-
 def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int, visited: float, span: tuple) -> dict:
     """Figure 2b: gap closure of every router, averaged one `way`, against l / C; outside of `span` (low, high) it is
     cut off."""
@@ -106,7 +101,7 @@ def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int,
     return figure(
         data, "share of the buckets visited, l / C", "gap closure", height=440,
         xaxis=_axis(buckets, paper, 1 / 8), yaxis={"tickformat": ".0%", "range": list(span)},
-        shapes=[_upright(visited / buckets)],
+        shapes=[upright(visited / buckets, HERE, "solid")],
         margin={"l": 60, "r": 16, "t": 28, "b": 150}, transition={"duration": 0},
     )  # fmt: skip
 

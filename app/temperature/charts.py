@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from app.temperature.controls import SHARPNESS
 from app.ui import painted
-from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, line, safe
+from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, level, line, safe, upright
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 MOST_NAMED = 12  # lines that get a legend entry each
@@ -38,15 +38,10 @@ def against(table: dict, over: str, measure: str, chosen: int) -> dict:
         title.lower(),
         height=380,
         yaxis=axis | ({"tickformat": ".0%"} if share else {}),
-        shapes=[_upright(1.0)],
+        shapes=[upright(1.0)],
         margin={"l": 60, "r": 16, "t": 28, "b": 110},
         transition={"duration": 0},
     )
-
-
-def _upright(x: float) -> dict:
-    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-    return place | {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}}
 
 
 def query(table: dict, rows: Sequence[int], t: float) -> dict:
@@ -88,11 +83,10 @@ def change(lines: dict[str, dict], x: str, x_label: str) -> dict:
         if "low" in table:
             made["error_y"] = error_bars(table["difference"], table["low"], table["high"], colour)
         data.append(made)
-    level = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 0, "y1": 0, "layer": "below"}
     return figure(
         data,
         x_label,
         "change of perplexity against dense",
         yaxis={"tickformat": "+.1~%"},
-        shapes=[level | {"line": {"color": CHANCE, "width": 1.5, "dash": "dot"}}],
+        shapes=[level(0, CHANCE, 1.5)],
     )

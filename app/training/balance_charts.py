@@ -1,8 +1,6 @@
 """Figures of balance by hand."""
 
-from collections.abc import Sequence
-
-from app.ui.charts import CHANCE, HERE, RANDOM, SHUFFLED, figure, line
+from app.ui.charts import CHANCE, HERE, RANDOM, SHUFFLED, figure, levels, line, upright
 
 
 def layers(table: dict, even: float, chance: float) -> dict:
@@ -16,7 +14,7 @@ def layers(table: dict, even: float, chance: float) -> dict:
         "marker": {"color": HERE},
         "hovertemplate": "layer %{x}<br>largest group: %{y:.1%} of the tokens<extra></extra>",
     }
-    return _figure([bars, *_levels([x[0] - 0.5, x[-1] + 0.5], even, chance)], "layer", {"dtick": 1})
+    return _figure([bars, *levels([x[0] - 0.5, x[-1] + 0.5], even, chance)], "layer", {"dtick": 1})
 
 
 def iterations(table: dict, even: float, chance: float, chosen: int, trap: int) -> dict:
@@ -32,26 +30,13 @@ def iterations(table: dict, even: float, chance: float, chosen: int, trap: int) 
         line(name, x, table[key], *look, hovertemplate=f"%{{x}} iterations<br>{name}: %{{y:.1%}}<extra></extra>")
         for key, (name, *look) in looks.items()
     ]
-    made = _figure([*data, *_levels([x[0], x[-1]], even, chance)], "Sinkhorn iterations", {"tickvals": list(x)})
-    made["layout"]["shapes"] = [_upright(trap, CHANCE, "dot"), _upright(chosen, HERE, "solid")]
+    made = _figure([*data, *levels([x[0], x[-1]], even, chance)], "Sinkhorn iterations", {"tickvals": list(x)})
+    made["layout"]["shapes"] = [upright(trap, CHANCE), upright(chosen, HERE, "solid")]
     made["layout"]["annotations"] = [
         {"text": f"trap: {trap}", "x": trap, "xanchor": "left", "xshift": 4, "y": 1, "yref": "paper"}
         | {"yanchor": "bottom", "showarrow": False, "font": {"color": CHANCE, "size": 12}}
     ]
     return made
-
-
-def _levels(ends: Sequence[float], even: float, chance: float) -> list[dict]:
-    names = (
-        (f"even groups (1/K = {even:.1%})", even, CHANCE, "dot"),
-        (f"balanced chance ({chance:.1%})", chance, RANDOM, "dashdot"),
-    )
-    return [line(name, ends, [level] * 2, colour, dash, None, hoverinfo="skip") for name, level, colour, dash in names]
-
-
-def _upright(x: float, colour: str, dash: str) -> dict:
-    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-    return place | {"line": {"color": colour, "width": 1.5, "dash": dash}}
 
 
 def _figure(data: list[dict], x: str, xaxis: dict) -> dict:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.ui.charts import HERE, RANDOM, error_bars, figure, line
+from app.ui.charts import HERE, RANDOM, error_bars, figure, line, upright
 
 
 def differences(rows: Sequence[dict]) -> dict:
@@ -22,7 +22,6 @@ def differences(rows: Sequence[dict]) -> dict:
             "showlegend": False,
         }
     ]
-    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
     return figure(
         data,
         "literal minus causal, nats per token",
@@ -30,7 +29,7 @@ def differences(rows: Sequence[dict]) -> dict:
         margin={"l": 130, "r": 16, "t": 28, "b": 60},
         yaxis={"autorange": "reversed"},
         xaxis={"tickformat": "+.3~f"},
-        shapes=[zero | {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}}],
+        shapes=[upright(0)],
     )
 
 

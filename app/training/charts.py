@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from app.training.collapse_charts import DASHES
-from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line
+from app.ui.charts import GROUPS, HERE, RANDOM, SYMBOLS, even, figure, line
 
 
 def known(x: Sequence, y: Sequence) -> tuple[list, list]:
@@ -38,7 +38,7 @@ def hard_losses(points: Sequence[Sequence[float]]) -> dict:
     return figure([made], "optimiser step", "loss, nats per token", height=340, xaxis={"rangemode": "tozero"})
 
 
-def shares(table: dict, even: float) -> dict:
+def shares(table: dict, even_share: float) -> dict:
     """Largest group's share of every layer over the steps, with the line of even groups."""
     data = []
     for layer in sorted(set(table["layer"])):
@@ -47,21 +47,20 @@ def shares(table: dict, even: float) -> dict:
         look = GROUPS[layer % len(GROUPS)], DASHES[layer % len(DASHES)], SYMBOLS[layer % len(SYMBOLS)]
         hover = f"layer {layer}, step %{{x:,}}<br>%{{y:.1%}} of the tokens<extra></extra>"
         data.append(line(f"layer {layer}", x, y, *look, hovertemplate=hover))
-    return _share_figure(data, [0, max(table["step"], default=1)], even, "optimiser step", {})
+    return _share_figure(data, [0, max(table["step"], default=1)], even_share, "optimiser step", {})
 
 
-def by_layer(dominance: Sequence[float], even: float) -> dict:
+def by_layer(dominance: Sequence[float], even_share: float) -> dict:
     """Largest group's share of every layer of a finished router."""
     x = list(range(len(dominance)))
     hover = "layer %{x}<br>%{y:.1%} of the tokens<extra></extra>"
     data = [line("largest group, causal", x, dominance, HERE, "solid", "circle", hovertemplate=hover)]
-    return _share_figure(data, [0, max(x, default=0)], even, "layer", {"dtick": 1})
+    return _share_figure(data, [0, max(x, default=0)], even_share, "layer", {"dtick": 1})
 
 
-def _share_figure(data: list[dict], ends: Sequence[float], even: float, x: str, xaxis: dict) -> dict:
-    level = line(f"even groups (1/K = {even:.1%})", ends, [even] * 2, CHANCE, "dot", None, hoverinfo="skip")
+def _share_figure(data: list[dict], ends: Sequence[float], share: float, x: str, xaxis: dict) -> dict:
     return figure(
-        [*data, level],
+        [*data, even(ends, share)],
         x,
         "largest group's share of the tokens",
         height=360,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.training.controls import MEASURES
-from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, figure, line, safe
+from app.ui.charts import GROUPS, HERE, RANDOM, SYMBOLS, figure, levels, line, safe, upright
 
 SHARES = ("share", "start_share")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "solid")
@@ -44,11 +44,7 @@ def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) ->
         data.append(thick)
     last = max((point["step"] for point in study["curves"] if point["phase"] == 2), default=0) + border
     if percent:
-        for name, level, colour, dash in (
-            (f"even groups (1/K = {study['even']:.1%})", study["even"], CHANCE, "dot"),
-            (f"balanced chance ({study['chance']:.1%})", study["chance"], RANDOM, "dashdot"),
-        ):
-            data.append(line(name, [0, last], [level] * 2, colour, dash, None, hoverinfo="skip"))
+        data += levels([0, last], study["even"], study["chance"])
     return figure(
         data,
         "optimiser step (phase 1, then phase 2)",
@@ -56,7 +52,7 @@ def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) ->
         height=440,
         margin={"l": 68, "r": 16, "t": 34, "b": 128},
         yaxis={"tickformat": ".0%", "rangemode": "tozero"} if percent else {},
-        shapes=[_border(border)] if border else [],
+        shapes=[upright(border)] if border else [],
         annotations=[_phase(border, "right", "router alone"), _phase(border, "left", "whole model")] if border else [],
     )
 
@@ -70,11 +66,6 @@ def _points(points: Sequence[dict], layer: int, measure: str, border: int) -> tu
     own = [point for point in points if point["layer"] == layer]
     own.sort(key=lambda point: (point["phase"], point["step"]))
     return [point["step"] + (point["phase"] - 1) * border for point in own], [point[measure] for point in own]
-
-
-def _border(step: int) -> dict:
-    place = {"type": "line", "x0": step, "x1": step, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-    return place | {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}}
 
 
 def _phase(step: int, side: str, words: str) -> dict:

@@ -116,6 +116,24 @@ def even(x: Sequence, level: float) -> dict:
     return line(f"even groups (1/K = {level:.1%})", list(x), [level] * len(x), CHANCE, "dot", None, hoverinfo="skip")
 
 
+def levels(ends: Sequence, even_share: float, chance: float) -> list[dict]:
+    """The lines of even groups and of what balanced groups reach by chance, from end to end."""
+    name = f"balanced chance ({chance:.1%})"
+    return [even(ends, even_share), line(name, ends, [chance] * len(ends), RANDOM, "dashdot", None, hoverinfo="skip")]
+
+
+def upright(x: float, colour: str = RANDOM, dash: str = "dot", width: float = 1.5) -> dict:
+    """A shape: a line across the plot at `x`."""
+    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
+    return place | {"line": {"color": colour, "width": width, "dash": dash}}
+
+
+def level(y: float, colour: str = RANDOM, width: float = 1.2) -> dict:
+    """A shape: a dotted line along the plot at `y`."""
+    place = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y, "layer": "below"}
+    return place | {"line": {"color": colour, "width": width, "dash": "dot"}}
+
+
 def line(name: str, x: Sequence, y: Sequence, colour: str, dash: str, symbol: str | None, **more: object) -> dict:
     """A line, with markers unless `symbol` is None."""
     trace = {

@@ -2,7 +2,7 @@
 
 import math
 
-from app.ui.charts import CHANCE, HERE, figure, line
+from app.ui.charts import CHANCE, HERE, figure, line, upright
 
 DECODE = (("#C0803A", "dash", "square-open"), ("#A07CC5", "dashdot", "diamond-open"), ("#228833", "dot", "x-open"))
 USUAL = (1, 8, 64)  # sequences at once, drawn beside the chosen number
@@ -71,7 +71,7 @@ def _many(batch: int) -> str:
 def _figure(data: list[dict], rows: dict, at: int, most: int | None, y: str, yaxis: dict) -> dict:
     """Contexts on a logarithmic axis, the chosen one marked, and what lies beyond the model's own shaded."""
     ticks = sorted(set(rows["context"]))
-    shapes, notes = [_upright(at)], []
+    shapes, notes = [upright(at, "#7F8A93", width=2)], []
     if most and most < ticks[-1]:
         shapes.append(
             {"type": "rect", "x0": max(most, ticks[0] / 2), "x1": 2 * ticks[-1], "y0": 0, "y1": 1, "yref": "paper"}
@@ -84,11 +84,6 @@ def _figure(data: list[dict], rows: dict, at: int, most: int | None, y: str, yax
     axis = {"type": "log", "tickvals": ticks[::2], "ticktext": [_short(tick) for tick in ticks[::2]]}
     axis["range"] = [math.log10(ticks[0] / 1.3), math.log10(ticks[-1] * 1.3)]
     return figure(data, "context, tokens", y, height=380, xaxis=axis, yaxis=yaxis, shapes=shapes, annotations=notes)
-
-
-def _upright(x: int) -> dict:
-    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-    return place | {"line": {"color": "#7F8A93", "width": 2, "dash": "dot"}}
 
 
 def _short(tokens: int) -> str:
