@@ -101,6 +101,7 @@ ARROWS = {
     "errors": "",
 }
 IMPORTERS = ("import_module", "__import__")
+DOORS = ["analysis", "analysis.cli.signatures", "analysis.jobs.worker", "analysis.studies", "analysis.timing"]
 REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name where a verb lives; who runs it imports it
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).
 ONLY_IN = {
@@ -144,11 +145,17 @@ def room(module: str) -> str:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a file, read once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path) -> list[tuple[int, str]]:
     """(line, dotted name) of everything a file imports, wherever it does so: in statements at any depth, by
     `import_module` of a written name, and as a string "module:attribute" that somebody else imports."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -248,6 +255,25 @@ def test_rooms_do_not_import_in_circles():
 
 def test_a_circle_is_found_at_any_depth():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"d"}}) == [{"b", "c"}]
+
+
+def test_imports_are_seen_wherever_they_hide(tmp_path):
+    (tmp_path / "hidden.py").write_text(
+        "def first():\n    from analysis.runs import price\n\n\n"
+        "def second():\n    return importlib.import_module('analysis.timing')\n\n\n"
+        "THIRD = 'analysis.studies:STUDIES'\nTEXT = 'analysis.errors: what a reader is told'\n"
+    )
+    found = imports(tmp_path / "hidden.py")
+    assert sorted(found) == [(2, "analysis.runs.price"), (6, "analysis.timing"), (9, "analysis.studies")]
+
+
+def test_only_the_doors_import_by_a_name_that_is_worked_out():
+    hidden = []
+    for module, path in modules().items():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in IMPORTERS:
+                hidden += [] if node.args and isinstance(node.args[0], ast.Constant) else [module]
+    assert sorted(hidden) == DOORS
 
 
 @pytest.mark.parametrize("module", LIGHT)
