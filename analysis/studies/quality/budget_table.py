@@ -193,4 +193,4 @@ class Cell:
         return self._dense
 
 
-equal_budget_table = Study("equal-budget", __doc__, Sizes, measure, shown, sample)
+equal_budget_table = Study("equal-budget", __doc__, Sizes, measure, shown, sample, tables=("rows", "means"))

@@ -46,7 +46,7 @@ def measure(at: Setting) -> dict:
 
 
 def shown(numbers: dict) -> dict:
-    """The columns of the means; what is said of them stands in the numbers."""
+    """The columns of the curve; what is said of them stands in the numbers."""
     return {"columns": COLUMNS}
 
 
@@ -72,4 +72,4 @@ def _rounded(value):
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-routing = Study("routing", __doc__, Routed, measure, shown, sample, tables=("means", "closures"))
+routing = Study("routing", __doc__, Routed, measure, shown, sample, tables=("curve", "closures", "timings"))

@@ -62,7 +62,7 @@ def tables(numbers: dict) -> list[str]:
     found = [table(columns, numbers[first])]
     for name in others:
         rows = numbers[name]
-        if len(rows) <= MOST_ROWS:
+        if 0 < len(rows) <= MOST_ROWS:
             found += [f"{name.replace('_', ' ').capitalize()}:", table(_columns(rows), rows)]
     return found
 

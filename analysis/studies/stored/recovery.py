@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.metrics.intervals import Interval, bootstrap_mean, bootstrap_ratio
 from analysis.studies.stored.measured import Measured
+from analysis.studies.stored.panels import nats
 
 WINDOWS = (8, 16, 32, 64, 128)  # window-only arms, in tokens
 CHOICES = WINDOWS[:4]  # the window of a study is one of these
@@ -182,9 +183,7 @@ def _verb(comparison: dict) -> str:
 
 
 def _nats(comparison: dict) -> str:
-    low, high = comparison["low"], comparison["high"]
-    interval = "too few windows for an interval" if low is None else f"95 % interval {low:+.4f} to {high:+.4f}"
-    return f"{comparison['difference']:+.4f} nats per token, {interval}"
+    return nats(Interval(comparison["difference"], comparison["low"], comparison["high"], 0))
 
 
 def _range(low: float | None, high: float | None, form: str) -> str:

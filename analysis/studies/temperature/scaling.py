@@ -144,4 +144,5 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
     return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {told(best)}."
 
 
-focal_scaling = Study("focal-scaling", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves", "points"))
+TABLES = ("rows", "curves", "points", "parameters", "tokens")
+focal_scaling = Study("focal-scaling", __doc__, Sizes, measure, shown, sample, tables=TABLES)
