@@ -1,13 +1,9 @@
 """What every test shares: no network, one thread, a throw-away state folder, and the fixtures of the browser tests."""
 
+import contextlib
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -22,7 +18,6 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking"]
 WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
 
 
@@ -119,84 +114,58 @@ def client(tmp_path, monkeypatch):
     store.close()
 
 
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return place.getsockname()[1]
-
-
 @pytest.fixture(scope="session")
 def app_server(tmp_path_factory):
     """The real app in a process of its own, with an empty state folder; yields its address."""
-    folder, port = tmp_path_factory.mktemp("app"), free_port()
-    address, log = f"http://127.0.0.1:{port}", folder / "server.log"
-    command = [sys.executable, "-m", "streamlit", "run", "app/serve/served.py", f"--server.port={port}"]
-    with open(log, "w") as output:
-        server = subprocess.Popen(
-            [*command, "--server.headless=true", "--server.fileWatcherType=none"],
-            cwd=ROOT,
-            env={**os.environ, "FOCUSCOPE_STATE": str(folder / "state")},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_until_healthy(server, address, log)
-        yield address
-    finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+    from tests.stress.server import served
 
-
-def wait_until_healthy(server, address: str, log: Path, seconds: float = 60):
-    """Return when the server answers; fail with the end of its log when it ended or is silent."""
-    until = time.monotonic() + seconds
-    while server.poll() is None and time.monotonic() < until:
-        try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as answer:
-                if answer.status == 200:
-                    return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(
-        f"the app did not start in {seconds:.0f} s; the end of its log:\n{log.read_text()[-2000:]}", pytrace=False
-    )
+    with served(tmp_path_factory.mktemp("app")) as server:
+        yield f"http://{server.address}"
 
 
 @pytest.fixture(scope="module")
 def browser():
     """A headless chromium. One per module: Playwright's event loop must not stay around for other modules."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not program:
-        missing("no chromium on this machine (Debian: apt install chromium)")
-    try:
-        from playwright.sync_api import expect, sync_playwright
-    except ImportError:
-        missing("Playwright is not installed (requirements-dev.txt)")
-    expect.set_options(timeout=WAIT)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
+    from analysis.errors import AnalysisError
+    from tests.stress.chromium import launched
+
+    with contextlib.ExitStack() as stack:
+        try:
+            chromium = stack.enter_context(launched())
+        except AnalysisError as error:
+            missing(str(error))
+        from playwright.sync_api import expect
+
+        expect.set_options(timeout=WAIT)
         yield chromium
-        chromium.close()
 
 
-@pytest.fixture
-def page(browser):
-    """A fresh page with its own cookies; a request to another machine, or a script that throws, fails its test."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000}, accept_downloads=True)
-    outside, thrown = [], []
-    context.on("request", lambda request: is_outside(request.url) and outside.append(request.url))
-    tab = context.new_page()
+@pytest.fixture(scope="module")
+def visitor(browser):
+    """One reader for all tests of a module: the second page comes from the browser's cache, in half the time."""
+    visitor = browser.new_context(viewport={"width": 1400, "height": 1000}, accept_downloads=True)
+    yield visitor
+    visitor.close()
+
+
+@contextlib.contextmanager
+def watched(visitor):
+    """A fresh page; a request to another machine, or a script that throws, fails its test."""
+    tab, outside, thrown = visitor.new_page(), [], []
+    tab.on("request", lambda request: is_outside(request.url) and outside.append(request.url))
     tab.on("pageerror", lambda error: thrown.append(str(error)))
     tab.set_default_timeout(WAIT)
     yield tab
-    context.close()
+    tab.close()
     assert not outside, f"the page asked the network: {outside[:3]}"
     assert not thrown, thrown
+
+
+@pytest.fixture
+def page(visitor):
+    """A page of one test."""
+    with watched(visitor) as tab:
+        yield tab
 
 
 def is_outside(url: str) -> bool:

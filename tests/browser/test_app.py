@@ -13,6 +13,7 @@ import psutil
 import pytest
 from playwright.sync_api import expect
 
+from tests.conftest import watched
 from tests.made.browsing import PATIENCE, painted, settle, upload, visit
 from tests.made.tiny_tokenizer import save_model
 
@@ -28,8 +29,16 @@ STORY = (
 STORY += "At last Marguerite Vassal put out the lantern and left Thornwick for ever."
 
 
-def test_the_first_page_shows_the_painted_sample_and_an_open_pair(app_server, page):
-    visit(page, app_server, "How far back it reads")
+@pytest.fixture(scope="module")
+def start(app_server, visitor):
+    """The first page, opened once for the tests that only look at it."""
+    with watched(visitor) as tab:
+        visit(tab, app_server, "How far back it reads")
+        yield tab
+
+
+def test_the_first_page_shows_the_painted_sample_and_an_open_pair(start):
+    page = start
     expect(page.get_by_role("heading", name="What does the model read in this text?")).to_be_visible()
     expect(painted(page).locator(".t")).not_to_have_count(0)
     assert painted(page).locator(".t.p").count() > 50
@@ -37,6 +46,38 @@ def test_the_first_page_shows_the_painted_sample_and_an_open_pair(app_server, pa
     expect(page.locator(".contexts mark.hit")).to_have_count(2)
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
     assert page.locator(".painted path.open").count() == 1
+
+
+def test_hover_tells_a_token_and_the_keyboard_walks_through_them(start):
+    page = start
+    page.locator(".painted .t[data-i='12']").hover()
+    expect(page.locator(".painted .tip")).to_contain_text("token")
+    expect(page.locator(".painted .tip")).to_contain_text("12")
+    painted(page).focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".painted .tip dd").first).to_have_text("0")
+    page.keyboard.press("Escape")
+    expect(page.locator(".painted .tip")).to_be_hidden()
+    page.get_by_role("button", name="Spaces and line breaks").click()
+    expect(painted(page)).to_contain_text("·")
+
+
+def test_numbers_of_a_chart_come_as_table_and_as_csv(start):
+    page = start
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").first.click()
+    text = download.value.path().read_text(encoding="utf-8-sig")
+    assert text.startswith("low,high,mass,uniform")
+    page.get_by_role("button", name="Numbers as a table").first.click()
+    expect(page.get_by_role("region", name="how-far-back-it-reads").locator("tbody tr")).not_to_have_count(0)
+
+
+def test_an_arc_opens_its_pair(start):
+    page = start
+    before = page.locator(".contexts").inner_text()
+    page.locator(".painted path.grip").nth(2).dispatch_event("click")
+    page.wait_for_url(re.compile("pair="))
+    expect(page.locator(".contexts")).not_to_have_text(before)
 
 
 def test_the_app_stays_small_and_free_of_torch(app_server, page):
@@ -54,28 +95,6 @@ def test_the_app_stays_small_and_free_of_torch(app_server, page):
     memory = process.memory_full_info()
     print(f"app process: {memory.pss / 1e6:.0f} MB ({memory.rss / 1e6:.0f} MB with all of its shared libraries)")
     assert memory.rss <= 150e6
-
-
-def test_hover_tells_a_token_and_the_keyboard_walks_through_them(app_server, page):
-    visit(page, app_server, "How far back it reads")
-    page.locator(".painted .t[data-i='12']").hover()
-    expect(page.locator(".painted .tip")).to_contain_text("token")
-    expect(page.locator(".painted .tip")).to_contain_text("12")
-    painted(page).focus()
-    page.keyboard.press("ArrowRight")
-    expect(page.locator(".painted .tip dd").first).to_have_text("0")
-    page.keyboard.press("Escape")
-    expect(page.locator(".painted .tip")).to_be_hidden()
-    page.get_by_role("button", name="Spaces and line breaks").click()
-    expect(painted(page)).to_contain_text("·")
-
-
-def test_an_arc_opens_its_pair(app_server, page):
-    visit(page, app_server, "How far back it reads")
-    before = page.locator(".contexts").inner_text()
-    page.locator(".painted path.grip").nth(2).dispatch_event("click")
-    page.wait_for_url(re.compile("pair="))
-    expect(page.locator(".contexts")).not_to_have_text(before)
 
 
 def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_server, page, browser):
@@ -100,6 +119,7 @@ def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_serve
     fresh.context.close()
 
 
+@pytest.mark.slow
 def test_a_new_text_reaches_its_groups_in_seconds_with_the_worker_warm(app_server, page):
     visit(page, f"{app_server}/token-groups", "The text by group")
     expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=PATIENCE)
@@ -131,24 +151,14 @@ def test_a_pair_is_read_from_the_table(app_server, page):
     expect(rows.nth(3)).to_have_attribute("aria-selected", "true")
 
 
-def test_numbers_of_a_chart_come_as_table_and_as_csv(app_server, page):
-    visit(page, app_server, "How far back it reads")
-    with page.expect_download() as download:
-        page.get_by_role("button", name="CSV").first.click()
-    text = download.value.path().read_text(encoding="utf-8-sig")
-    assert text.startswith("low,high,mass,uniform")
-    page.get_by_role("button", name="Numbers as a table").first.click()
-    expect(page.get_by_role("region", name="how-far-back-it-reads").locator("tbody tr")).not_to_have_count(0)
-
-
 @pytest.mark.parametrize(
     "name, data, words",
     [
         ("photo.png", b"\x89PNG\r\n\x1a\n\x00\x00" * 400, "looks like a binary file"),
-        ("empty.txt", b"", "is empty (0 bytes)"),
-        ("latin.txt", "naïve café, très très long".encode("latin-1"), "is not valid UTF-8"),
-        ("spaces.txt", b"  \n \n  ", "holds only spaces"),
-        ("big.txt", b"word " * 10_000_000, "has 50.0 MB and the limit is 5 MB"),
+        pytest.param("empty.txt", b"", "is empty (0 bytes)", marks=pytest.mark.slow),
+        pytest.param("latin.txt", "naïve café, très".encode("latin-1"), "is not valid UTF-8", marks=pytest.mark.slow),
+        pytest.param("spaces.txt", b"  \n \n  ", "holds only spaces", marks=pytest.mark.slow),
+        pytest.param("big.txt", b"word " * 10_000_000, "has 50.0 MB and the limit is 5 MB", marks=pytest.mark.slow),
     ],
 )
 def test_a_bad_file_gets_one_sentence_and_nothing_else_is_lost(app_server, page, tmp_path, name, data, words):
@@ -164,6 +174,7 @@ def test_a_bad_file_gets_one_sentence_and_nothing_else_is_lost(app_server, page,
     assert page.url == address
 
 
+@pytest.mark.slow
 def test_hostile_text_is_text(app_server, page):
     visit(page, app_server, "How far back it reads")
     text = (
@@ -183,6 +194,7 @@ def test_hostile_text_is_text(app_server, page):
     assert page.locator("[data-testid=stMain] img[src=x]").count() == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_link_opens_the_page_and_says_what_was_dropped(app_server, page):
     page.goto(f"{app_server}/token-groups?layer=99&group=%3Cb%3E&text=..%2F..%2Fetc&nonsense=1")
     expect(page.get_by_text("“99” is not available here")).to_be_visible(timeout=PATIENCE)
@@ -191,6 +203,7 @@ def test_a_damaged_link_opens_the_page_and_says_what_was_dropped(app_server, pag
     expect(painted(page)).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_model_outside_the_root_is_refused_and_the_model_in_use_stays(app_server, page):
     visit(page, app_server, "How far back it reads")
     page.get_by_role("button", name="Model: demo").click()
@@ -220,6 +233,7 @@ def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(ap
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_a_router_is_fitted_as_a_job_that_survives_a_new_tab(app_server, page, browser, root):
     visit(page, f"{app_server}/token-groups", "The text by group")
     page.get_by_text("Fit another router without training").click()
@@ -242,6 +256,7 @@ def test_a_router_is_fitted_as_a_job_that_survives_a_new_tab(app_server, page, b
     assert not list((root / "models_cache" / "demo" / "focus").glob("*k5*")), "the bundled folder stays as it came"
 
 
+@pytest.mark.slow
 def test_links_name_what_differs_from_the_default(app_server, page):
     visit(page, f"{app_server}/long-range-pairs?content=no&top=20", "Where they are")
     assert "content=no" in page.url and "top=20" in page.url and "distance" not in page.url

@@ -107,6 +107,7 @@ def _red(page) -> int:
     )
 
 
+@pytest.mark.slow
 def test_bad_policies_are_refused_in_one_sentence(app_server, page, silent):
     budgets(page, app_server)
     for data, said in (
@@ -126,6 +127,7 @@ def test_bad_policies_are_refused_in_one_sentence(app_server, page, silent):
     expect(page).not_to_have_url(re.compile("budget_policy"))
 
 
+@pytest.mark.slow
 def test_a_calibration_from_the_page_is_used_and_compared(app_server, page, silent):
     budgets(page, app_server, "?budgets=calibrate&budget_sweep=no&budget_tokens=1024&budget_name=short")
     page.get_by_role("button", name="Calibrate", exact=True).click()

@@ -45,6 +45,7 @@ def marks(page) -> list[str]:
     return page.locator(".st-key-quality_trade .js-plotly-plot").evaluate(MARKS)
 
 
+@pytest.mark.slow
 def test_a_minute_with_a_long_story(app_server, page, picture):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     began = time.monotonic()

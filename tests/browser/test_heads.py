@@ -54,6 +54,7 @@ def test_keys_and_a_click_on_the_map_choose_a_head_and_the_link_restores_it(app_
     expect(page.get_by_role("heading", name="Head 5 of layer 3", exact=True)).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_the_finder_the_first_token_and_a_query(app_server, page):
     heads(page, app_server, "?statistic=induction")
     rows = page.get_by_role("region", name="Heads by this statistic; choose one to look at it").locator("tbody tr")
@@ -86,6 +87,7 @@ def test_a_dragged_rectangle_is_shown_exactly(app_server, page):
     expect(page.get_by_role("heading", name=re.compile("^Exact: queries"))).to_have_count(0, timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_two_heads_and_two_texts_stand_side_by_side(app_server, page):
     heads(page, app_server, "?layer=2&head=3&beside=head")
     for key in ("heads_pattern_0", "heads_pattern_1"):
@@ -110,6 +112,7 @@ def test_the_moved_slider_redraws_the_chart_and_the_text(app_server, page):
     expect(page).to_have_url(re.compile("sharpness=max_prob"))
 
 
+@pytest.mark.slow
 def test_a_temperature_for_one_layer_shows_its_effect(app_server, page):
     sharpening(page, app_server, "?by_layer=1~1~0.6~1~1~1")
     expect(page.get_by_text(re.compile(r"^Perplexity \d+\.\d+ against"))).to_be_visible(timeout=PATIENCE)
@@ -117,6 +120,7 @@ def test_a_temperature_for_one_layer_shows_its_effect(app_server, page):
     expect(page.get_by_text("All are 1, which is dense attention")).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_studies_of_training_with_a_temperature_are_chosen_and_stand_in_the_link(app_server, page):
     sharpening(page, app_server, "?trained_with=limits")
     expect(page.get_by_text("How far may a learned temperature go?")).to_be_visible(timeout=PATIENCE)
@@ -126,6 +130,7 @@ def test_studies_of_training_with_a_temperature_are_chosen_and_stand_in_the_link
     expect(page).to_have_url(re.compile("trained_with=scaling"))
 
 
+@pytest.mark.slow
 def test_a_link_that_cannot_be_is_one_sentence(app_server, page):
     heads(page, app_server, "?layer=77&tile=abc")
     expect(page.get_by_text("The link's layer “77” is not available here; it was dropped.")).to_be_visible()

@@ -38,6 +38,7 @@ def test_a_row_is_chosen_and_the_link_brings_it_back(app_server, page):
     expect(page.get_by_text(re.compile("^model demo .* device cpu")).first).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_what_cannot_hold_leads_to_its_panel(app_server, page):
     papers(page, app_server, "?paper_state=cannot+hold")
     rows = page.get_by_role("region", name=ROWS).locator("tbody tr")
@@ -49,6 +50,7 @@ def test_what_cannot_hold_leads_to_its_panel(app_server, page):
     expect(page.get_by_role("tab", name="Causality check")).to_have_attribute("aria-selected", "true", timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_benchmarks_stand_on_the_long_context_page(app_server, page):
     page.goto(f"{app_server}/long-context-tests")
     expect(page.get_by_role("heading", name="Benchmarks")).to_be_visible(timeout=PATIENCE)

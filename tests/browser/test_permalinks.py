@@ -1,4 +1,6 @@
-"""Every page in a real browser: each control is moved, and the address restores all of them for a stranger.
+"""Every page in a real browser: each control is moved, and the address restores all of them for a stranger, who then
+clicks through the tabs. One page walks every time, all of them in `--all`; in-process they all walk every time
+(tests/app/selection/test_links.py).
 
 A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
 """
@@ -19,6 +21,7 @@ PATHS = ["", *re.findall(r'url_path="([a-z-]+)"', (ROOT / "app" / "streamlit_app
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
 TWO = [one["id"] for one in EXAMPLES if one["verb"] == "groups"][:2]
 MORE = {"runs": "?run={}&run_other={}".format(*TWO)}  # what a page shows only when it is asked for
+EVERY_TIME = "token-groups"
 MOST = 40  # moves on one part of a page
 BEGUN = """patience => { window.begun = new Promise(done => {
   const look = new MutationObserver(() => { look.disconnect(); done(true) });
@@ -153,32 +156,51 @@ def at_rest(page) -> tuple[dict, str]:
     return now
 
 
-def compared(page, browser):
-    """What a stranger sees at this address, against what stands here."""
-    mine, address = at_rest(page)
+def turn(page, tab: str) -> None:
+    """Open a tab, if it is not open."""
+    button = page.get_by_test_id("stMain").get_by_role("tab", name=tab, exact=True)
+    if button.get_attribute("aria-selected") != "true":
+        redrawn(page, button.click)
+
+
+@contextlib.contextmanager
+def stranger(browser, address: str):
+    """Somebody else's page at this address."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     fresh = context.new_page()
     fresh.set_default_timeout(PATIENCE)
     opened(fresh, address)
+    yield fresh
+    context.close()
+
+
+def compared(page, fresh) -> int:
+    """How many controls stand here; the stranger sees the same ones with the same values, at the same address."""
+    mine, address = at_rest(page)
     with contextlib.suppress(TimeoutError):  # what is not there is told below
         fresh.wait_for_function(f"mine => Object.keys(mine).every(key => key in ({STATES})())", arg=mine)
-    still(fresh)
-    theirs, again = fresh.evaluate(STATES), fresh.url
-    context.close()
+    theirs, again = at_rest(fresh)
     assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
     assert again == address
     return len(mine)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path or "start")
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path == EVERY_TIME else pytest.mark.slow, id=path or "start") for path in PATHS],
+)
 def test_the_address_restores_every_control_for_a_stranger(app_server, page, browser, path):
     opened(page, f"{app_server}/{path}{MORE.get(path, '')}")
-    tabs = page.get_by_test_id("stMain").get_by_role("tab").all_inner_texts()
-    said = []
-    for tab in tabs or [None]:
-        if tab is not None:
-            redrawn(page, page.get_by_test_id("stMain").get_by_role("tab", name=tab, exact=True).click)
-        tried = [key for key in controls(page)[:MOST] if moved(page, key)]
-        said.append(f"{tab or path or 'start'}: {len(tried)} moved, {compared(page, browser)} compared")
-    print("; ".join(said))
-    assert all(int(number) > 0 for number in re.findall(r"(\d+) compared", said[-1]))
+    tabs, tried = page.get_by_test_id("stMain").get_by_role("tab").all_inner_texts(), {}
+    for tab in tabs or [""]:
+        if tab:
+            turn(page, tab)
+        tried[tab] = len([key for key in controls(page)[:MOST] if moved(page, key)])
+    with stranger(browser, at_rest(page)[1]) as fresh:
+        for tab in reversed(list(tried)):  # the last one is open, and the address names it
+            if tab:
+                turn(page, tab)
+                turn(fresh, tab)
+            count = compared(page, fresh)
+            print(f"{tab or path or 'start'}: {tried[tab]} moved, {count} compared")
+            assert count > 0

@@ -36,6 +36,7 @@ def choose(page, option: str):
     page.get_by_role("radio", name=option, exact=True).or_(button).first.click()
 
 
+@pytest.mark.slow
 def test_the_page_opens_with_a_map_its_sentence_and_every_task(app_server, page):
     probes(page, app_server)
     expect(page.get_by_role("heading", name="How far back can it find something and use it?")).to_be_visible()
@@ -62,6 +63,7 @@ def test_a_task_is_chosen_run_and_answered_and_the_link_restores_it(app_server, 
     expect(page.get_by_text(re.compile("^Frequent words: "))).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_link_that_cannot_be_is_one_sentence_and_a_refused_run_another(app_server, page):
     probes(page, app_server, "?probe_reach=128&probe_choices=16&probe=json&probe_methods=none&probe_items=99")
     expect(

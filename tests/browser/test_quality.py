@@ -52,6 +52,7 @@ def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restore
     expect(slider(page, "streaming_llm", "Window, tokens")).to_have_attribute("aria-valuetext", "16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls.describe()["fields"]])
 def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, page):
     """The first slider of each method one step, over 256 tokens; `focal_learned` runs on models trained with it."""
@@ -67,6 +68,7 @@ def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, pag
     assert took <= PASS and page.get_by_test_id("stAlert").count() == 0
 
 
+@pytest.mark.slow
 def test_equal_reads_set_every_method_and_stand_in_the_link(app_server, page):
     quality_tab(page, app_server, quality="streaming_llm~~oracle_topk", quality_read="256", quality_equal=25)
     expect(page.get_by_text("Every method is set so that a query reads 32.1 keys on average")).to_be_visible()
@@ -100,6 +102,7 @@ def test_the_worst_token_is_jumped_to_and_a_click_in_the_text_marks_another(app_
     assert abs(painted(page).evaluate("box => box.scrollTop") - at) < 300
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_one_sentence_and_the_page_stays(app_server, page):
     quality_tab(page, app_server, quality="focus~top-50~~streaming_llm~window-abc", quality_read="1000000")
     expect(page.get_by_text("The link's groups per token “50” is not available here; it was dropped.")).to_be_visible()
@@ -112,6 +115,7 @@ def test_what_cannot_be_is_one_sentence_and_the_page_stays(app_server, page):
     expect(page.get_by_test_id("stAlert").first).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_tabs_are_remembered_and_the_speed_tab_is_one_click_away(app_server, page):
     quality_tab(page, app_server)
     page.get_by_role("tab", name="Speed").click()

@@ -92,6 +92,7 @@ def test_a_head_clicked_on_the_map_is_the_one_whose_token_is_painted(app_server,
     assert painted(page).locator(".t.p.solid").count() >= before, "more buckets find no less"
 
 
+@pytest.mark.slow
 def test_a_token_too_near_the_beginning_and_a_text_too_short_are_refused_in_a_sentence(app_server, page):
     routing(page, app_server, "?route_tab=token&query=40")
     expect(page.get_by_text("The text before token 40 has 41 tokens")).to_be_visible(timeout=PATIENCE)
@@ -107,6 +108,7 @@ def test_a_token_too_near_the_beginning_and_a_text_too_short_are_refused_in_a_se
     expect(page.get_by_test_id("stException")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_the_chosen_text_is_the_test_and_a_link_that_cannot_be_is_one_sentence(app_server, page):
     routing(page, app_server, "?route_on=text&route_distance=256&layer=77")
     expect(page.get_by_text("are tried here at 256 with 0 left out").first).to_be_visible(timeout=PATIENCE)

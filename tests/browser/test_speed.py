@@ -38,6 +38,7 @@ def test_a_short_launch_is_watched_to_its_result(app_server, page):
     expect(page.get_by_role("region", name="Dense and sparse")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
     speed_tab(page, app_server, speed_prompt=960, speed_new=64, speed_rounds=50)
     page.get_by_role("button", name=LAUNCH).click()
@@ -48,6 +49,7 @@ def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
     expect(page.get_by_text("It will measure, in 50 rounds")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_length_beyond_memory_is_refused_with_the_numbers(app_server, page):
     speed_tab(page, app_server, speed_on="shapes", speed_lengths="4M", speed_heads=256, speed_batch=64)
     page.get_by_role("button", name=LAUNCH).click()

@@ -33,6 +33,7 @@ def test_the_first_view_shows_what_the_router_in_use_has_learned(app_server, pag
     expect(page.get_by_text("First time on this machine")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, root):
     """And nothing is lost by it: results of other routers stay in the list of runs."""
     store = RunStore(state_folder(app_server))
@@ -60,6 +61,7 @@ def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, r
     expect(page.get_by_role("heading", name=f"evaluate, run {kept.id}")).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "link, words",
     [
@@ -144,6 +146,7 @@ def test_sliders_balance_the_groups_live_and_the_link_restores_them(app_server, 
     expect(page.get_by_text("At temperature 0.05 and 9 iterations")).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_the_causality_check_and_what_is_not_there_yet(app_server, page):
     training(page, app_server, "reads the future", evidence="causality")
     rows = page.get_by_role("region", name="Arms of the causality check").locator("tbody tr")
@@ -156,6 +159,7 @@ def test_the_causality_check_and_what_is_not_there_yet(app_server, page):
     expect(page.get_by_text("python -m analysis study causality --corpus DIR --router k8-top2")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_groups_are_held_against_controls_and_another_router(app_server, page):
     page.goto(f"{app_server}/token-groups?other=k8-top2&layer=1")
     expect(page.get_by_text(re.compile("^k8-top1 and k8-top2 put [0-9]+% of the tokens"))).to_be_visible(

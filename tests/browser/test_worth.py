@@ -37,6 +37,7 @@ def test_the_first_answer_stands_there_and_a_slider_changes_it(app_server, page)
     expect(lead(page)).to_contain_text("with 1,024 tokens", timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_row_of_the_table_is_looked_at(app_server, page):
     visit(page, app_server, "with 131,072 tokens and 1 sequence", f"?shape={LLAMA}")
     page.get_by_role("cell", name="1,024", exact=True).last.click()
@@ -44,6 +45,7 @@ def test_a_row_of_the_table_is_looked_at(app_server, page):
     expect(page.get_by_role("slider", name="Context, tokens")).to_have_attribute("aria-valuetext", "1,024")
 
 
+@pytest.mark.slow
 def test_a_config_is_refused_in_one_sentence_and_another_is_read(app_server, page):
     visit(page, app_server, "with 131,072 tokens and 1 sequence", f"?shape={LLAMA}")
     page.get_by_role("button", name="Use your own config.json").click()

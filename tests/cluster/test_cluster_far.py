@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import free_port
+from tests.stress.server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "The cat that the dog saw ran home, and the dog saw that the cat ran. " * 20

@@ -9,20 +9,23 @@ from transformers import LlamaForCausalLM
 from analysis.models import load_model
 from analysis.studies.context import Context
 from analysis.studies.quality.evaluate import evaluate
-from tests.made.tiny_tokenizer import llama_like, save_model
+from tests.made.tiny_tokenizer import llama_like, once, save_model
 
 TEXT = "the cat sat on the mat and the cat saw a dog — “hi” 😀 漢字\n" * 12
 
 
 def tiny_models(home: Path) -> Path:
     """Saves to `home` the model `tiny`, which reads 64 tokens, and `begins`, whose texts begin with a special token."""
+    return once("tiny_models", _sharpened, home)
+
+
+def _sharpened(home: Path) -> None:
     for folder, tokenizer in {"tiny": None, "begins": llama_like()}.items():
         lm = LlamaForCausalLM.from_pretrained(save_model(home / folder, tokenizer))
         with torch.no_grad():
             for name, weight in lm.named_parameters():
                 weight.mul_(20 if "q_proj" in name or "k_proj" in name else 4 if "o_proj" in name else 1)
         lm.save_pretrained(home / folder)
-    return home
 
 
 def watched_context(home: Path) -> Context:

@@ -19,7 +19,7 @@ HOSTILE = "<script>alert(1)</script> **bold** [link](http://x) $a$ :red[b] <img 
 HOSTILE += "مرحبا بالعالم 你好世界 👩‍👩‍👧"
 
 
-def at(view: str, **link: object) -> AppTest:
+def at(view: str, /, **link: object) -> AppTest:
     """The app at one page, `views/...py`, with what a link carried, before its first run: it begins there."""
     app = AppTest.from_file(ENTRY, default_timeout=60)
     name = Path(view).stem
@@ -29,7 +29,7 @@ def at(view: str, **link: object) -> AppTest:
     return app
 
 
-def opened(view: str = "start", **link: object) -> AppTest:
+def opened(view: str = "start", /, **link: object) -> AppTest:
     """The app at one page, a name of VIEWS or `views/...py`, as a link opens it."""
     app = at(VIEWS[view][0] if view in VIEWS else view, **link).run()
     assert not app.exception, app.exception[0].message

@@ -1,6 +1,10 @@
 """Tiny tokenizers of the two common kinds, and a tiny model saved to a folder: made here, nothing is downloaded."""
 
 import functools
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -39,11 +43,27 @@ def llama_like():
     return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
+KEPT = tempfile.TemporaryDirectory(prefix="focuscope-tiny-")  # models made in this process, for all tests
+
+
+def once(name: str, make: Callable[[Path], object], folder: Path) -> Path:
+    """Copy to `folder` what `make(folder)` has made, which happens once in a process for each name."""
+    made = Path(KEPT.name, name)
+    if not made.exists():
+        make(made)
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    return folder
+
+
 def save_model(folder: Path, tokenizer=None, **config) -> Path:
     """A random Llama of 3 layers that reads 64 tokens, saved with `tokenizer` (default: byte_level) to `folder`."""
     tokenizer = tokenizer or byte_level()
-    torch.manual_seed(0)
     sizes = {**GROUPED, "vocab_size": len(tokenizer), "max_position_embeddings": 64, **config}
-    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+
+    def make(made: Path) -> None:
+        torch.manual_seed(0)
+        LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(made)
+        tokenizer.save_pretrained(made)
+
+    what = tokenizer.backend_tokenizer.to_str() + repr(sorted(sizes.items()))
+    return once(f"model-{zlib.crc32(what.encode())}", make, folder)

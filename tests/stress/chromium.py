@@ -1,8 +1,10 @@
 """Hostile input in a real browser: whether it arrived, what the page shows then, what it asks of the network, and
 whether a script of somebody ran."""
 
+import contextlib
 import random
 import shutil
+from collections.abc import Iterator
 
 from analysis.errors import AnalysisError
 from tests.stress.deal import deal
@@ -16,9 +18,9 @@ FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-
 PATIENCE = 180_000  # milliseconds for one step
 
 
-def tried(address: str, count: int, seed: int = 0) -> list[Row]:
-    """`count` inputs on the app that answers at `address` (host:port), each in a fresh tab; one row per way in.
-    AnalysisError without a browser."""
+@contextlib.contextmanager
+def launched() -> Iterator:
+    """A headless chromium. AnalysisError without one."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -26,13 +28,20 @@ def tried(address: str, count: int, seed: int = 0) -> list[Row]:
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         raise AnalysisError("There is no chromium on this machine: install it (Debian: apt install chromium).")
-    dice = random.Random(seed)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         try:
-            return deal("chromium", WAYS, count, lambda way: attempt(browser, address, way, dice))
+            yield browser
         finally:
             browser.close()
+
+
+def tried(address: str, count: int, seed: int = 0) -> list[Row]:
+    """`count` inputs on the app that answers at `address` (host:port), each in a fresh tab; one row per way in.
+    AnalysisError without a browser."""
+    dice = random.Random(seed)
+    with launched() as browser:
+        return deal("chromium", WAYS, count, lambda way: attempt(browser, address, way, dice))
 
 
 def attempt(browser, address: str, way, dice: random.Random) -> None:

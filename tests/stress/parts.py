@@ -1,16 +1,16 @@
 """Load, faults and hostile input on this machine, bounded and on loopback: the verb `stress`.
 
 It drives the app from outside as a browser does, breaks what it can, and says of each case how often it was tried and
-how often it held. What drives the app runs in a process of its own.
+how often it held.
 """
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
+import logging
 import os
 import platform
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,6 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import Result
 from tests.stress.outside import prepared, untouched
 from tests.stress.rows import Row, markdown
-from tests.stress.scene import PROJECT
 
 PARTS = ("load", "faults", "validators", "pages", "chromium")
 MOST = {"sessions": 200, "seconds": 3600, "validators": 1_000_000, "pages": 100_000, "chromium": 10_000}
@@ -85,34 +84,62 @@ def _part(part: str, folder: Path, counts: dict, every: float, seed: int, load: 
         from tests.stress.real import scene
 
         yield from broken(lambda name: scene(folder / name.replace(" ", "-")))
-    elif part == "load":
-        yield from _app(part, folder, seed, counts["sessions"], counts["seconds"], every, load=load)
-    else:
-        before, count = prepared(folder), counts[part]
-        if part == "validators":
-            from tests.stress.validators import tried
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if part == "load":
+        from tests.stress.load import measure
+        from tests.stress.server import served
 
-            yield from tried(count - count // APP, folder, seed)
-            yield from _app("judges", folder, seed, count // APP) if count >= APP else ()
-        else:
-            yield from _app(part, folder, seed, count)
-        yield untouched(folder, before, part, count)
+        with served(folder) as server:
+            rows, measured = measure(server, counts["sessions"], counts["seconds"], every, seed)
+            load.update(measured)
+            yield from [*rows, server.quiet(part)]
+        return
+    before, count = prepared(folder), counts[part]
+    yield from HOSTILE[part](folder, count, seed)
+    yield untouched(folder, before, part, count)
 
 
-def _app(part: str, folder: Path, seed: int, *counts: float, load: dict | None = None) -> list[Row]:
-    """A part that drives the app or what it judges (tests/stress), in a process of its own; `load` gets its numbers."""
-    command = [sys.executable, "-m", "tests.stress", part, str(folder), str(seed), *map(str, counts)]
-    done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    if done.returncode:
-        raise AnalysisError(
-            f"It ended with status {done.returncode}: see what {' '.join(command[1:4])} FOLDER ... says."
-        )
-    said = json.loads(done.stdout.decode().strip().rsplit("\n", 1)[-1])
-    if "error" in said:
-        raise AnalysisError(said["error"])
-    if load is not None:
-        load.update(said["load"])
-    return [Row(**row) for row in said["rows"]]
+def _validators(folder: Path, count: int, seed: int) -> Iterator[Row]:
+    """Straight into what judges input, in the analysis and in the app."""
+    from tests.stress import judges, validators
+
+    yield from validators.tried(count - count // APP, folder, seed)
+    if count >= APP:
+        yield from judges.tried(count // APP, seed)
+
+
+def _pages(folder: Path, count: int, seed: int) -> Iterator[Row]:
+    """Into the pages, in this process; their worker and their store are told by the environment where they live."""
+    from tests.stress.pages import tried
+
+    logging.getLogger("streamlit").setLevel(logging.ERROR)  # outside a server it warns at every run of a page
+    with _environment(FOCUSCOPE_STATE=str(folder / "state"), HF_HUB_OFFLINE="1"):
+        yield from tried(count, seed)
+
+
+def _chromium(folder: Path, count: int, seed: int) -> Iterator[Row]:
+    """In a browser, on the app in a process of its own."""
+    from tests.stress.chromium import tried
+    from tests.stress.server import served
+
+    with served(folder) as server:
+        yield from tried(server.address, count, seed)
+        yield server.quiet("chromium")
+
+
+HOSTILE = {"validators": _validators, "pages": _pages, "chromium": _chromium}
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _machine() -> dict:

@@ -3,16 +3,14 @@
 import asyncio
 import contextlib
 import html
-import json
 import random
-import subprocess
-import sys
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.stress import __main__ as door, chromium, judges, pages, server, ways
+from tests.stress import chromium, judges, pages, server, ways
 from tests.stress.hostile import MARKUP
+from tests.stress.parts import stress
 from tests.stress.scene import Broken
 from tests.stress.session import Session
 
@@ -48,20 +46,12 @@ def test_no_hostile_input_gets_past_what_the_app_judges():
     assert len(rows) == len(judges.JUDGES) and all(row.held == row.tried for row in rows), rows
 
 
-def test_a_part_says_its_rows_on_its_last_line(tmp_path, root):
-    words = [sys.executable, "-m", "tests.stress", "judges", str(tmp_path), "0", "2"]
-    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=60)
-    said = json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
-    assert [row["held"] for row in said["rows"]] == [1, 1] and said["load"] == {}, done.stderr
-
-
 def test_a_part_that_cannot_be_tried_says_why(tmp_path, monkeypatch):
     running = server.Server("127.0.0.1:1", None, tmp_path)
     monkeypatch.setattr(server, "served", lambda folder: contextlib.nullcontext(running))
     monkeypatch.setattr(chromium.shutil, "which", lambda name: None)
-    for name in ("FOCUSCOPE_STATE", "HF_HUB_OFFLINE"):
-        monkeypatch.setenv(name, str(tmp_path))  # `main` sets them: they must be as they were afterwards
-    assert "install it" in door.main("chromium", str(tmp_path), "0", "1")["error"]
+    (row,) = stress(["chromium"], chromium=1).numbers["rows"]
+    assert not row["holds"] and "install it" in row["said"]
 
 
 def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
@@ -77,6 +67,7 @@ def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
     asyncio.run(reads())
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("way", ways.WAYS)
 def test_hostile_input_arrives_in_chromium_and_does_nothing(app_server, browser, way):

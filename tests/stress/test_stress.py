@@ -1,5 +1,5 @@
 """The parts of `stress` in small: faults with quick studies, a few hostile inputs. Those of the app stand in
-test_app_stress.py."""
+test_app.py."""
 
 import io
 import json

@@ -187,6 +187,7 @@ def test_one_command_runs_it_offline(home, tmp_path, capsys):
     assert main(["benchmark", "piqa", "--data", str(tmp_path / "none"), "--model", str(home / "even")]) == 2
 
 
+@pytest.mark.slow
 def test_all_nine_tasks_run_on_the_bundled_model_from_one_command(tmp_path, capsys, monkeypatch):
     def refuse(*_, **__):
         raise OSError("no network")

@@ -92,6 +92,7 @@ def test_cells_are_trained_once_stored_and_come_again(ask, home, tmp_path):
     assert list(again) == ["centroids", "fine-tuned", "random groups"] and all(a == b for a, b in again.values())
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_inside_its_cell_and_ends_the_same(ask, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 1)
     whole = ask(rows="temperature=0.5", work=str(tmp_path / "a")).numbers

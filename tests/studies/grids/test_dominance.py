@@ -46,6 +46,7 @@ def test_every_row_is_trained_twice_and_stored(ask, tmp_path):
     assert balanced == {"sinkhorn", "sinkhorn with 50 iterations"}
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_inside_its_row_and_ends_the_same(ask, tmp_path):
     rows = "stop-gradient on inputs, sinkhorn"
     whole = ask(rows=rows, work=str(tmp_path / "a")).numbers["rows"]

@@ -113,6 +113,7 @@ def test_a_control_belongs_to_phase_2():
 # --- the study ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_arm_in_every_domain(ask, home, tmp_path):
     result = ask(corpus=str(home / "three"), windows=3, steps=2)
     numbers, stored = result.numbers, json.loads((tmp_path / "f.json").read_text(), parse_constant=pytest.fail)

@@ -104,6 +104,7 @@ def test_the_bundled_router_belongs_to_the_bundled_model():
     assert router.about["gain_over_random"]["low"] > 0, "the README says that it beats random centroids"
 
 
+@pytest.mark.slow
 def test_the_numbers_of_fitting_without_training_come_again(tmp_path):
     result = fit_router(context=Context(state=tmp_path, browser=False)).numbers
     readme = (FOLDER.parents[2] / "README.md").read_text(encoding="utf-8")

@@ -13,11 +13,26 @@ ROUNDING = 1e-8  # what is 0 but for rounding, as a share that is all but nothin
 STORED = sorted((*CACHE.glob("demo/studies/*.json"), *CACHE.glob("demo-gpt2/*/studies/*.json")))
 
 
-@pytest.mark.parametrize("path", STORED, ids=lambda path: str(path.relative_to(CACHE)))
+TRAIN = "ablations baselines causality dominance finetuning focal length-extension pretraining pruned step-cost top"
+DEAR = tuple(TRAIN.split())  # studies whose smallest part trains or times for seconds: they come again in `--all`
+
+
+def each() -> list:
+    """Every stored study."""
+    marks = {path: pytest.mark.slow if path.name.startswith(DEAR) else () for path in STORED}
+    return [pytest.param(path, marks=mark, id=str(path.relative_to(CACHE))) for path, mark in marks.items()]
+
+
+def test_each_stored_study_says_how_it_was_made():
+    for path in STORED:
+        told = json.loads(path.read_text(), parse_constant=pytest.fail)["protocol"]
+        assert told["command"].startswith("python -m analysis study ") and told["date"] and told["versions"], path.name
+
+
+@pytest.mark.parametrize("path", each())
 def test_a_part_of_each_stored_study_comes_again(path):
-    stored = json.loads(path.read_text(), parse_constant=pytest.fail)
+    stored = json.loads(path.read_text())
     told = stored["protocol"]
-    assert told["command"].startswith("python -m analysis study ") and told["date"] and told["versions"]
     study = NAMED[told["verb"].removeprefix("study ")]
     checked = study.recheck(stored, context=Context(browser=False))
     assert checked

@@ -64,6 +64,7 @@ def test_temperatures_are_trained_stored_and_checked(ask, home, tmp_path):
     comes_again("focal-limits", stored(tmp_path), home)
 
 
+@pytest.mark.slow
 def test_scaling_reads_every_model_at_four_shares(ask, home, tmp_path):
     numbers = ask("focal-scaling", rows="context").numbers
     assert [row["context"] for row in numbers["rows"]] == [32] * 3 + [16] * 3 + [64] * 3
@@ -99,6 +100,7 @@ def test_adapted_models_read_other_texts_and_know_how_long_their_base_was_traine
     assert recipes[0].seed != trainer.recipe(arms.Arm("dense"), 0).seed
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_inside_goes_on(ask, tmp_path, monkeypatch):
     whole = ask("focal-limits", rows="5-10", work=str(tmp_path / "a"), steps=40).numbers
     monkeypatch.setattr(arms, "KEPT_EVERY", 0.0)

@@ -1,0 +1,118 @@
+"""Every page: each control is moved, and the address restores all of them for a stranger. In-process, on the bundled
+model; one page walks the same way in a browser (tests/browser/test_permalinks.py), all of them in `--all`.
+
+A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
+"""
+
+import json
+
+import pytest
+import streamlit as st
+from streamlit.proto.WidgetStates_pb2 import WidgetState
+
+from analysis.jobs import Jobs
+from analysis.runs import RunStore
+from app import cached
+from tests.conftest import ROOT
+from tests.made.in_process import at
+
+VIEWS = sorted(str(path.relative_to(ROOT / "app")) for path in (ROOT / "app" / "views").glob("*.py"))
+EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
+GROUPS = [one["id"] for one in EXAMPLES if one["verb"] == "groups"]
+MORE = {"views/runs.py": {"run": GROUPS[0], "run_other": GROUPS[1]}}  # what a page shows only when it is asked for
+KINDS = {"pills", "segmented_control", "button_group", "selectbox", "select_slider", "slider", "toggle", "checkbox"}
+KINDS |= {"number_input", "multiselect", "text_input"}
+PATIENCE = 250  # seconds for one run of a page; the first one loads the model
+MOST = 4  # rounds on one tab: what is moved brings out other controls
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A store with the stored examples, and a worker; the last call of st.tabs."""
+    store = RunStore(tmp_path_factory.mktemp("links") / "state")
+    jobs, last, tabs = Jobs(store), {}, st.tabs
+
+    def told(labels, **how):
+        last.update(how)
+        return tabs(labels, **how)
+
+    with pytest.MonkeyPatch.context() as patched:
+        st.cache_data.clear()
+        st.cache_resource.clear()
+        patched.setattr(cached, "store", lambda: store)
+        patched.setattr(cached, "jobs", lambda: jobs)
+        patched.setattr(st, "tabs", told)
+        yield last
+    jobs.close()
+    store.close()
+
+
+def widgets(block) -> list:
+    """Every widget below a block with a key of its own; what is folded away is no choice of a page."""
+    found = []
+    for one in block.children.values():
+        if hasattr(one, "children"):
+            closed = one.type == "popover" or one.type == "expander" and not one.proto.expanded
+            found += [] if closed else widgets(one)
+        elif one.type in KINDS and getattr(one, "key", None):
+            found.append(one)
+    return found
+
+
+def shown(app) -> dict[str, str]:
+    """key -> value of every control there is, also of the sidebar."""
+    return {one.key: str(one.value) for part in (app.main, app.sidebar) for one in widgets(part)}
+
+
+def choose(one, word: str) -> None:
+    """Choose an option as a browser does, by its label: AppTest wants the value behind it."""
+
+    class Chosen(type(one)):
+        @property
+        def _widget_state(self) -> WidgetState:
+            if self.type == "selectbox":
+                return WidgetState(id=self.id, string_value=word)
+            return WidgetState(id=self.id, string_array_value={"data": [word]})
+
+    one.__class__ = Chosen
+
+
+def move(one) -> bool:
+    """Give a control another value; whether it has one."""
+    if one.disabled or one.type in ("multiselect", "text_input") or isinstance(one.value, (tuple, list)):
+        return False
+    if one.type in ("toggle", "checkbox"):
+        one.set_value(not one.value)
+    elif one.type in ("slider", "number_input"):
+        up, down = (round((one.value or 0) + step, 9) for step in (one.step, -one.step))
+        one.set_value(up if one.max is None or up <= one.max else down)
+    elif len(one.options) > 1:
+        now = None if one.value is None else str(one.format_func(one.value))
+        choose(one, [word for word in one.options if word != now][-1])
+    else:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_address_restores_every_control_for_a_stranger(drawn, view):
+    drawn.clear()
+    app, moved, tried = at(view, **MORE.get(view, {})).run(timeout=PATIENCE), [], set()
+    control, titles = drawn.get("args", ("", [""]))
+    for tab in titles:
+        if tab:
+            app.query_params[control] = tab
+            app.run(timeout=PATIENCE)
+        for _ in range(MOST):
+            new = [one for one in widgets(app.main) if one.key not in tried]
+            tried |= {one.key for one in new}
+            if not (now := [one.key for one in new if move(one)]):
+                break
+            moved += now
+            app.run(timeout=PATIENCE)
+            assert not app.exception, app.exception[0].message
+        address = dict(app.query_params)
+        mine, theirs = shown(app), shown(at(view, **address).run(timeout=PATIENCE))
+        assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
+    print(f"{view}: {len(moved)} moved: {', '.join(moved)}")
+    assert moved or view == "views/start.py"
