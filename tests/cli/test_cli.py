@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
+from analysis.cli.options import parser
 from analysis.corpus import sample_texts
 from analysis.studies.registry import VERBS
 from tests.made.asking import SHORT
@@ -110,6 +112,9 @@ def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     assert files == {f"{name}.{kind}" for name in ("k4-top1", "random-k4-top1") for kind in ("json", "safetensors")}
     about = json.loads((home / "out" / "k4-top1.json").read_text())["about"]
     assert about["kind"] == "trained" and about["steps"] == 3 and about["evaluated_on"] == "1 held-out documents"
+    again = vars(parser("x").parse_args(shlex.split(about["protocol"]["command"])[3:]))
+    given = {"steps": 3, "groups": 4, "rate": 1e-3, "base_rate": 1e-4, "phase": 1, "gate": "log", "d_s": 16}
+    assert given.items() <= again.items(), "the recorded command gives every argument"
     trained = Path(told["path"]).read_bytes()
 
     def interrupt(*args):

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.benchmarks import FOLDER, SET_UPS, TASKS
+from analysis.commandline import commandline
 from analysis.errors import BadSetting, TooLarge
 from analysis.metrics.intervals import Interval, bootstrap_mean
 from analysis.metrics.proportions import share, share_difference
@@ -80,6 +81,8 @@ def benchmark(
                 | {metric: values[metric][at] for metric in values}
                 for at, text in enumerate(coded)
             ]
+    again = {"tasks": [one.name for one in wanted], "data": "DIR", "model": lm.name, "methods": methods}
+    again |= {"shots": shots, "items": items, "question": question, "seed": seed}
     numbers = {
         "rows": rows,
         "sentences": sentences(rows),
@@ -91,7 +94,7 @@ def benchmark(
             seed=seed, shots=shots, set_up=SET_UPS[question].letter, items=items,
             kernel="masked blocks" if question == "dense" else "each method's own kernel where it has one",
             harness=importlib.metadata.version("lm_eval"),
-            command=_command(wanted, listed, lm, shots, items, question, seed),
+            command=commandline("benchmark", again),
         ),
     }  # fmt: skip
     return Result(numbers, {"rows": pd.DataFrame(rows), "items": pd.DataFrame(table)})
@@ -183,12 +186,3 @@ def _notes(lm: Model, fitting: list[tuple], question: str) -> list[str]:
     if question == "dense":
         said.append(f"Set-up {SET_UPS[question].letter}: {SET_UPS[question].means}")
     return said
-
-
-def _command(wanted, listed, lm: Model, shots, items, question: str, seed: int) -> str:
-    words = ["python -m analysis benchmark", *(one.name for one in wanted), "--data DIR", f"--model {lm.name}"]
-    words.append(f"--methods {','.join(one.name for one in listed)}")
-    words += [f"--set {one.name}.{name}={value}" for one in listed for name, value in one.settings.items()
-              if value != one.defaults[name]]  # fmt: skip
-    words += [f"--{name} {value}" for name, value in (("shots", shots), ("items", items)) if value is not None]
-    return " ".join([*words, f"--question {question}", f"--seed {seed}"])

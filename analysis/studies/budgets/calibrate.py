@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.files import write_json
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
@@ -109,11 +110,16 @@ def calibrate(
         "positions": found.positions(),
         "bias": _bias(found, min_pos),
     }
+    words = {"texts": ["TEXT"] * len(texts or []), "against": ["TEXT"] * len(against) if against else None}
+    source = {"corpus": "DIR"} if corpus else words
+    asked = {"model": lm.name, "tokens": tokens, "mass": mass, "floor": floor, "window": window, "min_pos": min_pos}
+    asked |= {"total": total, "reads": reads, "beta": beta if total is None and not reads else None, "caps": swept}
+    asked |= {"tolerance": tolerance, "tolerance_bin": tolerance_bin, "seed": seed, "name": name}
     made = protocol(
         "calibrate", lm, "+".join(about["texts"]), about["tokens"], window=window, seed=seed, kernel=KERNEL,
         windows=ids_hash(windows), measured_on=[ids_hash(one) for one in held_out], mass=mass, min_pos=min_pos,
         floor=floor, beta=about["beta"], tolerance=tolerance, tolerance_bin=tolerance_bin,
-        command=_command(lm, corpus, name, window, tokens, mass, min_pos, beta, total, reads, floor, swept),
+        command=commandline("calibrate", source | asked),
     )  # fmt: skip
     policy = Policy(name, ranks, budgets, cap, {**about, "protocol": made, "sweep": _brief(rows)})
     path, notes = store_policy(context, lm, policy)
@@ -194,15 +200,6 @@ def _notes(split: Split, windows: np.ndarray) -> list[str]:
 def _sentence(ranks: np.ndarray, mass: float) -> str:
     low, high = ranks.min(), ranks.max()
     return f"{mass:.0%} of a head's attention lies on {ranks.mean():.0f} keys on average, from {low:.0f} to {high:.0f}."
-
-
-def _command(lm: Model, corpus, name, window, tokens, mass, min_pos, beta, total, reads, floor, caps) -> str:
-    given = "--corpus DIR" if corpus else "TEXT..."
-    words = f"python -m analysis calibrate {given} --model {lm.name} --tokens {tokens} --mass {mass:g} --floor {floor}"
-    words += f" --window {window}" if window else ""
-    words += f" --total {total}" if total is not None else f" --reads {reads:g}" if reads else f" --beta {beta:g}"
-    words += f" --min-pos {min_pos}" if min_pos else ""
-    return f"{words} --caps {','.join(map(str, caps)) or 'none'} --name {name}"
 
 
 def _copy(path: Path, output: Path) -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.kernels.collisions import collide, hash_codes
 from analysis.kernels.merge import merge, merges
@@ -76,7 +77,7 @@ def pitfalls(
         "protocol": protocol(
             "pitfalls", lm, text, len(ids), window=len(ids), seed=seed, router=router,
             kernel=f"torch's flash kernel of the processor; {pig.tables} tables of {pig.bits} bits",
-            command=f"python -m analysis pitfalls TEXT --model {lm.name} --router {router} --seed {seed}",
+            command=commandline("pitfalls", {"text": "TEXT", "model": lm.name, "router": router, "seed": seed}),
         ),
     }  # fmt: skip
     numbers["sentence"] = sentence(numbers)

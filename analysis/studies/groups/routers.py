@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from analysis.attention import apply
+from analysis.commandline import commandline
 from analysis.corpus import sample_texts, text_hash, tokenize
 from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.controls import random_centroids
@@ -157,9 +158,8 @@ def fit_router(
         "evaluated_tokens": len(ids) // length * length,
         "evaluated_window": length,
     }
-    command = (
-        f"python -m analysis fit-router --model {lm.name} --groups {groups} --top {top} --window {window} --seed {seed}"
-    )
+    asked = {"model": lm.name, "groups": groups, "top": top, "window": window, "seed": seed}
+    command = commandline("fit-router", asked)
     made = protocol("fit-router", lm, text_hash(held_out), len(ids), seed=seed, window=length, command=command)
     notes = save(context, lm, router, control, path, **about, **numbers, protocol=made)
     return Result({"path": str(path), **numbers, "notes": notes, "protocol": made})

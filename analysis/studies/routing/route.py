@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.commandline import commandline
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.metrics.routing import budgets
@@ -92,20 +93,10 @@ def route(
     fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
     curves, micro, counts = score_routers(context, lm, test, fitted)
     draws, at = Draws(len(curves.queries[cells[0]]), seed), visited or max(1, buckets // 32)
-    command = _command(
-        "--corpus DIR" if corpus else "TEXT...",
-        lm.name,
-        heads,
-        min_distance,
-        sinks,
-        buckets,
-        length,
-        prompts,
-        grid,
-        own,
-        mlp,
-        seed,
-    )
+    source = {"corpus": "DIR"} if corpus else {"texts": ["TEXT"] * len(texts)}
+    asked = {"min_distance": min_distance, "sinks": sinks, "buckets": buckets, "length": length, "prompts": prompts}
+    asked |= {"grid": grid, "own": own, "mlp": mlp, "store": store, "visited": visited, "seed": seed}
+    command = commandline("route", source | {"model": lm.name, "heads": heads} | asked)
     tokens = sum(len(prompt.ids) for prompt in (*calibration, *test))
     about = protocol(
         "route", lm, sides.hash, tokens, window=length, seed=seed, kernel=STREAMED, command=command,
@@ -215,14 +206,6 @@ def _notes(length: int, calibration: list, test: list, documents: int) -> list[s
     if short:
         said.append(f"{short} prompts are shorter than {length:,} tokens.")
     return said
-
-
-def _command(source, model, heads, min_distance, sinks, buckets, length, prompts, grid, own, mlp, seed) -> str:
-    flags = " --grid" * grid + " --own" * own + " --no-mlp" * (not mlp)
-    return (
-        f"python -m analysis route {source} --model {model} --heads {heads} --min-distance {min_distance} --sinks "
-        f"{sinks} --buckets {buckets} --length {length} --prompts {prompts} --seed {seed}{flags}"
-    )
 
 
 def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int, seed: int, about: dict) -> list[str]:

@@ -1,5 +1,6 @@
 """Training a Focus router for a model, and what it costs in perplexity: literal and causal membership side by side."""
 
+import inspect
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.attention import apply
+from analysis.commandline import commandline
 from analysis.corpus import read_folder, text_hash, token_stream
 from analysis.errors import BadSetting, BadText
 from analysis.groups.controls import random_centroids
@@ -139,9 +141,11 @@ def train_focus_router(
         "evaluated_window": length,
         **numbers,
     }
+    options = [name for name in inspect.signature(train_focus_router).parameters if hasattr(plan, name)]
+    asked = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
     made = protocol(
         "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps,
-        command=_command(model, plan),
+        command=commandline("train-router", asked),
     )  # fmt: skip
     notes = save(context, lm, router, control, path, **about, protocol=made)
     for done in path.parent.glob(f"{path.stem}.*checkpoint"):
@@ -167,21 +171,6 @@ def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
     ]
     plain = [{key: value for key, value in row.items() if not isinstance(value, (list, dict))} for row in log]
     return {"log": pd.DataFrame(plain), "shares": pd.DataFrame(shares, columns=["step", "layer", "share"])}
-
-
-def _command(model: str, plan: RouterTraining) -> str:
-    """The command that makes this run again; what has its default value is left out."""
-    usual = RouterTraining()
-    names = {"groups": "groups", "top": "top", "window": "window", "n_sink": "sinks", "steps": "steps", "rate": "rate"}
-    names |= {"tokens_per_step": "tokens-per-step", "seed": "seed"}
-    always = [f"--{option} {getattr(plan, name)}" for name, option in names.items()]
-    rarely = ("phase", "base_rate", "reading", "gate", "balance", "temperature", "iterations", "d_s")
-    other = [
-        f"--{name.replace('_', '-').replace('d-s', 'dimensions')} {getattr(plan, name)}"
-        for name in rarely
-        if getattr(plan, name) != getattr(usual, name)
-    ]
-    return f"python -m analysis train-router --model {model} --corpus DIR {' '.join(always + other)}"
 
 
 def _store(own: Model, folder: Path, context: Context) -> Model:

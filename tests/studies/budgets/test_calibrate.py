@@ -1,6 +1,7 @@
 """Calibrating CSA: ranks by hand, texts kept apart, windows spread, and the whole of it stored as a policy."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from analysis.__main__ import main
 from analysis.attention import apply
+from analysis.cli.options import parser
 from analysis.errors import AnalysisError, BadSetting, BadText, Cancelled
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
@@ -241,6 +243,16 @@ def test_the_command_line(home, tmp_path, capsys):
     assert main(["calibrate", str(tmp_path / "1.txt"), str(tmp_path / "2.txt"), *words, *place]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {"ranks", "budgets", "cap", "sweep", "protocol"} <= set(told) and (tmp_path / "p.json").is_file()
+    again = vars(parser("x").parse_args(shlex.split(told["protocol"]["command"])[3:]))
+    given = {
+        "texts": ["TEXT", "TEXT"],
+        "caps": [4, 64],
+        "beta": 1.0,
+        "tolerance": 0.01,
+        "tolerance_bin": 0.02,
+        "seed": 0,
+    }
+    assert given.items() <= again.items(), "the recorded command gives every argument"
     row = {"cap", "perplexity", "reads_causal", "reads_full", "worst_bin_difference"}
     assert all(row <= set(one) for one in told["sweep"])
     assert main(["calibrate", str(tmp_path / "1.txt"), "--against", str(tmp_path / "1.txt"), *place]) == 2
