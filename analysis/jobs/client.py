@@ -2,11 +2,12 @@
 
 import atexit
 import contextlib
+import threading
 from dataclasses import replace
 from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
-from analysis.jobs.keeper import Keeper
+from analysis.jobs.keeper import HUNG, Keeper
 from analysis.jobs.lease import Lease, is_alive
 from analysis.jobs.process import Call
 from analysis.jobs.runner import Runner
@@ -119,9 +120,15 @@ class Jobs:
         return self.submit(job.verb, job.args, self._table.session(job_id))
 
     def warm(self, model: str = "demo") -> None:
-        """Starts the worker and lets it load the model, in the background."""
+        """Starts the worker, asks what it offers and lets it load the model, in the background."""
         limits().check_model(model)
+        threading.Thread(target=self._learn, daemon=True).start()
         self._keeper.live().send(Call("request", "warm", {"model": model}))
+
+    def _learn(self) -> None:
+        """Ask what the worker offers before a long job keeps it busy."""
+        with contextlib.suppress(AnalysisError):  # who needs it asks again, and is told
+            self.describe(HUNG)
 
     def status(self) -> dict[str, Any]:
         """The (first) worker: {"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}."""

@@ -58,7 +58,7 @@ def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, pag
     """The first slider of each method one step, over 256 tokens; `focal_learned` runs on models trained with it."""
     if method == "focal_learned":
         pytest.skip("the bundled model has no learned temperatures")
-    title = METHODS[method].__name__
+    title = METHODS[method].title
     quality_tab(page, app_server, quality=method, quality_read="256")
     expect(row(page, title)).to_be_visible(timeout=PATIENCE)
     assert row(page, f"{title}, ").count() == 0  # what differs from the defaults stands behind a comma

@@ -200,3 +200,10 @@ def test_a_worker_that_cannot_start_is_said(tmp_path):
     jobs.close()
     with pytest.raises(AnalysisError, match="was closed"):
         jobs.request("echo", {})
+
+
+def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(jobs):
+    jobs.warm()
+    until(lambda: jobs._described)
+    jobs.close()
+    assert "echo" in jobs.describe()["verbs"]
