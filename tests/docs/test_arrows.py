@@ -120,11 +120,9 @@ LIGHT += ["analysis.studies.worth.worth"]
 
 @cache
 def modules() -> dict[str, Path]:
-    """Dotted name -> file, of every module of the analysis and the app; the sample texts are no code."""
+    """Dotted name -> file, of every module of the analysis and the app."""
     files = [*ROOT.glob("analysis/**/*.py"), *ROOT.glob("app/**/*.py")]
-    names = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files if "samples" not in path.parts
-    }
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
     return {name.removesuffix(".__init__"): path for name, path in names.items()}
 
 

@@ -38,12 +38,8 @@ def git(*arguments: str, text: str) -> str:
 
 
 def code() -> list[Path]:
-    """Every Python file of the project but the sample text that is a program."""
-    return [
-        path
-        for path in files("*.py", "analysis/**/*.py", "app/**/*.py", "tests/**/*.py")
-        if "samples" not in path.parts
-    ]
+    """Every Python file of the project."""
+    return files("*.py", "analysis/**/*.py", "app/**/*.py", "tests/**/*.py")
 
 
 def readme() -> str:

@@ -129,9 +129,7 @@ def test_requirements_name_what_the_code_imports():
     }  # used when installed
     optional |= {"analysis", "app", "tests"}  # our own
     named = set(re.findall(r"^([a-zA-Z0-9_-]+)", (ROOT / run.BASE).read_text(), flags=re.M))
-    for path in [
-        path for room in ("analysis", "app") for path in (ROOT / room).rglob("*.py") if "samples" not in path.parts
-    ]:
+    for path in [path for room in ("analysis", "app") for path in (ROOT / room).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

@@ -19,7 +19,7 @@ ENTITIES = {
     "story.txt": "Hester; Edmund Farrow; Perpetua; Gannet House; Captain Tobias Wrexham; barometer; Perrin; letter; "
     "west window; candle; Saltmere; bird's foot",
     "essay.txt": "Skarrow Point; Isobel Tarn; Amos Pell; watch book; fair copy; remark; dead night; Board",
-    "program.py": "SEASON_LENGTH; Volume; Reader; popularity; diligence; borrower; fines",
+    "program.txt": "SEASON_LENGTH; Volume; Reader; popularity; diligence; borrower; fines",
 }
 
 # Names that stay away for hundreds of words and then return: the fewest words of their longest absence.
@@ -100,7 +100,7 @@ def test_the_letter_is_quoted_and_remembered():
 
 
 def test_program_is_documented_and_of_the_promised_length():
-    source = read("program.py")
+    source = read("program.txt")
     assert 150 <= len(source.splitlines()) <= 200
     assert max(len(line) for line in source.splitlines()) <= 120
     tree = ast.parse(source)
@@ -111,7 +111,7 @@ def test_program_is_documented_and_of_the_promised_length():
 
 
 def test_program_runs_and_says_the_same_twice():
-    command = [sys.executable, "-I", str(SAMPLES / "program.py")]
+    command = [sys.executable, "-I", str(SAMPLES / "program.txt")]
     first, second = (subprocess.run(command, capture_output=True, text=True, timeout=60, check=True) for _ in range(2))
     assert re.match(r"\d+ loans, \d+ returns, \d+ times in a queue\n", first.stdout)
     assert len(first.stdout.splitlines()) == 7
