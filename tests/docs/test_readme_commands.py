@@ -1,5 +1,5 @@
-"""Every command of the README really runs: here in small, on a tiny model, or in the test that is named. Of the
-commands of one verb, the one with the most options runs every time and the others in `--all`."""
+"""Every command of the README and of docs/log.md really runs: here in small, on a tiny model, or in the test that is
+named. Of the commands of one verb, the one with the most options runs every time and the others in `--all`."""
 
 import re
 import shlex
@@ -30,47 +30,37 @@ SMALL = {  # verb, or study and its name -> what makes it small; of an option gi
     "bench statistics": "--lengths 16 --repeats 1",
     "bench decode": "--lengths 64 --heads 1 --window 8 --repeats 1",
     "bench inference": "--lengths 32 --new-tokens 2 --repeats 1",
-    "study step-cost": "--length 32 --repeats 1",
 }
-ELSEWHERE = {  # verb, or study and its name -> the tests that run in small what is behind it
+ELSEWHERE = {  # verb -> the tests that run in small what is behind it
     "launch": "test_launch.py",
-    "pretrain": "test_pretrain.py",
-    "route-at": "test_route_live.py",
-    "study groups": "test_arms.py",
-    "study temperature": "test_temperature.py",
-    "study focal-temperatures": "test_focal_studies.py",
-    "study focal-limits": "test_focal_studies.py",
-    "study focal-scaling": "test_focal_studies.py",
-    "study length-extension": "test_length_extension.py",
-    "study baselines": "test_lora.py",
-    "study dominance": "test_dominance.py",
-    "study causality": "test_causality.py",
-    "study top": "test_top.py",
-    "study lengths": "test_lengths.py",
-    "study finetuning": "test_finetuning.py",
-    "study ablations": "test_ablations.py",
-    "study pretraining": "test_pretraining.py",
-    "study pruned": "test_pruned.py",
-    "study calibration": "test_calibration_table.py",
-    "study query-router": "test_query_router.py",
-    "study equal-budget": "test_equal_budget_table.py",
-    "study routing": "test_route_study.py",
     "stress": "test_stress.py",
-    "spread": "test_cluster_far.py",
-    "benchmark": "test_benchmark.py",
-    "study benchmarks": "test_benchmark_table.py",
-    "pitfalls": "test_pitfalls.py",
     "examples": "test_examples.py",
-    "runs": "test_bundles.py",
-    "bundle-out": "test_bundles.py",
-    "bundle-in": "test_bundles.py",
 }
+MORE = """
+compare story --router k8-top1 --other k8-top2
+group-controls story
+model --json
+head story --layer 2 --head 3
+temperature story --t 0.4
+temperature-curve story
+reads-text story
+route-time story --visited 4
+fit-method routing_transformer --clusters 16
+equal-budget story --share 0.25 --methods longformer,sparq
+route TEXT TEXT TEXT TEXT TEXT TEXT --heads all
+time-method story --method quest
+finetune --corpus DIR --method lora,focus,full
+pitfalls story
+runs temperature --examples
+"""  # verbs that the documents show elsewhere, as they are typed
 
 
 def commands() -> list[str]:
-    """Every line of the README's code blocks that calls Python."""
-    text = "".join(re.findall(r"^```\w*\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), flags=re.M | re.S))
+    """Every line that calls Python in the code blocks of the documents, and MORE."""
+    text = "".join((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/log.md"))
+    text = "".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.M | re.S))
     lines = text.replace("\\\n", " ").splitlines()
+    lines += [f"python -m analysis {line}" for line in MORE.split("\n") if line]
     return sorted({line.split("  #")[0].strip() for line in lines if line.strip().startswith("python ")})
 
 
@@ -134,9 +124,8 @@ def test_a_command_of_the_readme_runs_in_small(command, home, capsys, state):
 
 def test_what_runs_elsewhere_is_in_that_test():
     for verb, name in ELSEWHERE.items():
-        study = verb.split()[-1]
         found = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob(name))
-        assert re.search(rf"\b{study}\b", found), f"{name} does not run {study}"
+        assert re.search(rf"\b{verb}\b", found), f"{name} does not run {verb}"
 
 
 def test_the_commands_of_run_py_name_tests_that_exist():

@@ -101,12 +101,12 @@ def test_the_bundled_router_belongs_to_the_bundled_model():
     router = FocusRouter.load(ROUTER)
     assert router.trained and router.about["protocol"]["command"].startswith("python -m analysis train-router")
     assert max(router.about["dominance"]) <= 0.25
-    assert router.about["gain_over_random"]["low"] > 0, "the README says that it beats random centroids"
+    assert router.about["gain_over_random"]["low"] > 0, "the log says that it beats random centroids"
 
 
 @pytest.mark.slow
 def test_the_numbers_of_fitting_without_training_come_again(tmp_path):
     result = fit_router(context=Context(state=tmp_path, browser=False)).numbers
-    readme = (FOLDER.parents[2] / "README.md").read_text(encoding="utf-8")
+    log = (FOLDER.parents[2] / "docs" / "log.md").read_text(encoding="utf-8")
     for arm in ("dense", "fitted", "random"):
-        assert f"{result[f'perplexity_{arm}']:.2f}" in readme, arm
+        assert f"{result[f'perplexity_{arm}']:.2f}" in log, arm
