@@ -30,6 +30,7 @@ SMALL = {  # verb, or study and its name -> what makes it small; of an option gi
     "bench statistics": "--lengths 16 --repeats 1",
     "bench decode": "--lengths 64 --heads 1 --window 8 --repeats 1",
     "bench inference": "--lengths 32 --new-tokens 2 --repeats 1",
+    "study step-cost": "--length 32 --repeats 1",
 }
 ELSEWHERE = {  # verb -> the tests that run in small what is behind it
     "launch": "test_launch.py",
@@ -50,7 +51,6 @@ equal-budget story --share 0.25 --methods longformer,sparq
 route TEXT TEXT TEXT TEXT TEXT TEXT --heads all
 time-method story --method quest
 finetune --corpus DIR --method lora,focus,full
-pitfalls story
 runs temperature --examples
 """  # verbs that the documents show elsewhere, as they are typed
 
