@@ -112,7 +112,11 @@ class Runner(threading.Thread):
         if self._overdue == job.id:
             return self._too_long()
         if self._table.cancel_asked(job.id):
-            return "cancelled", None, "The job was cancelled; it did not stop by itself, so its worker was replaced."
+            said = (
+                "The job was cancelled and did not stop by itself, so its worker was replaced: resumed, it goes on "
+                "from its last checkpoint where it has one."
+            )
+            return "cancelled", None, said
         if self._stopping:
             return self._closed()
         if not lost.began:

@@ -14,6 +14,8 @@ from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.studies import STUDIES
+from analysis.studies.context import Context
+from analysis.studies.training.train_router import curve
 from analysis.training import run
 from analysis.training.focus import finetune, train_router
 from analysis.training.settings import RouterTraining
@@ -188,6 +190,18 @@ def test_phase_2_leaves_a_model_folder_with_its_router(reading, home, tmp_path):
     again = asker(STUDIES["train-router"], home, **given, model=numbers["path"], steps=1, output=str(tmp_path / "more"))
     with pytest.raises(BadSetting, match="made for other weights"):
         again()
+
+
+def test_a_training_shows_its_curve_while_it_runs(home, tmp_path):
+    shown = []
+    context = Context(state=tmp_path, browser=False, show=shown.append, device="cpu")
+    given = {"model": str(home / "tiny"), "corpus": str(home / "corpus"), "groups": 2, "tokens_per_step": 64}
+    made = STUDIES["train-router"](**given, steps=3, output=str(tmp_path), context=context)
+    assert [so_far["step"] for so_far in shown] == [[], [0], [0, 1]]
+    assert shown[-1]["loss"] == made.tables["log"]["loss"].tolist()[:2]
+    rows = [{"step": step, "loss": 1.0} | ({"hard": 2.0} if step % 100 == 99 else {}) for step in range(5000)]
+    thin = curve(rows)
+    assert len(thin["step"]) < 400 and sum(value is not None for value in thin["hard"]) == 50
 
 
 def test_phase_2_needs_a_trained_router(home):
