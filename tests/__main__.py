@@ -14,7 +14,17 @@ def main(arguments: list[str]) -> int:
     chosen = ["-m", ""] if len(rest) < len(arguments) else []
     if not rest:
         processes = str(min(max(os.cpu_count() or 1, 2), MOST))
-        rest = ["-q", "-p", "tests.progress", "-o", "console_output_style=none", "-n", processes, "--dist", "worksteal"]
+        rest = [
+            "-q",
+            "-p",
+            "tests.progress",
+            "-o",
+            "console_output_style=classic",
+            "-n",
+            processes,
+            "--dist",
+            "worksteal",
+        ]
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # compiled once
     return subprocess.call([sys.executable, "-m", "pytest", *chosen, *rest], env=kept)
 

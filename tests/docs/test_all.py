@@ -1,7 +1,6 @@
 """How all tests are run: side by side in one go, the long ones when they are asked for."""
 
 import subprocess
-import sys
 
 from tests import __main__ as door
 from tests.progress import Progress
@@ -30,6 +29,10 @@ def test_progress_tells_shares_failures_and_what_is_left(monkeypatch, pytestconf
     assert said[-1].lstrip().startswith("100%") and "39 of 39 tests, 1 failed" in said[-1] and "to go" in said[-2]
 
 
-def test_the_command_is_there(root):
-    done = subprocess.run([sys.executable, "-m", "tests", "--version"], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0 and "pytest" in done.stdout + done.stderr
+def test_pytest_takes_what_it_is_asked(monkeypatch, root):
+    called = []
+    monkeypatch.setattr(subprocess, "call", lambda command, **how: called.append(command) or 0)
+    door.main([])
+    command = [*called[0], "-n", "0", "tests/docs/test_install.py"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0 and "100%" in done.stdout and "passed" in done.stdout, done.stdout + done.stderr
