@@ -1,5 +1,6 @@
 """The methods by name. Adding one: a file here, a line in METHODS, a hand-worked test, a README row."""
 
+from analysis.methods.base import Method
 from analysis.methods.bucket_routing import BucketRouting
 from analysis.methods.csa import CSA
 from analysis.methods.dense import Dense
@@ -15,7 +16,7 @@ from analysis.methods.routing_transformer import RoutingTransformer
 from analysis.methods.sparq import SparQ
 from analysis.methods.streaming_llm import StreamingLLM
 
-METHODS = {  # the first four are those a page compares at first
+METHODS: dict[str, type[Method]] = {  # the first four are those a page compares at first
     "dense": Dense,
     "focus": Focus,
     "streaming_llm": StreamingLLM,

@@ -4,7 +4,7 @@ Importing this package is cheap; torch comes with the first study.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from analysis.studies.registry import STORED, VERBS, Verb
 
@@ -12,14 +12,14 @@ from analysis.studies.registry import STORED, VERBS, Verb
 class _Studies(Mapping):
     """verb -> function, imported when first asked for."""
 
-    def __init__(self, places: dict[str, Verb]):
+    def __init__(self, places: dict[str, Verb]) -> None:
         self._places = places
 
     def __getitem__(self, verb: str) -> Callable:
         place = self._places[verb]
         return getattr(importlib.import_module(place.module), place.function)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from analysis.files import read_json, write_json
 from analysis.methods import METHODS
 from analysis.models import CACHE, SPREAD, Model, load_model
 from analysis.places import revision
-from analysis.runs import state_root
+from analysis.runs import RunStore, state_root
 from analysis.runs.uses import USUAL, named
 from analysis.studies import STUDIES
 
@@ -39,13 +40,13 @@ class Context:
 
     def __init__(
         self,
-        store=None,
+        store: RunStore | None = None,
         progress: Callable[[float, str], None] | None = None,
         device: str = "auto",
         state: Path | None = None,
         browser: bool = True,
         show: Callable[[dict[str, list]], None] | None = None,
-    ):
+    ) -> None:
         self.store, self.device, self.state, self.browser = store, device, state, browser
         self.progress = progress or (lambda fraction, stage: None)
         self.show = show or (lambda curve: None)
@@ -96,7 +97,7 @@ class Context:
         goes when the part is written. Without a folder nothing is kept.
         """
         place = folder and folder / f"{name}-{text_hash(repr(decides))}.json"
-        found = place and read_json(place)
+        found = read_json(place) if place else None
         if found is None:
             found = make(place and place.with_suffix(""))
             if place:
@@ -182,7 +183,7 @@ def check_seed(seed: int) -> None:
         raise BadSetting(f"The seed is {seed} and must lie between 0 and {(1 << 32) - 1:,}.")
 
 
-def protocol(verb: str, model: Model, text: str | None = None, tokens: int | None = None, **more) -> dict:
+def protocol(verb: str, model: Model, text: str | None = None, tokens: int | None = None, **more: Any) -> dict:
     """Where and how a number about a model was made, kept with every number; `more` adds and overrides."""
     about = {
         "model": model.name,
@@ -198,7 +199,7 @@ def protocol(verb: str, model: Model, text: str | None = None, tokens: int | Non
     return made_on(verb=verb, **about | more)
 
 
-def made_on(**what) -> dict:
+def made_on(**what: Any) -> dict:
     """`what`, and the machine, versions and time it was made with."""
     return {
         **what,

@@ -5,6 +5,7 @@ that repeats a run (`analysis.commandline`), what a shared demo allows (`analysi
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Verb:
 
 
 OUTSIDE = ("analysis.", "tests.")
-TRAINS = {"changes": True, "exclusive": True}
+TRAINS: dict[str, Any] = {"changes": True, "exclusive": True}
 HEADS, GROUPS, PAIRS = "/attention-heads", "/token-groups", "/long-range-pairs"
 TEMPERATURE, TRAINING, TESTS = "/softmax-temperature", "/train-a-router", "/long-context-tests"
 QUALITY, EQUAL, SPEED = "/quality-vs-speed", "/quality-vs-speed?tab=equal", "/quality-vs-speed?tab=speed"

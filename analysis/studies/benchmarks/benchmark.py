@@ -116,7 +116,15 @@ def _fitting(lm: Model, one: Asked) -> tuple[Asked, list[Coded], int]:
     return one, [text for text, fit in zip(coded, fits, strict=True) if fit], fits.count(False)
 
 
-def _found(context: Context, lm: Model, way: Candidate, one: Asked, coded, dense_question: bool, span) -> list[tuple]:
+def _found(
+    context: Context,
+    lm: Model,
+    way: Candidate,
+    one: Asked,
+    coded: list[Coded],
+    dense_question: bool,
+    span: tuple[float, float],
+) -> list[tuple]:
     """Of every item: what the harness counts, and (log-probability, greedy) of the answers."""
     found, (begin, part) = [], span
     for at, (item, text) in enumerate(zip(one.items, coded, strict=True)):

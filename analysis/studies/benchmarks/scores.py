@@ -1,6 +1,7 @@
 """What a model says to a benchmark's items under a method: log-probabilities of answers, and generated ones."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,30 +26,30 @@ class DenseQuestion(Method):
     def _dense(self, rows: torch.Tensor) -> torch.Tensor:
         return ((rows >= self.first) & (rows < self.last))[:, None]
 
-    def check(self, lm):
+    def check(self, lm: Any) -> None:
         self.inner.check(lm)
 
-    def observe(self, layer, hidden, real):
+    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
         return self.inner.observe(layer, hidden, real)
 
-    def file(self, layer, query, key, past, module, tables):
+    def file(self, layer: int, query: torch.Tensor, key: torch.Tensor, past: int, module: Any, tables: Any) -> None:
         return self.inner.file(layer, query, key, past, module, tables)
 
-    def sharpen(self, layer, query, of_tokens):
+    def sharpen(self, layer: int, query: torch.Tensor, of_tokens: torch.Tensor | None) -> torch.Tensor:
         sharper = self.inner.sharpen(layer, query, of_tokens)
         if query.shape[2] == 1:  # a step of generation, behind the question
             return sharper
         rows = torch.arange(query.shape[2], device=query.device)
         return torch.where(self._dense(rows), query, sharper)
 
-    def scores(self, block: Block):
+    def scores(self, block: Block) -> torch.Tensor:
         return torch.where(self._dense(block.rows), block.scores, self.inner.scores(block))
 
-    def keep(self, block: Block):
+    def keep(self, block: Block) -> torch.Tensor | None:
         kept = self.inner.keep(block)
         return None if kept is None else kept | self._dense(block.rows)
 
-    def weigh(self, block: Block, probabilities):
+    def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         return torch.where(self._dense(block.rows), probabilities, self.inner.weigh(block, probabilities))
 
 
@@ -68,7 +69,7 @@ class Coded:
         return max(map(len, self.texts))
 
 
-def code(tokenizer, item: Item) -> Coded:
+def code(tokenizer: Any, item: Item) -> Coded:
     """Tokens of an item. A space that ends the prompt belongs to the answer, as the harness has it; an answer's tokens
     are those behind the prompt's own in the tokens of both together."""
     texts, answers = [], []
@@ -84,7 +85,7 @@ def code(tokenizer, item: Item) -> Coded:
     return Coded(tuple(texts), tuple(answers), first, len(texts[0]) - answers[0])
 
 
-def _ids(tokenizer, text: str) -> list[int]:
+def _ids(tokenizer: Any, text: str) -> list[int]:
     found = tokenizer(text, verbose=False).input_ids
     if found:
         return found

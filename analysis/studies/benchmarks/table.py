@@ -90,7 +90,14 @@ def measure(at: Setting) -> dict:
         decides.append(_files(data / task))
         own = at.context.within(place / len(wanted), 1 / len(wanted))
 
-        def make(_, task=task, prompts=prompts, shots=shots, items=items, own=own) -> dict:
+        def make(
+            _: Path | None,
+            task: str = task,
+            prompts: str = prompts,
+            shots: int = shots,
+            items: int = items,
+            own: Context = own,
+        ) -> dict:
             given = [task], listed, sizes.model, sizes.corpus, shots, items
             return _part(benchmark(*given, seed=sizes.seed, context=own), task, prompts)
 

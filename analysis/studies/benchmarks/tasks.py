@@ -4,8 +4,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.benchmarks import TASKS, documents
+from analysis.benchmarks.tasks import Task
 from analysis.errors import BadSetting
 
 NEEDED = "Benchmarks need lm-evaluation-harness: pip install -r requirements-benchmarks.txt, then try again."
@@ -76,7 +78,7 @@ def _asked(name: str, data: Path, shots: int | None, items: int | None, seed: in
     return Asked(name, task.title if task else name, listed, count, files, harness)
 
 
-def _harness():
+def _harness() -> tuple[Any, Any, Any]:
     """The parts of the harness that are used: its tasks' index, its class of tasks, and what reads their files."""
     try:
         from lm_eval.api.task import ConfigurableTask
@@ -88,7 +90,7 @@ def _harness():
     return TaskManager, ConfigurableTask, load_yaml
 
 
-def _local(task, docs: list[dict], examples: list[dict], shots: int):
+def _local(task: Task, docs: list[dict], examples: list[dict], shots: int) -> Any:
     """The harness's own task with documents of ours in the place of its data set."""
     manager, configurable, load_yaml = _harness()
     import datasets
@@ -110,7 +112,7 @@ def _local(task, docs: list[dict], examples: list[dict], shots: int):
     return configurable(config={name: value for name, value in about.items() if name not in ("tag", "group")})
 
 
-def _from_network(name: str, shots: int | None):
+def _from_network(name: str, shots: int | None) -> Any:
     manager = _harness()[0]()
     if name not in manager.all_subtasks:
         raise BadSetting(f"There is no task {name[:40]!r}; on local files there are: {', '.join(TASKS)}.")
@@ -126,7 +128,7 @@ def _from_network(name: str, shots: int | None):
     return harness
 
 
-def _item(harness, doc: dict, shots: int) -> Item:
+def _item(harness: Any, doc: dict, shots: int) -> Item:
     context = harness.fewshot_context(doc, num_fewshot=shots)
     made = harness.construct_requests(doc=doc, ctx=context, metadata=(harness.config.task, 0, 1))
     made = made if isinstance(made, list) else [made]
@@ -148,7 +150,7 @@ def _item(harness, doc: dict, shots: int) -> Item:
     return Item(doc, prompts, known or min(map(len, prompts)), answers, gold)
 
 
-def _filtered(harness, doc: dict, result: list) -> dict[str, list]:
+def _filtered(harness: Any, doc: dict, result: list) -> dict[str, list]:
     """What each filter of the harness makes of an item's results: name -> the results it leaves."""
     filters: list[Callable] = getattr(harness, "_filters", [])
     if not filters or not isinstance(result[0], str):
@@ -156,7 +158,7 @@ def _filtered(harness, doc: dict, result: list) -> dict[str, list]:
     return {one.name: _one(one, doc, result) for one in filters}
 
 
-def _one(ensemble, doc: dict, result: list) -> list:
+def _one(ensemble: Any, doc: dict, result: list) -> list:
     from lm_eval.api.instance import Instance
 
     made = [Instance("generate_until", doc, ("", {}), place, resps=[text]) for place, text in enumerate(result)]

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 
 from analysis.attention import Block, apply
+from analysis.calls import Call
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.methods.csa import CSA
 from analysis.metrics.intervals import UNIT, bootstrap_mean
 from analysis.metrics.paired import perplexity_change
@@ -24,7 +26,7 @@ class Counting(CSA):
 
     read: int = 0
 
-    def note(self, call, kept: torch.Tensor) -> None:
+    def note(self, call: Call, kept: torch.Tensor) -> None:
         self.read += int(kept.sum())
 
     def keep(self, block: Block) -> torch.Tensor:
@@ -36,7 +38,7 @@ class Counting(CSA):
 class Progress:
     """Tells of passes over windows, before each, while no method is on the model."""
 
-    def __init__(self, context: Context, span: tuple[float, float], passes: int):
+    def __init__(self, context: Context, span: tuple[float, float], passes: int) -> None:
         self.context, self.span, self.passes, self.done = context, span, passes, 0
 
     def __call__(self, stage: str) -> None:
@@ -46,7 +48,7 @@ class Progress:
         self.done += 1
 
 
-def window_losses(model: Model, windows: np.ndarray, method, told: Progress, name: str) -> np.ndarray:
+def window_losses(model: Model, windows: np.ndarray, method: Method, told: Progress, name: str) -> np.ndarray:
     """Nats per predicted token of windows of token ids [n, T], by the method's own kernel: float64 [n, T - 1]."""
     rows = []
     for at, ids in enumerate(windows):

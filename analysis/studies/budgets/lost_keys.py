@@ -8,6 +8,7 @@ from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.groups.words import word_of_tokens
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import forward
@@ -62,7 +63,7 @@ def lost_keys(
 
 
 def lost_at(
-    lm: Model, reading: Reading, at: int, inside: int, method, loss: float, loss_dense: float
+    lm: Model, reading: Reading, at: int, inside: int, method: Method, loss: float, loss_dense: float
 ) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
     """What the query of prediction `inside` in window `at` lost to a method's budgets, all windows of equal length:
     (`position query piece loss loss_dense difference lost key sentence`, its keys, its heads) as in `lost_keys`."""
@@ -101,7 +102,7 @@ def _place(position: int | None, rise: np.ndarray) -> tuple[int, int]:
     return at, inside - 1
 
 
-def _dropped(lm: Model, ids: np.ndarray, query: int, method, start: int) -> dict:
+def _dropped(lm: Model, ids: np.ndarray, query: int, method: Method, start: int) -> dict:
     """Of one query in dense attention: `dropped` [L, H, query + 1] the attention to keys outside the largest, and
     `heads`, a row per head."""
     rows = []

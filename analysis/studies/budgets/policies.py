@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from analysis.corpus import text_hash
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import write_json
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.metrics.budgets import FLOOR
 from analysis.models import Model
 from analysis.runs import Result
@@ -41,7 +43,7 @@ class Policy:
         layers, heads = self.budgets.shape
         return {"layers": layers, "heads": heads, "policy": [*self.budgets.ravel().tolist(), int(self.cap)]}
 
-    def method(self, **settings):
+    def method(self, **settings: Any) -> Method:
         """CSA with these budgets."""
         return METHODS["csa"].build(self.integers, **settings)
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ def equal_factor(router: QueryRouter, ask: bool, samples: Samples, budgets: np.n
     return math.exp(high)
 
 
-def static(budgets: np.ndarray, cap: int, kind=Counting, **more):
+def static(budgets: np.ndarray, cap: int, kind: type[Counting] = Counting, **more: Any) -> Counting:
     """Budgets [L, H] under a cap, the same for every query, as a method that counts what it reads."""
     return kind(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape, cap=cap, **more)
 

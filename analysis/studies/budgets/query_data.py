@@ -1,5 +1,6 @@
 """What a query router learns from: query vectors of dense attention with the number of keys that hold 90 % of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,7 +65,9 @@ class Asked(Method):
 
 
 @torch.no_grad()
-def sample_queries(model: Model, windows: np.ndarray, mass: float, seed: int, progress=None) -> Samples:
+def sample_queries(
+    model: Model, windows: np.ndarray, mass: float, seed: int, progress: Callable[[float], None] | None = None
+) -> Samples:
     """Queries at QUERIES random places of each window of token ids [n, T], of every head.
 
     `progress(fraction)` is called before each window. Errors: BadSetting for a model whose layers read windows or cap

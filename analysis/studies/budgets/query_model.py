@@ -1,5 +1,6 @@
 """A small network that predicts how many keys a query needs, with the query or without it, and how well it does."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,9 @@ class QueryRouter(nn.Module):
     33,921 parameters for GPT-2 small (12 layers of 12 heads of 64). `ask=False` sets query and norm to zero.
     """
 
-    def __init__(self, cells: int, size: int, length: int, unit: float = 1.0, norm: float = 1.0, middle: float = 0.0):
+    def __init__(
+        self, cells: int, size: int, length: int, unit: float = 1.0, norm: float = 1.0, middle: float = 0.0
+    ) -> None:
         super().__init__()
         self.length, self.unit, self.norm, self.middle = length, unit, norm, middle
         self.cell = nn.Embedding(cells, EMBEDDING)
@@ -54,7 +57,16 @@ class Trained:
     curves: list[dict]
 
 
-def train(fit: Samples, tune: Samples, cells: int, ask: bool, rates, steps: int, seed: int, progress=None) -> Trained:
+def train(
+    fit: Samples,
+    tune: Samples,
+    cells: int,
+    ask: bool,
+    rates: Sequence[float],
+    steps: int,
+    seed: int,
+    progress: Callable[[float], None] | None = None,
+) -> Trained:
     """Least squares on log k* with Adam, once per rate; the best checkpoint on `tune` is kept.
 
     `progress(fraction)` is called every 100 steps.

@@ -1,5 +1,6 @@
 """How many keys hold most of a head's attention: the top-p rank of every (layer, head), streamed, and by position."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +51,9 @@ class Ranks:
         ]
 
 
-def measure_ranks(model: Model, windows: np.ndarray, mass: float = 0.9, progress=None) -> Ranks:
+def measure_ranks(
+    model: Model, windows: np.ndarray, mass: float = 0.9, progress: Callable[[float, str], None] | None = None
+) -> Ranks:
     """Top-p ranks of dense attention on windows of token ids [n, T]; nothing of size T x T is held.
 
     `progress(fraction, stage)` is called before each window. CSA, step 1. Errors: BadSetting for a mass not in (0, 1].
@@ -75,7 +78,7 @@ def measure_ranks(model: Model, windows: np.ndarray, mass: float = 0.9, progress
     return Ranks(sums / count, count)
 
 
-def cells_table(**columns) -> pd.DataFrame:
+def cells_table(**columns: np.ndarray) -> pd.DataFrame:
     """Tables [L, H] as columns `layer head` and their names, one row per head."""
     layers, heads = next(iter(columns.values())).shape
     layer, head = np.divmod(np.arange(layers * heads), heads)

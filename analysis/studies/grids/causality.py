@@ -7,6 +7,7 @@ from analysis.attention import apply
 from analysis.groups.gates import GATES, group_affinity
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.methods.focus import Focus
 from analysis.metrics.intervals import bootstrap_mean
 from analysis.metrics.quality import same_top1
@@ -109,7 +110,7 @@ def _arms(made: FocusRouter, window: int) -> dict[tuple, Arm]:
 
 
 @torch.no_grad()
-def _gates(lm: Model, method, ids: np.ndarray) -> dict:
+def _gates(lm: Model, method: Method, ids: np.ndarray) -> dict:
     """`smallest_gate` and `mean_gate` of the far pairs of windows [n, T]: a factor of the score, or for `log` and the
     hard mask of the weight; None for dense, and where no pair is far."""
     smallest, total, pairs = [], 0.0, 0
@@ -138,7 +139,7 @@ def far_gates(method: Focus, groups: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def foresight(lm: Model, method, ids: np.ndarray) -> dict:
+def foresight(lm: Model, method: Method | None, ids: np.ndarray) -> dict:
     """What other tokens in the second half of windows [n, T] (the next window's) do to the logits of the first.
 
     By the masked reference, which computes every query alike whatever stands elsewhere: `moved` largest change of a

@@ -25,7 +25,7 @@ PRINTED = {  # key of a row -> column of table 9, and what it is divided by
 }
 
 
-def paper_numbers(factor: str, value) -> dict:
+def paper_numbers(factor: str, value: int | str) -> dict:
     """What the paper prints for a cell (GPT-2 124M, PG-19, window 128 unless varied); None where it prints nothing.
 
     Of the dimensions section 2 gives the perplexity of trained centroids, of two groups appendix B.

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from analysis.errors import BadSetting
+from analysis.groups.router import FocusRouter
 from analysis.metrics.intervals import UNIT
+from analysis.models import Model
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, window_arm
 from analysis.studies.stored.panels import column, difference, how_sure, nats, of_rows, panel, printed, series
 from analysis.studies.stored.recovery import equal_pairs_window
@@ -91,7 +95,7 @@ def _lengths(rows: str | None, length: int) -> list[int]:
     return sizes
 
 
-def _rotary(lm) -> bool:
+def _rotary(lm: Model) -> bool:
     """Whether positions are computed, and not looked up in a learned table."""
     return any("rotary" in name for name, _ in lm.lm.named_modules())
 
@@ -104,7 +108,7 @@ def _beyond(rows: list[dict], positions: int) -> list[str]:
     return [f"{said}; {', '.join(far)} is extrapolated, dense as well."]
 
 
-def _rows(trainer: PhaseTrainer, router, plan: RouterTraining, ids, unit: int) -> list[dict]:
+def _rows(trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray, unit: int) -> list[dict]:
     """Two rows of a length, k = 1 and 2; intervals draw units of so many windows."""
     size, ks, window, seed = ids.shape[1], (1, 2), plan.window, plan.seed
     arms = [DENSE]
@@ -136,7 +140,7 @@ def _rows(trainer: PhaseTrainer, router, plan: RouterTraining, ids, unit: int) -
     return rows
 
 
-def _random(router, k: int, window: int, seed: int) -> Arm:
+def _random(router: FocusRouter, k: int, window: int, seed: int) -> Arm:
     return Arm(f"random tokens {seed}, top {k}", {"window": window}, drawn=(router.K, k, seed))
 
 

@@ -1,6 +1,7 @@
 """Does training with groups from the first step cost anything? Small models at equal tokens (Focus, section 3.4)."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -117,7 +118,15 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return found
 
 
-def _train(lm: Model, name: str, recipe: Recipe, ids: np.ndarray, valid: np.ndarray, work: Path, report=None):
+def _train(
+    lm: Model,
+    name: str,
+    recipe: Recipe,
+    ids: np.ndarray,
+    valid: np.ndarray,
+    work: Path,
+    report: Callable[[float, str], None] | None = None,
+) -> tuple:
     """One training on one domain; returns the transformers model and the method it was trained with."""
     text = lm.tokenizer.decode(valid[:4096], skip_special_tokens=True)
     size = {"tokens": len(valid), "bytes": max(1, len(text.encode()) * len(valid) // len(valid[:4096]))}

@@ -1,14 +1,17 @@
 """Why less can be more, measured (Focus, appendix A): what the pruned pairs of each layer held, and what they cost."""
 
+from pathlib import Path
+
 import numpy as np
 
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.files import read_json, write_json
 from analysis.groups.router import FocusRouter
+from analysis.models import Model
 from analysis.studies.grids.pruning import NAMES, LayerArm, LayerBench, look, seeds
 from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.measured import DENSE, KEEP_EVERY, KERNELS, Measured, always, router_hash
+from analysis.studies.stored.measured import DENSE, KEEP_EVERY, KERNELS, Bench, Measured, always, router_hash
 from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, of_rows, panel
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Routed, Setting, Study
@@ -128,7 +131,17 @@ def _losses(found: dict[str, Measured], dense: Measured) -> dict:
     return row | difference("groups_minus_random", found["groups"].means, found["random"].means)
 
 
-def _looks(lm, made, ids, window, n_sink, wide, seed, work, bench) -> np.ndarray:
+def _looks(
+    lm: Model,
+    made: FocusRouter,
+    ids: np.ndarray,
+    window: int,
+    n_sink: int,
+    wide: list[int],
+    seed: int,
+    work: Path | None,
+    bench: Bench,
+) -> np.ndarray:
     """What `look` says of every window, [n, L, 4, 5]; kept in `work` as it goes."""
     decides = [lm.revision, str(lm.dtype), bench.text, router_hash(made), window, n_sink, wide, seed]
     part = work and work / f"pruned-{text_hash(repr(decides))}.json"

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from analysis.attention import apply
 from analysis.calls import Attended, Call
+from analysis.groups.router import FocusRouter
 from analysis.kernels.reference import kept
 from analysis.metrics.quality import token_losses
+from analysis.models import Model
 from analysis.statistics import forward
 from analysis.studies.stored.measured import Arm, Bench, Noted, read_pairs
 
@@ -95,7 +97,9 @@ class Looked(Noted):
         return Attended(out[None].to(call.query.dtype), "dense, looked at", "What is pruned is measured, not left out.")
 
 
-def look(model, router, ids: np.ndarray, window: int, n_sink: int, wide: list[int], chance: list[int]) -> np.ndarray:
+def look(
+    model: Model, router: FocusRouter, ids: np.ndarray, window: int, n_sink: int, wide: list[int], chance: list[int]
+) -> np.ndarray:
     """What `Looked` notes of one window of token ids [T]: float64 [L, 4, 5], empty where no layer came by."""
     method = Looked.build(router, window=window, n_sink=n_sink, wide=wide, chance=chance)
     with apply(model, method, kernels=True):

@@ -1,5 +1,6 @@
 """Does fine-tuning with groups beat fine-tuning with full attention? Focus, table 5, with the controls it lacks."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from analysis.groups.router import FocusRouter
@@ -130,7 +131,7 @@ AGAINST = {
 }
 
 
-def _read_with(arm: str, plan: RouterTraining, wide: int):
+def _read_with(arm: str, plan: RouterTraining, wide: int) -> Callable[[FocusRouter], list[Arm]]:
     """How a fine-tuned model is read: as it was trained, groups hard."""
 
     def arms(router: FocusRouter) -> list[Arm]:

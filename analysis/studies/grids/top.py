@@ -1,6 +1,7 @@
 """How many groups should a token be in? One trained router read with every k (Focus, table 7), beside its controls."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -95,7 +96,7 @@ def _own(context: Context, lm: Model, router: str, made: FocusRouter) -> dict[tu
     return {(name, k): trained_router(context, lm, name) for name, k in sorted(named) if name != router}
 
 
-def _trained(name: str, router: FocusRouter, k: int, window: int, **more) -> Arm:
+def _trained(name: str, router: FocusRouter, k: int, window: int, **more: Any) -> Arm:
     said = "".join(f", {value}" for value in more.values())
     return Arm(f"{name} with top {k}{said}", {"window": window, "top": k, **more}, router)
 

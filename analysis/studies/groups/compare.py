@@ -9,6 +9,7 @@ from analysis.groups.contents import EMPTY, group_contents
 from analysis.groups.dominance import largest_share, stability
 from analysis.groups.kmeans import spherical_kmeans
 from analysis.groups.words import categories
+from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, Reading, check_seed, protocol, read
@@ -94,7 +95,9 @@ def compare(
     return Result(numbers, {"matching": matching, "confusion": pd.DataFrame(confusion)})
 
 
-def _labels(context: Context, model: str, text: str, router: str, long_text: str):
+def _labels(
+    context: Context, model: str, text: str, router: str, long_text: str
+) -> tuple[Model, Reading, np.ndarray, int]:
     """(model, reading, best causal group of every token int64 [L, T], K) of a router that is there."""
     lm = context.model(model)
     there = [facts["name"] for facts in stored_routers(context, lm)]
@@ -168,11 +171,11 @@ def group_controls(
     return Result(numbers)
 
 
-def _kinds(reading: Reading):
+def _kinds(reading: Reading) -> list[str]:
     return categories(reading.text, reading.tokens.starts, reading.tokens.ends)
 
 
-def _row(group: np.ndarray, sure: np.ndarray | None, words: pd.DataFrame, kinds, K: int, seed: int) -> dict:
+def _row(group: np.ndarray, sure: np.ndarray | None, words: pd.DataFrame, kinds: list[str], K: int, seed: int) -> dict:
     certain = np.ones(len(group)) if sure is None else sure
     contents, _ = group_contents(group, certain, words["word"].tolist(), kinds, K, seed)
     real = contents[contents["label"] != EMPTY].sort_values("share", ascending=False)

@@ -1,13 +1,16 @@
 """Which far-apart tokens of a text share a group, how much they attend to each other, and what chance would give."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import apply
+from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
 from analysis.groups.pairs import PairCollector
+from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
@@ -18,6 +21,8 @@ from analysis.studies.groups.routers import memberships, router_facts, router_fo
 from analysis.studies.text.text import token_table
 
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
+
+Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities of a block of queries
 
 
 def pairs(
@@ -83,14 +88,14 @@ def pairs(
     return Result(numbers, {"tokens": words, "pairs": listed, "controls": controls, "distance": distance})
 
 
-def collect(model: Model, windows: list[np.ndarray], watchers: list, context: Context) -> None:
+def collect(model: Model, windows: list[np.ndarray], watchers: list[Callable[[int], Watch]], context: Context) -> None:
     """Stream the dense attention of a text, window by window, through `watcher(start)(block, probabilities)` each."""
     start = 0
     for index, ids in enumerate(windows):
         context.progress(index / len(windows), f"reading window {index + 1} of {len(windows)}")
         sees = [watcher(start) for watcher in watchers]
 
-        def watch(block, probabilities, sees=sees):
+        def watch(block: Block, probabilities: torch.Tensor, sees: list[Watch] = sees) -> None:
             for see in sees:
                 see(block, probabilities)
 
@@ -99,17 +104,23 @@ def collect(model: Model, windows: list[np.ndarray], watchers: list, context: Co
         start += len(ids)
 
 
-def feed(collector: PairCollector):
+def feed(collector: PairCollector) -> Callable[[int], Watch]:
     """A pair collector as a watcher for `collect`."""
 
-    def window(start: int):
+    def window(start: int) -> Watch:
         return lambda block, probabilities: collector.add(block.layer, block.rows, probabilities[0], start)
 
     return window
 
 
 def _shuffled(
-    model: Model, reading: Reading, router, min_distance: int, head: int | None, seed: int, context: Context
+    model: Model,
+    reading: Reading,
+    router: FocusRouter,
+    min_distance: int,
+    head: int | None,
+    seed: int,
+    context: Context,
 ) -> PairCollector:
     """The same router on the same tokens in random order: what grouping by kind of token alone would give."""
     mixed = reading.shuffled(seed)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def router_path(context: Context, model: Model, name: str) -> Path:
     return context.state_dirs(model)[0] / FOLDER / f"{name}.safetensors"
 
 
-def check_settings(groups: int, **more) -> None:
+def check_settings(groups: int, **more: Any) -> None:
     """Refuse a router that cannot be, before a model has to read anything for it."""
     RouterSettings(groups=groups, **more)
     if groups > MOST_GROUPS:
@@ -100,7 +101,9 @@ def control_path(path: Path) -> Path:
     return path.with_name(f"random-{path.name}")
 
 
-def save(context: Context, model: Model, router: FocusRouter, control: FocusRouter, path: Path, **about) -> list[str]:
+def save(
+    context: Context, model: Model, router: FocusRouter, control: FocusRouter, path: Path, **about: Any
+) -> list[str]:
     """Store a router of a model and its control; runs that used an earlier one of this name go to the trash. Returns
     sentences that say so."""
     about = {"model": model.name, "revision": model.revision, **about}

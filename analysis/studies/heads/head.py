@@ -98,7 +98,13 @@ def _tile(rows: list[int] | None, columns: list[int] | None, length: int) -> tup
 
 @torch.no_grad()
 def _stream(
-    states: States, head: int, ids: np.ndarray, found: HeadReading, query: int, tile, without_first: bool
+    states: States,
+    head: int,
+    ids: np.ndarray,
+    found: HeadReading,
+    query: int,
+    tile: tuple[int, int] | None,
+    without_first: bool,
 ) -> tuple[dict[str, np.ndarray], int]:
     """(arrays `pattern`, `row` and, where asked for, `tile`; tokens of a cell) of one head; fills `found`."""
     length = len(ids)

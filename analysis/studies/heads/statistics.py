@@ -1,5 +1,7 @@
 """What every head of the model reads in a text: exact statistics of dense attention, for a map of the heads."""
 
+from typing import Any
+
 import pandas as pd
 
 from analysis.models import Model
@@ -53,7 +55,7 @@ def statistics(
     return Result(numbers, tables)
 
 
-def read_heads(lm: Model, reading: Reading, context: Context, **settings) -> HeadReading:
+def read_heads(lm: Model, reading: Reading, context: Context, **settings: Any) -> HeadReading:
     """All windows of a text, read one by one."""
     found = HeadReading(lm.num_layers, lm.num_heads, **settings)
     for index, ids in enumerate(reading.windows):

@@ -1,5 +1,7 @@
 """Long-context probes: can a model find and use one thing in a long text, and can it still when it reads less?"""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -114,7 +116,15 @@ def probe(
     return Result(numbers, tables)
 
 
-def _ask(context: Context, lm: Model, listed: list[Candidate], pieces: Pieces, made: dict, bases, seed: int):
+def _ask(
+    context: Context,
+    lm: Model,
+    listed: list[Candidate],
+    pieces: Pieces,
+    made: dict,
+    bases: Callable[[int], float],
+    seed: int,
+) -> list[Cell]:
     """Every question under every method: cells with gains and plain log-probabilities [methods, items, n]."""
     done, total = 0, sum(len(cuts) for cells in made.values() for _, cuts in cells) * len(listed)
     cells = []
@@ -134,7 +144,9 @@ def _ask(context: Context, lm: Model, listed: list[Candidate], pieces: Pieces, m
     return cells
 
 
-def _questions(pieces: Pieces, name: str, grid: list[Ask], items: int, seed: int, limit: int):
+def _questions(
+    pieces: Pieces, name: str, grid: list[Ask], items: int, seed: int, limit: int
+) -> tuple[list[tuple[Ask, list]], BadSetting | None]:
     """([(ask, its items)] of the cells that can be made, why one of the others cannot or None)."""
     made, trouble = [], None
     for ask in grid:
@@ -153,7 +165,7 @@ def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int
     return [Ask(length, choices, **more) for length in lengths for more in along[axis]]
 
 
-def _bases(lm: Model, rope: str, factor: float, base: float):
+def _bases(lm: Model, rope: str, factor: float, base: float) -> Callable[[int], float]:
     base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
     return lambda length: base_for(lm, rope, factor, base, length)
 
@@ -202,7 +214,9 @@ def _between(name: str, value: int, low: int, high: int) -> None:
         raise BadSetting(f"The number of {name} is {value:,} and must lie between {low} and {high:,}.")
 
 
-def _notes(lm: Model, pieces: Pieces, lengths, rope: str, factor: float, base: float, cuts: dict) -> list[str]:
+def _notes(
+    lm: Model, pieces: Pieces, lengths: list[int], rope: str, factor: float, base: float, cuts: dict
+) -> list[str]:
     said = []
     if cuts["prompts"]:
         said.append(

@@ -1,5 +1,6 @@
 """Every method on the same number of keys: perplexity against dense by domain, context and share of the reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import token_losses
-from analysis.metrics.sparsity import ReadCounter
+from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
@@ -104,7 +105,7 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
 class Pass:
     """A method over windows of token ids [n, T], one after the other: `losses` of those that are done [T - 1 each]."""
 
-    def __init__(self, lm: Model, method: Method, ids: np.ndarray):
+    def __init__(self, lm: Model, method: Method, ids: np.ndarray) -> None:
         self.lm, self.method, self.ids = lm, method, torch.as_tensor(ids)
         self.losses, self.counter = [], ReadCounter(ids.shape[1])
 
@@ -115,7 +116,7 @@ class Pass:
                 self.losses.append(token_losses(self.lm, ids[None])[0])
         return self
 
-    def reads(self):
+    def reads(self) -> Reads:
         """What was read in the windows that are done."""
         return self.counter.reads(self.method)
 
@@ -123,7 +124,7 @@ class Pass:
 class Cell:
     """One domain in one context: its windows of token ids [n, T], and its dense pass, done when it is needed."""
 
-    def __init__(self, at: Setting, domain: str, ids: np.ndarray):
+    def __init__(self, at: Setting, domain: str, ids: np.ndarray) -> None:
         self.context, self.lm, self.work = at.context, at.lm, at.work
         self.router, self.seed, self.domain, self.ids = at.sizes.router, at.sizes.seed, domain, ids
         self._dense: np.ndarray | None = None
@@ -148,7 +149,7 @@ class Cell:
     def _tell(self, fraction: float, said: str, more: str) -> None:
         self.context.progress(min(1.0, fraction), said + more)
 
-    def _row(self, entry: Entry, budget: Budget, start: int | None, told) -> dict:
+    def _row(self, entry: Entry, budget: Budget, start: int | None, told: Callable[[str], None]) -> dict:
         passes: dict[int, Pass] = {}
         target = budget.target
 
@@ -182,7 +183,7 @@ class Cell:
             zip(names, (*values, change.change, change.low, change.high, change.units, change.unit), strict=True)
         )
 
-    def _dense_losses(self, told) -> np.ndarray:
+    def _dense_losses(self, told: Callable[[str], None]) -> np.ndarray:
         """Losses under dense attention [n, T - 1], through the same path."""
         if self._dense is None:
             reading = Pass(self.lm, METHODS["dense"](), self.ids)

@@ -1,5 +1,7 @@
 """Methods at one budget: the setting of each at which its queries read as many keys, on average, as all others' do."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import torch
@@ -90,7 +92,9 @@ def reads_of(lm: Model, method: Method, windows: list[np.ndarray]) -> Reads:
     return counter.reads(method)
 
 
-def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float, told) -> tuple[dict, dict]:
+def _settle(
+    context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float, told: Callable[[float, str], None]
+) -> tuple[dict, dict]:
     """One method's row, and its spec, at the nearest value of its field."""
     name = asked.get("name") if isinstance(asked, dict) else asked
     if name not in FIELDS:

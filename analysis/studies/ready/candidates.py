@@ -90,7 +90,9 @@ def looked_ahead(methods: Sequence[Candidate]) -> list[str]:
     return [said.format(" and ".join(labels))] if labels else []
 
 
-def specs(names: str | None, settings: list[str], router: str | None = None, policy=None) -> list[dict]:
+def specs(
+    names: str | None, settings: list[str], router: str | None = None, policy: dict | str | None = None
+) -> list[dict]:
     """The argument of `candidates` from words: "dense,focus" (None: all there are) and ["focus.window=64"].
 
     Errors: BadSetting for words that set nothing.

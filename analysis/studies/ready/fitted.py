@@ -1,6 +1,8 @@
 """What methods need of a calibration (means, centroids): the stored numbers, or some fitted on the bundled samples."""
 
 from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,7 +93,9 @@ def _told(texts: list[str], corpus: str) -> dict:
     return {"text": text_hash(" ".join(keys)), "texts": corpus, "keys": keys}
 
 
-def _calibrate(context: Context, model: Model, method: str, texts: list[str], told: dict, seed: int, **settings):
+def _calibrate(
+    context: Context, model: Model, method: str, texts: list[str], told: dict, seed: int, **settings: Any
+) -> tuple[Fitted, Path]:
     """What a method's `fit` makes of the texts, and where it was stored; it is given those settings that it has."""
     windows = calibration_windows(model, texts)
     context.progress(0.0, f"calibrating {method}")

@@ -46,16 +46,16 @@ def _policy(context: Context, model: Model, method: str, recipe: dict | str | No
     return State(policy.integers, facts, " ".join(named(policy)), texts)
 
 
-def _buckets(context: Context, model: Model, method: str, _) -> State:
+def _buckets(context: Context, model: Model, method: str, _: object) -> State:
     return State(state_for(context, model))
 
 
-def _temperatures(context: Context, model: Model, method: str, _) -> State:
+def _temperatures(context: Context, model: Model, method: str, _: object) -> State:
     weights = learned_temperatures(context, model)
     return State(weights, texts=_keys(weights.about))
 
 
-def _calibration(context: Context, model: Model, method: str, _) -> State:
+def _calibration(context: Context, model: Model, method: str, _: object) -> State:
     fitted = fitted_for(context, model, method)
     return State(fitted, texts=_keys(fitted.about))
 

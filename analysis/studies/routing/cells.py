@@ -65,7 +65,9 @@ class LayerView:
     _counted: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, layer, heads, every: int, queries, keys, partitions: list[Partition]) -> "LayerView":
+    def of(
+        cls, layer: int, heads: list[int], every: int, queries: Tensor, keys: Tensor, partitions: list[Partition]
+    ) -> "LayerView":
         """From queries [H, T, D] and keys [G, T, D] of a layer; `heads` the chosen of `every` query heads."""
         repeat = every // len(keys)
         shared = [head // repeat for head in heads]

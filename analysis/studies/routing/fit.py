@@ -7,6 +7,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from analysis.attention import Block
 from analysis.errors import TooLarge
 from analysis.kernels.parts import now
 from analysis.models import Model
@@ -91,12 +92,19 @@ def calibrate(
     return fitted
 
 
-def _first_pass(context, model, prompts, heads, rotated, buckets):
+def _first_pass(
+    context: Context,
+    model: Model,
+    prompts: list[Prompt],
+    heads: dict[int, list[int]],
+    rotated: list[bool],
+    buckets: int,
+) -> tuple[dict[int, Tensor], dict[int, Moments], dict[int, Moments]]:
     """Keys for k-means [G, m, D], and second moments of queries (per chosen head) and keys, per layer."""
     quota = -(-SAMPLE * buckets // len(prompts))
     keys, of_queries, of_keys = defaultdict(list), defaultdict(Moments), defaultdict(Moments)
 
-    def take(layer, q, k):
+    def take(layer: int, q: Tensor, k: Tensor) -> None:
         if layer in heads:
             of_queries[layer].add(q[heads[layer]])
             of_keys[layer].add(k)
@@ -108,7 +116,14 @@ def _first_pass(context, model, prompts, heads, rotated, buckets):
     return {layer: torch.cat(rows, 1) for layer, rows in keys.items()}, of_queries, of_keys
 
 
-def _own_partition(kind, common, keys, shared, buckets, seed) -> Partition:
+def _own_partition(
+    kind: str,
+    common: dict[int, dict[str, Router]],
+    keys: dict[int, Tensor],
+    shared: dict[int, list[int]],
+    buckets: int,
+    seed: int,
+) -> Partition:
     """Buckets of the keys as a router turns them, for each chosen query head."""
     made = Partition(kind, {})
     for layer, routers in common.items():
@@ -118,7 +133,9 @@ def _own_partition(kind, common, keys, shared, buckets, seed) -> Partition:
     return made
 
 
-def _routers(cell: Cell, partitions, common: dict[str, Router], layer: int, seed: int) -> dict[str, Router]:
+def _routers(
+    cell: Cell, partitions: dict[str, Partition], common: dict[str, Router], layer: int, seed: int
+) -> dict[str, Router]:
     if cell.partition != RAW:
         own = partitions[cell.partition].centroids[layer]
         named = {"random": "random", cell.partition: "kmeans", "oracle": "oracle"}
@@ -127,7 +144,7 @@ def _routers(cell: Cell, partitions, common: dict[str, Router], layer: int, seed
     return {kind: one for kind in ROUTERS if (one := {**common, **streamed}.get(kind)) is not None}
 
 
-def _second_pass(context, model, prompts, fitted: Fitted, wanted: set) -> dict:
+def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, wanted: set) -> dict:
     """Stream the masses of all cells; returns what the MLPs of `wanted` (cell, layer) are trained on: pairs in 16 bits
     for each of them."""
     quota = -(-MOST // len(prompts))
@@ -136,14 +153,14 @@ def _second_pass(context, model, prompts, fitted: Fitted, wanted: set) -> dict:
     raw = fitted.partitions[RAW]
     chosen = {}
 
-    def take(layer, q, k):
+    def take(layer: int, q: Tensor, k: Tensor) -> None:
         if layer not in fitted.heads:
             return
         view[layer] = LayerView.of(layer, fitted.heads[layer], len(q), q, k, [raw])
         member = view[layer].member[RAW].sum(1)
         fitted.counts[layer] = fitted.counts.get(layer, 0) + member
 
-    def watch(block, probabilities):
+    def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer not in fitted.heads:
             return
         here = view[block.layer]

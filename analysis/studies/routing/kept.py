@@ -10,6 +10,7 @@ from safetensors.numpy import load, save
 
 from analysis.errors import BadSetting, NotFitted
 from analysis.files import write_whole
+from analysis.models import Model
 from analysis.routers import ROUTERS
 from analysis.routers.state import FOLDER
 from analysis.studies.context import Context
@@ -52,7 +53,7 @@ def keep(folder: Path, kept: Kept) -> None:
             place.write_bytes(content)
 
 
-def stored_curves(context: Context, lm) -> Kept:
+def stored_curves(context: Context, lm: Model) -> Kept:
     """The curves in the fitted state of a model; the last ones read stay in memory. Errors: NotFitted, BadSetting."""
     for path in context.stored(lm, f"{FOLDER}/{NAME}"):
         stamp = (str(path), path.stat().st_mtime_ns)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,13 +28,19 @@ class Tap(Method):
     take: Callable[[int, Tensor, Tensor], None] | None = None
     rotated: list[bool] | None = None
 
-    def file(self, layer, query, key, past, module, tables):
+    def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
         tables = tables if self.rotated is None or self.rotated[layer] else None
         self.take(layer, *(unrotate(x[:1].float(), module, tables)[0] for x in (query, key)))
 
 
 @torch.no_grad()
-def read_prompt(model: Model, ids: np.ndarray, rotated: list[bool], take, watch=None) -> None:
+def read_prompt(
+    model: Model,
+    ids: np.ndarray,
+    rotated: list[bool],
+    take: Callable[[int, Tensor, Tensor], None],
+    watch: Callable[[Block, Tensor], None] | None = None,
+) -> None:
     """One pass over a prompt [T]: `take(layer, queries [H, T, D], keys [G, T, D])` before each layer's attention, then
     `watch(block, probabilities)` for its blocks of queries."""
     with apply(model, Tap(take=take, rotated=rotated), watch=watch):
@@ -54,10 +60,10 @@ def rotated_layers(model: Model) -> list[bool]:
     seen: dict[int, list[float]] = {}
 
     class Probe(Tap):
-        def observe(self, layer, hidden, real):
+        def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> None:
             entered[layer] = hidden[0].float()
 
-        def file(self, layer, query, key, past, module, tables):
+        def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
             options = [key] if tables is None else [unrotate(key.float(), module, tables), key]
             seen[layer] = [_spread(rows[0].float()) for rows in options]
 

@@ -30,7 +30,7 @@ from analysis.studies.routing.rows import (
     paper_rows as printed,
     sentence,
 )
-from analysis.studies.routing.score import balance_rows, score_routers
+from analysis.studies.routing.score import Curves, balance_rows, score_routers
 from analysis.studies.routing.texts import heads_of, prompts_of, sides_of, tokens_needed
 from analysis.studies.text.held_out import check_range, make_folder
 
@@ -138,7 +138,9 @@ def route(
     return Result(numbers, tables)
 
 
-def _check(lm: Model, min_distance: int, sinks: int, buckets: int, length: int, prompts: int, visited) -> None:
+def _check(
+    lm: Model, min_distance: int, sinks: int, buckets: int, length: int, prompts: int, visited: float | None
+) -> None:
     check_range("The length of a prompt", length, 8, lm.max_positions)
     check_range("The minimum distance", min_distance, 1, length - 1)
     check_range("The number of sinks", sinks, 0, 64)
@@ -157,7 +159,7 @@ def _check(lm: Model, min_distance: int, sinks: int, buckets: int, length: int, 
         )
 
 
-def _parts(work: str | None, *what) -> Parts:
+def _parts(work: str | None, *what: object) -> Parts:
     """Where learned routers are kept while the run goes on, named after all that they depend on."""
     if not work:
         return Parts()
@@ -175,7 +177,7 @@ def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) ->
     return list(dict.fromkeys(cells))
 
 
-def _cell(curves, cell: Cell, at: float, draws: Draws) -> dict:
+def _cell(curves: Curves, cell: Cell, at: float, draws: Draws) -> dict:
     return {
         **{"name": cell.name, **asdict(cell), "l": at},
         "means": mean_rows(curves, cell, at, draws),

@@ -1,6 +1,8 @@
 """What is said of routing curves at a budget: rows with intervals over documents, gap closure, the paper beside."""
 
 import warnings
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +48,7 @@ def at_budget(values: np.ndarray, points: list[int], visited: float) -> np.ndarr
 class Draws:
     """Resamples of the documents, the same for every number of a table: means with 95 % intervals over documents."""
 
-    def __init__(self, documents: int, seed: int = 0):
+    def __init__(self, documents: int, seed: int = 0) -> None:
         self.documents = documents
         drawn = np.random.default_rng(seed).integers(0, documents, (DRAWS, documents))
         self.weights = np.stack([(drawn == at).sum(1) for at in range(documents)], 1) / documents  # [draws, documents]
@@ -89,7 +91,9 @@ def mean_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[
     return rows
 
 
-def head_rows(curves: Curves, cell: Cell, visited: float, draws: Draws, kinds=None) -> list[dict]:
+def head_rows(
+    curves: Curves, cell: Cell, visited: float, draws: Draws, kinds: Collection[str] | None = None
+) -> list[dict]:
     """One row per head and router: `layer head router l recall selectivity recall_low recall_high`."""
     rows = []
     for kind, found in curves.recall[cell].items():
@@ -197,7 +201,7 @@ def _mean(values: np.ndarray, axis: int) -> np.ndarray:
         return np.where(known, values, 0.0).sum(axis) / np.where(known.any(axis), known.sum(axis), np.nan)
 
 
-def _number(value):
+def _number(value: Any) -> Any:
     """A plain number; None for what is none."""
     if isinstance(value, str) or value is None:
         return value

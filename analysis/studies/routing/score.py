@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from analysis.attention import Block
 from analysis.kernels.parts import now
 from analysis.metrics.routing import captured, points_for
 from analysis.models import Model
@@ -53,13 +54,13 @@ def score_routers(
     timed: dict[int, tuple] = {}
     partitions = list(fitted.partitions.values())
 
-    def take(layer, q, k):
+    def take(layer: int, q: Tensor, k: Tensor) -> None:
         if layer in fitted.heads:
             view[layer] = LayerView.of(layer, fitted.heads[layer], len(q), q, k, partitions)
             first = next(iter(view[layer].member.values())).sum(1)
             counts[layer] = counts.get(layer, 0) + first
 
-    def watch(block, probabilities):
+    def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer not in fitted.heads:
             return
         here, rows = view[block.layer], place[block.layer]
@@ -97,7 +98,9 @@ def score_routers(
     return curves, _timed(fitted, cells[0], timed[heads[0][0]], heads[0][0]), counts
 
 
-def route_scores(router: Router, view: LayerView, rows: Tensor, cell: Cell, mass: Tensor | None, fitted) -> Tensor:
+def route_scores(
+    router: Router, view: LayerView, rows: Tensor, cell: Cell, mass: Tensor | None, fitted: Fitted
+) -> Tensor:
     """Scores [h, n, C] of the queries at places `rows` of a prompt, with what the router reads and nothing else."""
     queries = fitted.partitions[cell.partition].turned_queries(view.layer, view.queries[:, rows])
     more = {}

@@ -1,6 +1,7 @@
 """The table of the router lab, stored with the program: every router in every setting, and a part that comes again."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     }
 
 
-def _rounded(value):
+def _rounded(value: Any) -> Any:
     """Plain data with five digits, so that the file stays small."""
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}

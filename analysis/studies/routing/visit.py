@@ -2,8 +2,11 @@
 
 import pandas as pd
 import torch
+from torch import Tensor
 
+from analysis.attention import Block
 from analysis.errors import BadSetting
+from analysis.routers.base import Router
 from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, protocol, read
 from analysis.studies.routing.cells import RAW, Cell, LayerView, cell_counts, cell_masses
@@ -62,11 +65,11 @@ def route_visit(
         raise too_short(f"The text before token {position:,}", place + 1, tokens_needed(min_distance, sinks))
     seen: dict = {}
 
-    def take(at, q, k):
+    def take(at: int, q: Tensor, k: Tensor) -> None:
         if at == layer:
             seen["view"] = LayerView.of(layer, [head], len(q), q, k, [fitted.partitions[RAW]])
 
-    def watch(block, probabilities):
+    def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer != layer or not int(block.rows[0]) <= place <= int(block.rows[-1]):
             return
         mine, at = seen["view"], place - int(block.rows[0])
@@ -118,7 +121,7 @@ def route_visit(
     return Result(numbers, {"tokens": tokens, "buckets": table})
 
 
-def _one_head(router, head: int):
+def _one_head(router: Router, head: int) -> Router:
     """The router of one head out of those of a layer."""
     made = type(router)(router.centroids[head : head + 1], router.seed)
     return made.restore({name: value[head : head + 1] for name, value in router.tensors().items()})

@@ -81,7 +81,7 @@ def bench(
     rows, missing = [], []
     for index, length in enumerate(lengths):
 
-        def progress(done: float, side: str, index=index, length=length):
+        def progress(done: float, side: str, index: int = index, length: int = length) -> None:
             context.progress((index + done) / len(lengths), f"{length:,} tokens, {side}")
 
         progress(0.0, "memberships")
@@ -118,7 +118,9 @@ def skewed_tokens(tokens: int, groups: int, top: int, seed: int) -> torch.Tensor
     return torch.zeros(tokens, groups, dtype=torch.bool).scatter_(-1, chosen, True)
 
 
-def _memberships(context, groups, top, skew, router, layer, text, model) -> tuple[Members, dict]:
+def _memberships(
+    context: Context, groups: int, top: int, skew: bool, router: str | None, layer: int | None, text: str, model: str
+) -> tuple[Members, dict]:
     """How memberships are made for a length, and what the protocol says of it."""
     about = {"groups": groups, "top": top, "memberships": "random, balanced"}
     if router is None:
@@ -167,7 +169,18 @@ def _sentence(rows: list[dict], where: int | None) -> str:
     return f"Dense wins below about {where:,} tokens; sparse runs at {at}."
 
 
-def _check(lengths, heads, head_dim, groups, top, window, dtype, batch, repeats, kv_heads) -> None:
+def _check(
+    lengths: list[int],
+    heads: int,
+    head_dim: int,
+    groups: int,
+    top: int,
+    window: int,
+    dtype: str,
+    batch: int,
+    repeats: int,
+    kv_heads: int | None,
+) -> None:
     sizes = {"lengths": lengths[0], "heads": heads, "head_dim": head_dim, "groups": groups, "top": top}
     sizes |= {"window": window, "batch": batch, "repeats": repeats, "kv_heads": kv_heads or 1}
     for name, value in sizes.items():

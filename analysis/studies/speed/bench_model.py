@@ -46,7 +46,7 @@ def bench_inference(
     rows, missing = [], []
     for index, length in enumerate(lengths):
 
-        def progress(done: float, stage: str, index=index, length=length):
+        def progress(done: float, stage: str, index: int = index, length: int = length) -> None:
             context.progress((index + done) / len(lengths), f"{length:,} tokens, {stage}")
 
         timed = time_inference(lm, method, np.resize(ids, length), new_tokens, repeats, progress)

@@ -38,7 +38,7 @@ def bench_statistics(lengths: list[int] | None, repeats: int, seed: int, context
     device, rows = context.torch_device(), []
     for index, length in enumerate(lengths):
 
-        def told(done: float, stage: str, index=index, length=length) -> None:
+        def told(done: float, stage: str, index: int = index, length: int = length) -> None:
             context.progress((index + done) / len(lengths), f"{length:,} tokens, {stage}")
 
         told(0.0, "making the model")

@@ -11,6 +11,7 @@ from analysis.errors import BadSetting, TooLarge
 from analysis.inference import InferenceTime, Side, time_inference
 from analysis.kernels.sinks import sink_pairs
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, Reading, protocol, read
@@ -130,7 +131,7 @@ def _prompt(model: Model, reading: Reading, length: int | None, new_tokens: int,
 
 
 @torch.no_grad()
-def _against_reference(model: Model, method, ids: np.ndarray) -> dict:
+def _against_reference(model: Model, method: Method, ids: np.ndarray) -> dict:
     """Cosine (the smallest of a token) and largest difference of the last hidden states, kernels to masked blocks."""
     tokens, found = torch.as_tensor(ids).long()[None].to(model.device), []
     for kernels in (True, False):

@@ -7,13 +7,14 @@ import torch
 from analysis.attention import apply, ran
 from analysis.calls import MASKED, Ran
 from analysis.inference import InferenceTime, time_inference
+from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.speed.launch import MOST_NEW, MOST_ROUNDS
 from analysis.studies.text.held_out import check_range
-from analysis.timing import check_model_memory, crossover, processor
+from analysis.timing import Timing, check_model_memory, crossover, processor
 
 PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
 OF = {"prefill": "prefill", "per_token": "decode"}  # likewise -> the phase of `ran`
@@ -86,7 +87,7 @@ def time_method(
 
 
 @torch.no_grad()
-def _kernels(lm: Model, method, ids: np.ndarray) -> tuple[dict, dict]:
+def _kernels(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
     """What computes a prompt and a token after it, and why: a phase in which any layer is a masked pass has none."""
     tokens = torch.as_tensor(ids).long()[None].to(lm.device)
     with apply(lm, method, kernels=True):
@@ -115,7 +116,7 @@ def _row(one: InferenceTime) -> dict:
     return row
 
 
-def _spread(timing) -> dict:
+def _spread(timing: Timing) -> dict:
     return {name: float(getattr(timing, name)) for name in ("median", "low", "high")}
 
 

@@ -15,7 +15,7 @@ from analysis.studies.routing.rows import NAMES
 from analysis.studies.routing.states import state_for
 from analysis.studies.speed.launch import MOST_NEW
 from analysis.studies.text.held_out import check_range
-from analysis.timing import check_model_memory, processor
+from analysis.timing import Timing, check_model_memory, processor
 
 
 def route_time(
@@ -76,5 +76,5 @@ def route_time(
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
-def _spread(timing) -> dict[str, float]:
+def _spread(timing: Timing) -> dict[str, float]:
     return {name: float(getattr(timing, name)) for name in ("median", "low", "high")}

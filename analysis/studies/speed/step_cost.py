@@ -118,14 +118,14 @@ def _steps(own: Model, sizes: dict, folder: Path) -> dict[str, Callable]:
     return steps
 
 
-def _dense(model, ids: np.ndarray, sizes: dict):
+def _dense(model: Model, ids: np.ndarray, sizes: dict) -> Callable[[], None]:
     """A step of the model alone on one sequence [T]."""
     plan = RouterTraining(**sizes)
     parameters = list(model.lm.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0)
     batch = torch.as_tensor(ids, device=model.device)[None]
 
-    def step():
+    def step() -> None:
         model.lm.requires_grad_(True)
         optimiser.zero_grad()
         logits = model.lm(batch, use_cache=False).logits[0, :-1].float()
@@ -137,13 +137,13 @@ def _dense(model, ids: np.ndarray, sizes: dict):
     return step
 
 
-def _focus(model, ids: np.ndarray, plan: RouterTraining, nowhere):
+def _focus(model: Model, ids: np.ndarray, plan: RouterTraining, nowhere: Path) -> Callable[[], None]:
     """A step of training as `Run` does it, on the same model; no rate, so that it stays as it is."""
     run = Run(model, None, ids, plan, nowhere, None)
     for position, (_, parameters) in enumerate(run.rated):
         run.rated[position] = (0.0, parameters)
 
-    def step():
+    def step() -> None:
         model.lm.requires_grad_(plan.phase == 2)
         run.step(0)
         run.optimiser.zero_grad()

@@ -60,7 +60,7 @@ def topk_cost(
         for part, measure in enumerate((_pass, _step)):
             begin, span = (2 * at + part) / (2 * len(lengths)), 1 / (2 * len(lengths))
 
-            def told(done: float, name: str, begin=begin, span=span, length=length) -> None:
+            def told(done: float, name: str, begin: float = begin, span: float = span, length: int = length) -> None:
                 context.progress(begin + span * done, f"{name}, {length:,} tokens")
 
             rows.append({"length": length, "keys": keys, **measure(*states, keys, repeats, told)})

@@ -9,7 +9,7 @@ from analysis.corpus import sample_texts, text_hash
 from analysis.methods import METHODS
 from analysis.models import CACHE
 from analysis.probes.tasks import TASKS
-from analysis.runs import Result, RunStore
+from analysis.runs import Result, Run, RunStore
 from analysis.studies.budgets.cap_sweep import cap_sweep
 from analysis.studies.budgets.edited import budgets
 from analysis.studies.budgets.policies import DEFAULT
@@ -148,7 +148,7 @@ def examples(*, context: Context) -> Result:
     return Result({"path": str(folder), "runs": len(runs), "bytes": size, "protocol": protocol("examples", lm)})
 
 
-def _run(store: RunStore, verb: str, arguments: dict, study: Callable, context: Context):
+def _run(store: RunStore, verb: str, arguments: dict, study: Callable, context: Context) -> Run:
     began = time.monotonic()
     result = study(**arguments, context=context)
     result.numbers["protocol"]["command"] = "python -m analysis examples --state models_cache/demo"

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from pathlib import Path
+from typing import Any
 
 from analysis.files import read_json, write_whole
 from analysis.places import CACHE
@@ -95,7 +96,7 @@ def _ends(row: dict, name: str) -> list[str]:
     return next((keys for keys in (own, plain) if keys and all(key in row for key in keys)), [])
 
 
-def spelled(value, share: bool = False) -> str:
+def spelled(value: Any, share: bool = False) -> str:
     """A value in words: shares as per cent, other numbers with four digits."""
     if value is None:
         return ""

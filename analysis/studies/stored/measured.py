@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ class Arm:
 DENSE = Arm("dense")
 
 
-def always(sizes, router: FocusRouter) -> tuple[int, int]:
+def always(sizes: Any, router: FocusRouter) -> tuple[int, int]:
     """(window, sinks) that are always read: what was asked for, else the router's own."""
     return sizes.window or router.window, router.n_sink if sizes.n_sink is None else sizes.n_sink
 

@@ -1,6 +1,7 @@
 """A named study asked for in a browser: its texts are stored ones or a configured folder, its result the reader's."""
 
 import inspect
+from typing import Any
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
@@ -12,7 +13,7 @@ from analysis.studies.context import Context
 OWN_MACHINE = ("output", "work")  # folders that only a command line may name
 
 
-def study(name: str, *, context: Context, **options) -> Result:
+def study(name: str, *, context: Context, **options: Any) -> Result:
     """Run the study `name` with `options`, named as its own parameters; it goes on where it was stopped.
 
     In a browser `corpus` is what `runs.corpora` allows, and the result lies in the store's own state, where pages find

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from analysis.metrics.intervals import FEW, UNIT, Interval, bootstrap_mean
 from analysis.papers import find
 
@@ -11,7 +13,9 @@ def column(name: str, label: str, unit: str = "") -> dict:
     return {"name": name, "label": label, "unit": unit}
 
 
-def series(name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper=False) -> dict:
+def series(
+    name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper: bool = False
+) -> dict:
     """One line of a panel, as long as its x values; `low` and `high` its 95 % interval, `paper` for printed numbers."""
     return {"name": name, "y": list(y), "low": low and list(low), "high": high and list(high), "paper": paper}
 
@@ -41,7 +45,7 @@ def printed(table: str, row: str, name: str) -> float | None:
     return cells[0].value if cells and isinstance(cells[0].value, float) else None
 
 
-def difference(key: str, losses, control, unit: int = UNIT) -> dict:
+def difference(key: str, losses: np.ndarray, control: np.ndarray, unit: int = UNIT) -> dict:
     """`KEY KEY_low KEY_high`: mean of losses [n] minus those of a control on the same windows, nats per token, with the
     95 % bootstrap over units of so many consecutive windows."""
     found = bootstrap_mean(losses - control, unit=unit)

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -120,7 +121,7 @@ def _again(stored: dict, lm: Model, corpus: str, context: Context) -> None:
     study(**given, context=context)
 
 
-def _told(context: Context, name: str, began: float, share: float, end: float | None):
+def _told(context: Context, name: str, began: float, share: float, end: float | None) -> Callable[[float, str], None]:
     """Progress of one study as a part of all; raises OutOfTime when the minutes are over."""
 
     def told(done: float, stage: str) -> None:

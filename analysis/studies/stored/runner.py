@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,7 +41,7 @@ from analysis.studies.text.sizes import check_sizes
 OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
 
 
-def option(default, help: str):
+def option(default: Any, help: str) -> Any:
     """A field that is an option of the command line."""
     return dataclasses.field(default=default, metadata={"help": help})
 
@@ -109,7 +110,7 @@ class Setting:
         """Evenly spaced held-out windows, int64 [n, T]."""
         return held_out_windows(self.lm, self.texts[1], self.sizes.length, self.sizes.windows)
 
-    def about(self, ids: np.ndarray, **more) -> dict:
+    def about(self, ids: np.ndarray, **more: Any) -> dict:
         """What a protocol says of the windows [n, T] of the corpus that were read; `more` adds to it and overrides."""
         train, held_out = (len(documents) for documents in self.texts)
         corpus = f"{Path(self.sizes.corpus).name}, {train} training and {held_out} held-out documents"
@@ -135,7 +136,7 @@ class Study:
     tables: tuple[str, ...] = ("rows",)
     tolerance: float = 1e-3
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Give the study the signature, the annotations and the name of the function that it is."""
         kinds = {one.name: (one.type, one.default) for one in dataclasses.fields(self.sizes)}
         kinds |= dict.fromkeys(("output", "work"), (str | None, None))
@@ -153,7 +154,7 @@ class Study:
         """What each of its own options says of itself."""
         return {one.name: one.metadata["help"] for one in dataclasses.fields(self.sizes)}
 
-    def __call__(self, *, context: Context, output: str | None = None, work: str | None = None, **given) -> Result:
+    def __call__(self, *, context: Context, output: str | None = None, work: str | None = None, **given: Any) -> Result:
         """Measure, store and return the study; it goes on from what an earlier call left in `work` (default: beside the
         `output`, which is by default in `studies/` of the fitted state). Errors: BadSetting, and those of measuring."""
         sizes = self.sizes(**given)
@@ -196,7 +197,9 @@ class Study:
         """Raised in the registry when the same sizes would give other numbers."""
         return STORED[self.name].version if self.name in STORED else 1
 
-    def _places(self, context: Context, lm: Model, sizes: Sizes, output: str | None, work: str | None):
+    def _places(
+        self, context: Context, lm: Model, sizes: Sizes, output: str | None, work: str | None
+    ) -> tuple[Path, Path]:
         """(file of the result, folder of what is measured so far), made where they are missing. Errors: BadSetting."""
         name = (self.file or self.name).format(**dataclasses.asdict(sizes))
         path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Training(Windows):
     base_rate: float = option(1e-4, "learning rate of the model in phase 2")
     rows: str | None = option(None, "only these rows, joined by commas (default: all)")
 
-    def plan(self, **more) -> RouterTraining:
+    def plan(self, **more: Any) -> RouterTraining:
         """The training in phase 1; `more` adds to it and overrides. Errors: BadSetting."""
         names = "groups window n_sink steps tokens_per_step length rate base_rate seed".split()
         return RouterTraining(**{name: getattr(self, name) for name in names} | {"check_windows": 0} | more)
@@ -88,7 +89,7 @@ class PhaseTrainer(Trainer):
     n_sink: int
 
     @classmethod
-    def of(cls, at: Setting, n_sink: int, expected: int, **more) -> "PhaseTrainer":
+    def of(cls, at: Setting, n_sink: int, expected: int, **more: Any) -> "PhaseTrainer":
         """On the texts of a setting; `more` adds to that and overrides. Errors: BadSetting, BadText."""
         texts = {} if "documents" in more else {"documents": at.texts[0], "windows": at.windows}
         about = {"lm": at.lm, "work": at.work, "context": at.context, "n_sink": n_sink, "expected": expected}
@@ -136,7 +137,7 @@ class PhaseTrainer(Trainer):
 
         checkpoint = self.work / f"tuned-{self._key(asdict(plan), router_hash(start))}.checkpoint"
 
-        def make(_) -> dict:
+        def make(_: Path | None) -> dict:
             own, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, self.told(name, TRAINED))
             found = {"losses": [row["loss"] for row in log]}
             for at, (where, ids) in enumerate(windows.items()):
@@ -149,13 +150,22 @@ class PhaseTrainer(Trainer):
         checkpoint.unlink(missing_ok=True)
         return {where: {arm: Read.kept(one) for arm, one in found[where].items()} for where in windows}
 
-    def _decides(self, *more) -> list:
+    def _decides(self, *more: object) -> list:
         return [self.lm.revision, str(self.lm.dtype), self.texts, self.n_sink, *more]
 
-    def _key(self, *more) -> str:
+    def _key(self, *more: object) -> str:
         return text_hash(repr(self._decides(*more)))
 
-    def _bench(self, lm, router, ids, work, count: int, began: float, name: str = "") -> Bench:
+    def _bench(
+        self,
+        lm: Model,
+        router: FocusRouter,
+        ids: np.ndarray,
+        work: Path | None,
+        count: int,
+        began: float,
+        name: str = "",
+    ) -> Bench:
         return Bench(lm, router, ids, self.n_sink, work, self.within(name, 1 - began, began), expected=count)
 
 

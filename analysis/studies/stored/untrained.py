@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 from analysis.corpus import text_hash, token_stream
 from analysis.groups.controls import random_centroids
 from analysis.groups.fit import fit_without_training
@@ -44,7 +46,7 @@ def untrained_routers(
     return {name: FocusRouter.load(path, lm.num_layers, lm.width) for name, path in places.items()}
 
 
-def _inputs(context: Context, lm: Model, documents: list[str], length: int):
+def _inputs(context: Context, lm: Model, documents: list[str], length: int) -> list[torch.Tensor]:
     """Attention inputs L x [N, width] of evenly spaced windows of the documents."""
     context.progress(0.5, "reading the calibration texts")
     ids = token_stream(lm.tokenizer, documents)

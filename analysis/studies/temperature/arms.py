@@ -5,14 +5,17 @@ Every arm is one model code, one start and one order of the training tokens per 
 
 import contextlib
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from analysis.attention import apply
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.methods.focal_learned import FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.models import Model, load_model
@@ -50,7 +53,7 @@ class Arm:
     width: int = WIDTH
     context: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.limits is None:
             METHODS["focal"](t=self.t)
         else:
@@ -66,7 +69,7 @@ class Arm:
         """What the arm does, whatever it is called."""
         return tuple(asdict(replace(self, name="")).items())
 
-    def method(self, recipe: Recipe, device: str):
+    def method(self, recipe: Recipe, device: str) -> Method | None:
         """What a model of this arm is trained and read with; None for dense attention."""
         if self.limits is not None:
             weights = FocalWeights(recipe.layers, recipe.width).to(device)
@@ -90,7 +93,15 @@ class Arm:
         return replace(made, steps=steps, warm_up=min(10, steps // 4), seed=seed + OTHER, **rates)
 
 
-def trained_to(lm: Model, arm: Arm, recipe: Fixed, ids: np.ndarray, folder: Path, stop: int, told=None) -> tuple:
+def trained_to(
+    lm: Model,
+    arm: Arm,
+    recipe: Fixed,
+    ids: np.ndarray,
+    folder: Path,
+    stop: int,
+    told: Callable[[float, str], None] | None = None,
+) -> tuple:
     """(transformers model, method or None) of an arm after `stop` steps on the tokens `ids`."""
     size = {"tokens": recipe.context, "bytes": recipe.context}
     about = {"vocabulary": len(lm.tokenizer), "domains": {"text": {"share": 1.0, "valid": size}}}
@@ -102,7 +113,7 @@ def trained_to(lm: Model, arm: Arm, recipe: Fixed, ids: np.ndarray, folder: Path
     )  # fmt: skip
 
 
-def read(lm: Model, model, method, windows: np.ndarray) -> tuple[list[float], list[float] | None]:
+def read(lm: Model, model: Any, method: Method | None, windows: np.ndarray) -> tuple[list[float], list[float] | None]:
     """(nats per token of each window, mean temperature of each layer where it is learned) of a trained model."""
     own = load_model(model.eval(), tokenizer=lm.tokenizer)
     length = windows.shape[1]
@@ -115,7 +126,7 @@ def read(lm: Model, model, method, windows: np.ndarray) -> tuple[list[float], li
     return [round(loss, 6) for loss in losses.astype(np.float64).mean(1).tolist()], temperature
 
 
-def gains(model) -> float | None:
+def gains(model: torch.nn.Module) -> float | None:
     """What the norms of queries and keys multiply the scores with, mean over layers and dimensions; it begins at 1."""
     named = dict(model.named_parameters())
     found = [p * named[name.replace("q_norm", "k_norm")] for name, p in named.items() if name.endswith("q_norm.weight")]

@@ -9,6 +9,7 @@ import torch
 
 from analysis.attention import apply
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import position_bins, token_losses
 from analysis.models import Model
@@ -29,7 +30,7 @@ UNTRAINED = (
 class Curve:
     """Perplexity of windows of tokens [n, length] at temperatures, each pass paired with dense attention's."""
 
-    def __init__(self, lm: Model, ids: np.ndarray, seed: int, told: Callable[[str], None]):
+    def __init__(self, lm: Model, ids: np.ndarray, seed: int, told: Callable[[str], None]) -> None:
         self.lm, self.ids, self.seed, self.told = lm, ids, seed, told
         self.dense = self._losses(METHODS["dense"](), "dense")
 
@@ -54,7 +55,7 @@ class Curve:
         found["difference"] = found["perplexity"] / dense["perplexity"] - 1
         return [{"t": t, **row} for row in found.to_dict("records")]
 
-    def _losses(self, method, name: str) -> np.ndarray:
+    def _losses(self, method: Method, name: str) -> np.ndarray:
         rows = []
         for window in self.ids:
             self.told(name)  # between passes: others may use the model meanwhile

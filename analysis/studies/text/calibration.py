@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import read_folder, text_hash, tokenize
+from analysis.corpus import Tokens, read_folder, text_hash, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
 from analysis.runs.corpora import corpus_folder
@@ -141,7 +141,7 @@ def _evenly(count: int, wanted: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int)).tolist() if count else []
 
 
-def _tokens(model: Model, text: str, window: int, most: int):
+def _tokens(model: Model, text: str, window: int, most: int) -> "Tokens | _Nothing":
     try:
         return tokenize(model.tokenizer, text, window, most)
     except BadText:  # too short for attention: it gives no window

@@ -1,13 +1,14 @@
 """Scoring a text under methods: whole windows, the dense pass that all are compared with, and each token's losses."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.attention import apply
+from analysis.attention import Block, apply
 from analysis.corpus import MAX_WINDOWS, Tokens, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
@@ -133,7 +134,9 @@ def _dense(context: Context, model: Model, text: str, ids: torch.Tensor, part: f
 
 
 @torch.no_grad()
-def _logits(model: Model, method: Method, ids: torch.Tensor, watch=None) -> torch.Tensor:
+def _logits(
+    model: Model, method: Method, ids: torch.Tensor, watch: Callable[[Block, torch.Tensor], None] | None = None
+) -> torch.Tensor:
     """Logits [T - 1, V] of one window of tokens [T] under a method. The watch keeps it on the path of masked blocks."""
     with apply(model, method, watch=watch or (lambda block, probabilities: None)):
         return model.lm(ids[None].to(model.device), use_cache=False).logits[0, :-1]

@@ -5,11 +5,13 @@ import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from analysis.attention import apply
 from analysis.errors import BadSetting
+from analysis.methods.base import Method
 from analysis.runs import Result
 from analysis.studies.context import Context, made_on
 from analysis.training.bundle import card, export
@@ -88,13 +90,13 @@ def pretrain(
     return Result(numbers | {"protocol": made_on(verb="pretrain", device=device, seed=seed, window=length)})
 
 
-def epochs(recipe, about: dict) -> dict[str, float]:
+def epochs(recipe: Any, about: dict) -> dict[str, float]:
     """How often the training read each domain's texts."""
     seen = recipe.steps * recipe.tokens_per_step
     return {name: round(seen * part["share"] / part["train"]["tokens"], 2) for name, part in about["domains"].items()}
 
 
-def measure(model, method, valid: dict, about: dict, recipe) -> dict:
+def measure(model: Any, method: Method | None, valid: dict, about: dict, recipe: Any) -> dict:
     """Bits per byte on each whole valid split and the gain of context on the first domain, with weights as shipped."""
     with torch.no_grad():
         for p in model.parameters():

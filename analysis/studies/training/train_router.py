@@ -107,11 +107,11 @@ def train_focus_router(
         )
     test_ids = spread_windows(test_ids, length)
 
-    def progress(done: float, stage: str):
+    def progress(done: float, stage: str) -> None:
         if processes.is_main_process:
             context.progress(0.9 * done, stage)
 
-    def watch(log: list[dict]):
+    def watch(log: list[dict]) -> None:
         context.show(curve(log))
 
     before = {}

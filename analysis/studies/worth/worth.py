@@ -6,6 +6,7 @@ import platform
 import re
 import sys
 from pathlib import Path
+from typing import IO, Any
 
 import pandas as pd
 
@@ -33,7 +34,7 @@ def worth(
     keep: float = 0.1,
     projections: bool = True,
     *,
-    context=None,
+    context: Any = None,
 ) -> Result:
     """Attention's share of a prefill's FLOPs and of a decode step's bytes, and what reading fewer keys could gain.
 
@@ -103,12 +104,12 @@ def config_of(place: str) -> dict[str, str]:
         return {"model": path.name, "config": _decoded(file)}
 
 
-def _decoded(file) -> str:
+def _decoded(file: IO[bytes]) -> str:
     """What a file holds, up to one byte more than a config.json may have."""
     return file.read(MAX_BYTES + 1).decode("utf-8-sig", "replace")
 
 
-def _config(model: str, config: str | None, context) -> tuple[str, str]:
+def _config(model: str, config: str | None, context: Any) -> tuple[str, str]:
     """(name, text) of the config.json."""
     if config is not None and context is not None and re.fullmatch("[0-9a-f]{12}", config):
         return context.text(config)
