@@ -132,7 +132,9 @@ def _control(method: str, field: dict, value: object, default: object, tokens: i
     more = {"key": key, "help": help, "on_change": _moved, "args": (offered, method, field["name"], key, default)}
     low, high = field["low"], field["high"]
     if field["options"]:
-        st.selectbox(label, list(field["options"]), format_func=words.spaced, **more)
+        leaks = dict.fromkeys(field["future"], " (reads the future)")
+        spelled = {option: words.spaced(option) + leaks.get(option, "") for option in field["options"]}
+        st.selectbox(label, list(spelled), format_func=spelled.get, **more)
     elif field["type"] == "int" and high - low > WIDE:
         far = min(high, max(tokens, low + 1))
         steps = {1 << power for power in range(21) if low <= 1 << power <= far}

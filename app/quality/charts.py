@@ -16,7 +16,7 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
     data = [_dense(), *map(_small, before)]
     for one in shown:
         colour, symbol = GROUPS[one.asked.place % len(GROUPS)], SYMBOLS[one.asked.place % len(SYMBOLS)]
-        name = f"{one.title}, {'ceiling (no faster itself)' if one.row['ceiling'] else 'at most'}"
+        name = f"{one.title}, {_kind(one.row)}"
         hover = _says(one)
         data.append(_mark(name, one, one.bound, colour, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times"))
         if one.speed:
@@ -47,6 +47,13 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
             | {"showarrow": False, "font": {"color": CHANCE, "size": 12}}
         ],
     )
+
+
+def _kind(row: dict) -> str:
+    """What a hollow mark is worth."""
+    if row["ceiling"]:
+        return "ceiling (no faster itself)"
+    return "reads the future" if row["reads_future"] else "at most"
 
 
 def _says(one: Shown) -> str:

@@ -64,9 +64,9 @@ def equal_budget(
         rows.append(row)
         specs.append(spec)
         if not row["reached"]:
-            end = "least" if row["off"] > 0 else "most"
+            end, title = "least" if row["off"] > 0 else "most", METHODS[row["method"]].title
             notes.append(
-                f"{row['method']} reads {row['attended']:,.1f} keys of a query at the {end} that its {row['field']} "
+                f"{title} reads {row['attended']:,.1f} keys of a query at the {end} that its {row['field']} "
                 f"allows ({row['value']:,}), not {target:,.1f}: its other settings decide."
             )
     numbers = {
@@ -105,7 +105,7 @@ def _settle(
     seen = {}
 
     def read(value: int) -> float:
-        context.progress(told(1 - 0.8 ** len(seen)), f"{name}, {FIELDS[name]} {value:,}")
+        context.progress(told(1 - 0.8 ** len(seen)), f"{METHODS[name].title}, {FIELDS[name]} {value:,}")
         chosen = candidates(context, lm, [at_budget(asked, value)])[0]
         seen[value] = chosen, reads_of(lm, chosen.method, ids)
         return seen[value][1].attended

@@ -96,7 +96,7 @@ def test_a_budget_that_cannot_be_reached_is_said(ask):
     assert not streaming["reached"] and streaming["attended"] > 4, "four sinks"
     said = result.numbers["notes"]
     assert any(
-        note.startswith("quest reads") and "at the least that its budget allows (1), not 2.0" in note for note in said
+        note.startswith("Quest reads") and "at the least that its budget allows (1), not 2.0" in note for note in said
     )
 
 
