@@ -24,7 +24,7 @@ COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Routed(Texts):
+class Prompts(Texts):
     """What the study can be asked for."""
 
     prompts: int = option(12, "texts that calibrate, and as many that test")
@@ -73,4 +73,4 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-routing = Study("routing", __doc__, Routed, measure, shown, sample, tables=("curve", "closures", "timings"))
+routing = Study("routing", __doc__, Prompts, measure, shown, sample, tables=("curve", "closures", "timings"))

@@ -17,8 +17,8 @@ WITH_PLAIN_ENDS = ("difference", "mean", "recovery")  # keys whose interval is `
 HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`. Do not edit: run a study again, and
-make this page anew. `python -m analysis remeasure --stale` says which studies are out of date and measures them.
-Numbers in brackets are 95 % intervals.
+make this page anew. `python -m analysis remeasure --stale --corpus DIR --state models_cache/demo` measures the studies
+that are out of date, and with `--minutes 0` only says which. Numbers in brackets are 95 % intervals.
 """
 
 

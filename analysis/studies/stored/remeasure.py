@@ -91,11 +91,13 @@ def takes(rows: list[dict]) -> str:
     """What measuring these rows will take, in words."""
     if not rows:
         return "No stored study is out of date or was asked for: nothing is measured."
+    said = f"To be measured again: {', '.join(row['name'] for row in rows)}."
     known = [row["seconds"] for row in rows if row["seconds"]]
+    if not known:
+        return f"{said} How long that took before is not stored."
     unknown = len(rows) - len(known)
-    lasts = f"about {sum(known) / 3600:.1f} hours by what they took before" if known else "so long as they need"
-    more = f"; what {unknown} of them took is not known" if unknown else ""
-    return f"{len(rows)} stored studies are measured again, {lasts}{more}: {', '.join(row['name'] for row in rows)}."
+    without = f", without {unknown} of them, whose time is not stored" if unknown else ""
+    return f"{said} Before, that took about {sum(known) / 3600:.1f} hours{without}."
 
 
 def _study(stored: dict) -> Study | None:

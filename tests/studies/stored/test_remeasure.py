@@ -60,7 +60,7 @@ def test_the_cheapest_comes_first_and_what_was_asked_for_is_asked_again(home):
         ("means-32", "asked for", "measured"),
         ("means-16", "asked for", "measured"),
     ]
-    assert "2 stored studies are measured again, about 2.0 hours by what they took before: means-32, means-16." in said
+    assert "To be measured again: means-32, means-16. Before, that took about 2.0 hours." in said
     stored = json.loads((home / "state" / "studies" / "means-16.json").read_text())
     assert stored["protocol"]["asked"] == {"length": 16} and "path" not in stored
 
