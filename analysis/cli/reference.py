@@ -41,7 +41,7 @@ def document() -> str:
         if verb != "study":
             parts += _section("##", verb, None, known)
             continue
-        parts += ["## study NAME", f"{_capital(known.help)}. Each name has options of its own."]
+        parts += ["## study NAME", f"{known.title}. Each name has options of its own."]
         for name, one in STORED.items():
             parts += _section("###", verb, name, one)
     return "\n\n".join(parts) + "\n"
@@ -51,7 +51,7 @@ def _section(mark: str, verb: str, study: str | None, known: Verb) -> list[str]:
     parts = parameters(verb, study)
     usages = [usage for name in parts if name != "name" or not study if (usage := word(verb, name))]
     line = " ".join(["python -m analysis", verb, *([study] if study else []), *usages])
-    said = [f"{mark} {f'study {study}' if study else verb}", f"{_capital(known.help)}.", f"```\n{line}\n```"]
+    said = [f"{mark} {f'study {study}' if study else verb}", f"{known.title}.", f"```\n{line}\n```"]
     rows = [_row(verb, study, one) for name, one in parts.items() if name not in SHARED and not word(verb, name)]
     table = ["| option | default | meaning |", "|---|---|---|", *rows]
     notes = ["It takes `--set`, `--router` and `--policy`."] if takes_methods(parts) else []
@@ -71,7 +71,3 @@ def _row(verb: str, study: str | None, parameter: Parameter) -> str:
         shown = f"{option(verb, name)} {words.shown(kind, item, name)}"
         usual = "needed" if default is Parameter.empty else "" if default in (None, "") else str(default)
     return f"| `{shown}` | {f'`{usual}`' if usual not in ('', 'needed') else usual} | {explained(verb, study, name)} |"
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]

@@ -1,9 +1,8 @@
 """The panels and jobs that the papers' rows share, and how numbers of one stored study are written down."""
 
-import re
-
 from analysis.commandline import commandline
 from analysis.papers.ours import Job, Number, Panel
+from analysis.studies.registry import of_file
 
 START, WORTH = Panel("", "Start"), Panel("is-it-worth-it", "Is it worth it?")
 COLLAPSE = Panel("train-a-router", "Train a router, Routing collapse", {"evidence": "collapse"})
@@ -38,7 +37,7 @@ ELSEWHERE = {  # stored studies that stand beside rows about something else -> t
 
 def makes(study: str) -> str:
     """The command that stores a study: `top-k4-top1` is `study top` with that router."""
-    kind, router = re.fullmatch(r"(.+?)(?:-(k\d+-top\d+))?", study).groups()
+    kind, router = of_file(study)
     return commandline("study", {"name": kind, "corpus": "DIR", "router": router})
 
 

@@ -4,6 +4,7 @@ Everything else about a verb is derived: its options from the signature of the f
 that repeats a run (`analysis.commandline`), what a shared demo allows (`analysis.limits`), the identity of a run.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,11 @@ class Verb:
     def function(self) -> str:
         """The name of the function in it."""
         return self.place.partition(":")[2]
+
+    @property
+    def title(self) -> str:
+        """Its help as a heading."""
+        return self.help[0].upper() + self.help[1:]
 
     @property
     def study(self) -> bool:
@@ -300,7 +306,7 @@ STORED = {  # what `study NAME` runs
         "budgets.calibration_table:calibration_table", "Calibrated Sparse Attention by corpus and context", CAP
     ),
     "routing": _named("routing.table:routing", "bucket routers on held-out documents", RECALL),
-    "pruned": _named("grids.pruned:pruned", "what the pruned pairs held (Focus, appendix A)", ABLATIONS),
+    "pruned": _named("grids.pruned:pruned", "why less can be more (Focus, appendix A)", ABLATIONS),
     "top": _named("grids.top:top", "groups per token (Focus, table 7)", ABLATIONS),
     "lengths": _named("grids.lengths:lengths", "longer texts (Focus, section 3.5)", ABLATIONS),
     "length-extension": _named(
@@ -310,8 +316,16 @@ STORED = {  # what `study NAME` runs
         "grids.table5:finetuning", "against fine-tuning with full attention (Focus, table 5)", ABLATIONS
     ),
     "ablations": _named("grids.ablations:ablations", "one setting of the router at a time (Focus, table 9)", ABLATIONS),
-    "baselines": _named("training.finetune:finetune", "LoRA and full fine-tuning beside the router", ABLATIONS),
+    "baselines": _named(
+        "training.finetune:finetune", "LoRA and full fine-tuning beside the router (Focus, tables 1, 3, 4)", ABLATIONS
+    ),
     "equal-budget": _named("quality.budget_table:equal_budget_table", "every method at the same budgets", EQUAL),
     "benchmarks": _named("benchmarks.table:benchmarks", "the tasks of the papers, method by method", TESTS),
     "pretraining": _named("grids.pretraining:pretraining", "learning with groups from the start", ABLATIONS),
 }
+
+
+def of_file(stem: str) -> tuple[str, str | None]:
+    """(named study, router) of the file that holds its result: `top-k4-top1` is `top` with that router."""
+    kind, router = re.fullmatch(r"(.+?)(?:-(k\d+-top\d+.*))?", stem).groups()
+    return kind, router

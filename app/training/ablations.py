@@ -2,27 +2,15 @@
 
 import streamlit as st
 
+from analysis.studies.registry import ABLATIONS, STORED, of_file
 from app.selection import state
 from app.ui import asking, stored, study as study_panels, widgets
-
-TITLES = {  # study -> its question, and where the paper asks it
-    "ablations": "One setting at a time (table 9)",
-    "top": "Groups per token (table 7)",
-    "lengths": "Longer texts (section 3.5)",
-    "finetuning": "Against fine-tuning with full attention (table 5)",
-    "baselines": "LoRA and full fine-tuning beside the router (tables 1, 3, 4)",
-    "pretraining": "Learning with groups from the start",
-    "pruned": "Why less can be more (appendix A)",
-}
-
-# Beginnings of studies that another page shows.
-OWN_PAGE = ("temperature", "focal-", "length-extension", "equal-budget", "benchmarks")
 
 
 def tab() -> None:
     """One stored study at a time: its sentence, its panels, its rows, the command."""
     found = asking.studies(st.session_state["model"])[0]
-    grids = {name: about for name, about in found.items() if "panels" in about and not name.startswith(OWN_PAGE)}
+    grids = {name: about for name, about in found.items() if "panels" in about and shown_here(name)}
     if not grids:
         stored.missing("An ablation", "NAME")
         st.caption("The names of the studies stand in: python -m analysis study --help")
@@ -43,9 +31,15 @@ def tab() -> None:
     stored.made(study)
 
 
+def shown_here(name: str) -> bool:
+    """Whether the stored study of this name has no other page."""
+    known = STORED.get(of_file(name)[0])
+    return known is None or known.page == ABLATIONS
+
+
 def _titled(name: str) -> str:
-    kind, _, router = name.partition("-")
-    return f"{TITLES.get(kind, kind)}{f', {router}' if router else ''}"
+    kind, router = of_file(name)
+    return ", ".join(filter(None, [STORED[kind].title if kind in STORED else kind, router]))
 
 
 def _picked() -> None:

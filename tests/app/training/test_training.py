@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.runs import corpora
+from analysis.studies.registry import STORED as KINDS, of_file
 from app import cached
 from app.training import ablations
 from tests.conftest import ROOT
@@ -17,7 +18,7 @@ from tests.made.training import ANSWERS, put_studies
 VIEW = "views/train_a_router.py"
 STORED = sorted((ROOT / "models_cache" / "demo" / "studies").glob("*.json"))
 BUNDLED = [path for path in STORED if "panels" in json.loads(path.read_text())]
-HERE = [path for path in BUNDLED if not path.stem.startswith(ablations.OWN_PAGE)]
+HERE = [path for path in BUNDLED if ablations.shown_here(path.stem)]
 
 
 @pytest.fixture
@@ -224,7 +225,9 @@ def test_sliders_balance_anew_and_stand_in_the_url(client):
 
 
 def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own():
-    assert [path.stem for path in HERE if not path.stem.startswith(tuple(ablations.TITLES))] == []
+    kinds = {of_file(path.stem)[0] for path in BUNDLED}
+    assert all(KINDS[kind].page for kind in kinds) and {"top", "ablations", "baselines"} <= kinds
+    assert ablations.shown_here("top-k4-top1") and not ablations.shown_here("temperature")
 
 
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
