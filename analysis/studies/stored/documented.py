@@ -47,7 +47,10 @@ def stored() -> dict[str, dict]:
 
 def document(studies: dict[str, dict]) -> str:
     """The page, Markdown."""
-    parts = [HEAD, "\n".join(f"- [{title}](#{_anchor(title)}): {_question(one)}" for title, one in studies.items())]
+    parts = [
+        HEAD.strip(),
+        "\n".join(f"- [{title}](#{_anchor(title)}): {_question(one)}" for title, one in studies.items()),
+    ]
     for title, numbers in studies.items():
         parts += [f"## {title}", f"**{_question(numbers)}** {numbers['sentence']}", *tables(numbers)]
         parts += ["\n".join(f"- {note}" for note in numbers["notes"])] if numbers.get("notes") else []
@@ -58,9 +61,8 @@ def document(studies: dict[str, dict]) -> str:
 def tables(numbers: dict) -> list[str]:
     """The tables of a study: the first under its own columns, what is short beside it under the names of its keys."""
     study = NAMED[_name(numbers)]
-    columns = numbers.get("columns") or study.shown(numbers)["columns"]
     first, *others = study.tables
-    found = [table(columns, numbers[first])]
+    found = [table(numbers["columns"], numbers[first])]
     for name in others:
         rows = numbers[name]
         if 0 < len(rows) <= MOST_ROWS:

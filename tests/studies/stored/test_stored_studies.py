@@ -38,3 +38,11 @@ def test_a_part_of_each_stored_study_comes_again(path):
     assert checked
     for name, (kept, now) in checked.items():
         assert now == pytest.approx(kept, rel=study.tolerance, abs=ROUNDING), name
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: str(path.relative_to(CACHE)))
+def test_what_a_stored_study_says_follows_from_its_numbers(path):
+    """Words, columns and panels can be bettered without measuring again: they are made of what is stored."""
+    stored = json.loads(path.read_text())
+    made = json.loads(json.dumps(NAMED[stored["protocol"]["verb"].removeprefix("study ")].shown(stored)))
+    assert {name: stored[name] for name in made} == made
