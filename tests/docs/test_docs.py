@@ -157,6 +157,26 @@ def test_files_say_what_they_are_and_stay_short():
     assert not wrong, "\n".join(wrong)
 
 
+def packed(path: Path) -> list[int]:
+    """Lines where `# fmt: skip` packs a statement; a table, which is a list or dict by itself, may have it."""
+    text = path.read_text(encoding="utf-8")
+    marked = {number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# fmt: " + "skip")}
+    if not marked:
+        return []
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return)
+    ]
+    tables = {node.end_lineno for node in nodes if isinstance(node.value, ast.List | ast.Tuple | ast.Set | ast.Dict)}
+    return sorted(marked - tables)
+
+
+def test_only_tables_are_packed_in_tests():
+    found = {str(path.relative_to(ROOT)): lines for path in files("tests/**/*.py") if (lines := packed(path))}
+    assert not found, f"statements packed by `# fmt: skip`: {found}"
+
+
 @cache
 def definitions() -> tuple[list[tuple[str, str]], set[str]]:
     """(file, public name) of what has no docstring, and the names of all methods that have one somewhere."""

@@ -44,20 +44,62 @@ PIECES = [
 def test_words_and_categories_by_hand():
     starts, ends = offsets(TEXT, PIECES)
     assert word_of_tokens(TEXT, starts, ends) == [
-        "The", "old", "man", ",", "Henry", "Henry", ",", "didn", "'t", "sing", ".", "⏎⏎", "But", "Henry", "saw", "␣",
-        "3", '"', "cats", '".',
-    ]  # fmt: skip
+        "The",
+        "old",
+        "man",
+        ",",
+        "Henry",
+        "Henry",
+        ",",
+        "didn",
+        "'t",
+        "sing",
+        ".",
+        "⏎⏎",
+        "But",
+        "Henry",
+        "saw",
+        "␣",
+        "3",
+        '"',
+        "cats",
+        '".',
+    ]
     labels, source = categories(TEXT, starts, ends, "english")
     assert source == "English word lists"
     assert labels == [
-        "determiner", "content word", "content word", "punctuation", "name", "word piece", "punctuation", "auxiliary",
-        "particle", "content word", "punctuation", "line break", "conjunction", "name", "content word", "space",
-        "number", "punctuation", "content word", "punctuation",
-    ]  # fmt: skip
+        "determiner",
+        "content word",
+        "content word",
+        "punctuation",
+        "name",
+        "word piece",
+        "punctuation",
+        "auxiliary",
+        "particle",
+        "content word",
+        "punctuation",
+        "line break",
+        "conjunction",
+        "name",
+        "content word",
+        "space",
+        "number",
+        "punctuation",
+        "content word",
+        "punctuation",
+    ]
     content = content_tokens(TEXT, starts, ends, "english")
     assert [piece for piece, wanted in zip(PIECES, content, strict=True) if wanted] == [
-        " old", " man", " Hen", "ry", " sing", " Henry", " saw", "cats",
-    ]  # fmt: skip
+        " old",
+        " man",
+        " Hen",
+        "ry",
+        " sing",
+        " Henry",
+        " saw",
+        "cats",
+    ]
 
 
 def test_offsets_without_the_leading_space_and_tokens_without_text():
@@ -70,8 +112,12 @@ def test_a_capital_at_the_start_of_a_sentence_is_a_name_only_if_it_is_one_elsewh
     text = "Walker came. Dogs barked at Walker. “Rain,” he said. CHAPTER two"
     starts, ends = offsets(text, ["Walker", "Dogs", "Walker", "Rain", "CHAPTER"])
     assert categories(text, starts, ends, "english")[0] == [
-        "name", "content word", "name", "content word", "content word",
-    ]  # fmt: skip
+        "name",
+        "content word",
+        "name",
+        "content word",
+        "content word",
+    ]
 
 
 def test_python_keywords_but_prose_inside_comments():
@@ -81,9 +127,17 @@ def test_python_keywords_but_prose_inside_comments():
     labels, source = categories(text, starts, ends)
     assert source.startswith("Python")
     assert labels == [
-        "keyword", "identifier", "identifier", "determiner", "content word", "keyword", "keyword", "preposition",
-        "content word", "keyword",
-    ]  # fmt: skip
+        "keyword",
+        "identifier",
+        "identifier",
+        "determiner",
+        "content word",
+        "keyword",
+        "keyword",
+        "preposition",
+        "content word",
+        "keyword",
+    ]
     broken = text + "def ((\n  '''"
     assert categories(broken, *offsets(broken, picked))[0][:3] == ["keyword", "identifier", "identifier"]
 

@@ -118,10 +118,19 @@ def test_load_refuses_absent_foreign_and_damaged_files(tmp_path):
 @pytest.mark.parametrize(
     "fields",
     [
-        {"groups": 0}, {"top": 9}, {"top": True}, {"d_s": 0}, {"window": 0}, {"n_sink": -1}, {"temperature": 0},
-        {"gate": "soft"}, {"iterations": 1.5}, {"gate_offset": float("inf")}, {"unknown": 1},
+        {"groups": 0},
+        {"top": 9},
+        {"top": True},
+        {"d_s": 0},
+        {"window": 0},
+        {"n_sink": -1},
+        {"temperature": 0},
+        {"gate": "soft"},
+        {"iterations": 1.5},
+        {"gate_offset": float("inf")},
+        {"unknown": 1},
     ],
-)  # fmt: skip
+)
 def test_settings_out_of_range_are_refused(fields):
     with pytest.raises(BadSetting):
         FocusRouter(2, 24, **fields)

@@ -81,8 +81,11 @@ def lost(table: pd.DataFrame, position: int) -> dict:
     key = {"position": 1, "piece": table["piece"][1], "distance": position - 2, "mass": 3.5, "heads": 4, "layer": 2}
     key |= {"head": 1, "attention": 0.5, "budget": 3}
     return {"position": position, "query": position - 1, "piece": table["piece"][position], "key": key} | {
-        "sentence": f"Token {position} lost <b>.", "loss": 3.0, "loss_dense": 1.0, "difference": 2.0,
-    }  # fmt: skip
+        "sentence": f"Token {position} lost <b>.",
+        "loss": 3.0,
+        "loss_dense": 1.0,
+        "difference": 2.0,
+    }
 
 
 def reads_text(args: dict, text: str) -> Result:
@@ -159,9 +162,13 @@ def router_study() -> dict:
     rows = [{"cap": None, "arm": "dense", **change}]
     rows += [{"cap": cap, "arm": arm, **change} for cap in (32, 64) for arm in ("static", *arms)]
     return {
-        "sentence": "The query hardly matters.", "parameters": 33_921, "correlations": found, "rows": rows,
-        "notes": ["Few steps."], "protocol": {"model": "demo", "window": 64, "command": "python x"},
-    }  # fmt: skip
+        "sentence": "The query hardly matters.",
+        "parameters": 33_921,
+        "correlations": found,
+        "rows": rows,
+        "notes": ["Few steps."],
+        "protocol": {"model": "demo", "window": 64, "command": "python x"},
+    }
 
 
 def calibration_study() -> dict:

@@ -14,9 +14,12 @@ def pair(tmp_path):
         heads = pd.DataFrame({"layer": [i // 2 for i in range(count)], "head": [i % 2 for i in range(count)]})
         heads["entropy"], heads["rank"] = [i + shift for i in range(count)], [i % 3 for i in range(count)]
         numbers = {
-            "share": 0.25 + shift, "deep": {"n": 3, "word": "x"}, "rows": [{"at": 1, "loss": 1.5 + shift}],
-            "notes": ["a"], "protocol": {"seed": 1},
-        }  # fmt: skip
+            "share": 0.25 + shift,
+            "deep": {"n": 3, "word": "x"},
+            "rows": [{"at": 1, "loss": 1.5 + shift}],
+            "notes": ["a"],
+            "protocol": {"seed": 1},
+        }
         ask = {"model": "demo", "router": router, "settings": {"window": 8}}
         about = {"tokens": 4, "router": router, "versions": {"torch": "2.13"}}
         store.put("heads", ask, Result(numbers, {"heads": heads}), about, 1.0)
@@ -48,11 +51,13 @@ def test_tables_are_matched_by_the_fewest_columns_that_name_a_row(pair):
 def test_the_columns_that_most_rows_share_name_them_wherever_they_stand():
     tables = [
         {
-            "group": [0, 1, 0, 1], "tokens": [start, start + 1, start + 2, start + 3], "purity": [0.1, 0.2, 0.3, 0.4],
+            "group": [0, 1, 0, 1],
+            "tokens": [start, start + 1, start + 2, start + 3],
+            "purity": [0.1, 0.2, 0.3, 0.4],
             "layer": [0, 0, 1, 1],
         }
         for start in (5, 6)
-    ]  # fmt: skip
+    ]
     rows = compare.beside(*tables, "purity")
     assert set(rows.keys) in ({"tokens"}, {"group", "layer"}) and rows.only in (0, 2)
     tables[1]["tokens"] = [90, 91, 92, 93]

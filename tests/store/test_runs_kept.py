@@ -81,11 +81,15 @@ def test_an_index_from_before_is_made_anew_and_keeps_its_pins(store):
 @pytest.mark.parametrize(
     "link",
     [
-        None, {"page": "groups"}, {"page": "../x", "controls": {}}, {"page": "", "controls": {"A": "1"}},
-        {"page": "x", "controls": {"layer": 3}}, {"page": "x", "controls": {"layer": "3" * 3000}},
+        None,
+        {"page": "groups"},
+        {"page": "../x", "controls": {}},
+        {"page": "", "controls": {"A": "1"}},
+        {"page": "x", "controls": {"layer": 3}},
+        {"page": "x", "controls": {"layer": "3" * 3000}},
         {"page": "x", "controls": {f"l{'a' * n}": "1" for n in range(300)}},
     ],
-)  # fmt: skip
+)
 def test_a_link_that_is_none_is_not_kept(store, link):
     store.remember("groups", ASK, link)
     assert put(store).marks.link is None

@@ -191,9 +191,14 @@ def broken(scenes: Callable[[str], Scene], names: list[str] | None = None) -> It
 
 def _python(*words: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, *words], cwd=PROJECT, env=_environment(), text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, *words],
+        cwd=PROJECT,
+        env=_environment(),
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def _environment() -> dict[str, str]:

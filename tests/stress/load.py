@@ -66,12 +66,23 @@ async def _measure(server: Server, sessions: int, seconds: float, every: float, 
         await first.press("job_cancel")
     waits = sorted(wait for some in waits for wait in some)
     return {
-        "sessions": sessions, "every": every, "seconds": seconds, "interactions": len(waits), "waits": waits,
-        "median": statistics.median(waits), "p95": waits[min(len(waits) - 1, int(0.95 * len(waits)))],
-        "open_median": statistics.median(opened), "open_longest": max(opened), "app_bytes": held, "idle_bytes": idle,
-        "session_bytes": (held - idle) / sessions, "nice": worker.nice(), "job": job, "failures": failures,
+        "sessions": sessions,
+        "every": every,
+        "seconds": seconds,
+        "interactions": len(waits),
+        "waits": waits,
+        "median": statistics.median(waits),
+        "p95": waits[min(len(waits) - 1, int(0.95 * len(waits)))],
+        "open_median": statistics.median(opened),
+        "open_longest": max(opened),
+        "app_bytes": held,
+        "idle_bytes": idle,
+        "session_bytes": (held - idle) / sessions,
+        "nice": worker.nice(),
+        "job": job,
+        "failures": failures,
         "received_bytes": sum(reader.received for reader in readers),
-    }  # fmt: skip
+    }
 
 
 async def _enter(reader: Session, after: float) -> float:

@@ -51,8 +51,10 @@ def _ids(dice: random.Random, store: RunStore) -> object:
 def _arguments(dice: random.Random, store: RunStore) -> object:
     verb = dice.choice(VERBS)
     args = {"model": "demo", "text": "0" * 12}
-    args |= {dice.choice(("model", "text", "steps", "window", "methods", "policy", hostile_text(dice)[:20])): value
-             for value in [hostile_value(dice) for _ in range(2)]}  # fmt: skip
+    args |= {
+        dice.choice(("model", "text", "steps", "window", "methods", "policy", hostile_text(dice)[:20])): value
+        for value in [hostile_value(dice) for _ in range(2)]
+    }
     return check_arguments(verb, STUDIES[verb], args)
 
 

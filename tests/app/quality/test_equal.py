@@ -32,8 +32,12 @@ def test_every_method_gets_the_same_budget(client):
     assert not app.error and app.query_params["quality_equal"] == "25"
     shown = columns(app)
     assert shown["method"] == [
-        "Dense", "Focus, groups per token 2, window 128", "StreamingLLM", "Quick, keys 128", "Later"
-    ]  # fmt: skip
+        "Dense",
+        "Focus, groups per token 2, window 128",
+        "StreamingLLM",
+        "Quick, keys 128",
+        "Later",
+    ]
     assert shown["keys of a query"][1:4] == ["128.1"] * 3
     said = markup(app)
     assert "a query reads 128.0 keys on average" in said and "Later reads every key, so no budget can" in said

@@ -186,8 +186,13 @@ def test_a_price_over_the_limit_offers_less(client):
 
 def test_a_long_job_over_the_limit_offers_less_in_its_own_controls(client):
     app = opened_page("start")
-    client.store.put("train-router", {"model": "demo", "phase": 1, "steps": 1, "tokens_per_step": 1},
-                     STUDIES["inspect"]({"model": "demo"}, "a b"), {"model": "demo"}, 90_000.0)  # fmt: skip
+    client.store.put(
+        "train-router",
+        {"model": "demo", "phase": 1, "steps": 1, "tokens_per_step": 1},
+        STUDIES["inspect"]({"model": "demo"}, "a b"),
+        {"model": "demo"},
+        90_000.0,
+    )
     app.switch_page("views/train_a_router.py").run()
     offered = [button for button in app.button if button.key.startswith("train_run_smaller")]
     assert offered and offered[0].label.startswith("25 steps") and "longer than 10 min" in markup(app)

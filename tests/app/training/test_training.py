@@ -193,9 +193,13 @@ def test_causality_says_who_reads_the_future(client):
 
 def test_ablations_draw_whatever_study_has_panels(client):
     put_studies(
-        client.store, grid=training.grid(), other=training.grid(), dominance=training.dominance(),
-        temperature=training.grid(), focal_limits=training.grid(),
-    )  # fmt: skip
+        client.store,
+        grid=training.grid(),
+        other=training.grid(),
+        dominance=training.dominance(),
+        temperature=training.grid(),
+        focal_limits=training.grid(),
+    )
     app = opened(evidence="ablations")
     assert app.selectbox(key="ablation_pick").options == ["grid", "other"]
     by_groups, by_words = figures(app)

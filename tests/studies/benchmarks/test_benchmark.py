@@ -52,8 +52,10 @@ def test_two_questions_give_scores_worked_out_by_hand(run, context, home, tmp_pa
     result = run(piqa(tmp_path), "piqa")
     lm = load_model(str(home / "even"))
     size = lm.lm.config.vocab_size
-    assert [len(lm.tokenizer(f"Answer:{text}").input_ids) - len(lm.tokenizer("Answer:").input_ids)
-            for text in (" 7", " 777777")] == [2, 7]  # fmt: skip
+    assert [
+        len(lm.tokenizer(f"Answer:{text}").input_ids) - len(lm.tokenizer("Answer:").input_ids)
+        for text in (" 7", " 777777")
+    ] == [2, 7]
     rows = by_metric(result)
     assert (rows["acc"]["value"], rows["acc_norm"]["value"]) == (0.5, 0.5)
     table = result.tables["items"]
@@ -90,8 +92,10 @@ def test_answers_are_those_of_the_stock_model(run, home, tmp_path):
 def test_the_question_reads_all_in_set_up_b(run, tmp_path):
     lines(tmp_path / "lambada" / "test.jsonl", [{"text": f"{'the sea was calm and wide ' * 3}x{n}"} for n in (1, 2)])
     found = {how: run(tmp_path, "lambada", model="random", methods=[NEAR], question=how) for how in ("sparse", "dense")}
-    golds = {how: [one.tables["items"].query("method == @name")["gold"].to_numpy() for name in ("Dense", NAMED)]
-             for how, one in found.items()}  # fmt: skip
+    golds = {
+        how: [one.tables["items"].query("method == @name")["gold"].to_numpy() for name in ("Dense", NAMED)]
+        for how, one in found.items()
+    }
     assert np.abs(golds["sparse"][0] - golds["sparse"][1]).max() > 1e-3
     assert np.allclose(golds["sparse"][0], golds["dense"][0], atol=1e-5)
     assert not np.allclose(golds["dense"][1], golds["sparse"][1], atol=1e-3)

@@ -87,8 +87,11 @@ def test_the_choice_by_hand():
 
 def test_reads_have_both_denominators():
     assert counted_reads(30, 2, 3, 4) == {
-        "attended": 30 / 24, "reads_causal": 30 / 60, "reads_full": 30 / 96, "kv_read": 0.75,
-    }  # fmt: skip
+        "attended": 30 / 24,
+        "reads_causal": 30 / 60,
+        "reads_full": 30 / 96,
+        "kv_read": 0.75,
+    }
 
 
 # --- the sweep --------------------------------------------------------------------------------------------------------

@@ -101,8 +101,11 @@ def test_a_policy_of_other_weights_is_refused(home, context, tiny, tmp_path):
             policy_for(context, tiny, name)
     (tmp_path / "csa" / "torn.json").write_text("{")
     assert {one["name"]: "error" in one for one in stored_policies(context, tiny)} == {
-        "policy": False, "shape": True, "ranks": True, "torn": True,
-    }  # fmt: skip
+        "policy": False,
+        "shape": True,
+        "ranks": True,
+        "torn": True,
+    }
 
 
 def test_an_uploaded_policy_is_checked_and_stored(home, context, tiny, tmp_path):

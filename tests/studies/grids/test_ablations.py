@@ -54,8 +54,11 @@ def test_the_grid_varies_one_factor_at_a_time(home):
 
 def test_what_the_paper_prints_stands_beside():
     assert paper_numbers("iterations", 3) == {
-        "paper_centroid": 35.8, "paper_tuned": 29.9, "paper_share_centroid": 0.95, "paper_share_tuned": 0.97,
-    }  # fmt: skip
+        "paper_centroid": 35.8,
+        "paper_tuned": 29.9,
+        "paper_share_centroid": 0.95,
+        "paper_share_tuned": 0.97,
+    }
     assert (
         paper_numbers("window", 16)["paper_centroid"] is None and paper_numbers("groups", 2)["paper_centroid"] == 33.8
     )

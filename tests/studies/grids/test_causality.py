@@ -92,6 +92,8 @@ def test_the_price_of_a_step(home, tmp_path):
     rows = result.numbers["rows"]
     assert [row["step"] for row in rows][0] == "dense" and len(rows) == 7 and rows[0]["times"] == 1.0
     assert all(row["low"] <= row["seconds"] <= row["high"] for row in rows) and set(result.numbers["met"]) == {
-        "log", "literal", "memory",
-    }  # fmt: skip
+        "log",
+        "literal",
+        "memory",
+    }
     assert json.loads((tmp_path / "s.json").read_text())["rows"] == rows

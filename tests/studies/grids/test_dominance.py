@@ -93,8 +93,10 @@ def test_the_curve_begins_before_the_first_step():
     look = {"shares": [0.2, 0.4], "centroid_cosine": [0.0, 1.0], "drift": [0.0, 0.0], "start_share": [0.2, 0.2]}
     points = curve([{"step": 0, "start": look | {"rank": [4.0, 2.0]}}, {"step": 1}], 2)
     assert [(p["step"], p["layer"], p["share"], p["rank"]) for p in points] == [
-        (0, -1, pytest.approx(0.3), 3.0), (0, 0, 0.2, 4.0), (0, 1, 0.4, 2.0),
-    ]  # fmt: skip
+        (0, -1, pytest.approx(0.3), 3.0),
+        (0, 0, 0.2, 4.0),
+        (0, 1, 0.4, 2.0),
+    ]
 
 
 def test_sinkhorn_live_on_kept_scores(home):

@@ -26,8 +26,11 @@ def test_rows_of_passes_and_steps():
     numbers = topk_cost([64, 128], **SIZES, context=Context(progress=lambda f, s: told.append((f, s)))).numbers
     json.dumps(numbers, allow_nan=False)
     assert [(row["what"], row["length"]) for row in numbers["rows"]] == [
-        ("pass", 64), ("step", 64), ("pass", 128), ("step", 128),
-    ]  # fmt: skip
+        ("pass", 64),
+        ("step", 64),
+        ("pass", 128),
+        ("step", 128),
+    ]
     for row in numbers["rows"]:
         assert row["times_dense_low"] <= row["times_dense"] <= row["times_dense_high"]
         assert min(row["dense_ms"], row["topk_ms"], row["masked_ms"], row["faster_than_masked"]) > 0
