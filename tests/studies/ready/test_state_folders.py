@@ -10,7 +10,7 @@ from analysis import models, places
 from analysis.__main__ import main
 from analysis.corpus import sample_texts
 from analysis.models import load_model
-from analysis.studies.budgets.policies import policy_for
+from analysis.studies.budgets.recipes import policy_for
 from analysis.studies.context import Context
 from tests.made.tiny_tokenizer import save_model
 
