@@ -108,9 +108,14 @@ class Context:
     def forget(self, kind: str, name: str, model: Model) -> list[str]:
         """A `router`, `policy` or `method` of a model was made anew: stored runs that used the earlier one of this name
         move to the trash. Returns sentences that say so, for the notes of a result."""
-        if self.store is None:
-            return []
-        return self.store.forget(kind, name, model.name, partial(_by_default, kind, name)).sentences
+        if self.store is None and self.state:
+            return []  # no page reads a folder that somebody named
+        store = self.store or RunStore()  # the pages read what the command line fits
+        try:
+            return store.forget(kind, name, model.name, partial(_by_default, kind, name)).sentences
+        finally:
+            if store is not self.store:
+                store.close()
 
     def state_dirs(self, model: Model) -> list[Path]:
         """Where what was fitted on a model is looked for; new state is written to the first.

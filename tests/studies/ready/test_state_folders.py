@@ -10,6 +10,7 @@ from analysis import models, places
 from analysis.__main__ import main
 from analysis.corpus import sample_texts
 from analysis.models import load_model
+from analysis.runs import Result, RunStore
 from analysis.studies.budgets.recipes import policy_for
 from analysis.studies.context import Context
 from tests.made.tiny_tokenizer import save_model
@@ -75,6 +76,17 @@ def test_what_is_fitted_goes_into_the_own_folder_and_the_bundled_one_stays_as_it
     assert main([str(cache / "corpus") if word == "CORPUS" else word for word in words]) == 0, capsys.readouterr().err
     assert tree(cache) == before
     assert (state / "fitted" / "demo" / load_model("demo").revision / left).is_file()
+
+
+def test_a_policy_of_the_command_line_outdates_what_pages_computed_with_the_earlier_one(cache, state):
+    store = RunStore(state)
+    asked = {"model": "demo", "text": "0123456789ab"}
+    with_it, without = (asked | {"methods": [{"name": name, "settings": {}}]} for name in ("csa", "quest"))
+    for request in (with_it, without):
+        store.put("evaluate", request, Result({"rows": []}), {"tokens": 9}, 1.0)
+    assert main(CALIBRATE) == 0
+    assert store.find("evaluate", with_it) is None and store.find("evaluate", without) is not None
+    store.close()
 
 
 def test_the_own_state_is_read_first_and_the_bundled_one_where_there_is_none(cache, state, tmp_path, capsys):
