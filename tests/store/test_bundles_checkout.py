@@ -28,6 +28,12 @@ class Nobody:
     def recent(self, session=None, limit=20):
         return []
 
+    def active(self, session=None):
+        return []
+
+    def compute(self, verb, args, timeout=60):
+        return self.request(verb, args)
+
 text, worker = sys.argv[1:]
 store = cached.store()
 key = store.put_text(Path(text).read_text(), "ferry.txt") if worker == "worker" else text
