@@ -15,8 +15,7 @@ from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Sizes, Study, option
-from analysis.studies.text.held_out import sample_windows
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import chosen, sample_windows
 
 OWN, LONG = "own", "long"  # whose prompts: the task's own, and with examples that make them long
 ASKED = {  # task -> of each kind of prompts (examples in it, questions)

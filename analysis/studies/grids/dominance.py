@@ -17,7 +17,7 @@ from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import Training, plain, sample
 from analysis.studies.stored.trainer import Trainer
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import chosen
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining

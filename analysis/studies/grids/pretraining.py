@@ -18,8 +18,7 @@ from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import Read
 from analysis.studies.stored.trainer import Trainer
-from analysis.studies.text.held_out import ids_hash, make_folder, sample_windows, spread_windows
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import chosen, ids_hash, make_folder, sample_windows, spread_windows
 from analysis.training.checkpoints import read_log
 from analysis.training.controls import Control
 from analysis.training.pretrain import Recipe, train, training_method

@@ -1,6 +1,5 @@
 """`docs/measured.md`: every stored study as tables, generated, so that nobody types a measured number twice."""
 
-import importlib.metadata
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,8 @@ def measured(output: str = "") -> Result:
     path, found = Path(output) if output else PLACE, stored()
     with write_whole(path) as place:
         place.write_text(document(found), encoding="utf-8")
-    about = {"verb": "measured", "versions": {"torch": importlib.metadata.version("torch")}}
-    protocol = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel")) | about
+    about = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))
+    protocol = about | {"verb": "measured", "versions": {}}
     return Result({"path": str(path), "studies": list(found), "protocol": protocol})
 
 

@@ -16,7 +16,7 @@ from analysis.runs.studies import study_files
 from analysis.studies import NAMED
 from analysis.studies.context import Context, protocol
 from analysis.studies.stored.runner import Study
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import chosen
 
 STOPPED = "stopped: it goes on when it is asked for again"
 

@@ -35,8 +35,7 @@ from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.registry import STORED
-from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, texts_of
-from analysis.studies.text.sizes import check_sizes
+from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
 
 OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
 
@@ -77,8 +76,10 @@ class Windows(Texts):
 
     def check(self, lm: Model) -> None:
         super().check(lm)
-        always = getattr(self, "window", None), getattr(self, "n_sink", None)
-        check_sizes(lm, self.length, self.windows, *always)
+        check_range("A window of text", self.length, 16, lm.max_positions)
+        check_range("The number of windows of text", self.windows, 2, 4096)
+        check_range("The window that is always read", getattr(self, "window", None), 1, self.length - 1)
+        check_range("The number of sinks", getattr(self, "n_sink", None), 0, 64)
 
 
 @dataclass(frozen=True)

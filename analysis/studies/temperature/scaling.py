@@ -19,7 +19,7 @@ from analysis.studies.temperature.rows import (
     told,
 )
 from analysis.studies.temperature.train import SHARES, Sizes, train_arms
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import chosen
 
 WIDTHS = (96, WIDTH, 160)
 WAYS = {"dense": {}, "t 0.4": {"t": 0.4}, "learned": {"limits": (5.0, 10.0)}}

@@ -12,8 +12,7 @@ from analysis.studies.stored.panels import column, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
 from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash, sample_windows
 
 ONE_LAYER = (0.6, 0.8, 1.25)
 COLUMNS = (

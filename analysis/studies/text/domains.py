@@ -4,8 +4,7 @@ from pathlib import Path
 
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
-from analysis.studies.text.held_out import texts_of
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import chosen, texts_of
 from analysis.training.mixture import MIXTURE, documents
 
 

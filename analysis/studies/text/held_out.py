@@ -67,3 +67,11 @@ def check_range(name: str, value: int | None, low: int, high: int) -> None:
     """Refuse a number out of its range; None is always allowed. Errors: BadSetting."""
     if value is not None and not low <= value <= high:
         raise BadSetting(f"{name} is {value:,} and must lie between {low} and {high:,}.")
+
+
+def chosen(wanted: str | None, there: list[str], what: str = "row") -> list[str]:
+    """The names that were asked for, joined by commas, of those there are (default: all). Errors: BadSetting."""
+    names = [name.strip() for name in wanted.split(",")] if wanted else list(there)
+    if unknown := [name for name in names if name not in there]:
+        raise BadSetting(f"There is no {what} {unknown[0][:40]!r}: the {what}s are {', '.join(there)}.")
+    return list(dict.fromkeys(names))

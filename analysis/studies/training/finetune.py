@@ -14,8 +14,7 @@ from analysis.studies.stored.panels import how_sure
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
 from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash
-from analysis.studies.text.sizes import chosen
+from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash
 from analysis.studies.training.finetune_shown import columns, panels, row_of, sentence
 from analysis.studies.training.finetune_tasks import answers, questions
 from analysis.training.focus import finetune as finetune_all
