@@ -36,19 +36,16 @@ class Row:
 def of_index(row: sqlite3.Row, names: dict[str, str]) -> Row:
     """The Row of a row of the index; `names`: hash of a text -> its name."""
     request = json.loads(row["request"])
-    return Row(
-        row["id"], row["verb"], row["model"], names.get(row["text"], row["text"]), about(request), row["created"],
-        row["seconds"], row["bytes"], bool(row["pinned"]), row["imported"],
-    )  # fmt: skip
+    made = {name: row[name] for name in ("id", "verb", "model", "created", "seconds", "bytes", "imported")}
+    return Row(**made, text=names.get(row["text"], row["text"]), about=about(request), pinned=bool(row["pinned"]))
 
 
 def of_run(run: Run, names: dict[str, str]) -> Row:
     """The Row of an opened run, such as an example."""
     text, model = run.request.get("text"), run.request.get("model", "demo")
-    return Row(
-        run.id, run.verb, model, names.get(str(text), text), about(run.request), run.created, run.seconds, run.bytes,
-        run.marks.pinned, run.marks.imported, run.example,
-    )  # fmt: skip
+    made = {name: getattr(run, name) for name in ("id", "verb", "created", "seconds", "bytes", "example")}
+    made |= {name: getattr(run.marks, name) for name in ("pinned", "imported")}
+    return Row(**made, model=model, text=names.get(str(text), text), about=about(run.request))
 
 
 def about(request: dict[str, Any]) -> str:

@@ -169,10 +169,19 @@ class RunStore:
         """What lies on the disk, and how much of it is kept (`retention.Usage`)."""
         rows, gone, texts = self._index.rows(), self._trash.runs(), self.texts()
         held = [row["bytes"] for row in rows if row["pinned"]]
+        kept_runs, kept_bytes = retention.limits(self.root)
         return retention.Usage(
-            len(rows), sum(row["bytes"] for row in rows), len(held), sum(held), len(gone),
-            sum(run.bytes for run in gone), len(texts), sum(text[2] for text in texts), *retention.limits(self.root),
-        )  # fmt: skip
+            runs=len(rows),
+            bytes=sum(row["bytes"] for row in rows),
+            pinned=len(held),
+            pinned_bytes=sum(held),
+            deleted=len(gone),
+            deleted_bytes=sum(run.bytes for run in gone),
+            texts=len(texts),
+            text_bytes=sum(size for _, _, size, _ in texts),
+            kept_runs=kept_runs,
+            kept_bytes=kept_bytes,
+        )
 
     def keep(self, runs: int, size: int) -> None:
         """Keeps at most so many runs and bytes from now on, beside pinned ones; the oldest beyond them go at once."""
@@ -194,6 +203,10 @@ class RunStore:
         """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
         uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more.
         Returns `uses.Forgotten`."""
+        if kind == "router":  # the card lists them, so it is made anew
+            card = self.key(CARD, {"model": model})
+            self._outdate(card)
+            self.delete(card)
         moved, pinned = [], 0
         for row in self.search():
             run = self._read(row.id)
@@ -209,12 +222,6 @@ class RunStore:
                     self.discard(run.id)
                     moved.append(run.id)
         return Forgotten(f"the {kind} {name}", moved, pinned)
-
-    def renew(self, verb: str, request: Request) -> None:
-        """The run of this request lists what has changed: it is computed anew when it is asked for again."""
-        key = self.key(verb, request)
-        self._outdate(key)
-        self.delete(key)
 
     def pin(self, run_id: str, pinned: bool = True) -> None:
         """Keeps a run from being removed to make room, or lets it go again."""

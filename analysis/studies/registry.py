@@ -327,5 +327,5 @@ STORED = {  # what `study NAME` runs
 
 def of_file(stem: str) -> tuple[str, str | None]:
     """(named study, router) of the file that holds its result: `top-k4-top1` is `top` with that router."""
-    kind, router = re.fullmatch(r"(.+?)(?:-(k\d+-top\d+.*))?", stem).groups()
-    return kind, router
+    found = re.fullmatch(r"(.+?)(?:-(k\d+-top\d+.*))?", stem)
+    return (found[1], found[2]) if found else (stem, None)

@@ -16,6 +16,8 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig
 
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.models import CACHE, load_model, parameter_count
+from analysis.places import revision
+from analysis.studies.context import Context
 from tests.made.tiny import FAMILIES, tiny
 from tests.made.tiny_tokenizer import byte_level, llama_like, save_model
 
@@ -70,6 +72,17 @@ def test_a_local_folder_loads_and_is_named_by_its_content(folder):
     changed = load_model(str(folder)).revision
     configure(folder, rms_norm_eps=0.1)
     assert len({model.revision, changed, load_model(str(folder)).revision}) == 3
+
+
+def test_a_context_reads_weights_again_when_they_changed(folder):
+    context = Context(browser=False)
+    first = context.model(str(folder))
+    assert context.model(str(folder)) is first
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][3] += 0.5
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    again = context.model(str(folder))
+    assert again is not first and again.revision == revision(str(folder)) != first.revision
 
 
 def test_a_large_weight_file_is_named_by_its_ends_too(folder, monkeypatch):

@@ -70,9 +70,10 @@ def test_what_uses_it_by_default_is_asked_of_whoever_knows_the_studies(store):
     assert gone.moved == [run.id] and ids(store) == {other.id}
 
 
-def test_a_card_that_lists_what_changed_is_made_anew(store):
+def test_the_card_lists_the_routers_and_is_made_anew(store):
     card = store.put("model", {"model": "demo"}, result(), PROTOCOL, 1.0)
-    store.renew("model", {"model": "demo"})
+    assert store.forget("policy", "mine", "demo").moved == [] and store.find("model", {"model": "demo"}) == card
+    assert store.forget("router", "mine", "demo").moved == []
     assert store.find("model", {"model": "demo"}) is None and store.deleted() == []
     assert store.put("model", {"model": "demo"}, result(2.0), PROTOCOL, 1.0).id == card.id
     assert store.find("model", {"model": "demo"}).numbers["value"] == 2.0

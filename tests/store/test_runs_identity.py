@@ -94,7 +94,7 @@ def test_names_without_weights_have_no_revision(models, name):
     assert places.revision(name, places.CACHE) is None
 
 
-def test_a_run_of_before_versions_is_listed_and_opened_and_never_found(store):
+def test_a_run_of_before_versions_is_listed_opened_and_bundled_and_never_found(store, tmp_path):
     run = put(store)
     manifest = json.loads((folder_of(store, run) / "manifest.json").read_text())
     old = request_key("groups", ASK, 0)
@@ -104,10 +104,15 @@ def test_a_run_of_before_versions_is_listed_and_opened_and_never_found(store):
     store.close()
     (store.root / "focuscope.sqlite").unlink()
     again = RunStore(store.root)
+    with open(tmp_path / "old.zip", "wb") as file:
+        again.bundle([old], file)
     assert [row.id for row in again.search()] == [old] and again.find("groups", ASK) is None
     assert again.open(old).version == 0 and again.open(old).table("tokens").shape == (4, 3)
     assert put(again).id != old and len(again.list()) == 2 and again.damaged() == []
     again.close()
+    there = RunStore(tmp_path / "there")
+    assert there.unbundle(tmp_path / "old.zip").new == [old] and there.find("groups", ASK) is None
+    there.close()
 
 
 @pytest.mark.parametrize(

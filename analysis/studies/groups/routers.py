@@ -112,8 +112,6 @@ def save(
         control.save(control_path(path), **{key: about[key] for key in ("model", "revision", "corpus")})
     except OSError as error:
         raise BadSetting(f"The router cannot be stored as {path} ({error.strerror}): name another folder.") from error
-    if context.store is not None:
-        context.store.renew("model", {"model": model.name})  # the card lists the routers
     return context.forget("router", path.stem, model)
 
 
