@@ -82,19 +82,21 @@ def asked(given: dict) -> Asked:
 
 
 def _methods(name: str, named: object, given: dict, known: dict) -> dict:
-    """The argument that names methods, from names, --set, --router and --policy; nothing where none is given."""
+    """The argument that names methods, from names, --set, --router and --policy; nothing where none is given. Without
+    names those that a setting is about are meant, beside dense."""
     router, policy = (given.get(one) if one not in known else None for one in ("router", "policy"))
     if isinstance(named, (list, dict)):
         if given["set"] or router or policy:
             raise BadSetting("Methods given as JSON hold their settings: leave --set, --router and --policy out.")
         return {name: named}
-    if named is None and not (given["set"] or router or policy):
-        return {}
+    if named is None:
+        about = [words.partition(".")[0] for words in given["set"]] + ["focus"] * bool(router) + ["csa"] * bool(policy)
+        if not about:
+            return {}
+        named = ",".join(about if name == "method" else ["dense", *about])
     from analysis.studies.ready.candidates import specs
 
-    listed = specs(
-        named if name == "methods" or named is None else named.partition(",")[0], given["set"], router, policy
-    )
+    listed = specs(named if name == "methods" else named.partition(",")[0], given["set"], router, policy)
     return {name: listed if name == "methods" else listed[0]}
 
 

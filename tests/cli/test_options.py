@@ -114,6 +114,15 @@ def test_the_bundled_studies_run_at_the_sizes_they_document():
     assert asked(read("python -m analysis study calibration")).resolved["windows"] == 16
 
 
+def test_a_setting_names_its_method():
+    told = asked(read("python -m analysis evaluate story --set focus.window=64 --router k4-top1")).arguments
+    focus = {"name": "focus", "settings": {"window": 64}, "router": "k4-top1"}
+    assert told["methods"] == [{"name": "dense", "settings": {}}, focus]
+    told = asked(read("python -m analysis time-method story --set quest.pages=8")).arguments
+    assert told["method"] == {"name": "quest", "settings": {"pages": 8}}
+    assert "methods" not in asked(read("python -m analysis evaluate story")).arguments
+
+
 def test_a_test_tool_without_the_tests_is_refused_in_a_sentence():
     with pytest.raises(BadSetting, match=r"^tests\.not_there\.parts is not in this folder: take a copy"):
         function(Verb("tests.not_there.parts:stress", "x"))
