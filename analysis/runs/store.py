@@ -282,7 +282,10 @@ class RunStore:
 
     def unbundle(self, source: str | Path | IO[bytes], own: bool = False) -> Arrived:
         """Brings in what `bundle` wrote, here or elsewhere (`unbundle.read_bundle`); `own`: by a worker of ours."""
-        return read_bundle(self, source, own)
+        arrived = read_bundle(self, source, own)
+        for run_id in arrived.new if own else ():
+            (self._outdated / run_id).unlink(missing_ok=True)
+        return arrived
 
     def has(self, run_id: str) -> bool:
         """Whether there is an own whole run of this id."""

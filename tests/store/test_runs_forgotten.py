@@ -56,6 +56,17 @@ def test_an_example_of_the_earlier_router_answers_no_more(store, tmp_path):
     fresh.close()
 
 
+def test_what_a_worker_elsewhere_computes_anew_answers_again(store, tmp_path):
+    with open(tmp_path / "b.zip", "wb") as file:
+        store.bundle([put(store, router="mine").id], file)
+    store.forget("router", "mine", "demo")
+    store.unbundle(tmp_path / "b.zip")
+    assert store.find("groups", ASK | {"router": "mine"}) is None, "somebody else's is as old as it was"
+    store.discard(store.list()[0].id)
+    store.unbundle(tmp_path / "b.zip", own=True)
+    assert store.find("groups", ASK | {"router": "mine"}) is not None
+
+
 def test_pinned_runs_stay_and_are_counted(store):
     run = put(store, router="mine")
     store.pin(run.id)
