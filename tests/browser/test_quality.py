@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from analysis.corpus import sample_texts, text_hash
 from analysis.methods import METHODS
 from analysis.runs import Result, RunStore
-from tests.made.browsing import PATIENCE, moved, painted, settle
+from tests.made.browsing import PATIENCE, busy, moved, painted, settle
 
 pytestmark = pytest.mark.browser
 ROWS = "[aria-label='Methods and their numbers'] tr"
@@ -43,7 +43,7 @@ def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restore
     stored = [moved(page, thumb, "ArrowRight", (ROWS, f"StreamingLLM, window {width}")) for width in (32, 64)]
     stored += [moved(page, thumb, "ArrowLeft", (ROWS, f"StreamingLLM, window {width}")) for width in (32, 16)]
     print(f"seconds to a new number: {statistics.median(new):.2f} computed, {statistics.median(stored):.2f} stored")
-    assert statistics.median(stored) <= STORED and statistics.median(new) <= PASS
+    assert statistics.median(stored) <= STORED * busy() and statistics.median(new) <= PASS * busy()
     numbers = row(page, "StreamingLLM").inner_text()
     expect(page).to_have_url(re.compile("streaming_llm~window-16"))
     page.goto(page.url)
@@ -65,7 +65,7 @@ def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, pag
     thumb = page.locator(f".st-key-quality_card_{method}").get_by_role("slider").first
     took = moved(page, thumb, "ArrowLeft" if method in ("csa", "focal") else "ArrowRight", (ROWS, f"{title}, "))
     print(f"{method}: {took:.2f} s to a new number")
-    assert took <= PASS and page.get_by_test_id("stAlert").count() == 0
+    assert took <= PASS * busy() and page.get_by_test_id("stAlert").count() == 0
 
 
 @pytest.mark.slow
@@ -78,6 +78,7 @@ def test_equal_reads_set_every_method_and_stand_in_the_link(app_server, page):
     expect(page.get_by_text(re.compile("^For this text and machine: stay dense"))).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_worst_token_is_jumped_to_and_a_click_in_the_text_marks_another(app_server, page):
     quality_tab(page, app_server, quality="streaming_llm~window-8")
     worst = page.get_by_role("region", name="The tokens that lose most; choose one to go there")
