@@ -9,7 +9,7 @@ from app import cached
 from app.benchmarks.controls import ITEMS, SHOTS
 from app.selection import state
 from app.ui import jobs, stored, tables, widgets
-from app.ui.charts import GROUPS, SYMBOLS, figure, safe
+from app.ui.charts import SHARE, error_bars, figure, marks, safe, style
 
 NAME = "benchmarks"  # the stored study
 PROMPTS = {"own": "The tasks' own prompts", "long": "With examples in the prompt, which make it long"}
@@ -192,33 +192,16 @@ def chart(rows: list[dict]) -> dict:
     data = []
     for place, method in enumerate(methods):
         mine = [row for row in rows if row["method"] == method]
-        ends = {side: [abs(row[f"value_{end}"] - row["value"]) for row in mine]
-                for side, end in (("array", "high"), ("arrayminus", "low"))}  # fmt: skip
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": safe(method),
-                "x": [titles.index(row["title"]) + 0.12 * (place - (len(methods) - 1) / 2) for row in mine],
-                "y": [row["value"] for row in mine],
-                "marker": {"size": 10, "color": GROUPS[place % len(GROUPS)], "symbol": SYMBOLS[place % len(SYMBOLS)]},
-                "error_y": {"type": "data", "symmetric": False, **ends, "thickness": 1.2, "width": 4},
-                "hovertemplate": f"{safe(method)}: %{{y:.1%}}<extra></extra>",
-            }
-        )
+        value, low, high = ([row[f"value{end}"] for row in mine] for end in ("", "_low", "_high"))
+        x = [titles.index(row["title"]) + 0.12 * (place - (len(methods) - 1) / 2) for row in mine]
+        colour, symbol = style(place)
+        look = {"size": 10, "color": colour, "symbol": symbol}
+        bounds, hover = error_bars(value, low, high, colour), f"{safe(method)}: %{{y:.1%}}"
+        data.append(marks(safe(method), x, value, hover, look, error_y=bounds))
     chance = {row["title"]: TASKS[row["task"]].chance for row in rows if row["task"] in TASKS}
     known = [(titles.index(title), level) for title, level in chance.items() if level is not None]
-    data.append(
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "chance",
-            "x": [at for at, _ in known],
-            "y": [level for _, level in known],
-            "marker": {"symbol": "line-ew-open", "size": 44, "color": "#777777", "line": {"width": 1.5}},
-            "hovertemplate": "chance %{y:.0%}<extra></extra>",
-        }
-    )
+    look = {"symbol": "line-ew-open", "size": 44, "color": "#777777", "line": {"width": 1.5}}
+    data.append(marks("chance", [at for at, _ in known], [level for _, level in known], "chance %{y:.0%}", look))
     axis = {"tickvals": list(range(len(titles))), "ticktext": [safe(title) for title in titles]}
     axis |= {"range": [-0.6, len(titles) - 0.4], "showgrid": False}
-    return figure(data, "task", "score", xaxis=axis, yaxis={"tickformat": ".0%", "rangemode": "tozero"})
+    return figure(data, "task", "score", xaxis=axis, yaxis=SHARE)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from app.budgets.words import share, signed
-from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, level, line, upright
+from app.ui.charts import CHANCE, HERE, RANDOM, bars, error_bars, figure, level, line, marks, style, upright
 
 NAMED = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)  # shares that stand on the axis
 CHOSEN, BAD = "#E0592A", "#D55E00"
+SLIDER = {"height": 360, "margin": {"l": 66, "r": 16, "t": 30, "b": 96}, "transition": {"duration": 0}}
 
 
 def by_reads(rows: Sequence[dict], chosen: float) -> dict:
@@ -18,87 +19,72 @@ def by_reads(rows: Sequence[dict], chosen: float) -> dict:
         ("last positions", [row["bins"][-1]["difference"] for row in rows], "#A07CC5", "dash", "diamond"),
         ("worst positions", [row["worst_bin_difference"] for row in rows], BAD, "dot", "square"),
     )
-    data = [
-        line(
-            name,
-            x,
-            y,
-            colour,
-            dash,
-            mark,
-            hovertemplate=f"{name}<br>%{{x:.0%}} of the reads: %{{y:+.1%}}<extra></extra>",
-        )
-        for name, y, colour, dash, mark in lines
-    ]
     return figure(
-        data,
+        [line(name, x, *rest, f"{name}<br>%{{x:.0%}} of the reads: %{{y:+.1%}}") for name, *rest in lines],
         "share of the causal pairs that is read (log)",
         "change of perplexity",
-        height=360,
         xaxis={"type": "log", "autorange": "reversed", "tickvals": NAMED, "ticktext": [share(one) for one in NAMED]},
         yaxis={"tickformat": "+.0%"},
         shapes=[upright(chosen, CHOSEN, "solid", 2), level(0.0)],
-        margin={"l": 66, "r": 16, "t": 30, "b": 96},
-        transition={"duration": 0},
+        **SLIDER,
     )
 
 
 def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
     """Change of perplexity by position in the window with 95 % intervals; the worst stretch stands out."""
     cells = row["bins"]
-    worst = row["worst_bin"]
-    bars = {
-        "type": "bar",
-        "x": [(cell["first"] + cell["last"] - 1) / 2 for cell in cells],
-        "y": [cell["difference"] for cell in cells],
-        "width": [0.86 * (cell["last"] - cell["first"]) for cell in cells],
-        "marker": {
-            "color": [BAD if at == worst else HERE for at in range(len(cells))],
-            "pattern": {"shape": ["/" if at == worst else "" for at in range(len(cells))], "solidity": 0.3, "size": 6},
-        },
-        "error_y": _error(cells, RANDOM),
-        "text": [
-            f"positions {cell['first']:,} to {cell['last'] - 1:,}, n = {cell['n']:,}<br>perplexity "
-            f"{cell['perplexity']:.2f}, dense {cell['perplexity_dense']:.2f}<br>{signed(cell['difference'])}"
-            for cell in cells
-        ],
-        "textposition": "none",
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+    worst = [at == row["worst_bin"] for at in range(len(cells))]
+    said = [
+        f"{_stretch(cell)}<br>perplexity {cell['perplexity']:.2f}, dense {cell['perplexity_dense']:.2f}<br>"
+        f"{signed(cell['difference'])}"
+        for cell in cells
+    ]
+    data = bars(
+        "",
+        _middles(cells),
+        [cell["difference"] for cell in cells],
+        [BAD if one else HERE for one in worst],
+        "%{text}",
+        marker={"pattern": {"shape": ["/" if one else "" for one in worst], "solidity": 0.3, "size": 6}},
+        width=[0.86 * (cell["last"] - cell["first"]) for cell in cells],
+        error_y=_error(cells, RANDOM),
+        text=said,
+        textposition="none",
+    )
     return figure(
-        [bars],
+        [data],
         "position in the window (striped: the worst stretch)",
         "change of perplexity",
-        height=360,
         yaxis={"tickformat": "+.0%", "range": list(ends)},
-        shapes=[level(0.0), level(allowed, CHANCE), level(-allowed, CHANCE)],
-        margin={"l": 66, "r": 16, "t": 30, "b": 96},
-        transition={"duration": 0},
+        shapes=_allowed(allowed),
+        **SLIDER,
     )
 
 
 def perplexity(row: dict) -> dict:
     """Perplexity by position in the window with 95 % intervals, beside that of dense attention."""
     cells = row["bins"]
-    x = [(cell["first"] + cell["last"] - 1) / 2 for cell in cells]
-    said = [f"positions {cell['first']:,} to {cell['last'] - 1:,}, n = {cell['n']:,}" for cell in cells]
-    hover = "<br>%{text}<br>perplexity %{y:.2f}<extra></extra>"
-    found = [cell["perplexity"] for cell in cells]
-    own = line("now", x, found, BAD, "solid", "square", text=said, hovertemplate=f"now{hover}")
-    low, high = ([cell[f"perplexity_{end}"] for cell in cells] for end in ("low", "high"))
-    dense = [cell["perplexity_dense"] for cell in cells]
-    return figure(
-        [
-            own | {"error_y": error_bars(found, low, high, BAD)},
-            line("dense", x, dense, HERE, "dash", "circle", text=said, hovertemplate=f"dense{hover}"),
-        ],
-        "position in the window",
-        "perplexity",
-        height=360,
-        yaxis={"rangemode": "tozero"},
-        margin={"l": 66, "r": 16, "t": 30, "b": 96},
-        transition={"duration": 0},
-    )
+    said, hover = [_stretch(cell) for cell in cells], "<br>%{text}<br>perplexity %{y:.2f}"
+    found, low, high, dense = ([cell[f"perplexity{end}"] for cell in cells] for end in ("", "_low", "_high", "_dense"))
+    bounds = error_bars(found, low, high, BAD)
+    data = [
+        line("now", _middles(cells), found, BAD, "solid", "square", f"now{hover}", text=said, error_y=bounds),
+        line("dense", _middles(cells), dense, HERE, "dash", "circle", f"dense{hover}", text=said),
+    ]
+    return figure(data, "position in the window", "perplexity", yaxis={"rangemode": "tozero"}, **SLIDER)
+
+
+def _middles(cells: Sequence[dict]) -> list[float]:
+    return [(cell["first"] + cell["last"] - 1) / 2 for cell in cells]
+
+
+def _stretch(cell: dict) -> str:
+    return f"positions {cell['first']:,} to {cell['last'] - 1:,}, n = {cell['n']:,}"
+
+
+def _allowed(most: float) -> list[dict]:
+    """No change, and what is allowed either way."""
+    return [level(0.0), level(most, CHANCE), level(-most, CHANCE)]
 
 
 def ends_of(rows: Sequence[dict]) -> tuple[float, float]:
@@ -114,37 +100,31 @@ def sweep(rows: Sequence[dict], chosen: int | None, allowed: float) -> dict:
     """Change of perplexity by position under each cap, the chosen one thick."""
     data = []
     for at, row in enumerate(rows):
-        cells, name = row["bins"], f"cap {row['cap']:,}"
-        made = line(
-            name, [(c["first"] + c["last"] - 1) / 2 for c in cells], [c["difference"] for c in cells],
-            GROUPS[at % len(GROUPS)], "solid", SYMBOLS[at % len(SYMBOLS)],
-            hovertemplate=f"{name}<br>position %{{x:,.0f}}: %{{y:+.1%}}<extra></extra>",
-        )  # fmt: skip
-        made["line"]["width"] = 4 if row["cap"] == chosen else 1.5
-        data.append(made)
+        (colour, symbol), name = style(at), f"cap {row['cap']:,}"
+        hover, width = f"{name}<br>position %{{x:,.0f}}: %{{y:+.1%}}", 4 if row["cap"] == chosen else 1.5
+        change = [cell["difference"] for cell in row["bins"]]
+        data.append(line(name, _middles(row["bins"]), change, colour, "solid", symbol, hover, width))
     return figure(
         data,
         "position in the window, tokens",
         "change of perplexity",
         height=400,
         yaxis={"tickformat": "+.1~%"},
-        shapes=[level(0.0), level(allowed, CHANCE), level(-allowed, CHANCE)],
+        shapes=_allowed(allowed),
         margin={"l": 70, "r": 16, "t": 30, "b": 100},
     )
 
 
 def ranks_by_position(rows: Sequence[dict], min_pos: int) -> dict:
     """Mean rank by position beside the keys that a position can see at all."""
-    x = [(row["first"] + row["last"] - 1) / 2 for row in rows]
-    hover = "position %{x:,.0f}: %{y:,.0f} keys<extra></extra>"
+    hover = "position %{x:,.0f}: %{y:,.0f} keys"
     data = [
-        line("mean rank of all heads", x, [r["rank"] for r in rows], HERE, "solid", "circle", hovertemplate=hover),
-        line("keys it can see", x, [r["most"] for r in rows], RANDOM, "dot", None, hovertemplate=hover),
+        line("mean rank of all heads", _middles(rows), [r["rank"] for r in rows], HERE, "solid", "circle", hover),
+        line("keys it can see", _middles(rows), [r["most"] for r in rows], RANDOM, "dot", None, hover),
     ]
     more = {"shapes": [upright(min_pos, CHOSEN, "solid", 2)]} if min_pos else {}
-    return figure(
-        data, "position in the window, tokens", "keys (log)", yaxis={"type": "log", "tickformat": ",~g"}, **more
-    )
+    axis = {"type": "log", "tickformat": ",~g"}
+    return figure(data, "position in the window, tokens", "keys (log)", yaxis=axis, **more)
 
 
 def two(table: dict, names: tuple[str, str]) -> dict:
@@ -152,19 +132,9 @@ def two(table: dict, names: tuple[str, str]) -> dict:
     ranks, other = table["rank"], table["other"]
     ends = [min([*ranks, *other]) * 0.9, max([*ranks, *other]) * 1.1]
     cells = zip(table["layer"], table["head"], table["change"], strict=True)
-    data = [
-        line("equal ranks", ends, ends, RANDOM, "dot", None, hoverinfo="skip"),
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "a head",
-            "x": ranks,
-            "y": other,
-            "text": [f"layer {row}, head {at}: {signed(change)}" for row, at, change in cells],
-            "marker": {"color": HERE, "size": 9, "opacity": 0.8},
-            "hovertemplate": "%{text}<br>%{x:,.1f} and %{y:,.1f} keys<extra></extra>",
-        },
-    ]
+    said = [f"layer {row}, head {at}: {signed(change)}" for row, at, change in cells]
+    look, hover = {"color": HERE, "size": 9, "opacity": 0.8}, "%{text}<br>%{x:,.1f} and %{y:,.1f} keys"
+    data = [line("equal ranks", ends, ends, RANDOM, "dot", None), marks("a head", ranks, other, hover, look, text=said)]
     axis = {"type": "log", "tickformat": ",~g"}
     return figure(data, f"rank in {names[0]}, keys", f"rank in {names[1]}, keys", height=380, xaxis=axis, yaxis=axis)
 
@@ -175,12 +145,10 @@ def router(rows: Sequence[dict]) -> dict:
     data = []
     for at, arm in enumerate(arms):
         own = [row for row in rows if row["arm"] == arm]
-        made = line(
-            arm, [row["cap"] for row in own], [row["difference"] for row in own], GROUPS[at % len(GROUPS)],
-            ("solid", "dash", "dot", "dashdot")[at % 4], SYMBOLS[at % len(SYMBOLS)],
-            hovertemplate=f"{arm}<br>cap %{{x}}: %{{y:+.1%}}<extra></extra>",
-        )  # fmt: skip
-        data.append(made | {"error_y": _error(own, GROUPS[at % len(GROUPS)])})
+        (colour, symbol), dash = style(at), ("solid", "dash", "dot", "dashdot")[at % 4]
+        x, y = ([row[name] for row in own] for name in ("cap", "difference"))
+        hover = f"{arm}<br>cap %{{x}}: %{{y:+.1%}}"
+        data.append(line(arm, x, y, colour, dash, symbol, hover, error_y=_error(own, colour)))
     caps = sorted({row["cap"] for row in rows if row["cap"]})
     axis = {"type": "log", "tickvals": caps, "ticktext": [f"{cap:,}" for cap in caps]}
     return figure(data, "cap, keys (log)", "change of perplexity", height=380, xaxis=axis, yaxis={"tickformat": "+.0%"})

@@ -65,14 +65,9 @@ def pattern(rows, first_query: int, first_key: int, cell: int, query: int | None
     trace = {
         "type": "heatmap",
         **{"x0": first_key + middle, "dx": cell, "y0": first_query + middle, "dy": cell},
-        **{
-            "z": packed(np.log10(np.maximum(masses, FLOOR))),
-            "customdata": packed(masses),
-            "zmin": math.log10(FLOOR),
-            "zmax": 0,
-            "colorscale": SCALE,
-        },
-        "hoverongaps": False,
+        **{"zmin": math.log10(FLOOR), "zmax": 0, "colorscale": SCALE, "hoverongaps": False},
+        "z": packed(np.log10(np.maximum(masses, FLOOR))),
+        "customdata": packed(masses),
         "colorbar": {
             "thickness": 12,
             "title": {"text": "attention, log", "side": "right"},

@@ -1,44 +1,50 @@
 """Figures of the pairs page: where pairs lie, and what same-group pairs draw against chance."""
 
-from collections.abc import Sequence
-
-from app.ui.charts import ARMS, CHANCE, HERE, RANDOM, band, bins, figure, line, line_style, safe
+from app.ui.charts import (
+    ARMS,
+    CHANCE,
+    HERE,
+    LAYERS,
+    NAMES,
+    RANDOM,
+    SHARE,
+    band,
+    bins,
+    figure,
+    line,
+    line_style,
+    marks,
+    safe,
+)
+from app.ui.reading import rows_of
 
 
 def pairs(table: dict, tokens: int, open_row: int | None) -> dict:
     """Every listed pair at (query position, key position); the open one is ringed, the diagonal is distance 0."""
     rows = range(len(table["layer"]))
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "pairs",
-            "showlegend": False,
-            "x": table["query_position"],
-            "y": table["key_position"],
-            "customdata": list(rows),
-            "text": [f"{safe(table['query'][i])} ← {safe(table['key'][i])}" for i in rows],
-            "marker": {
-                "color": table["attention"],
-                "colorscale": [[0, RANDOM], [0.5, HERE], [1, "#C97A14"]],
-                "size": [13 if i == open_row else 8 for i in rows],
-                "line": {"width": [2.5 if i == open_row else 0 for i in rows], "color": CHANCE},
-                "showscale": True,
-                "colorbar": {"title": {"text": "attention"}, "thickness": 10, "tickformat": ".0%"},
-            },
-            "hovertemplate": "%{text}<br>query %{x:,}, key %{y:,}<extra></extra>",
-        },
-        line("distance 0", [0, tokens], [0, tokens], RANDOM, "dot", None, hoverinfo="skip", showlegend=False),
-    ]
+    marker = {
+        "color": table["attention"],
+        "colorscale": [[0, RANDOM], [0.5, HERE], [1, "#C97A14"]],
+        "size": [13 if i == open_row else 8 for i in rows],
+        "line": {"width": [2.5 if i == open_row else 0 for i in rows], "color": CHANCE},
+        "showscale": True,
+        "colorbar": {"title": {"text": "attention"}, "thickness": 10, "tickformat": ".0%"},
+    }
+    more = {"text": [f"{safe(table['query'][i])} ← {safe(table['key'][i])}" for i in rows], "customdata": list(rows)}
+    hover, x, y = "%{text}<br>query %{x:,}, key %{y:,}", table["query_position"], table["key_position"]
+    ends = [0, tokens]
     return figure(
-        data,
+        [
+            marks("pairs", x, y, hover, marker, showlegend=False, **more),
+            line("distance 0", ends, ends, RANDOM, "dot", None, showlegend=False),
+        ],
         "query (attends), token position",
         "key (is attended), token position",
         height=400,
         margin={"l": 60, "r": 16, "t": 28, "b": 48},
         dragmode="pan",
-        xaxis={"range": [0, tokens]},
-        yaxis={"range": [0, tokens]},
+        xaxis={"range": ends},
+        yaxis={"range": ends},
     )
 
 
@@ -46,56 +52,26 @@ def lift(table: dict, layer: int | None) -> dict:
     """Lift of every arm in every layer, with the line 1.0 of chance."""
     data = []
     for arm in ARMS:
-        rows = [i for i, name in enumerate(table["arm"]) if name == arm]
-        hover = f"layer %{{x}}<br>{arm}: %{{y:.2f}} times chance<extra></extra>"
-        data.append(
-            line(arm, _at(table, "layer", rows), _at(table, "lift", rows), *line_style(arm), hovertemplate=hover)
-        )
+        own = rows_of(table, arm=arm)
+        hover = f"layer %{{x}}<br>{arm}: %{{y:.2f}} times chance"
+        data.append(line(arm, own["layer"], own["lift"], *line_style(arm), hover))
     layers = sorted(set(table["layer"]))
-    data.append(line("chance (1.0)", layers, [1.0] * len(layers), CHANCE, "dot", None, hoverinfo="skip"))
-    return figure(
-        data,
-        "layer",
-        "lift (times chance)",
-        height=360,
-        yaxis={"rangemode": "tozero"},
-        xaxis={"dtick": 1},
-        shapes=[] if layer is None else [band(layer)],
-    )
+    data.append(line("chance (1.0)", layers, [1.0] * len(layers), CHANCE, "dot", None))
+    shapes, yaxis = [] if layer is None else [band(layer)], {"rangemode": "tozero"}
+    return figure(data, "layer", "lift (times chance)", height=360, xaxis=LAYERS, yaxis=yaxis, shapes=shapes)
 
 
 def mass(table: dict) -> dict:
     """Share of the far attention that same-group pairs hold, against their share of the far pairs, by distance."""
     data = []
     for arm in ARMS:
-        rows = [i for i, name in enumerate(table["arm"]) if name == arm]
-        if not rows:
+        own = rows_of(table, arm=arm)
+        x, place = bins(own["low"], own["high"]), "%{x} tokens back<br>"
+        if not x:
             continue
-        x = bins(_at(table, "low", rows), _at(table, "high", rows))
-        hover = f"%{{x}} tokens back<br>{arm}: %{{y:.1%}} of the attention<extra></extra>"
-        data.append(line(arm, x, _at(table, "mass_share", rows), *line_style(arm), hovertemplate=hover))
+        data.append(line(arm, x, own["mass_share"], *line_style(arm), f"{place}{arm}: %{{y:.1%}} of the attention"))
         if arm == "this router":
-            chance = "%{x} tokens back<br>%{y:.1%} of the pairs<extra></extra>"
-            data.append(
-                line(
-                    "its share of the pairs (chance)",
-                    x,
-                    _at(table, "pairs_share", rows),
-                    CHANCE,
-                    "dot",
-                    None,
-                    hovertemplate=chance,
-                )
-            )
-    return figure(
-        data,
-        "distance from query (attends) to key (is attended), tokens",
-        "share of same-group pairs",
-        height=360,
-        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-        xaxis={"type": "category"},
-    )
-
-
-def _at(table: dict, column: str, rows: Sequence[int]) -> list:
-    return [table[column][i] for i in rows]
+            name, hover = "its share of the pairs (chance)", f"{place}%{{y:.1%}} of the pairs"
+            data.append(line(name, x, own["pairs_share"], CHANCE, "dot", None, hover))
+    axis = "distance from query (attends) to key (is attended), tokens"
+    return figure(data, axis, "share of same-group pairs", height=360, xaxis=NAMES, yaxis=SHARE)

@@ -12,7 +12,7 @@ from app.papers import words
 from app.papers.found import Stored
 from app.selection import state
 from app.ui import painted, tables, widgets
-from app.ui.charts import GROUPS, RANDOM, figure
+from app.ui.charts import GROUPS, RANDOM, bars, figure
 
 EVERY = "all"
 COLOURS = {MEASURED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1]}
@@ -54,22 +54,14 @@ def overview(found: Known) -> None:
     counts = Counter((key[0], row_state) for key, (row_state, _) in found.items())
     papers = list(reversed(PAPERS))
     shown = [words.SHORT[paper] for paper in papers]
+    sizes = {one: [counts[paper, one] for paper in papers] for one in STATES}
     data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": one,
-            "y": shown,
-            "x": [counts[paper, one] for paper in papers],
-            "marker": {"color": COLOURS[one]},
-            "hovertemplate": f"%{{y}}, {one}: %{{x}} rows<extra></extra>",
-        }
-        for one in STATES
+        bars(one, size, shown, COLOURS[one], f"%{{y}}, {one}: %{{x}} rows", orientation="h")
+        for one, size in sizes.items()
     ]
-    numbers = {"paper": shown} | {one: [counts[paper, one] for paper in papers] for one in STATES}
     widgets.chart(
         figure(data, "printed rows", "", height=270, barmode="stack"),
-        numbers,
+        {"paper": shown} | sizes,
         title="Rows by paper",
         key="papers_overview",
         alt="Printed rows of every paper: measured here, not measured, cannot hold",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.probes.words import AXES
-from app.ui.charts import CHANCE, GROUPS, HERE, SYMBOLS, error_bars, even, figure, line, safe
+from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, bars, error_bars, figure, line, safe, style
 
 SCALE = "Viridis"
 SURE = "*"  # marks a cell that is above chance by itself
@@ -63,17 +63,10 @@ def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
     """Share of right answers against the length, a line for each method with its 95 % interval, over all places."""
     data = []
     for at, (name, rows) in enumerate(lines.items()):
-        colour = GROUPS[at % len(GROUPS)]
-        made = line(
-            safe(name),
-            [row["length"] for row in rows],
-            [row["score"] for row in rows],
-            colour,
-            "solid" if at == 0 else "dash",
-            SYMBOLS[at % len(SYMBOLS)],
-            hovertemplate=f"{safe(name)}: %{{y:.0%}} at %{{x:,}} tokens<extra></extra>",
-        )
-        data.append(made | {"error_y": _bars(rows, colour)})
+        (colour, symbol), dash = style(at), "solid" if at == 0 else "dash"
+        x, y = ([row[column] for row in rows] for column in ("length", "score"))
+        hover = f"{safe(name)}: %{{y:.0%}} at %{{x:,}} tokens"
+        data.append(line(safe(name), x, y, colour, dash, symbol, hover, error_y=_bounds(rows, colour)))
     lengths = sorted({row["length"] for rows in lines.values() for row in rows})
     data.append(_chance(lengths, chance))
     return figure(
@@ -87,23 +80,15 @@ def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
 
 def tasks(names: Sequence[str], rows: Sequence[dict]) -> dict:
     """Share of right answers of every task with its 95 % interval."""
-    bars = {
-        "type": "bar",
-        "name": "dense attention",
-        "x": list(names),
-        "y": [row["score"] for row in rows],
-        "marker": {"color": HERE},
-        "error_y": _bars(rows, "#7C8796"),
-        "customdata": [_says(row) for row in rows],
-        "hovertemplate": "%{x}<br>%{customdata}<extra></extra>",
-    }
-    layout = {"xaxis": {"type": "category"}, "yaxis": {"tickformat": ".0%", "range": [0, 1.03]}}
-    return figure([bars, _chance(names, rows[0]["chance"])], "task", "right answers", **layout)
+    more = {"error_y": _bounds(rows, RANDOM), "customdata": [_says(row) for row in rows]}
+    right = bars("dense attention", names, [row["score"] for row in rows], HERE, "%{x}<br>%{customdata}", **more)
+    yaxis = {"tickformat": ".0%", "range": [0, 1.03]}
+    return figure([right, _chance(names, rows[0]["chance"])], "task", "right answers", xaxis=NAMES, yaxis=yaxis)
 
 
 def _chance(x: Sequence, level: float) -> dict:
-    return even(x, level) | {"name": f"chance ({level:.0%})", "line": {"color": CHANCE, "width": 2, "dash": "dot"}}
+    return line(f"chance ({level:.0%})", x, [level] * len(x), CHANCE, "dot", None)
 
 
-def _bars(rows: Sequence[dict], colour: str) -> dict:
+def _bounds(rows: Sequence[dict], colour: str) -> dict:
     return error_bars(*([row[key] for row in rows] for key in ("score", "low", "high")), colour)

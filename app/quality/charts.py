@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from app.quality.words import NEAR, Shown, signed
-from app.speed.charts import TICKS
-from app.ui.charts import CHANCE, GROUPS, RANDOM, SYMBOLS, error_bars, figure, safe
+from app.speed.charts import times_axis
+from app.ui.charts import CHANCE, RANDOM, error_bars, figure, level, line, marks, safe, style, upright
 
 DODGE = 0.09  # of a bin's width between two methods, so that their bars do not hide each other
 
@@ -13,20 +13,17 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
     """Quality against speed, better up and right: a hollow mark at the bound that the pairs read allow, a solid one
     where attention was timed with these settings; bars are 95 % intervals, or the slowest to the fastest round. Small
     marks: what was tried `before`."""
-    data = [_dense(), *map(_small, before)]
+    reference = {"color": RANDOM, "symbol": "circle", "size": 11}
+    data = [marks("dense", [1], [0], "dense attention: the reference", reference), *map(_small, before)]
     for one in shown:
-        colour, symbol = GROUPS[one.asked.place % len(GROUPS)], SYMBOLS[one.asked.place % len(SYMBOLS)]
-        name = f"{one.title}, {_kind(one.row)}"
+        colour, symbol = style(one.asked.place)
         hover = _says(one)
-        data.append(_mark(name, one, one.bound, colour, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times"))
+        data.append(_mark(_kind(one.row), one, one.bound, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times"))
         if one.speed:
-            times = one.speed["median"]
-            data.append(
-                {"type": "scatter", "mode": "lines", "x": [times, one.bound], "y": [one.row["difference"]] * 2}
-                | {"line": {"color": colour, "width": 1, "dash": "dot"}, "showlegend": False, "hoverinfo": "skip"}
-            )
+            times, change = one.speed["median"], [one.row["difference"]] * 2
+            data.append(line("", [times, one.bound], change, colour, "dot", None, width=1, showlegend=False))
             words = f"{hover}<br>measured, {one.speed['of']}, at {one.speed['length']:,} tokens: %{{x:.2f}} times dense"
-            made = _mark(f"{one.title}, measured", one, times, colour, symbol, words)
+            made = _mark("measured", one, times, symbol, words)
             made["error_x"] = error_bars([times], [one.speed["low"]], [one.speed["high"]], colour)
             data.append(made)
     return figure(
@@ -35,13 +32,9 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         "perplexity against dense (up is better)",
         height=440,
         margin={"l": 76, "r": 48, "t": 28, "b": 140},
-        xaxis={"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]},
+        xaxis=times_axis(),
         yaxis={"tickformat": "+.1~%", "autorange": "reversed"},
-        shapes=[
-            _rule({"x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "y domain"}, RANDOM),
-            _rule({"x0": 0, "x1": 1, "xref": "x domain", "y0": 0, "y1": 0}, RANDOM),
-            _rule({"x0": 0, "x1": 1, "xref": "x domain", "y0": NEAR, "y1": NEAR}, CHANCE),
-        ],
+        shapes=[upright(1, width=1.2), level(0), level(NEAR, CHANCE)],
         annotations=[
             {"text": f"{NEAR:.0%}<br>worse", "x": 1.01, "xref": "paper", "y": NEAR, "xanchor": "left", "align": "left"}
             | {"showarrow": False, "font": {"color": CHANCE, "size": 12}}
@@ -63,46 +56,16 @@ def _says(one: Shown) -> str:
 
 
 def _small(one: Shown) -> dict:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [one.bound],
-        "y": [one.row["difference"]],
-        "marker": {"color": GROUPS[one.asked.place % len(GROUPS)], "symbol": "circle-open", "size": 5},
-        "opacity": 0.6,
-        "showlegend": False,
-        "hovertemplate": f"tried before: {_says(one)}: at most %{{x:.2f}} times<extra></extra>",
-    }
+    look = {"color": style(one.asked.place)[0], "symbol": "circle-open", "size": 5}
+    hover = f"tried before: {_says(one)}: at most %{{x:.2f}} times"
+    return marks("", [one.bound], [one.row["difference"]], hover, look, opacity=0.6, showlegend=False)
 
 
-def _dense() -> dict:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "dense",
-        "x": [1],
-        "y": [0],
-        "marker": {"color": RANDOM, "symbol": "circle", "size": 11},
-        "hovertemplate": "dense attention: the reference<extra></extra>",
-    }
-
-
-def _mark(name: str, one: Shown, x: float, colour: str, symbol: str, hover: str) -> dict:
-    row = one.row
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [x],
-        "y": [row["difference"]],
-        "error_y": error_bars([row["difference"]], [row["difference_low"]], [row["difference_high"]], colour),
-        "marker": {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 2.5, "color": colour}},
-        "hovertemplate": f"{hover}<extra></extra>",
-    }
-
-
-def _rule(place: dict, colour: str) -> dict:
-    return {"type": "line", **place, "line": {"color": colour, "width": 1.2, "dash": "dot"}, "layer": "below"}
+def _mark(kind: str, one: Shown, x: float, symbol: str, hover: str) -> dict:
+    colour, _ = style(one.asked.place)
+    look = {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 2.5, "color": colour}}
+    change, low, high = ([one.row[f"difference{end}"]] for end in ("", "_low", "_high"))
+    return marks(f"{one.title}, {kind}", [x], change, hover, look, error_y=error_bars(change, low, high, colour))
 
 
 def by_position(shown: Sequence[Shown]) -> dict:
@@ -112,27 +75,15 @@ def by_position(shown: Sequence[Shown]) -> dict:
         bins = one.row["bins"]
         width = bins[0]["last"] - bins[0]["first"]
         shift = (at - (len(shown) - 1) / 2) * DODGE * width
-        change = [cell["difference"] for cell in bins]
-        colour = GROUPS[one.asked.place % len(GROUPS)]
+        change, low, high = ([cell[name] for cell in bins] for name in ("difference", "low", "high"))
+        (colour, symbol), bounds = style(one.asked.place), error_bars(change, low, high, style(one.asked.place)[0])
         said = [
             f"tokens {cell['first'] + 1:,}–{cell['last']:,}, n = {cell['n']:,}<br>{signed(cell['difference'])}"
             + (f" ({signed(cell['low'])} to {signed(cell['high'])})" if cell["low"] is not None else "")
             for cell in bins
         ]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": one.title,
-                "x": [(cell["first"] + cell["last"] + 1) / 2 + shift for cell in bins],
-                "y": change,
-                "error_y": error_bars(change, [cell["low"] for cell in bins], [cell["high"] for cell in bins], colour),
-                "line": {"color": colour, "width": 1.5},
-                "marker": {"color": colour, "symbol": SYMBOLS[one.asked.place % len(SYMBOLS)], "size": 7},
-                "text": said,
-                "hovertemplate": f"{safe(one.title)}<br>%{{text}}<extra></extra>",
-            }
-        )
+        x, hover = [(cell["first"] + cell["last"] + 1) / 2 + shift for cell in bins], f"{safe(one.title)}<br>%{{text}}"
+        data.append(line(one.title, x, change, colour, "solid", symbol, hover, 1.5, error_y=bounds, text=said))
     return figure(
         data,
         "position in the window, tokens",
@@ -141,5 +92,5 @@ def by_position(shown: Sequence[Shown]) -> dict:
         margin={"l": 76, "r": 16, "t": 28, "b": 90},
         xaxis={"rangemode": "tozero"},
         yaxis={"tickformat": "+.0%", "autorange": "reversed"},
-        shapes=[_rule({"x0": 0, "x1": 1, "xref": "x domain", "y0": 0, "y1": 0}, RANDOM)],
+        shapes=[level(0)],
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from app.routing.words import ROUTERS
-from app.ui.charts import ASIDE, CHANCE, HERE, RANDOM, error_bars, figure, line, upright
+from app.ui.charts import ASIDE, CHANCE, HERE, NAMES, RANDOM, SHARE, bars, error_bars, figure, line, marks, upright
 
 TICKS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 PRINTED = "printed in the paper"
@@ -32,30 +32,29 @@ def budgets(
         mine = [row for row in rows if row["router"] == kind]
         if not mine:
             continue
-        hover = f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>{measure} %{{y:.1%}}<extra></extra>"
-        shared = {"legendgroup": kind, "hovertemplate": hover}
+        said = f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>{measure} %{{y:.1%}}"
+        shared = {"legendgroup": kind, "hover": said, "colour": look.colour, "dash": look.dash}
         if kind in lines:
-            of = lines[kind]
-            data.append(
-                line(
-                    look.title, [l / buckets for l in of["l"]], of[measure], look.colour, look.dash, None,  # noqa: E741
-                    customdata=of["l"], showlegend=False, **shared,
-                )
-            )  # fmt: skip
-        x, y = [row["share"] for row in mine], [row[measure] for row in mine]
-        marks = line(look.title, x, y, look.colour, look.dash, look.symbol, **shared)
-        marks["customdata"] = [row["l"] for row in mine]
-        marks["error_y"] = _bars(mine, measure, look.colour)
-        data.append(marks)
-    data += _paper(paper, measure)
+            visits = lines[kind]["l"]
+            x, more = [visit / buckets for visit in visits], {"customdata": visits, "showlegend": False}
+            data.append(line(look.title, x, lines[kind][measure], symbol=None, **more, **shared))
+        x, y, visits = ([row[name] for row in mine] for name in ("share", measure, "l"))
+        more = {"customdata": visits, "error_y": _bounds(mine, measure, look.colour)}
+        data.append(line(look.title, x, y, symbol=look.symbol, **more, **shared))
     return figure(
-        data, "share of the buckets visited, l / C", measure, height=430,
-        xaxis=_axis(buckets, paper, 1.0 if lines else 1 / 8), yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-        shapes=[upright(visited / buckets, HERE, "solid")], **ASIDE, transition={"duration": 0},
-    )  # fmt: skip
+        data + _paper(paper, measure),
+        "share of the buckets visited, l / C",
+        measure,
+        height=430,
+        xaxis=_axis(buckets, paper, 1.0 if lines else 1 / 8),
+        yaxis=SHARE,
+        shapes=[upright(visited / buckets, HERE, "solid")],
+        transition={"duration": 0},
+        **ASIDE,
+    )
 
 
-def _bars(rows: Sequence[dict], key: str, colour: str) -> dict:
+def _bounds(rows: Sequence[dict], key: str, colour: str) -> dict:
     return error_bars(*([row[f"{key}{end}"] for row in rows] for end in ("", "_low", "_high")), colour)
 
 
@@ -64,20 +63,10 @@ def _paper(rows: Sequence[dict], measure: str) -> list[dict]:
     data = []
     for row in rows:
         look = ROUTERS[row["router"]]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": PRINTED,
-                "x": [row["share"]],
-                "y": [row["value"]],
-                "legendgroup": PRINTED,
-                "showlegend": not data,
-                "marker": {"symbol": "circle-open", "size": 13, "color": look.colour, "line": {"width": 2}},
-                "hovertemplate": f"{PRINTED} (Qwen2.5-7B)<br>{look.title}, {row['l']} of 1,024 buckets<br>"
-                f"{measure} %{{y:.1%}}<extra></extra>",
-            }
-        )
+        hover = f"{PRINTED} (Qwen2.5-7B)<br>{look.title}, {row['l']} of 1,024 buckets<br>{measure} %{{y:.1%}}"
+        marker = {"symbol": "circle-open", "size": 13, "color": look.colour, "line": {"width": 2}}
+        more = {"legendgroup": PRINTED, "showlegend": not data}
+        data.append(marks(PRINTED, [row["share"]], [row["value"]], hover, marker, **more))
     return data
 
 
@@ -89,63 +78,39 @@ def closure(rows: Sequence[dict], paper: Sequence[dict], way: str, buckets: int,
         mine = [row for row in rows if row["router"] == kind and row[way] is not None]
         if kind in ("oracle", "random") or not mine:
             continue
-        marks = line(
-            look.title, [row["l"] / buckets for row in mine], [row[way] for row in mine], look.colour, look.dash,
-            look.symbol, customdata=[row["l"] for row in mine],
-            hovertemplate=f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
-            "<extra></extra>",
-        )  # fmt: skip
-        marks["error_y"] = _bars(mine, way, look.colour)
-        data.append(marks)
-    data += _paper(paper, "closes")
+        x, y = [row["l"] / buckets for row in mine], [row[way] for row in mine]
+        more = {"customdata": [row["l"] for row in mine], "error_y": _bounds(mine, way, look.colour)}
+        hover = f"{look.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
+        data.append(line(look.title, x, y, look.colour, look.dash, look.symbol, hover, **more))
     return figure(
-        data, "share of the buckets visited, l / C", "gap closure", height=440,
-        xaxis=_axis(buckets, paper, 1 / 8), yaxis={"tickformat": ".0%", "range": list(span)},
+        data + _paper(paper, "closes"),
+        "share of the buckets visited, l / C",
+        "gap closure",
+        height=440,
+        xaxis=_axis(buckets, paper, 1 / 8),
+        yaxis={"tickformat": ".0%", "range": list(span)},
         shapes=[upright(visited / buckets, HERE, "solid")],
-        margin={"l": 60, "r": 16, "t": 28, "b": 150}, transition={"duration": 0},
-    )  # fmt: skip
+        margin={"l": 60, "r": 16, "t": 28, "b": 150},
+        transition={"duration": 0},
+    )
 
 
 def balance(layers: Sequence[int], sides: dict[str, Sequence[float]], even: float) -> dict:
     """The largest bucket of each layer, of the keys that calibrated and of those that test, with the even share."""
-    data = []
+    data, x = [], [f"{layer}" for layer in layers]
     for (name, values), (colour, shape) in zip(sides.items(), ((RANDOM, "/"), (HERE, "")), strict=False):
-        data.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": [f"{layer}" for layer in layers],
-                "y": list(values),
-                "marker": {"color": colour, "pattern": {"shape": shape, "size": 6, "solidity": 0.35}},
-                "hovertemplate": f"layer %{{x}}<br>{name}: %{{y:.1%}} of the keys<extra></extra>",
-            }
-        )
-    label = f"even buckets (1/C = {even:.1%})"
-    data.append(line(label, [f"{n}" for n in layers], [even] * len(layers), CHANCE, "dot", None, hoverinfo="skip"))
-    return figure(
-        data, "layer", "share of the keys in the largest bucket", height=340,
-        xaxis={"type": "category"}, yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-    )  # fmt: skip
+        data.append(bars(name, x, values, colour, f"layer %{{x}}<br>{name}: %{{y:.1%}} of the keys", shape))
+    data.append(line(f"even buckets (1/C = {even:.1%})", x, [even] * len(x), CHANCE, "dot", None))
+    return figure(data, "layer", "share of the keys in the largest bucket", xaxis=NAMES, yaxis=SHARE)
 
 
 def query(table: dict, visited: float) -> dict:
     """The far attention in each bucket, in the router's order; those visited are full, the missed ones hatched."""
-    data = []
+    data, more = [], {"yaxis": SHARE, "transition": {"duration": 0}}
+    hover = "bucket %{customdata[0]}, place %{x}<br>%{y:.1%} of the far attention<br>%{customdata[1]:,} keys"
     for name, colour, shape, inside in (("visited", HERE, "", True), ("not visited", "#C97A14", "/", False)):
         rows = [at for at, rank in enumerate(table["rank"]) if (rank < int(visited)) == inside]
-        data.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": [table["rank"][at] + 1 for at in rows],
-                "y": [table["mass"][at] for at in rows],
-                "customdata": [[table["bucket"][at], table["keys"][at]] for at in rows],
-                "marker": {"color": colour, "pattern": {"shape": shape, "size": 6, "solidity": 0.35}},
-                "hovertemplate": "bucket %{customdata[0]}, place %{x}<br>%{y:.1%} of the far attention<br>"
-                "%{customdata[1]:,} keys<extra></extra>",
-            }
-        )
-    return figure(
-        data, "buckets in the router's order, best first", "share of the far attention", height=340,
-        yaxis={"tickformat": ".0%", "rangemode": "tozero"}, transition={"duration": 0},
-    )  # fmt: skip
+        x, y = [table["rank"][at] + 1 for at in rows], [table["mass"][at] for at in rows]
+        held = [[table["bucket"][at], table["keys"][at]] for at in rows]
+        data.append(bars(name, x, y, colour, hover, shape, customdata=held))
+    return figure(data, "buckets in the router's order, best first", "share of the far attention", **more)

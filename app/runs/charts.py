@@ -1,7 +1,7 @@
 """Figures of two runs on one scale."""
 
 from analysis.runs.compare import Beside
-from app.ui.charts import CHANCE, HERE, RANDOM, figure, line, safe
+from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, bars, figure, line, marks, safe
 
 MOST_POINTS, MOST_BARS = 4_000, 48
 FIRST, SECOND = "first run", "second run"
@@ -25,21 +25,17 @@ def both(rows: Beside, column: str) -> dict | None:
         at = [label[0] for label in rows.labels][::step]
         few = len(at) <= MOST_BARS
         data = [
-            line(FIRST, at, rows.first[::step], HERE, "solid", "circle" if few else None),
-            line(SECOND, at, rows.second[::step], CHANCE, "dash", "square" if few else None),
+            line(FIRST, at, rows.first[::step], HERE, "solid", "circle" if few else None, hoverinfo="all"),
+            line(SECOND, at, rows.second[::step], CHANCE, "dash", "square" if few else None, hoverinfo="all"),
         ]
         return figure(data, x, y)
     if len(rows.labels) > MOST_BARS:
         return None
-    bars = ((FIRST, rows.first, HERE, ""), (SECOND, rows.second, CHANCE, "/"))
     data = [
-        {
-            "type": "bar", "name": name, "x": labels(rows), "y": values,
-            "marker": {"color": colour, "pattern": {"shape": pattern, "size": 6, "solidity": 0.35}},
-        }
-        for name, values, colour, pattern in bars
-    ]  # fmt: skip
-    return figure(data, ", ".join(key.replace("_", " ") for key in rows.keys), y, xaxis={"type": "category"})
+        bars(FIRST, labels(rows), rows.first, HERE, None, hoverinfo="all"),
+        bars(SECOND, labels(rows), rows.second, CHANCE, None, "/", hoverinfo="all"),
+    ]
+    return figure(data, ", ".join(key.replace("_", " ") for key in rows.keys), y, xaxis=NAMES)
 
 
 def against(rows: Beside, column: str) -> dict:
@@ -50,18 +46,11 @@ def against(rows: Beside, column: str) -> dict:
     low, high = (min(known), max(known)) if known else (0, 1)
     room = (high - low) * 0.04 or 1
     span = [low - room, high + room]
-    points = {
-        "type": "scatter", "mode": "markers", "name": "a row",
-        "x": rows.first[::step], "y": rows.second[::step], "text": labels(rows)[::step],
-        "marker": {"color": HERE, "size": 7, "opacity": 0.7},
-        "hovertemplate": "%{text}<br>first run %{x:.6g}, second run %{y:.6g}<extra></extra>",
-    }  # fmt: skip
-    equal = line("equal", span, span, RANDOM, "dot", None, hoverinfo="skip")
-    name = column.replace("_", " ")
-    return figure(
-        [points, equal], f"{name}, first run", f"{name}, second run",
-        xaxis={"range": span}, yaxis={"range": span},
-    )  # fmt: skip
+    x, y, said = rows.first[::step], rows.second[::step], labels(rows)[::step]
+    look, hover = {"color": HERE, "size": 7, "opacity": 0.7}, "%{text}<br>first run %{x:.6g}, second run %{y:.6g}"
+    data = [marks("a row", x, y, hover, look, text=said), line("equal", span, span, RANDOM, "dot", None)]
+    name, axis = column.replace("_", " "), {"range": span}
+    return figure(data, f"{name}, first run", f"{name}, second run", xaxis=axis, yaxis=axis)
 
 
 def thinned(rows: Beside) -> int:

@@ -2,7 +2,22 @@
 
 from collections.abc import Sequence
 
-from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SHUFFLED, TOKENS, error_bars, figure, line, safe
+from app.ui.charts import (
+    CHANCE,
+    GROUPS,
+    HERE,
+    RANDOM,
+    SHUFFLED,
+    TOKENS,
+    bars,
+    error_bars,
+    figure,
+    level,
+    line,
+    marks,
+    safe,
+    upright,
+)
 
 PARTS = {  # part -> (its name, colour, pattern)
     "router": ("router", GROUPS[3], "/"),
@@ -21,8 +36,6 @@ KINDS = {
     "per_token": "whole model, each further token",
     "decode": "attention of one token",
 }
-
-
 LOOKS = {  # colour and mark of each
     KINDS["attention"]: (HERE, "circle"),
     KINDS["prefill"]: (GROUPS[2], "square"),
@@ -61,17 +74,17 @@ def curve(
     for groups, points in paper.items():
         colour, dash, symbol = PAPER.get(groups, PAPER[8])
         x, y = zip(*points, strict=True)
-        hover = f"the paper, K={groups}<br>%{{x:,}} tokens: %{{y}} times dense<extra></extra>"
-        data.append(line(f"paper, K={groups}", x, y, colour, dash, symbol, xaxis="x2", hovertemplate=hover))
+        hover = f"the paper, K={groups}<br>%{{x:,}} tokens: %{{y}} times dense"
+        data.append(line(f"paper, K={groups}", x, y, colour, dash, symbol, hover, xaxis="x2"))
     left = _lengths(sorted({x for trace in data if "xaxis" not in trace for x in trace["x"]}))
-    marks, notes, panel = [_rule("x domain", 1)], [_note("on this machine", 0)], {}
+    shapes, notes, panel = [level(1, width=1.5, xref="x domain")], [_note("on this machine", 0)], {}
     if crossover is not None:
-        marks.append(_upright(crossover, left["tickvals"]))
+        shapes.append(_crossover(crossover, left["tickvals"]))
     if paper:
         left["domain"] = [0, 0.6]
         right = _lengths(sorted({x for points in paper.values() for x, _ in points}))
         panel["xaxis2"] = right | {"domain": [0.66, 1], "anchor": "y", "title": {"text": "length, tokens"}}
-        marks.append(_rule("x2 domain", 1))
+        shapes.append(level(1, width=1.5, xref="x2 domain"))
         notes.append(_note(f"paper: {PAPER_ON}", 0.66))
     return figure(
         data,
@@ -80,8 +93,8 @@ def curve(
         height=420,
         margin={"l": 60, "r": 16, "t": 40, "b": 100},
         xaxis=left,
-        yaxis=_times(),
-        shapes=marks,
+        yaxis=times_axis(),
+        shapes=shapes,
         annotations=notes,
         **panel,
     )
@@ -91,66 +104,38 @@ def speedups(spread: dict[str, dict | None], bound: float | None) -> dict:
     """Attention alone and the whole model as separate marks, each with its spread over rounds; hollow is the bound."""
     rows = [(name, spread[kind]) for kind, name in KINDS.items() if spread.get(kind)]
     names = [name for name, _ in rows]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "measured (bar: slowest to fastest round)",
-            "x": [found["median"] for _, found in rows],
-            "y": names,
-            "error_x": error_bars(*([found[key] for _, found in rows] for key in ("median", "low", "high")), HERE),
-            "marker": {"color": HERE, "size": 12},
-            "hovertemplate": "%{y}<br>%{x:.2f} times dense<extra></extra>",
-        }
-    ]
+    median, low, high = ([found[key] for _, found in rows] for key in ("median", "low", "high"))
+    more = {"marker": {"color": HERE, "size": 12}, "error_x": error_bars(median, low, high, HERE)}
+    said = "%{y}<br>%{x:.2f} times dense"
+    data = [marks("measured (bar: slowest to fastest round)", median, names, said, **more)]
     if bound is not None and KINDS["attention"] in names:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "bound of attention (not measured)",
-                "x": [bound],
-                "y": [KINDS["attention"]],
-                "marker": {"color": CHANCE, "symbol": "diamond-open", "size": 13, "line": {"width": 2}},
-                "hovertemplate": "1 / pairs read: at most %{x:.2f} times dense<extra></extra>",
-            }
-        )
+        look = {"color": CHANCE, "symbol": "diamond-open", "size": 13, "line": {"width": 2}}
+        said = "1 / pairs read: at most %{x:.2f} times dense"
+        data.append(marks("bound of attention (not measured)", [bound], [KINDS["attention"]], said, look))
     return figure(
         data,
         "times as fast as dense",
         "",
         height=300,
         margin={"l": 16, "r": 16, "t": 32, "b": 96},
-        xaxis=_times(),
+        xaxis=times_axis(),
         yaxis={"automargin": True, "autorange": "reversed"},
-        shapes=[{**_rule("x", 1), "x0": 1, "x1": 1, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}],
+        shapes=[upright(1)],
     )
 
 
-def parts(bars: dict[str, dict[str, float]]) -> dict:
-    """Where the time goes: a bar of 100 % for each of `bars`, name -> {part: milliseconds}; its name says the total."""
-    names = [f"{safe(name)}, {milliseconds(sum(own.values()))}" for name, own in bars.items()]
-    data = []
+def parts(times: dict[str, dict[str, float]]) -> dict:
+    """Where the time goes: a bar of 100 % for each of `times`, name -> {part: milliseconds}, with its total."""
+    names = [f"{safe(name)}, {milliseconds(sum(own.values()))}" for name, own in times.items()]
+    whole, data = [sum(own.values()) or 1.0 for own in times.values()], []
     for part, (label, colour, pattern) in PARTS.items():
-        found = [own.get(part, 0.0) for own in bars.values()]
+        found = [own.get(part, 0.0) for own in times.values()]
         if not any(found):
             continue
-        whole = [sum(own.values()) or 1.0 for own in bars.values()]
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": label,
-                "y": names,
-                "x": [value / total for value, total in zip(found, whole, strict=True)],
-                "customdata": [milliseconds(value) for value in found],
-                "marker": {
-                    "color": colour,
-                    "pattern": {"shape": pattern, "size": 7, "solidity": 0.2, "fillmode": "overlay"},
-                },
-                "hovertemplate": f"%{{y}}<br>{label}: %{{customdata}}, %{{x:.1%}}<extra></extra>",
-            }
-        )
+        x, hover = [value / total for value, total in zip(found, whole, strict=True)], "%{customdata}, %{x:.1%}"
+        look = {"pattern": {"shape": pattern, "size": 7, "solidity": 0.2, "fillmode": "overlay"}}
+        more = {"orientation": "h", "customdata": [milliseconds(value) for value in found]}
+        data.append(bars(label, x, names, colour, f"%{{y}}<br>{label}: {hover}", marker=look, **more))
     made = figure(
         data,
         "share of the time",
@@ -184,15 +169,15 @@ def _measured(kind: str, rows: Sequence[dict]) -> dict:
     name, (colour, symbol) = f"{kind} (measured)", LOOKS[kind]
     x, y = [row["length"] for row in rows], [row["speedup"] for row in rows]
     ends = ([row.get(f"speedup_{end}") for row in rows] for end in ("low", "high"))
-    hover = f"{name}<br>%{{x:,}} tokens: %{{y:.2f}} times dense<extra></extra>"
-    made = line(name, x, y, colour, "solid", symbol, hovertemplate=hover, error_y=error_bars(y, *ends, colour))
+    hover = f"{name}<br>%{{x:,}} tokens: %{{y:.2f}} times dense"
+    made = line(name, x, y, colour, "solid", symbol, hover, error_y=error_bars(y, *ends, colour))
     made["marker"]["size"] = 9
     return made
 
 
 def _hollow(name: str, points: Sequence[tuple[int, float]], colour: str, dash: str, symbol: str) -> dict:
     x, y = zip(*points, strict=True)
-    made = line(name, x, y, colour, dash, symbol, hovertemplate=f"{name}<br>%{{x:,}} tokens: %{{y:.2f}}<extra></extra>")
+    made = line(name, x, y, colour, dash, symbol, f"{name}<br>%{{x:,}} tokens: %{{y:.2f}}")
     made["marker"] |= {"size": 10, "line": {"width": 2}}
     return made
 
@@ -202,21 +187,15 @@ def _lengths(values: Sequence[int]) -> dict:
     return {"type": "log", "tickvals": apart, "ticktext": [short(x) for x in apart]}
 
 
-def _times() -> dict:
+def times_axis() -> dict:
+    """A logarithmic axis of times dense."""
     return {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]}
 
 
-def _rule(xref: str, at: float) -> dict:
-    """The line where neither side wins."""
-    style = {"line": {"color": RANDOM, "width": 1.5, "dash": "dot"}, "layer": "below"}
-    return {"type": "line", "xref": xref, "x0": 0, "x1": 1, "y0": at, "y1": at, **style}
-
-
-def _upright(at: int, lengths: Sequence[int]) -> dict:
+def _crossover(at: int, lengths: Sequence[int]) -> dict:
     side = "left" if at * at < lengths[0] * lengths[-1] else "right"
     words = {"text": f"crossover near {at:,}", "textposition": "start", "xanchor": side, "textangle": 0}
-    style = {"line": {"color": RANDOM, "width": 1.5, "dash": "dash"}, "label": words}
-    return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", **style}
+    return upright(at, dash="dash") | {"label": words, "layer": "above"}
 
 
 def _note(text: str, x: float) -> dict:

@@ -4,7 +4,23 @@ from collections.abc import Sequence
 
 from app.temperature.controls import SHARPNESS
 from app.ui import painted
-from app.ui.charts import CHANCE, GROUPS, HERE, RANDOM, SYMBOLS, error_bars, figure, level, line, safe, upright
+from app.ui.charts import (
+    CHANCE,
+    GROUPS,
+    HERE,
+    NAMES,
+    RANDOM,
+    SHARE,
+    bars,
+    error_bars,
+    figure,
+    level,
+    line,
+    safe,
+    style,
+    upright,
+)
+from app.ui.reading import rows_of
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 MOST_NAMED = 12  # lines that get a legend entry each
@@ -15,22 +31,14 @@ def against(table: dict, over: str, measure: str, chosen: int) -> dict:
     attention marked."""
     title, _, log = SHARPNESS[measure]
     share = measure == "max_prob"
-    data, places = [], sorted(set(table[over]))
+    data, places, number = [], sorted(set(table[over])), "%{y:.1%}" if share else "%{y:,.3g}"
     for place in places:
-        rows = [i for i, value in enumerate(table[over]) if value == place]
-        number = "%{y:.1%}" if share else "%{y:,.3g}"
-        made = line(
-            f"{over} {place}",
-            [table["t"][i] for i in rows],
-            [table[measure][i] for i in rows],
-            GROUPS[place % len(GROUPS)],
-            DASHES[place // len(GROUPS) % len(DASHES)],
-            SYMBOLS[place % len(SYMBOLS)],
-            hovertemplate=f"{over} {place}, t %{{x}}<br>{title}: {number}<extra></extra>",
-        )
-        made["line"]["width"], made["opacity"] = (4, 1.0) if place == chosen else (1.5, 0.65)
-        made["showlegend"] = len(places) <= MOST_NAMED or place == chosen
-        data.append(made)
+        own, (colour, symbol) = rows_of(table, **{over: place}), style(place)
+        width, opacity = (4, 1.0) if place == chosen else (1.5, 0.65)
+        more = {"opacity": opacity, "showlegend": len(places) <= MOST_NAMED or place == chosen}
+        dash = DASHES[place // len(GROUPS) % len(DASHES)]
+        name, hover = f"{over} {place}", f"{over} {place}, t %{{x}}<br>{title}: {number}"
+        data.append(line(name, own["t"], own[measure], colour, dash, symbol, hover, width, **more))
     axis = {"type": "log", "tickformat": "~g"} if log else {"rangemode": "tozero"}
     return figure(
         data,
@@ -49,23 +57,15 @@ def query(table: dict, rows: Sequence[int], t: float) -> dict:
     x = [f"{safe(painted.visible(table['piece'][at]))} · {table['position'][at]:,}" for at in rows]
     data = []
     for name, column, colour, shape in (("t = 1 (dense)", "before", RANDOM, "/"), (f"t = {t:g}", "after", HERE, "")):
-        data.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": x,
-                "y": [table[column][at] for at in rows],
-                "marker": {"color": colour, "pattern": {"shape": shape, "size": 6, "solidity": 0.35}},
-                "hovertemplate": f"%{{x}}<br>{name}: %{{y:.2%}} of the attention<extra></extra>",
-            }
-        )
+        hover = f"%{{x}}<br>{name}: %{{y:.2%}} of the attention"
+        data.append(bars(name, x, [table[column][at] for at in rows], colour, hover, shape))
     return figure(
         data,
         "key (is attended), with its place in the text",
         "share of the attention",
         height=380,
-        xaxis={"type": "category"},
-        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+        xaxis=NAMES,
+        yaxis=SHARE,
         margin={"l": 60, "r": 16, "t": 28, "b": 140},
         transition={"duration": 0},
     )
@@ -76,17 +76,11 @@ def change(lines: dict[str, dict], x: str, x_label: str) -> dict:
     `low high`."""
     data = []
     for at, (name, table) in enumerate(lines.items()):
-        colour = GROUPS[at % len(GROUPS)]
-        hover = f"{safe(name)}<br>{x_label} %{{x}}: %{{y:+.2%}}<extra></extra>"
-        symbol, dash = SYMBOLS[at % len(SYMBOLS)], DASHES[at % len(DASHES)]
-        made = line(safe(name), table[x], table["difference"], colour, dash, symbol, hovertemplate=hover)
+        (colour, symbol), dash = style(at), DASHES[at % len(DASHES)]
+        hover = f"{safe(name)}<br>{x_label} %{{x}}: %{{y:+.2%}}"
+        made = line(safe(name), table[x], table["difference"], colour, dash, symbol, hover)
         if "low" in table:
             made["error_y"] = error_bars(table["difference"], table["low"], table["high"], colour)
         data.append(made)
-    return figure(
-        data,
-        x_label,
-        "change of perplexity against dense",
-        yaxis={"tickformat": "+.1~%"},
-        shapes=[level(0, CHANCE, 1.5)],
-    )
+    title, yaxis = "change of perplexity against dense", {"tickformat": "+.1~%"}
+    return figure(data, x_label, title, yaxis=yaxis, shapes=[level(0, CHANCE, 1.5)])

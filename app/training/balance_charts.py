@@ -1,20 +1,14 @@
 """Figures of balance by hand."""
 
-from app.ui.charts import CHANCE, HERE, RANDOM, SHUFFLED, figure, levels, line, upright
+from app.ui.charts import CHANCE, HERE, LAYERS, RANDOM, SHUFFLED, bars, figure, levels, line, upright
 
 
 def layers(table: dict, even: float, chance: float) -> dict:
     """Largest group's share of every layer as bars, with the lines 1/K and balanced chance."""
     x = table["layer"]
-    bars = {
-        "type": "bar",
-        "name": "largest group",
-        "x": x,
-        "y": table["share"],
-        "marker": {"color": HERE},
-        "hovertemplate": "layer %{x}<br>largest group: %{y:.1%} of the tokens<extra></extra>",
-    }
-    return _figure([bars, *levels([x[0] - 0.5, x[-1] + 0.5], even, chance)], "layer", {"dtick": 1})
+    hover = "layer %{x}<br>largest group: %{y:.1%} of the tokens"
+    largest = bars("largest group", x, table["share"], HERE, hover)
+    return _figure([largest, *levels([x[0] - 0.5, x[-1] + 0.5], even, chance)], "layer", LAYERS)
 
 
 def iterations(table: dict, even: float, chance: float, chosen: int, trap: int) -> dict:
@@ -27,7 +21,7 @@ def iterations(table: dict, even: float, chance: float, chosen: int, trap: int) 
         "mass": ("mass, worst layer", SHUFFLED, "dot", "diamond"),
     }
     data = [
-        line(name, x, table[key], *look, hovertemplate=f"%{{x}} iterations<br>{name}: %{{y:.1%}}<extra></extra>")
+        line(name, x, table[key], *look, f"%{{x}} iterations<br>{name}: %{{y:.1%}}")
         for key, (name, *look) in looks.items()
     ]
     made = _figure([*data, *levels([x[0], x[-1]], even, chance)], "Sinkhorn iterations", {"tickvals": list(x)})

@@ -2,28 +2,18 @@
 
 from collections.abc import Sequence
 
-from app.ui.charts import HERE, RANDOM, error_bars, figure, line, upright
+from app.ui.charts import HERE, LAYERS, RANDOM, error_bars, figure, line, marks, upright
 
 
 def differences(rows: Sequence[dict]) -> dict:
     """Loss with literal minus loss with causal membership, nats per token, a mark with its 95 % interval for each way
     of reading."""
     names = [row["reading"] if not row["gate"] else f"{row['reading']}, {row['gate']} gate" for row in rows]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "literal minus causal",
-            "x": [row["mean"] for row in rows],
-            "y": names,
-            "error_x": error_bars(*([row[key] for row in rows] for key in ("mean", "low", "high")), HERE),
-            "marker": {"color": HERE, "size": 11},
-            "hovertemplate": "%{y}<br>%{x:+.4f} nats per token<extra></extra>",
-            "showlegend": False,
-        }
-    ]
+    mean, low, high = ([row[key] for row in rows] for key in ("mean", "low", "high"))
+    more = {"error_x": error_bars(mean, low, high, HERE), "showlegend": False}
+    hover, look = "%{y}<br>%{x:+.4f} nats per token", {"color": HERE, "size": 11}
     return figure(
-        data,
+        [marks("literal minus causal", mean, names, hover, look, **more)],
         "literal minus causal, nats per token",
         "",
         margin={"l": 130, "r": 16, "t": 28, "b": 60},
@@ -36,15 +26,9 @@ def differences(rows: Sequence[dict]) -> dict:
 def agreement(groups: Sequence[float], predictions: float) -> dict:
     """Tokens in the same group by both rules, by layer, with the line of equal predictions."""
     x = list(range(len(groups)))
-    hover = "layer %{x}<br>%{y:.1%} of the tokens in the same group<extra></extra>"
+    hover = "layer %{x}<br>%{y:.1%} of the tokens in the same group"
     label = f"same likeliest next token ({predictions:.0%})"
-    return figure(
-        [
-            line("same group", x, groups, HERE, "solid", "circle", hovertemplate=hover),
-            line(label, x, [predictions] * len(x), RANDOM, "dash", None, hoverinfo="skip"),
-        ],
-        "layer",
-        "share of the tokens",
-        yaxis={"tickformat": ".0%", "range": [0, 1.02]},
-        xaxis={"dtick": 1},
-    )
+    data = [line("same group", x, groups, HERE, "solid", "circle", hover)]
+    data.append(line(label, x, [predictions] * len(x), RANDOM, "dash", None))
+    yaxis = {"tickformat": ".0%", "range": [0, 1.02]}
+    return figure(data, "layer", "share of the tokens", xaxis=LAYERS, yaxis=yaxis)

@@ -4,7 +4,10 @@ import math
 from collections.abc import Sequence
 
 from app.training.collapse_charts import DASHES
-from app.ui.charts import GROUPS, HERE, RANDOM, SYMBOLS, even, figure, line
+from app.ui.charts import GROUPS, HERE, LAYERS, RANDOM, SHARE, even, figure, line, style
+from app.ui.reading import rows_of
+
+NATS = "step %{x:,}<br>%{y:.4f} nats per token"
 
 
 def known(x: Sequence, y: Sequence) -> tuple[list, list]:
@@ -19,51 +22,45 @@ def losses(log: dict, until: int | None = None) -> dict:
     steps, loss = [step + 1 for step in log["step"]], log["loss"]
     wide = max(5, len(loss) // 20)
     mean = [sum(loss[max(0, i + 1 - wide) : i + 1]) / len(loss[max(0, i + 1 - wide) : i + 1]) for i in range(len(loss))]
-    hover = "step %{x:,}<br>%{y:.4f} nats per token<extra></extra>"
-    thin = line("one step", steps, loss, RANDOM, "solid", None, opacity=0.45, hovertemplate=hover)
-    thin["line"]["width"] = 1
-    data = [thin, line(f"mean of {wide} steps", steps, mean, HERE, "solid", None, hovertemplate=hover)]
+    data = [
+        line("one step", steps, loss, RANDOM, "solid", None, NATS, 1, opacity=0.45),
+        line(f"mean of {wide} steps", steps, mean, HERE, "solid", None, NATS),
+    ]
     x, hard = known(steps, log.get("hard", []))
     if x:
-        data.append(line("hard, as at inference", x, hard, GROUPS[1], "dash", "square", hovertemplate=hover))
+        data.append(_hard(x, hard))
     xaxis = {} if until is None else {"range": [0, until]}
     return figure(data, "optimiser step", "loss, nats per token", height=360, xaxis=xaxis)
 
 
 def hard_losses(points: Sequence[Sequence[float]]) -> dict:
     """The hard loss that a stored router remembers, (step, nats)."""
-    hover = "step %{x:,}<br>%{y:.4f} nats per token<extra></extra>"
-    x, y = [step for step, _ in points], [loss for _, loss in points]
-    made = line("hard, as at inference", x, y, GROUPS[1], "dash", "square", hovertemplate=hover)
-    return figure([made], "optimiser step", "loss, nats per token", height=340, xaxis={"rangemode": "tozero"})
+    made = _hard([step for step, _ in points], [loss for _, loss in points])
+    return figure([made], "optimiser step", "loss, nats per token", xaxis={"rangemode": "tozero"})
+
+
+def _hard(steps: Sequence, loss: Sequence) -> dict:
+    return line("hard, as at inference", steps, loss, GROUPS[1], "dash", "square", NATS)
 
 
 def shares(table: dict, even_share: float) -> dict:
     """Largest group's share of every layer over the steps, with the line of even groups."""
     data = []
     for layer in sorted(set(table["layer"])):
-        own = [i for i, value in enumerate(table["layer"]) if value == layer]
-        x, y = [table["step"][i] for i in own], [table["share"][i] for i in own]
-        look = GROUPS[layer % len(GROUPS)], DASHES[layer % len(DASHES)], SYMBOLS[layer % len(SYMBOLS)]
-        hover = f"layer {layer}, step %{{x:,}}<br>%{{y:.1%}} of the tokens<extra></extra>"
-        data.append(line(f"layer {layer}", x, y, *look, hovertemplate=hover))
+        own, (colour, symbol), dash = rows_of(table, layer=layer), style(layer), DASHES[layer % len(DASHES)]
+        hover = f"layer {layer}, step %{{x:,}}<br>%{{y:.1%}} of the tokens"
+        data.append(line(f"layer {layer}", own["step"], own["share"], colour, dash, symbol, hover))
     return _share_figure(data, [0, max(table["step"], default=1)], even_share, "optimiser step", {})
 
 
 def by_layer(dominance: Sequence[float], even_share: float) -> dict:
     """Largest group's share of every layer of a finished router."""
     x = list(range(len(dominance)))
-    hover = "layer %{x}<br>%{y:.1%} of the tokens<extra></extra>"
-    data = [line("largest group, causal", x, dominance, HERE, "solid", "circle", hovertemplate=hover)]
-    return _share_figure(data, [0, max(x, default=0)], even_share, "layer", {"dtick": 1})
+    hover = "layer %{x}<br>%{y:.1%} of the tokens"
+    data = [line("largest group, causal", x, dominance, HERE, "solid", "circle", hover)]
+    return _share_figure(data, [0, max(x, default=0)], even_share, "layer", LAYERS)
 
 
 def _share_figure(data: list[dict], ends: Sequence[float], share: float, x: str, xaxis: dict) -> dict:
-    return figure(
-        [*data, even(ends, share)],
-        x,
-        "largest group's share of the tokens",
-        height=360,
-        xaxis=xaxis,
-        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-    )
+    title = "largest group's share of the tokens"
+    return figure([*data, even(ends, share)], x, title, height=360, xaxis=xaxis, yaxis=SHARE)

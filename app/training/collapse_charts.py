@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.training.controls import MEASURES
-from app.ui.charts import GROUPS, HERE, RANDOM, SYMBOLS, figure, levels, line, safe, upright
+from app.ui.charts import GROUPS, HERE, RANDOM, SHARE, figure, levels, line, safe, style, upright
 
 SHARES = ("share", "start_share")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "solid")
@@ -18,7 +18,8 @@ def look(row: str, place: int) -> tuple[str, str, str]:
     """Colour, dash and mark of a row of the study."""
     if row in KNOWN:
         return KNOWN[row]
-    return GROUPS[(place + 2) % len(GROUPS)], DASHES[place % len(DASHES)], SYMBOLS[(place + 2) % len(SYMBOLS)]
+    colour, symbol = style(place + 2)
+    return colour, DASHES[place % len(DASHES)], symbol
 
 
 def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) -> dict:
@@ -33,15 +34,11 @@ def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) ->
         mine = [point for point in study["curves"] if point["row"] == row]
         for layer in sorted({point["layer"] for point in mine if point["layer"] >= 0}) if every_layer else ():
             x, y = _points(mine, layer, measure, border)
-            thin = line(f"{row}, layer {layer}", x, y, colour, dash, None, opacity=0.6, showlegend=False)
-            thin["line"]["width"] = 1
-            thin["hovertemplate"] = f"{safe(row)}, layer {layer}<br>step %{{x:,}}: {value}<extra></extra>"
-            data.append(thin)
+            hover, more = f"{safe(row)}, layer {layer}<br>step %{{x:,}}: {value}", {"opacity": 0.6, "showlegend": False}
+            data.append(line(f"{row}, layer {layer}", x, y, colour, dash, None, hover, 1, **more))
         x, y = _points(mine, -1, measure, border)
-        hover = f"{safe(row)}, mean of layers<br>step %{{x:,}}: {value}<extra></extra>"
-        thick = line(f"{row} (mean of layers)", x, y, colour, dash, symbol, hovertemplate=hover)
-        thick["line"]["width"] = 3
-        data.append(thick)
+        hover = f"{safe(row)}, mean of layers<br>step %{{x:,}}: {value}"
+        data.append(line(f"{row} (mean of layers)", x, y, colour, dash, symbol, hover, 3))
     last = max((point["step"] for point in study["curves"] if point["phase"] == 2), default=0) + border
     if percent:
         data += levels([0, last], study["even"], study["chance"])
@@ -51,7 +48,7 @@ def curves(study: dict, rows: Sequence[str], measure: str, every_layer: bool) ->
         MEASURES[measure][1],
         height=440,
         margin={"l": 68, "r": 16, "t": 34, "b": 128},
-        yaxis={"tickformat": ".0%", "rangemode": "tozero"} if percent else {},
+        yaxis=SHARE if percent else {},
         shapes=[upright(border)] if border else [],
         annotations=[_phase(border, "right", "router alone"), _phase(border, "left", "whole model")] if border else [],
     )

@@ -23,6 +23,9 @@ ASIDE = {
     "legend": {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "paper"},
     "margin": MARGIN | {"b": 56},
 }
+SHARE = {"tickformat": ".0%", "rangemode": "tozero"}  # an axis of shares, from zero
+LAYERS = {"dtick": 1}  # an axis of layers
+NAMES = {"type": "category"}  # an axis of names, or of numbers that are names
 
 
 def safe(text: object) -> str:
@@ -54,72 +57,40 @@ def bins(low: Sequence[int], high: Sequence[int]) -> list[str]:
 def distance(table: dict) -> dict:
     """Share of the attention by distance, with the line of uniform reading (chance)."""
     labels = bins(table["low"], table["high"])
-    hover = "%{x} tokens back<br>%{y:.1%} of the attention<extra></extra>"
-    chance = "%{x} tokens back<br>uniform reading: %{y:.1%}<extra></extra>"
-    return figure(
-        [
-            {
-                "type": "bar",
-                "name": "this text",
-                "x": labels,
-                "y": table["mass"],
-                "marker": {"color": HERE},
-                "hovertemplate": hover,
-            },
-            line(
-                "uniform reading (chance)", labels, table["uniform"], CHANCE, "dot", "circle-open", hovertemplate=chance
-            ),
-        ],
-        "distance from query (attends) to key (is attended), tokens",
-        "share of the attention",
-        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-        xaxis={"type": "category"},
-    )
+    chance = "%{x} tokens back<br>uniform reading: %{y:.1%}"
+    data = [
+        bars("this text", labels, table["mass"], HERE, "%{x} tokens back<br>%{y:.1%} of the attention"),
+        line("uniform reading (chance)", labels, table["uniform"], CHANCE, "dot", "circle-open", chance),
+    ]
+    axis = "distance from query (attends) to key (is attended), tokens"
+    return figure(data, axis, "share of the attention", xaxis=NAMES, yaxis=SHARE)
 
 
 def shares(table: dict, groups: int, chosen: int | None) -> dict:
     """Share of the tokens in each group of one layer, beside the two controls and the line 1/K."""
-    x = [f"{g}" for g in table["group"]]
-    data = []
-    for arm, column in (
-        ("this router", "share"),
-        ("random centroids", "share_random"),
-        ("shuffled text", "share_shuffled"),
-    ):
-        colour, pattern, _, _ = ARMS[arm]
-        faded = [1.0 if chosen in (None, g) else 0.35 for g in table["group"]]
-        data.append(
-            {
-                "type": "bar",
-                "name": arm,
-                "x": x,
-                "y": table[column],
-                "marker": {
-                    "color": colour,
-                    "opacity": faded,
-                    "pattern": {"shape": pattern, "size": 6, "solidity": 0.35},
-                },
-                "hovertemplate": f"group %{{x}}<br>{arm}: %{{y:.1%}} of the tokens<extra></extra>",
-            }
-        )
-    return figure(
-        data + [even(x, 1 / groups)],
-        "group",
-        "share of the tokens",
-        yaxis={"tickformat": ".0%"},
-        xaxis={"type": "category"},
-    )
+    x, data = [f"{g}" for g in table["group"]], []
+    faded = {"opacity": [1.0 if chosen in (None, g) else 0.35 for g in table["group"]]}
+    for arm, column in _beside("share").items():
+        hover = f"group %{{x}}<br>{arm}: %{{y:.1%}} of the tokens"
+        data.append(bars(arm, x, table[column], ARMS[arm][0], hover, ARMS[arm][1], marker=faded))
+    data.append(even(x, 1 / groups))
+    return figure(data, "group", "share of the tokens", xaxis=NAMES, yaxis={"tickformat": ".0%"})
+
+
+def _beside(column: str) -> dict[str, str]:
+    """The arms that are drawn, and the column of each."""
+    return {"this router": column, "random centroids": f"{column}_random", "shuffled text": f"{column}_shuffled"}
 
 
 def even(x: Sequence, level: float) -> dict:
     """The dotted line of even groups, 1/K."""
-    return line(f"even groups (1/K = {level:.1%})", list(x), [level] * len(x), CHANCE, "dot", None, hoverinfo="skip")
+    return line(f"even groups (1/K = {level:.1%})", x, [level] * len(x), CHANCE, "dot", None)
 
 
 def levels(ends: Sequence, even_share: float, chance: float) -> list[dict]:
     """The lines of even groups and of what balanced groups reach by chance, from end to end."""
     name = f"balanced chance ({chance:.1%})"
-    return [even(ends, even_share), line(name, ends, [chance] * len(ends), RANDOM, "dashdot", None, hoverinfo="skip")]
+    return [even(ends, even_share), line(name, ends, [chance] * len(ends), RANDOM, "dashdot", None)]
 
 
 def upright(x: float, colour: str = RANDOM, dash: str = "dot", width: float = 1.5) -> dict:
@@ -128,25 +99,58 @@ def upright(x: float, colour: str = RANDOM, dash: str = "dot", width: float = 1.
     return place | {"line": {"color": colour, "width": width, "dash": dash}}
 
 
-def level(y: float, colour: str = RANDOM, width: float = 1.2) -> dict:
+def level(y: float, colour: str = RANDOM, width: float = 1.2, xref: str = "paper") -> dict:
     """A shape: a dotted line along the plot at `y`."""
-    place = {"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y, "layer": "below"}
+    place = {"type": "line", "x0": 0, "x1": 1, "xref": xref, "y0": y, "y1": y, "layer": "below"}
     return place | {"line": {"color": colour, "width": width, "dash": "dot"}}
 
 
-def line(name: str, x: Sequence, y: Sequence, colour: str, dash: str, symbol: str | None, **more: object) -> dict:
-    """A line, with markers unless `symbol` is None."""
-    trace = {
-        "type": "scatter",
-        "mode": "lines+markers" if symbol else "lines",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-    }
-    trace["line"] = {"color": colour, "dash": dash, "width": 2}
+def _trace(kind: str, name: str, x: Sequence, y: Sequence, hover: str | None, more: dict) -> dict:
+    said = {"hovertemplate": f"{hover}<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    return {"type": kind, "name": name, "x": list(x), "y": list(y), **said, **more}
+
+
+def line(
+    name: str,
+    x: Sequence,
+    y: Sequence,
+    colour: str,
+    dash: str,
+    symbol: str | None,
+    hover: str | None = None,
+    width: float = 2,
+    **more: object,
+) -> dict:
+    """A line, with markers unless `symbol` is None; `hover` is plotly's template, and without one nothing is said."""
+    look = {"mode": "lines+markers" if symbol else "lines", "line": {"color": colour, "dash": dash, "width": width}}
     if symbol:
-        trace["marker"] = {"color": colour, "symbol": symbol, "size": 7}
-    return trace | more
+        look["marker"] = {"color": colour, "symbol": symbol, "size": 7}
+    return _trace("scatter", name, x, y, hover, look | more)
+
+
+def marks(name: str, x: Sequence, y: Sequence, hover: str | None, marker: dict, **more: object) -> dict:
+    """Marks that no line joins."""
+    return _trace("scatter", name, x, y, hover, {"mode": "markers", "marker": marker, **more})
+
+
+def bars(
+    name: str,
+    x: Sequence,
+    y: Sequence,
+    colour,
+    hover: str | None,
+    pattern="",
+    marker: dict | None = None,
+    **more: object,
+) -> dict:
+    """Bars; the `pattern` says the same as the colour, and `marker` adds to both."""
+    look = {"color": colour, "pattern": {"shape": pattern, "size": 6, "solidity": 0.35}} | (marker or {})
+    return _trace("bar", name, x, y, hover, {"marker": look, **more})
+
+
+def style(place: int) -> tuple[str, str]:
+    """Colour and symbol of the series at this place."""
+    return GROUPS[place % len(GROUPS)], SYMBOLS[place % len(SYMBOLS)]
 
 
 def sampled(count: int) -> Sequence[int]:
@@ -168,31 +172,15 @@ def error_bars(middle: Sequence, low: Sequence, high: Sequence, colour: str) -> 
 
 def by_layer(table: dict, measure: str, groups: int, layer: int) -> dict:
     """The largest group's share, or the confidence, of every layer, beside its controls."""
-    column = "confidence" if measure == "confidence" else "dominance"
-    names = {"this router": column, "random centroids": f"{column}_random", "shuffled text": f"{column}_shuffled"}
+    sure = measure == "confidence"
     data = [
-        line(
-            arm,
-            table["layer"],
-            table[column],
-            *line_style(arm),
-            hovertemplate=f"layer %{{x}}<br>{arm}: %{{y:.1%}}<extra></extra>",
-        )
-        for arm, column in names.items()
+        line(arm, table["layer"], table[column], *line_style(arm), f"layer %{{x}}<br>{arm}: %{{y:.1%}}")
+        for arm, column in _beside("confidence" if sure else "dominance").items()
         if column in table
     ]
     data.append(even(table["layer"], 1 / groups))
-    title = (
-        "confidence (largest assignment, mean)" if measure == "confidence" else "largest group's share of the tokens"
-    )
-    return figure(
-        data,
-        "layer",
-        title,
-        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
-        xaxis={"dtick": 1},
-        shapes=[band(layer)],
-    )
+    title = "confidence (largest assignment, mean)" if sure else "largest group's share of the tokens"
+    return figure(data, "layer", title, xaxis=LAYERS, yaxis=SHARE, shapes=[band(layer)])
 
 
 def line_style(arm: str) -> tuple[str, str, str]:
@@ -203,18 +191,8 @@ def line_style(arm: str) -> tuple[str, str, str]:
 
 def band(layer: int) -> dict:
     """A band behind the chosen layer."""
-    return {
-        "type": "rect",
-        "x0": layer - 0.3,
-        "x1": layer + 0.3,
-        "y0": 0,
-        "y1": 1,
-        "yref": "paper",
-        "fillcolor": HERE,
-        "opacity": 0.12,
-        "line": {"width": 0},
-        "layer": "below",
-    }
+    place = {"type": "rect", "x0": layer - 0.3, "x1": layer + 0.3, "y0": 0, "y1": 1, "yref": "paper"}
+    return place | {"fillcolor": HERE, "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
 
 
 def vectors(
@@ -232,18 +210,16 @@ def vectors(
         own = [i for i in range(len(positions)) if group[i] == g]
         if not own:
             continue
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": f"{g} {safe(label)}",
-                "x": [float(xy[i][0]) for i in own],
-                "y": [float(xy[i][1]) for i in own],
-                "text": [safe(words[i]) for i in own],
-                "customdata": [int(positions[i]) for i in own],
-                "opacity": 0.85 if chosen in (None, g) else 0.12,
-                "marker": {"color": GROUPS[g % len(GROUPS)], "symbol": SYMBOLS[g % len(SYMBOLS)], "size": 6},
-                "hovertemplate": f"%{{text}}<br>token %{{customdata:,}}, group {g}<extra></extra>",
-            }
+        colour, symbol = style(g)
+        made = marks(
+            f"{g} {safe(label)}",
+            [float(xy[i][0]) for i in own],
+            [float(xy[i][1]) for i in own],
+            f"%{{text}}<br>token %{{customdata:,}}, group {g}",
+            {"color": colour, "symbol": symbol, "size": 6},
+            text=[safe(words[i]) for i in own],
+            customdata=[int(positions[i]) for i in own],
+            opacity=0.85 if chosen in (None, g) else 0.12,
         )
+        data.append(made)
     return figure(data, *names, height=460, dragmode="lasso", xaxis={"showgrid": False}, yaxis={"showgrid": False})

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from app.ui.charts import ASIDE, GROUPS, RANDOM, SYMBOLS, error_bars, figure, line, safe
+from app.ui.charts import ASIDE, GROUPS, NAMES, RANDOM, SYMBOLS, error_bars, figure, line, safe
 
 MOST_TICKS = 12  # x values that are named one by one
 ROOM = 1 / 25  # of the axis, between two names
@@ -31,13 +31,13 @@ def panel(about: dict, names: list[str], large: bool = False) -> dict:
         symbol = SYMBOLS[(place + again) % len(SYMBOLS)]
         name = f"{one['name']}, paper" if one["paper"] and "paper" not in one["name"] else one["name"]
         number = "%{y:.2%}" if about.get("share") else "%{y:.4g}"
-        hover = f"{safe(name)}<br>{safe(about['x_label'])} %{{x}}: {number}<extra></extra>"
+        hover = f"{safe(name)}<br>{safe(about['x_label'])} %{{x}}: {number}"
         dash, mark = ("dash", f"{symbol}-open") if one["paper"] else ("dot" if again else "solid", symbol)
-        made = line(safe(name), shown, one["y"], colour, dash, mark, hovertemplate=hover, mode=mode)
+        made = line(safe(name), shown, one["y"], colour, dash, mark, hover, mode=mode)
         if one.get("low") and one.get("high"):
             made["error_y"] = error_bars(one["y"], one["low"], one["high"], colour)
         data.append(made)
-    axis = {"type": "category"} if words else {"type": "log"} if wide else {}
+    axis = NAMES if words else {"type": "log"} if wide else {}
     if not words and not curve:
         named = _apart(x, wide)
         said = [f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in named]

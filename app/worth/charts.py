@@ -3,6 +3,7 @@
 import math
 
 from app.ui.charts import CHANCE, HERE, figure, line, upright
+from app.ui.reading import rows_of
 
 DECODE = (("#C0803A", "dash", "square-open"), ("#A07CC5", "dashdot", "diamond-open"), ("#228833", "dot", "x-open"))
 USUAL = (1, 8, 64)  # sequences at once, drawn beside the chosen number
@@ -24,43 +25,33 @@ def gains(rows: dict, chosen: int, at: int, most: int | None, keep: float) -> di
     """The largest possible gains when a fraction `keep` of the keys is read, with the line that none can pass."""
     data = _lines(rows, chosen, "prefill_gain", "decode_gain", "%{y:.2f} times faster")
     ends = [min(rows["context"]), max(rows["context"])]
-    data.append(
-        line(f"all time in attention ({1 / keep:.3g}x)", ends, [1 / keep] * 2, CHANCE, "dot", None, hoverinfo="skip")
-    )
-    return _figure(
-        data, rows, at, most, "times faster at most, estimated", {"type": "log", "dtick": "D2"} if keep < 0.3 else {}
-    )
+    data.append(line(f"all time in attention ({1 / keep:.3g}x)", ends, [1 / keep] * 2, CHANCE, "dot", None))
+    yaxis = {"type": "log", "dtick": "D2"} if keep < 0.3 else {}
+    return _figure(data, rows, at, most, "times faster at most, estimated", yaxis)
 
 
 def memory(rows: dict, chosen: int, at: int, most: int | None) -> dict:
     """The KV cache, and the weights that a step reads, in GB."""
     data = []
     for batch, style in zip(batches(chosen), DECODE, strict=True):
-        own = [i for i, value in enumerate(rows["batch"]) if value == batch]
-        x, y = [rows["context"][i] for i in own], [rows["kv_bytes"][i] / 1e9 for i in own]
-        hover = f"%{{x:,}} tokens, {_many(batch)}<br>KV cache %{{y:.3s}} GB<extra></extra>"
-        data.append(line(f"KV cache, {_many(batch)}", x, y, *style, hovertemplate=hover))
-    own = [i for i, value in enumerate(rows["batch"]) if value == chosen]
-    weights = [rows["weight_bytes"][i] / 1e9 for i in own]
-    hover = "weights read in a step: %{y:.3s} GB<extra></extra>"
-    data.append(
-        line("weights read", [rows["context"][i] for i in own], weights, HERE, "solid", None, hovertemplate=hover)
-    )
+        own = rows_of(rows, batch=batch)
+        gigabytes = [size / 1e9 for size in own["kv_bytes"]]
+        hover = f"%{{x:,}} tokens, {_many(batch)}<br>KV cache %{{y:.3s}} GB"
+        data.append(line(f"KV cache, {_many(batch)}", own["context"], gigabytes, *style, hover))
+    own = rows_of(rows, batch=chosen)
+    weights, hover = [size / 1e9 for size in own["weight_bytes"]], "weights read in a step: %{y:.3s} GB"
+    data.append(line("weights read", own["context"], weights, HERE, "solid", None, hover))
     return _figure(data, rows, at, most, "GB, estimated", {"type": "log"})
 
 
 def _lines(rows: dict, chosen: int, prefill: str, decode: str, value: str) -> list[dict]:
     """One line for the prefill, which no batch changes, and one per number of sequences for the steps after it."""
-    first = [i for i, batch in enumerate(rows["batch"]) if batch == chosen]
-    hover = f"%{{x:,}} tokens<br>first token: {value}<extra></extra>"
-    x, y = [rows["context"][i] for i in first], [rows[prefill][i] for i in first]
-    data = [line("first token, any batch", x, y, HERE, "solid", "circle-open", hovertemplate=hover)]
+    own, hover = rows_of(rows, batch=chosen), f"%{{x:,}} tokens<br>first token: {value}"
+    data = [line("first token, any batch", own["context"], own[prefill], HERE, "solid", "circle-open", hover)]
     for batch, style in zip(batches(chosen), DECODE, strict=True):
-        own = [i for i, value_ in enumerate(rows["batch"]) if value_ == batch]
-        hover = f"%{{x:,}} tokens, {_many(batch)}<br>each later token: {value}<extra></extra>"
-        x, y = [rows["context"][i] for i in own], [rows[decode][i] for i in own]
-        data.append(line(f"later tokens, {_many(batch)}", x, y, *style, hovertemplate=hover))
-        data[-1]["line"]["width"] = 3 if batch == chosen else 1.5
+        own, width = rows_of(rows, batch=batch), 3 if batch == chosen else 1.5
+        hover = f"%{{x:,}} tokens, {_many(batch)}<br>each later token: {value}"
+        data.append(line(f"later tokens, {_many(batch)}", own["context"], own[decode], *style, hover, width))
     return data
 
 
