@@ -169,8 +169,7 @@ def listed(rows: list[dict], key: str, identity: str) -> None:
         "left": [row["does_not_fit"] for row in rows],
     }
     tables.table(COLUMNS, values, key=f"{key}_table", identity=identity, label="Scores of methods, task by task")
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "benchmarks", f"{key}_numbers")
+    widgets.numbers(values, "benchmarks", f"{key}_numbers")
 
 
 def _metric(task: str) -> str:

@@ -29,15 +29,14 @@ def tab(run: Run, stored: dict[str, dict]) -> None:
     ends = [value for name in ("rank", "budget") for value in table[name]]
     both = (max(1, min(ends)), max(ends))
     with st.grid(2, min_column_width=360, gap="medium"):
-        with st.container():
-            widgets.chart(
-                maps.heads(table, "rank", both, cells),
-                {name: table[name] for name in ("layer", "head", "rank")},
-                title="Needed: the rank of every head",
-                key="budget_ranks",
-                alt="Top-p rank of every layer and head, in keys",
-                help=cached.glossary("top-p rank"),
-            )
+        widgets.chart(
+            maps.heads(table, "rank", both, cells),
+            {name: table[name] for name in ("layer", "head", "rank")},
+            title="Needed: the rank of every head",
+            key="budget_ranks",
+            alt="Top-p rank of every layer and head, in keys",
+            help=cached.glossary("top-p rank"),
+        )
         with st.container():
             points = widgets.chart(
                 maps.heads(table, "budget", both, cells, table["fixed"]),
@@ -223,8 +222,7 @@ def _effect(run: Run, stored: dict[str, dict]) -> None:
     if values["what"]:
         key = f"{len(values['what'])}.{st.session_state['budget_edits']}"
         tables.table(COLUMNS, values, key="budget_effect", identity=key, label="Effect on quality", height=140)
-        with st.container(horizontal=True, gap="small"):
-            widgets.numbers(values, "effect", "budget_effect_rows")
+        widgets.numbers(values, "effect", "budget_effect_rows")
 
 
 def sweep_arguments(policy: dict, caps: list[int]) -> dict:

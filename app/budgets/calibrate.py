@@ -175,22 +175,20 @@ def _two(known: dict[str, dict]) -> None:
     widgets.prose(run.numbers["sentence"], "more")
     table = cached.columns(run, "cells")
     with st.grid(2, min_column_width=360, gap="medium"):
-        with st.container():
-            widgets.chart(
-                charts.two(table, (first, other)),
-                table,
-                title="Rank of every head",
-                key="budget_two",
-                alt="Rank of every head in both calibrations, with the line of equal ranks",
-                help=cached.glossary("agreement of calibrations"),
-            )
+        widgets.chart(
+            charts.two(table, (first, other)),
+            table,
+            title="Rank of every head",
+            key="budget_two",
+            alt="Rank of every head in both calibrations, with the line of equal ranks",
+            help=cached.glossary("agreement of calibrations"),
+        )
         with st.container():
             order = sorted(range(len(table["head"])), key=lambda at: -abs(table["change"][at]))
             values = {name: [table[name][at] for at in order] for name in PAIR}
             st.subheader("Heads that change most", anchor=False)
             tables.table(PAIR, values, key="budget_pair", identity=f"{run.id}", label="Change per head", height=380)
-            with st.container(horizontal=True, gap="small"):
-                widgets.numbers(values, "calibrations", "budget_pair_rows")
+            widgets.numbers(values, "calibrations", "budget_pair_rows")
 
 
 def _source() -> str:

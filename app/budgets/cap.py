@@ -170,8 +170,7 @@ def _study() -> None:
         values = {name: [row[name] for row in rows] for name in STUDY}
         values["passes"] = ["yes" if row["passes"] else "no" for row in rows]
         tables.table(STUDY, values, key="budget_study", identity="study", label="Corpora and contexts", height=280)
-        with st.container(horizontal=True, gap="small"):
-            widgets.numbers(values, "calibration", "budget_study_rows")
+        widgets.numbers(values, "calibration", "budget_study_rows")
         stored.made(found)
     with st.expander("What the paper printed", icon=":material/menu_book:"):
         cells = papers.find(PAPER, TABLE)

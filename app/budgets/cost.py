@@ -68,8 +68,7 @@ def _times() -> None:
     } | {name: [row[name] for row in rows] for name in ("length", "dense_ms", "topk_ms", "masked_ms")}
     values = {name: values[name] for name in COLUMNS}
     tables.table(COLUMNS, values, key="budget_times", identity=run.id, label="Times", height=210)
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "topk-cost", "budget_times_rows")
+    widgets.numbers(values, "topk-cost", "budget_times_rows")
     about = run.protocol
     widgets.prose(
         f"Measured: medians of {about['repeats']} rounds, {about['dtype']} on "

@@ -45,8 +45,7 @@ def tab() -> None:
             rows = found["correlations"]
             values = {name: [row[name] for row in rows] for name in PEARSON}
             tables.table(PEARSON, values, key="budget_pearson", identity="pearson", label="Correlations", height=240)
-            with st.container(horizontal=True, gap="small"):
-                widgets.numbers(values, "correlations", "budget_pearson_rows")
+            widgets.numbers(values, "correlations", "budget_pearson_rows")
             widgets.prose(
                 f"{found['parameters']:,} parameters. Pooled, most of the correlation is what the head alone tells; "
                 "within a head and a stretch of positions only the query is left.",

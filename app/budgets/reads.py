@@ -83,15 +83,14 @@ def _live(run: Run) -> None:
             st.segmented_control(
                 "Bars", list(BARS), key="budget_bins", on_change=fields.keep, args=("budget_bins",), **look
             )
-        with st.container():
-            widgets.chart(
-                charts.by_reads(rows, row["share"]),
-                by_share(rows),
-                title="Mean, last and worst positions",
-                key="budget_shares",
-                alt="Change of perplexity against the share of reads, for all, the last and the worst positions",
-                help=cached.glossary("worst position bin"),
-            )
+        widgets.chart(
+            charts.by_reads(rows, row["share"]),
+            by_share(rows),
+            title="Mean, last and worst positions",
+            key="budget_shares",
+            alt="Change of perplexity against the share of reads, for all, the last and the worst positions",
+            help=cached.glossary("worst position bin"),
+        )
     cells = row["bins"]
     units = f"; intervals over {row['units']:,} units of {row['unit']}" if row["units"] else ""
     st.caption(
@@ -171,8 +170,7 @@ def _text(run: Run, at: int) -> None:
             tables.table(
                 KEYS, keys, key="budget_keys_lost", identity=f"{run.id}.{lost['position']}", label=label, height=220
             )
-            with st.container(horizontal=True, gap="small"):
-                widgets.numbers(keys, "lost-keys", "budget_keys_rows")
+            widgets.numbers(keys, "lost-keys", "budget_keys_rows")
     paint, palette = quality_text.by_change(change)
     painted.painted(
         tokens,

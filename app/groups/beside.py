@@ -49,8 +49,7 @@ def controls(args: dict, tokens: int) -> None:
     )
     label = "Groups of every layer and controls"
     tables.table(SECTION_5, values, key="groups_section_5", identity=run.id, label=label, height=620)
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "section-5", "groups_section_5_rows")
+    widgets.numbers(values, "section-5", "groups_section_5_rows")
     widgets.prose(
         "Purity: mean over tokens of their group's. The paper prints one table and names no layer; its 96 % is that of "
         "its purest group, and it has no controls.",
@@ -119,24 +118,22 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
     rows, cells = run.numbers["layers"], rows_of(cached.columns(run, "confusion"), layer=layer)
     matched = rows_of(cached.columns(run, "matching"), layer=layer)
     with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            widgets.chart(
-                charts.agreement(rows, layer),
-                {name: [row[name] for row in rows] for name in rows[0]},
-                title="Tokens in matching groups",
-                key="groups_agreement",
-                alt="Share of tokens in matching groups in each layer, beside shuffled labels",
-                help=cached.glossary("agreement of routers"),
-            )
-        with st.container():
-            widgets.chart(
-                charts.confusion(cells, st.session_state["router"], more["other"]),
-                cells,
-                title=f"Groups of layer {layer}, matched",
-                key="groups_confusion",
-                alt="Tokens of each group of this router by group of the other, matched groups on the diagonal",
-                help=cached.glossary("agreement of routers"),
-            )
+        widgets.chart(
+            charts.agreement(rows, layer),
+            {name: [row[name] for row in rows] for name in rows[0]},
+            title="Tokens in matching groups",
+            key="groups_agreement",
+            alt="Share of tokens in matching groups in each layer, beside shuffled labels",
+            help=cached.glossary("agreement of routers"),
+        )
+        widgets.chart(
+            charts.confusion(cells, st.session_state["router"], more["other"]),
+            cells,
+            title=f"Groups of layer {layer}, matched",
+            key="groups_confusion",
+            alt="Tokens of each group of this router by group of the other, matched groups on the diagonal",
+            help=cached.glossary("agreement of routers"),
+        )
     matched = matched | {"label": [labels[group] for group in matched["group"]]}
     tables.table(MATCHING, matched, key="groups_matching", identity=f"{run.id}.{layer}", label="Groups and partners")
     if chosen != BEFORE:

@@ -137,8 +137,7 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
         on_row=lambda: _row(rows, painted.clicked("heads_finder", "row")),
         height=330,
     )
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, f"finder-{name}", "heads_finder_numbers")
+    widgets.numbers(values, f"finder-{name}", "heads_finder_numbers")
 
 
 CHANCE = "chance level (uniform reading)"

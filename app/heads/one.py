@@ -145,8 +145,7 @@ def reads(run: Run, tokens: dict) -> None:
         on_row=lambda: _tile_of(listed["key"], query, length, painted.clicked("heads_keys", "row")),
         height=280,
     )
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(listed, "top-keys", "heads_keys_numbers")
+    widgets.numbers(listed, "top-keys", "heads_keys_numbers")
 
 
 def _tile_of(keys: list[int], query: int, length: int, row: int | None) -> None:
@@ -187,5 +186,4 @@ def numbers(named: dict[str, Run]) -> None:
         columns[name] = tables.Column(name, "number", words=f"{name}, shown")
     ids = ".".join(run.id for run in named.values())
     tables.table(columns, values, key="heads_numbers", identity=ids, label="Statistics of the head")
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers({name: values[name] for name in columns}, "head", "heads_numbers_csv")
+    widgets.numbers({name: values[name] for name in columns}, "head", "heads_numbers_csv")

@@ -100,8 +100,7 @@ def rows(found: Known) -> tuple[str, str, str]:
             selected=listed.index(looked_at),
             on_row=lambda: _take(listed, mine),
         )
-        with st.container(horizontal=True, gap="small"):
-            widgets.numbers(values, f"papers-{chosen['paper']}", "papers_numbers")
+        widgets.numbers(values, f"papers-{chosen['paper']}", "papers_numbers")
     return looked_at
 
 

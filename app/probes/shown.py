@@ -28,15 +28,14 @@ def maps(run: Run, task: str) -> None:
     with st.grid(2, min_column_width=380, gap="large"):
         for at, label in enumerate(run.numbers["labels"]):
             rows = [row for row in run.numbers["rows"] if row["method"] == label]
-            with st.container():
-                widgets.chart(
-                    charts.grid(rows, axis),
-                    {key: [row[key] for row in rows] for key in ("length", "depth", "examples", *NUMBERS)},
-                    title=widgets.plain(label),
-                    key=f"probe_map_{at}",
-                    alt=f"Share of right answers by place and length with {label}",
-                    help=cached.glossary("needle map"),
-                )
+            widgets.chart(
+                charts.grid(rows, axis),
+                {key: [row[key] for row in rows] for key in ("length", "depth", "examples", *NUMBERS)},
+                title=widgets.plain(label),
+                key=f"probe_map_{at}",
+                alt=f"Share of right answers by place and length with {label}",
+                help=cached.glossary("needle map"),
+            )
     each = run.numbers["rows"][0]["n"]
     where = "Depth 0 %: the beginning of the prompt, 100 %: right before the question. " if axis == "depth" else ""
     st.caption(

@@ -45,8 +45,7 @@ def table(shown: Sequence[Shown], dense: Run) -> None:
         COLUMNS, values, key="quality_table", identity="quality", label="Methods and their numbers", height=420
     )
     plain = {name: cells for name, cells in values.items() if not name.endswith("_words")}
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(plain, "quality", "quality_rows")
+    widgets.numbers(plain, "quality", "quality_rows")
     widgets.prose(quality_words.unit(shown[0].run if shown else dense), "quiet")
 
 

@@ -30,16 +30,15 @@ def show(numbers: dict) -> None:
     with st.grid(2, min_column_width=420, gap="large"):
         for way, title in WAYS.items():
             mine = {name: [row[name] for row in rows] for name in ("router", "l", way, f"{way}_low", f"{way}_high")}
-            with st.container():
-                beside = printed_closure(numbers["paper"]) if way == "mean_of_ratios" else []
-                widgets.chart(
-                    charts.closure(rows, beside, way, numbers["buckets"], numbers["l"], (low, high)),
-                    mine,
-                    title=title,
-                    key=f"routing_{way}",
-                    alt="Gap closure of every router against the share of the buckets visited",
-                    help=cached.glossary("gap closure"),
-                )
+            beside = printed_closure(numbers["paper"]) if way == "mean_of_ratios" else []
+            widgets.chart(
+                charts.closure(rows, beside, way, numbers["buckets"], numbers["l"], (low, high)),
+                mine,
+                title=title,
+                key=f"routing_{way}",
+                alt="Gap closure of every router against the share of the buckets visited",
+                help=cached.glossary("gap closure"),
+            )
     beyond = any(not SPAN[0] <= value <= SPAN[1] for value in known)
     cut = f" What lies outside of {SPAN[0]:.0%} to {SPAN[1]:.0%} is cut off; the tables have it." if beyond else ""
     st.caption("0 is symmetric k-means, 100 % the learned router. Heads without a gap (0.1 %) count for nothing." + cut)

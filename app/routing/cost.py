@@ -51,8 +51,7 @@ def _times(opened: Run) -> None:
         "route_us": [row["route_us"] for row in rows],
     }
     tables.table(COLUMNS, values, key="routing_times", identity=opened.id, label="Times of the routers", height=400)
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "routing-times", "routing_times_numbers")
+    widgets.numbers(values, "routing-times", "routing_times_numbers")
 
 
 def _step(run: Run) -> None:
@@ -80,8 +79,7 @@ def _step(run: Run) -> None:
     tables.table(
         STEP, values, key="routing_step", identity=stored.id + stored.created, label="Time of a step", height=150
     )
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "routing-step", "routing_step_numbers")
+    widgets.numbers(values, "routing-step", "routing_step_numbers")
     widgets.notes(stored)
 
 

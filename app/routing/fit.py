@@ -111,5 +111,4 @@ def _found(run) -> None:
     values = {name: [row[name] for row in heads] for name in columns}
     st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
     tables.table(columns, values, key="route_found_heads", identity=identity, label="Heads", height=300)
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "heads", "route_found_heads_numbers")
+    widgets.numbers(values, "heads", "route_found_heads_numbers")

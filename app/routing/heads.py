@@ -107,8 +107,7 @@ def _table(run: Run, heads: list[dict], layer: int, head: int) -> None:
         label="Heads; choose one to look at it",
         selected=every.index((layer, head)), on_row=lambda: _row(every), height=400,
     )  # fmt: skip
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "routing-heads", "routing_heads_numbers")
+    widgets.numbers(values, "routing-heads", "routing_heads_numbers")
 
 
 def _row(every: list[tuple[int, int]]) -> None:

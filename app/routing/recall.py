@@ -71,8 +71,7 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
         columns["paper_closure"] = tables.Column("paper: gap", "share", help=PAPER)
     shown = {name: values[name] for name in columns}
     tables.table(columns, shown, key=f"{key}_means", identity=identity, label="Routers at this budget", height=420)
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(shown, "routers", f"{key}_means_numbers")
+    widgets.numbers(shown, "routers", f"{key}_means_numbers")
 
 
 PAPER = "Qwen2.5-7B, layer 14 head 0, 32 of 1,024 buckets (3.1 %), keys over 2,047 back: another model and other text."

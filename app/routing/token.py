@@ -144,15 +144,14 @@ def _buckets(visit: Run, visited: float) -> None:
         "keys": table["keys"],
     }
     with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            widgets.chart(
-                routing_charts.query(table, visited),
-                {"place": values["place"], **{name: table[name] for name in ("bucket", "score", "keys", "mass")}},
-                title="Its buckets in the router's order",
-                key="routing_query",
-                alt="The far attention in each bucket, in the router's order, those visited marked",
-                help=cached.glossary("bucket of keys"),
-            )
+        widgets.chart(
+            routing_charts.query(table, visited),
+            {"place": values["place"], **{name: table[name] for name in ("bucket", "score", "keys", "mass")}},
+            title="Its buckets in the router's order",
+            key="routing_query",
+            alt="The far attention in each bucket, in the router's order, those visited marked",
+            help=cached.glossary("bucket of keys"),
+        )
         with st.container():
             st.subheader("The first buckets", anchor=False, help=cached.glossary("bucket of keys"))
             tables.table(

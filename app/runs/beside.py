@@ -61,8 +61,7 @@ def _configuration(run: Run, other: Run) -> None:
         ASKED, values, key="runs_asked", identity=f"{run.id}.{other.id}", label="Differences in how they were made",
         height=240,
     )  # fmt: skip
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "configuration", "runs_asked_rows")
+    widgets.numbers(values, "configuration", "runs_asked_rows")
 
 
 def _words(value: object) -> str:
@@ -89,8 +88,7 @@ def _numbers(run: Run, other: Run) -> None:
     tables.table(
         NUMBERS, values | shown, key="runs_numbers", identity=f"{run.id}.{other.id}", label="Numbers", height=260
     )
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "numbers-of-two-runs", "runs_numbers_rows")
+    widgets.numbers(values, "numbers-of-two-runs", "runs_numbers_rows")
 
 
 def _tables(run: Run, other: Run) -> None:
@@ -121,16 +119,14 @@ def _tables(run: Run, other: Run) -> None:
     drawn = charts.both(rows, column)
     with st.grid(2, min_column_width=380, gap="large"):
         if drawn is not None:
-            with st.container():
-                widgets.chart(
-                    drawn, values, title=f"Both runs: {name}", key="runs_both",
-                    alt=f"{name} of both runs, row by row",
-                )  # fmt: skip
-        with st.container():
             widgets.chart(
-                charts.against(rows, column), values, title=f"Row against row: {name}", key="runs_against",
-                alt=f"{name} of the second run against the first, for every row that both have",
+                drawn, values, title=f"Both runs: {name}", key="runs_both",
+                alt=f"{name} of both runs, row by row",
             )  # fmt: skip
+        widgets.chart(
+            charts.against(rows, column), values, title=f"Row against row: {name}", key="runs_against",
+            alt=f"{name} of the second run against the first, for every row that both have",
+        )  # fmt: skip
     if (step := charts.thinned(rows)) > 1:
         st.caption(f"Every {step}th row is drawn; the CSV has all.")
 

@@ -103,8 +103,7 @@ def _contents(run: Run, rows: list[tuple]) -> None:
         tables.table(
             NUMBERS, values | words, key="run_numbers", identity=run.id, label="Numbers of the run", height=240
         )
-        with st.container(horizontal=True, gap="small"):
-            widgets.numbers(values, f"run-{run.id}", "run_numbers_rows")
+        widgets.numbers(values, f"run-{run.id}", "run_numbers_rows")
     for name in compare.tables(run):
         table = compare.columns(run, name)
         size = len(next(iter(table.values()), ()))
@@ -114,8 +113,7 @@ def _contents(run: Run, rows: list[tuple]) -> None:
         tables.table(
             columns, shown, key=f"run_table_{name}", identity=f"{run.id}.{name}", label=f"Table {name}", height=240
         )
-        with st.container(horizontal=True, gap="small"):
-            widgets.numbers(table, f"run-{run.id}-{name}", f"run_table_{name}_rows")
+        widgets.numbers(table, f"run-{run.id}-{name}", f"run_table_{name}_rows")
     if run.arrays:
         widgets.prose(f"Arrays: {', '.join(run.arrays)}. A bundle holds them.", "quiet")
 

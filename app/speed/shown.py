@@ -52,15 +52,14 @@ def launched(run: Run) -> None:
     st.subheader("Dense and sparse", anchor=False, help=cached.glossary("time to first token"))
     _sides(run)
     with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            widgets.chart(
-                charts.speedups(spread, numbers["bound"]),
-                _spread_columns(spread, numbers["bound"]),
-                title="Speed-up: the kernel and the whole model",
-                key="speed_ups",
-                alt="Speed-up of attention alone, of the first token and of each further one, with spread",
-                help=cached.glossary("speed-up"),
-            )
+        widgets.chart(
+            charts.speedups(spread, numbers["bound"]),
+            _spread_columns(spread, numbers["bound"]),
+            title="Speed-up: the kernel and the whole model",
+            key="speed_ups",
+            alt="Speed-up of attention alone, of the first token and of each further one, with spread",
+            help=cached.glossary("speed-up"),
+        )
         with st.container():
             bars = {"first token": numbers["parts"], "each further token": numbers["step_parts"]}
             time_goes(bars, "speed_parts", "Where the time of the sparse model goes")
@@ -93,8 +92,7 @@ def _sides(run: Run) -> None:
     shown = {"what": tables.Column(""), "dense": tables.Column("dense"), "sparse": tables.Column("sparse")}
     shown["gain"] = tables.Column("sparse is")
     tables.table(shown, values, key="speed_sides", identity=run.id + run.created, label="Dense and sparse")
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(cached.columns(run, "rounds"), "rounds", "speed_rounds_table")
+    widgets.numbers(cached.columns(run, "rounds"), "rounds", "speed_rounds_table")
 
 
 def _undecided(spread: dict | None) -> bool:

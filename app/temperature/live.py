@@ -87,15 +87,14 @@ def _sharpness(run: Run, layer: int, head: int) -> None:
     titles = (f"{what} by layer", f"{what} of the heads of layer {layer}")
     with st.grid(2, min_column_width=420, gap="large"):
         for place, (table, over, at) in enumerate(((layers, "layer", layer), (own, "head", head))):
-            with st.container():
-                widgets.chart(
-                    charts.against(table, over, name, at),
-                    table,
-                    title=titles[place],
-                    key=f"temperature_{over}",
-                    alt=f"{title} against the temperature, a line for each {over}, the chosen one thick",
-                    help=cached.glossary(term),
-                )
+            widgets.chart(
+                charts.against(table, over, name, at),
+                table,
+                title=titles[place],
+                key=f"temperature_{over}",
+                alt=f"{title} against the temperature, a line for each {over}, the chosen one thick",
+                help=cached.glossary(term),
+            )
     st.caption("Means over the queries of the window. Thick: the chosen one. Dotted: dense attention, at 1.")
 
 

@@ -27,8 +27,7 @@ def show() -> None:
         shown |= {column: tables.Column(f"{column}, %", "number") for column in columns}
         st.subheader(f"{name.capitalize()}: {title.lower()}", anchor=False)
         tables.table(shown, values, key=f"paper_{name[-1]}", identity=name, label=f"{name} of the paper", height=200)
-        with st.container(horizontal=True, gap="small"):
-            widgets.numbers(values, name.replace(" ", "-"), f"paper_{name[-1]}_numbers")
+        widgets.numbers(values, name.replace(" ", "-"), f"paper_{name[-1]}_numbers")
         facts = list(dict.fromkeys(cell.protocol for cell in cells if cell.protocol))
         doubts = list(dict.fromkeys(f"{cell.row}, {cell.column}: {cell.note}" for cell in cells if cell.note))
         widgets.prose(["; ".join(facts), *doubts], "quiet")

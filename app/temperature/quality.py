@@ -47,15 +47,14 @@ def this_text(tokens: int) -> None:
             ("By position in the window", by_t, bins, "first", "first token of the bin"),
             ("One layer at a time", by_layer, alone, "layer", "layer"),
         ):
-            with st.container():
-                widgets.chart(
-                    charts.change(lines, x, label),
-                    table,
-                    title=title,
-                    key=f"temperature_{x}_curve",
-                    alt=f"Change of perplexity against {label}",
-                    help=cached.glossary("paired difference" if x == "t" else TERM),
-                )
+            widgets.chart(
+                charts.change(lines, x, label),
+                table,
+                title=title,
+                key=f"temperature_{x}_curve",
+                alt=f"Change of perplexity against {label}",
+                help=cached.glossary("paired difference" if x == "t" else TERM),
+            )
     units = curve["units"][0]
     said = f"Bars: 95 % intervals over {units:,} units of {curve['unit'][0]}. " if units else ""
     cells = rows_of(bins, t=1.0)["n"]

@@ -61,25 +61,23 @@ def _shown(run: Run) -> None:
     numbers, layers, curve = run.numbers, cached.columns(run, "layers"), cached.columns(run, "iterations")
     widgets.prose(numbers["sentence"])
     with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            widgets.chart(
-                balance_charts.layers(layers, numbers["even"], numbers["chance"]),
-                layers,
-                title="Largest group by layer",
-                key="balance_layers",
-                alt="Largest group's share in each layer, with the lines of even groups and balanced chance",
-                help=cached.glossary("largest group's share (dominance)"),
-            )
-        with st.container():
-            at = run.request["iterations"]
-            widgets.chart(
-                balance_charts.iterations(curve, numbers["even"], numbers["chance"], at, TRAP),
-                curve,
-                title="By number of iterations",
-                key="balance_curve",
-                alt="Largest group's share after 0 to 20 iterations at this temperature",
-                help=cached.glossary("Sinkhorn iterations"),
-            )
+        widgets.chart(
+            balance_charts.layers(layers, numbers["even"], numbers["chance"]),
+            layers,
+            title="Largest group by layer",
+            key="balance_layers",
+            alt="Largest group's share in each layer, with the lines of even groups and balanced chance",
+            help=cached.glossary("largest group's share (dominance)"),
+        )
+        at = run.request["iterations"]
+        widgets.chart(
+            balance_charts.iterations(curve, numbers["even"], numbers["chance"], at, TRAP),
+            curve,
+            title="By number of iterations",
+            key="balance_curve",
+            alt="Largest group's share after 0 to 20 iterations at this temperature",
+            help=cached.glossary("Sinkhorn iterations"),
+        )
     widgets.prose([_trap(curve), *numbers["notes"]], "quiet")
 
 

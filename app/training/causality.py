@@ -30,32 +30,29 @@ def tab() -> None:
     widgets.prose(study["sentence"], "more")
     stored.badge(study)
     with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            rows = study["literal_minus_causal"]
-            widgets.chart(
-                causality_charts.differences(rows),
-                {name: [row[name] for row in rows] for name in ("reading", "gate", "mean", "low", "high", "units")},
-                title="What reading the future gains",
-                key="causality_gain",
-                alt="Loss with literal minus loss with causal membership for each gate, with intervals",
-                help=cached.glossary("literal and causal membership"),
-            )
-        with st.container():
-            agreed = study["group_agreement"]
-            widgets.chart(
-                causality_charts.agreement(agreed, study["prediction_agreement"]),
-                {"layer": list(range(len(agreed))), "same group": agreed},
-                title="Tokens in the same group by both rules",
-                key="causality_agreement",
-                alt="Share of tokens whose group is the same by the literal and the causal rule, by layer",
-                help=cached.glossary("literal and causal membership"),
-            )
+        rows = study["literal_minus_causal"]
+        widgets.chart(
+            causality_charts.differences(rows),
+            {name: [row[name] for row in rows] for name in ("reading", "gate", "mean", "low", "high", "units")},
+            title="What reading the future gains",
+            key="causality_gain",
+            alt="Loss with literal minus loss with causal membership for each gate, with intervals",
+            help=cached.glossary("literal and causal membership"),
+        )
+        agreed = study["group_agreement"]
+        widgets.chart(
+            causality_charts.agreement(agreed, study["prediction_agreement"]),
+            {"layer": list(range(len(agreed))), "same group": agreed},
+            title="Tokens in the same group by both rules",
+            key="causality_agreement",
+            alt="Share of tokens whose group is the same by the literal and the causal rule, by layer",
+            help=cached.glossary("literal and causal membership"),
+        )
     st.subheader("Every form of the gate", anchor=False, help=cached.glossary("gate"))
     values = {name: [row.get(name) for row in study["rows"]] for name in COLUMNS if name != "verdict"}
     values["verdict"] = ["reads the future" if row["reads_future"] else "causal" for row in study["rows"]]
     tables.table(COLUMNS, values, key="causality_table", identity=router, label="Arms of the causality check")
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "causality", "causality_rows")
+    widgets.numbers(values, "causality", "causality_rows")
     widgets.prose(
         "The printed gate is a factor between one half and one: it cannot close, so all pairs are read and the "
         "smallest gate stays at 0.5. The centred form closes the score and not the weight; only log and hard prune. "

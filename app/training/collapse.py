@@ -94,8 +94,7 @@ def _table_8(study: dict) -> None:
         for name in TABLE_8:
             values[name].append(cells[name])
     tables.table(TABLE_8, values, key="collapse_table", identity="table 8", label="What is tried, measured and printed")
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "table-8", "collapse_table_8")
+    widgets.numbers(values, "table-8", "collapse_table_8")
     widgets.prose(
         "Measured at the end of phase 2, mean of layers; shares are those of the worst layer on held-out text. In the "
         "paper ✓ means that the path is blocked; it does not say how it looked.",

@@ -29,24 +29,22 @@ def run(made: Run) -> None:
     widgets.source(made)
     widgets.prose(_said(numbers, log), "more")
     with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            widgets.chart(
-                charts.losses(log),
-                log,
-                title="Loss",
-                key="train_loss",
-                alt="Training loss by step, and the loss with hard groups where it was measured",
-                help=cached.glossary("soft and hard loss"),
-            )
-        with st.container():
-            widgets.chart(
-                charts.shares(looks, 1 / made.request["groups"]),
-                looks,
-                title="Largest group by layer",
-                key="train_shares",
-                alt="Largest group's share in each layer over the steps, with the line of even groups",
-                help=cached.glossary("largest group's share (dominance)"),
-            )
+        widgets.chart(
+            charts.losses(log),
+            log,
+            title="Loss",
+            key="train_loss",
+            alt="Training loss by step, and the loss with hard groups where it was measured",
+            help=cached.glossary("soft and hard loss"),
+        )
+        widgets.chart(
+            charts.shares(looks, 1 / made.request["groups"]),
+            looks,
+            title="Largest group by layer",
+            key="train_shares",
+            alt="Largest group's share in each layer over the steps, with the line of even groups",
+            help=cached.glossary("largest group's share (dominance)"),
+        )
     _perplexities(numbers, made.id)
     if made.request["phase"] == 1:
         name = cached.router_name(made.request)
@@ -90,27 +88,25 @@ def router(facts: dict) -> None:
     widgets.prose(" · ".join(words), "quiet")
     with st.grid(2, min_column_width=420, gap="large"):
         if facts.get("hard_losses"):
-            with st.container():
-                points = facts["hard_losses"]
-                widgets.chart(
-                    charts.hard_losses(points),
-                    {"step": [step for step, _ in points], "hard loss": [loss for _, loss in points]},
-                    title="Loss with hard groups",
-                    key="router_loss",
-                    alt="Loss with hard groups by step of training",
-                    help=cached.glossary("soft and hard loss"),
-                )
+            points = facts["hard_losses"]
+            widgets.chart(
+                charts.hard_losses(points),
+                {"step": [step for step, _ in points], "hard loss": [loss for _, loss in points]},
+                title="Loss with hard groups",
+                key="router_loss",
+                alt="Loss with hard groups by step of training",
+                help=cached.glossary("soft and hard loss"),
+            )
         if facts.get("dominance") and facts.get("groups"):
-            with st.container():
-                shares = facts["dominance"]
-                widgets.chart(
-                    charts.by_layer(shares, 1 / facts["groups"]),
-                    {"layer": list(range(len(shares))), "largest group's share": shares},
-                    title="Largest group by layer",
-                    key="router_shares",
-                    alt="Largest group's share in each layer on held-out text, with the line of even groups",
-                    help=cached.glossary("largest group's share (dominance)"),
-                )
+            shares = facts["dominance"]
+            widgets.chart(
+                charts.by_layer(shares, 1 / facts["groups"]),
+                {"layer": list(range(len(shares))), "largest group's share": shares},
+                title="Largest group by layer",
+                key="router_shares",
+                alt="Largest group's share in each layer on held-out text, with the line of even groups",
+                help=cached.glossary("largest group's share (dominance)"),
+            )
     if facts.get("perplexity_dense"):
         _perplexities(facts, facts["name"])
 
@@ -137,8 +133,7 @@ def _perplexities(numbers: dict, identity: str) -> None:
             for name, cell in zip(COLUMNS, (label, value, change), strict=True):
                 values[name].append(cell)
     tables.table(COLUMNS, values, key="train_table", identity=identity, label="Perplexities", height=280)
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, "perplexities", "train_perplexities")
+    widgets.numbers(values, "perplexities", "train_perplexities")
     gain = numbers.get("gain_over_random")
     if gain:
         span = "no interval from so little text" if gain["low"] is None else (

@@ -49,8 +49,7 @@ def rows(name: str, study: dict, key: str) -> None:
         unit = f", {about['unit']}" if about.get("unit") else ""
         columns[column] = tables.Column(f"{about['label']}{unit}", made.kind, digits=digits(values[column]))
     tables.table(columns, values, key=f"{key}_rows", identity=name, label="Rows of the study")
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(values, name, f"{key}_numbers")
+    widgets.numbers(values, name, f"{key}_numbers")
 
 
 def digits(numbers: Sequence) -> int:

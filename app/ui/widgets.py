@@ -184,56 +184,57 @@ def chart(
     `select`: "points" or "lasso"; then the selected points come back as a list of dicts. "box": the boxes, each with
     its corners `x` and `y`.
     """
-    st.subheader(title, anchor=False, help=help)
-    if not figure["data"]:  # plotly refuses a figure without a line
-        st.caption("There is nothing to draw here: this text has no numbers for this chart.")
-        return [] if select else None
-    name = re.sub(r"\W+", "-", title.lower()).strip("-")
-    remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] + {
-        "lasso": [],
-        "box": ["lasso2d"],
-    }.get(select, ["select2d", "lasso2d"])
-    config = {
-        "displaylogo": False,
-        "displayModeBar": True,
-        "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
-        "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"focuscope-{name}"},
-    }
-    if select:
-        event = st.plotly_chart(figure, key=key, config=config, alt=alt, on_select="rerun", selection_mode=[select])
-    else:
-        event = st.plotly_chart(figure, key=key, config=config, alt=alt)
-    with st.container(horizontal=True, gap="small"):
+    with st.container():
+        st.subheader(title, anchor=False, help=help)
+        if not figure["data"]:  # plotly refuses a figure without a line
+            st.caption("There is nothing to draw here: this text has no numbers for this chart.")
+            return [] if select else None
+        name = re.sub(r"\W+", "-", title.lower()).strip("-")
+        remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] + {
+            "lasso": [],
+            "box": ["lasso2d"],
+        }.get(select, ["select2d", "lasso2d"])
+        config = {
+            "displaylogo": False,
+            "displayModeBar": True,
+            "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
+            "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"focuscope-{name}"},
+        }
+        if select:
+            event = st.plotly_chart(figure, key=key, config=config, alt=alt, on_select="rerun", selection_mode=[select])
+        else:
+            event = st.plotly_chart(figure, key=key, config=config, alt=alt)
         numbers(values, name, key)
-    return event["selection"]["box" if select == "box" else "points"] if select else None
+        return event["selection"]["box" if select == "box" else "points"] if select else None
 
 
 def numbers(values: dict[str, Sequence] | Callable[[], dict[str, Sequence]], name: str, key: str) -> None:
     """The numbers of a chart, or how to make them: a CSV file, and a table behind a button."""
     made = values if callable(values) else lambda: values
-    st.download_button(
-        "CSV",
-        lambda: tables.to_csv(made()),
-        file_name=f"focuscope-{name}.csv",
-        mime="text/csv",
-        key=f"{key}_csv",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-    )
-    shown = st.popover(
-        "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
-    )
-    if shown.open:
-        found = made()
-        with shown:
-            tables.table(
-                {column: guess(column, list(cells)) for column, cells in found.items()},
-                found,
-                key=f"{key}_table",
-                identity=f"{key}{len(found)}",
-                label=name,
-            )
+    with st.container(horizontal=True, gap="small", width="content"):
+        st.download_button(
+            "CSV",
+            lambda: tables.to_csv(made()),
+            file_name=f"focuscope-{name}.csv",
+            mime="text/csv",
+            key=f"{key}_csv",
+            icon=":material/download:",
+            type="tertiary",
+            on_click="ignore",
+        )
+        shown = st.popover(
+            "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
+        )
+        if shown.open:
+            found = made()
+            with shown:
+                tables.table(
+                    {column: guess(column, list(cells)) for column, cells in found.items()},
+                    found,
+                    key=f"{key}_table",
+                    identity=f"{key}{len(found)}",
+                    label=name,
+                )
 
 
 def guess(name: str, cells: list) -> tables.Column:

@@ -33,33 +33,30 @@ with st.container(horizontal=True, gap="medium"):
         st.metric(label, value, help=help, width="content")
 
 with st.grid(2, min_column_width=420, gap="large"):
-    with st.container():
-        widgets.chart(
-            charts.shares(rows, batch, context, shape["max_positions"]),
-            rows,
-            title="Attention's share of the work",
-            key="worth_shares",
-            alt="Attention's share of the arithmetic of a prefill and of the bytes of a step, by context",
-            help=cached.glossary("attention's share"),
-        )
-    with st.container():
-        widgets.chart(
-            charts.gains(rows, batch, context, shape["max_positions"], keep),
-            rows,
-            title="Largest possible gain",
-            key="worth_gains",
-            alt="The largest possible gains for the first and each later token, by context",
-            help=cached.glossary("largest possible gain"),
-        )
-    with st.container():
-        widgets.chart(
-            charts.memory(rows, batch, context, shape["max_positions"]),
-            rows,
-            title="KV cache and weights",
-            key="worth_memory",
-            alt="Size of the KV cache by context beside the weights",
-            help=cached.glossary("KV cache"),
-        )
+    widgets.chart(
+        charts.shares(rows, batch, context, shape["max_positions"]),
+        rows,
+        title="Attention's share of the work",
+        key="worth_shares",
+        alt="Attention's share of the arithmetic of a prefill and of the bytes of a step, by context",
+        help=cached.glossary("attention's share"),
+    )
+    widgets.chart(
+        charts.gains(rows, batch, context, shape["max_positions"], keep),
+        rows,
+        title="Largest possible gain",
+        key="worth_gains",
+        alt="The largest possible gains for the first and each later token, by context",
+        help=cached.glossary("largest possible gain"),
+    )
+    widgets.chart(
+        charts.memory(rows, batch, context, shape["max_positions"]),
+        rows,
+        title="KV cache and weights",
+        key="worth_memory",
+        alt="Size of the KV cache by context beside the weights",
+        help=cached.glossary("KV cache"),
+    )
     with st.container(), widgets.guarded():
         worth.beside()
 
@@ -75,8 +72,7 @@ tables.table(
     on_row=lambda: worth.take_row(mine),
     height=520,
 )
-with st.container(horizontal=True, gap="small"):
-    widgets.numbers(mine, "worth", "worth_rows")
+widgets.numbers(mine, "worth", "worth_rows")
 
 with st.expander("What the config says, and what is counted", icon=":material/fact_check:"):
     widgets.source(run)

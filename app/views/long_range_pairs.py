@@ -74,23 +74,21 @@ else:
             pairs.take_point(points, keys)
 
 with st.grid(2, min_column_width=420, gap="large"):
-    with st.container():
-        table = cached.columns(run, "controls")
-        widgets.chart(
-            charts.lift(table, st.session_state["layer"]),
-            table,
-            title="Attention of same-group pairs against chance",
-            key="pairs_lift",
-            alt="Lift of this router and of three controls in every layer",
-            help=cached.glossary("lift"),
-        )
-    with st.container():
-        table = cached.columns(run, "distance")
-        widgets.chart(
-            charts.mass(table),
-            table,
-            title="Attention held by same-group pairs, by distance",
-            key="pairs_mass",
-            alt="Share of the attention against share of the pairs by distance",
-            help=cached.glossary("attention mass"),
-        )
+    table = cached.columns(run, "controls")
+    widgets.chart(
+        charts.lift(table, st.session_state["layer"]),
+        table,
+        title="Attention of same-group pairs against chance",
+        key="pairs_lift",
+        alt="Lift of this router and of three controls in every layer",
+        help=cached.glossary("lift"),
+    )
+    table = cached.columns(run, "distance")
+    widgets.chart(
+        charts.mass(table),
+        table,
+        title="Attention held by same-group pairs, by distance",
+        key="pairs_mass",
+        alt="Share of the attention against share of the pairs by distance",
+        help=cached.glossary("attention mass"),
+    )

@@ -17,16 +17,15 @@ with st.grid(2, min_column_width=400, gap="large"):
         widgets.prose(run.numbers["sentences"][0])
         widgets.prose(run.numbers["sentences"][1:], "more")
         widgets.notes(run)
-    with st.container():
-        table = cached.columns(run, "distance")
-        widgets.chart(
-            charts.distance(table),
-            table,
-            title="How far back it reads",
-            key="start_distance",
-            alt="Share of the attention by distance, beside uniform reading",
-            help=cached.glossary("chance level (uniform reading)"),
-        )
+    table = cached.columns(run, "distance")
+    widgets.chart(
+        charts.distance(table),
+        table,
+        title="How far back it reads",
+        key="start_distance",
+        alt="Share of the attention by distance, beside uniform reading",
+        help=cached.glossary("chance level (uniform reading)"),
+    )
 
 far = run.numbers["min_distance"]
 listed = pairs.listed(run, tokens)

@@ -30,15 +30,14 @@ words = rows_of(cached.columns(run, "words"), layer=layer)
 labels = here["label"]
 
 with st.grid(2, min_column_width=420, gap="large"):
-    with st.container():
-        widgets.chart(
-            charts.shares(here, count, chosen),
-            {name: here[name] for name in ("group", "share", "share_random", "share_shuffled", "confidence")},
-            title=f"Share of the tokens in layer {layer}",
-            key="groups_shares",
-            alt="Share of the tokens in each group beside random centroids and shuffled text",
-            help=cached.glossary("group share"),
-        )
+    widgets.chart(
+        charts.shares(here, count, chosen),
+        {name: here[name] for name in ("group", "share", "share_random", "share_shuffled", "confidence")},
+        title=f"Share of the tokens in layer {layer}",
+        key="groups_shares",
+        alt="Share of the tokens in each group beside random centroids and shuffled text",
+        help=cached.glossary("group share"),
+    )
     with st.container():
         measure = st.session_state["measure"]
         widgets.chart(

@@ -146,8 +146,7 @@ def beside() -> None:
     widgets.prose(f"Pythia 410M, a later token, attention made ten times cheaper ({PAPER_NAME}).", "quiet")
     rows = paper_rows()
     tables.table(CSA_COLUMNS, rows, key="worth_csa", identity="csa", label="CSA's table and ours", height=400)
-    with st.container(horizontal=True, gap="small"):
-        widgets.numbers(rows, "csa", "worth_csa_rows")
+    widgets.numbers(rows, "csa", "worth_csa_rows")
 
 
 def counted(run: Run, context: int) -> None:
