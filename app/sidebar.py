@@ -19,15 +19,7 @@ WORKER = {"cold": "not started", "starting": "loading the model", "ready": "read
 def sidebar() -> None:
     """Draw the sidebar. Every error stays in its own corner and the choice in use is kept."""
     with st.sidebar:
-        with widgets.guarded():
-            _text()
-        with widgets.guarded():
-            _model()
-        with widgets.guarded():
-            _router()
-        widgets.copy_link()
-        with widgets.guarded():
-            worker()
+        widgets.each(_text, _model, _router, widgets.copy_link, worker)
 
 
 def _text() -> None:
@@ -35,7 +27,6 @@ def _text() -> None:
     key = st.session_state["text"]
     st.session_state["text_pick"] = key
     st.selectbox("Text", list(offered), format_func=lambda k: offered.get(k, k), key="text_pick", on_change=_picked)
-    trouble = st.session_state.get("text_trouble")  # stays until the next text: a rerun must not swallow it
     with st.popover("Use your own text", icon=":material/upload_file:", width="stretch"):
         nonce = st.session_state.setdefault("upload_nonce", 0)
         name = f"upload_{nonce}"
@@ -54,8 +45,7 @@ def _text() -> None:
         )
         st.button("Read this text", on_click=_pasted, args=(f"paste_{nonce}",), type="primary", key="read_paste")
         st.caption(sharing.private())
-    if trouble is not None:
-        widgets.show_error(trouble)
+    widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
     st.caption(
         sharing.private(), help="Texts and results are kept in the folder models_cache/state and are sent nowhere."
     )
@@ -92,12 +82,10 @@ def _pasted(name: str) -> None:
 
 def _take(data: bytes, name: str) -> None:
     """Store a text and use it; when it is none, the text in use stays and one sentence says why."""
-    try:
+    with widgets.attempt("text_trouble"):
         limits().check_text(data, name)
         use_text(cached.store().put_bytes(data, name))
         sharing.mine(st.session_state["text"])
-    except Exception as error:  # outside the page's own guard: a callback must not fail either
-        st.session_state["text_trouble"] = error
     st.session_state["upload_nonce"] += 1  # a fresh, empty uploader
 
 
@@ -122,9 +110,7 @@ def _model() -> None:
         if asked:
             st.session_state["model_trouble"] = None
             _load(name)
-        trouble = st.session_state.get("model_trouble")
-        if trouble is not None:
-            widgets.show_error(trouble)
+        widgets.trouble("model_trouble")
 
 
 def _chosen() -> None:

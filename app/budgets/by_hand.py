@@ -97,8 +97,7 @@ def _total(numbers: dict) -> None:
         ("Cap", f"{numbers['cap']:,}", "keys of a head at most", cached.glossary("cap")),
     )
     with st.container(horizontal=True, gap="large"):
-        for label, value, below, help in facts:
-            st.metric(label, value, below, delta_color="off", delta_arrow="off", help=help, width="content")
+        widgets.metrics(facts)
 
 
 def _change(run: Run, cells: Sequence[int], heads: int) -> None:
@@ -140,9 +139,7 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
         st.toggle(
             "Keep the total", key="budget_keep", help="Heads that no change names share what is left, by their ranks."
         )
-    trouble = st.session_state.get("budget_trouble")
-    if trouble is not None:
-        widgets.show_error(trouble)
+    widgets.trouble("budget_trouble")
     if changes:
         said = "; ".join(budgets_edits.words(edit, heads) for edit in changes)
         widgets.prose(f"Your changes, in this order: {said}.", "quiet")

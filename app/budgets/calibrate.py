@@ -26,12 +26,7 @@ PAIR = {
 def tab(known: dict[str, dict]) -> None:
     """The form and its run, then the policy in use: early positions, and another policy beside it."""
     _form()
-    with widgets.guarded():
-        _run()
-    with widgets.guarded():
-        _bias(known.get(st.session_state["budget_policy"], {}))
-    with widgets.guarded():
-        _two(known)
+    widgets.each(_run, lambda: _bias(known.get(st.session_state["budget_policy"], {})), lambda: _two(known))
 
 
 def _form() -> None:
@@ -160,16 +155,8 @@ def _two(known: dict[str, dict]) -> None:
         widgets.prose(said, "quiet")
         return
     widgets.settled("budget_other", [None, *others], None)
-    st.session_state["budget_other_pick"] = st.session_state["budget_other"] or others[0]
-    st.selectbox(
-        f"Beside {first}",
-        others,
-        key="budget_other_pick",
-        width=240,
-        on_change=fields.keep_pick,
-        args=("budget_other",),
-    )
-    other = st.session_state["budget_other_pick"]
+    shown = st.session_state["budget_other"] or others[0]
+    other = fields.pick(st.selectbox, f"Beside {first}", others, "budget_other", shown, width=240)
     args = {"model": st.session_state["model"], "policy": first, "other": other}
     run: Run = asking.ask("calibrations", args, "Comparing two calibrations")
     widgets.prose(run.numbers["sentence"], "more")

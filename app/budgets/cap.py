@@ -62,10 +62,7 @@ def tab(known: dict[str, dict]) -> None:
             ("Allowed at any stretch, ± %", "budget_tolerance_bin", "tolerances of the cap"),
         ):
             fields.number(label, name, 0.0, 100.0, term, step=0.5, width=190)
-    with widgets.guarded():
-        _sweep(known)
-    with widgets.guarded():
-        _study()
+    widgets.each(lambda: _sweep(known), _study)
 
 
 def _sweep(known: dict[str, dict]) -> None:

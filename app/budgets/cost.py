@@ -36,12 +36,7 @@ EVICTION = (
 def tab(run: Run, known: dict[str, dict]) -> None:
     """Times, memory with its quality, and what attention weighs at each context."""
     widgets.prose(CANNOT, "more")
-    with widgets.guarded():
-        _times()
-    with widgets.guarded():
-        _memory(run, known)
-    with widgets.guarded():
-        _share()
+    widgets.each(_times, lambda: _memory(run, known), _share)
 
 
 def _times() -> None:
@@ -83,13 +78,16 @@ def _memory(run: Run, known: dict[str, dict]) -> None:
     st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
     dense, evicted = numbers["kv_bytes"], numbers["kv_bytes_evicted"]
     facts = (
-        ("As is", worth.size(dense), f"at {numbers['window']:,} tokens"),
-        ("Under eviction, at most", worth.size(evicted), f"{share(evicted / dense)} of it"),
+        ("As is", worth.size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
+        (
+            "Under eviction, at most",
+            worth.size(evicted),
+            f"{share(evicted / dense)} of it",
+            cached.glossary("eviction"),
+        ),
     )
     with st.container(horizontal=True, gap="large", vertical_alignment="center"):
-        for label, value, below in facts:
-            help = cached.glossary("KV cache" if label == "As is" else "eviction")
-            st.metric(label, value, below, delta_color="off", delta_arrow="off", help=help, width="content")
+        widgets.metrics(facts)
         st.badge("counted", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
     widgets.prose(EVICTION, "quiet")
     if said := policy.no_text(known):

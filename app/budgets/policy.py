@@ -1,7 +1,6 @@
 """What all parts of KV budgets share: which policy, its changes by hand, and the file that it travels in."""
 
 import json
-from collections.abc import Callable
 from io import BytesIO
 
 import streamlit as st
@@ -103,9 +102,7 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
             with st.popover("Upload", icon=":material/upload_file:", key="budget_upload_open"):
                 _upload()
         widgets.prose(words.made(stored.get(st.session_state["budget_policy"], {})), "quiet")
-    trouble = st.session_state.get("budget_upload_trouble")
-    if trouble is not None:
-        widgets.show_error(trouble)
+    widgets.trouble("budget_upload_trouble")
     return slot
 
 
@@ -152,7 +149,8 @@ def _uploaded(key: str) -> None:
         return
     data, name = file.getvalue(), (st.session_state.get("budget_upload_name") or "uploaded").strip()
     sidebar.release(file)
-    _guarded("budget_upload_trouble", lambda: _take(data, name))
+    with widgets.attempt("budget_upload_trouble"):
+        _take(data, name)
     st.session_state["budget_nonce"] += 1
 
 
@@ -185,27 +183,15 @@ def _no_number(word: str):
     raise ValueError(word)
 
 
-def _guarded(place: str, act: Callable) -> None:
-    """Do something in a callback; what goes wrong is kept and said on the page."""
-    st.session_state[place] = None
-    try:
-        act()
-    except Exception as error:  # outside the page's own guard: a callback must not fail either
-        st.session_state[place] = error
-
-
 def change(added: dict | None) -> None:
     """Apply one more change by hand, or undo the last one; a change that cannot be leaves all as it was."""
-
-    def act() -> None:
+    with widgets.attempt("budget_trouble"):
         changes = [*edits(), added] if added else edits()[:-1]
         word = budgets_edits.spell(changes)
         if word and len(word) > budgets_edits.MOST:
             raise BadSetting("These are more changes than a link can hold: start over, or scale whole layers.")
         cached.jobs().request("budgets", arguments(recipe(changes)), timeout=cached.PATIENCE)
         state.choose(st.session_state, budget_edits=word)
-
-    _guarded("budget_trouble", act)
 
 
 def no_text(stored: dict[str, dict]) -> str | None:

@@ -121,17 +121,16 @@ def by_share(rows: list[dict]) -> dict:
 
 
 def _figures(row: dict) -> None:
-    last = row["bins"][-1]
+    last, paired = row["bins"][-1], cached.glossary("paired difference")
+    reads = cached.glossary("KV reads (% of causal)")
     facts = (
-        ("All positions", signed(row["difference"]), span(row).partition(" (")[2].rstrip(")")),
-        ("Last positions", signed(last["difference"]), f"{last['first']:,} to {last['last'] - 1:,}"),
-        ("Worst positions", signed(row["worst_bin_difference"]), positions(row, False)),
-        ("Reads", share(row["reads_causal"]), f"{share(row['reads_full'])} of all pairs"),
+        ("All positions", signed(row["difference"]), span(row).partition(" (")[2].rstrip(")"), paired),
+        ("Last positions", signed(last["difference"]), f"{last['first']:,} to {last['last'] - 1:,}", paired),
+        ("Worst positions", signed(row["worst_bin_difference"]), positions(row, False), paired),
+        ("Reads", share(row["reads_causal"]), f"{share(row['reads_full'])} of all pairs", reads),
     )
     with st.container(horizontal=True, gap="large"):
-        for label, value, below in facts:
-            help = cached.glossary("KV reads (% of causal)" if label == "Reads" else "paired difference")
-            st.metric(label, value, below or None, delta_color="off", delta_arrow="off", help=help, width="content")
+        widgets.metrics(facts)
 
 
 def _text(run: Run, at: int) -> None:

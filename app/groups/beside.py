@@ -94,20 +94,9 @@ def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:
         st.info("This model has one router: fit another one below, or train one on the page Train a router.")
         return
     widgets.settled("other", [None, *offered], None)
-    chosen = st.session_state["other"]
-    st.session_state["other_pick"] = chosen
-    st.selectbox(
-        "Second router",
-        offered,
-        key="other_pick",
-        width=360,
-        on_change=fields.keep_pick,
-        args=("other",),
-        placeholder="Choose one",
-        index=None,
-        format_func=lambda name: f"{earlier['router']} before phase 2" if name == BEFORE else name,
-        help=cached.glossary("agreement of routers"),
-    )
+    look = {"width": 360, "placeholder": "Choose one", "index": None, "help": cached.glossary("agreement of routers")}
+    look["format_func"] = lambda name: f"{earlier['router']} before phase 2" if name == BEFORE else name
+    chosen = fields.pick(st.selectbox, "Second router", offered, "other", st.session_state["other"], **look)
     if chosen is None:
         return
     more = {"other": chosen, "other_model": ""}

@@ -40,29 +40,16 @@ def _head(table: dict, layer: int, head: int) -> tuple[int, int]:
     names = [f"{of_layer}.{of_head}" for of_layer, of_head in every]
     widgets.settled("other_head", [None, *names], None)
     following = names[(every.index((layer, head)) + 1) % len(names)]
-    st.session_state["other_head_pick"] = st.session_state["other_head"] or following
-    st.selectbox(
-        "Second head", names, key="other_head_pick", width=220, format_func=_spelled, on_change=fields.keep_pick,
-        args=("other_head",),
-    )  # fmt: skip
-    return every[names.index(st.session_state["other_head_pick"])]
+    shown, look = st.session_state["other_head"] or following, {"width": 220, "format_func": _spelled}
+    return every[names.index(fields.pick(st.selectbox, "Second head", names, "other_head", shown, **look))]
 
 
 def _text() -> str:
     """Which second text: the first other one unless one was chosen."""
     offered = {key: name for key, name in cached.texts().items() if key != st.session_state["text"]}
     widgets.settled("other_text", [None, *offered], None)
-    st.session_state["other_text_pick"] = st.session_state["other_text"] or next(iter(offered))
-    st.selectbox(
-        "Second text",
-        list(offered),
-        key="other_text_pick",
-        width=320,
-        format_func=offered.get,
-        on_change=fields.keep_pick,
-        args=("other_text",),
-    )
-    return st.session_state["other_text_pick"]
+    shown, look = st.session_state["other_text"] or next(iter(offered)), {"width": 320, "format_func": offered.get}
+    return fields.pick(st.selectbox, "Second text", list(offered), "other_text", shown, **look)
 
 
 def _spelled(name: str) -> str:

@@ -105,12 +105,9 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
     about, chance = STATISTICS[name], cached.columns(run, "chance")
     st.subheader(f"Heads with the {order} values", anchor=False, help=about.help)
     widgets.prose(about.help, "quiet")
-    st.session_state["order_pick"] = order
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look = {"label_visibility": "collapsed", "required": True}
-        st.segmented_control(
-            "Order", ["highest", "lowest"], key="order_pick", on_change=fields.keep_pick, args=("order",), **look
-        )
+        fields.pick(st.segmented_control, "Order", ["highest", "lowest"], "order", order, **look)
         st.segmented_control("Rows", FINDERS, key="finder", **look)
     shown = every[: st.session_state["finder"]]
     even = dict(zip(chance["layer"], chance[name], strict=True))

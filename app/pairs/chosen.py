@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import painted, tables, widgets
+from app.ui import fields, painted, tables, widgets
 
 COLUMNS = {
     "query": tables.Column("query (attends)"),
@@ -55,15 +55,7 @@ def picker(pairs: dict, keys: list[str], row: int) -> None:
         key: f"{i + 1}. {pairs['query'][i]} ← {pairs['key'][i]}, {pairs['distance'][i]:,} tokens back"
         for i, key in enumerate(keys)
     }
-    st.session_state["pair_pick"] = keys[row]
-    st.selectbox(
-        "The strongest pairs",
-        keys,
-        format_func=names.get,
-        key="pair_pick",
-        width=420,
-        on_change=lambda: state.choose(st.session_state, pair=st.session_state["pair_pick"]),
-    )
+    fields.pick(st.selectbox, "The strongest pairs", keys, "pair", keys[row], format_func=names.get, width=420)
 
 
 def show(tokens: dict, pairs: dict, row: int) -> None:

@@ -122,14 +122,12 @@ def _uploaded(name: str) -> None:
     file = st.session_state.get(name)
     if not isinstance(file, BytesIO):
         return
-    try:
+    with widgets.attempt("runs_trouble"):
         arrived = cached.store().unbundle(file)
         words = f"{_runs(len(arrived.new))} came in"
         words += f", {_runs(len(arrived.known))} stood here already" if arrived.known else ""
         st.session_state["runs_said"] = f"{words}, with {len(arrived.texts):,} texts."
         state.choose(st.session_state, run=(arrived.new or arrived.known)[0])
-    except Exception as error:  # outside the page's own guard: a callback must not fail either
-        st.session_state["runs_trouble"] = error
     sidebar.release(file)
     st.session_state["runs_nonce"] += 1
 
@@ -140,9 +138,9 @@ def _runs(count: int) -> str:
 
 def news() -> None:
     """What the last click did, with Undo after a deletion, and what went wrong."""
-    said, trouble = st.session_state.pop("runs_said", None), st.session_state.pop("runs_trouble", None)
-    if trouble is not None:
-        widgets.show_error(trouble)
+    said = st.session_state.pop("runs_said", None)
+    widgets.trouble("runs_trouble")
+    st.session_state["runs_trouble"] = None
     if said is not None:
         st.success(widgets.plain(said))
     gone = st.session_state.get("runs_gone", [])
@@ -154,23 +152,19 @@ def news() -> None:
 
 def delete(ids: list[str]) -> None:
     """A callback: delete runs, so that Undo brings them back."""
-    try:
+    with widgets.attempt("runs_trouble"):
         for run_id in ids:
             cached.store().discard(run_id)
         st.session_state["runs_gone"] = ids
         state.choose(st.session_state, run=None)
-    except Exception as error:
-        st.session_state["runs_trouble"] = error
 
 
 def bring_back(ids: list[str]) -> None:
     """A callback: bring deleted runs back."""
-    try:
+    with widgets.attempt("runs_trouble"):
         for run_id in ids:
             cached.store().restore(run_id)
         st.session_state["runs_said"] = f"{_runs(len(ids))} brought back."
-    except Exception as error:
-        st.session_state["runs_trouble"] = error
     st.session_state["runs_gone"] = []
 
 
@@ -207,10 +201,8 @@ def disk(rows: Sequence[Row]) -> None:
 
 
 def _keep(runs: int, size: int) -> None:
-    try:
+    with widgets.attempt("runs_trouble"):
         cached.store().keep(runs, size)
-    except Exception as error:
-        st.session_state["runs_trouble"] = error
 
 
 def _empty() -> None:

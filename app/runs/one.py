@@ -74,10 +74,8 @@ def _buttons(run: Run) -> None:
 
 
 def _pin(run_id: str, pinned: bool) -> None:
-    try:
+    with widgets.attempt("runs_trouble"):
         cached.store().pin(run_id, pinned)
-    except Exception as error:  # outside the page's own guard: a callback must not fail either
-        st.session_state["runs_trouble"] = error
 
 
 def _cost(run: Run) -> str:

@@ -51,16 +51,8 @@ def _head(card: dict) -> tuple[int, int]:
     """The layer and head to look at: the shared selection, else the middle layer's first head."""
     widgets.settled("head", [None, *range(card["heads"])], None)
     layer = widgets.layer_pills(card["layers"], card["layers"] // 2)
-    st.session_state["head_pick"] = st.session_state["head"] or 0
-    st.pills(
-        "Head",
-        list(range(card["heads"])),
-        key="head_pick",
-        required=True,
-        help=cached.glossary("attention head"),
-        on_change=lambda: state.choose(st.session_state, head=st.session_state["head_pick"]),
-    )
-    return layer, st.session_state["head_pick"]
+    look = {"required": True, "help": cached.glossary("attention head")}
+    return layer, fields.pick(st.pills, "Head", range(card["heads"]), "head", st.session_state["head"] or 0, **look)
 
 
 def _ask(layer: int, head: int, part: int, query: int | None) -> Run:

@@ -3,8 +3,7 @@
 import streamlit as st
 
 from analysis.studies.registry import ABLATIONS, STORED, of_file
-from app.selection import state
-from app.ui import asking, stored, study as study_panels, widgets
+from app.ui import asking, fields, stored, study as study_panels, widgets
 
 
 def tab() -> None:
@@ -17,9 +16,8 @@ def tab() -> None:
         return
     names = list(grids)
     widgets.settled("ablation", [None, *names], None)
-    chosen = st.session_state["ablation"] or names[0]
-    st.session_state["ablation_pick"] = chosen
-    st.selectbox("Study", names, key="ablation_pick", format_func=_titled, on_change=_picked, width=480)
+    shown = st.session_state["ablation"] or names[0]
+    chosen = fields.pick(st.selectbox, "Study", names, "ablation", shown, format_func=_titled, width=480)
     study = grids[chosen]
     widgets.prose(study["sentence"], "more")
     stored.badge(study)
@@ -40,7 +38,3 @@ def shown_here(name: str) -> bool:
 def _titled(name: str) -> str:
     kind, router = of_file(name)
     return ", ".join(filter(None, [STORED[kind].title if kind in STORED else kind, router]))
-
-
-def _picked() -> None:
-    state.choose(st.session_state, ablation=st.session_state["ablation_pick"])

@@ -1,5 +1,7 @@
 """Fields of the pages' forms, and how what they hold is kept."""
 
+from collections.abc import Callable, Sequence
+
 import streamlit as st
 
 from analysis.runs.corpora import TEXTS, corpora
@@ -18,6 +20,13 @@ def keep(*names: str) -> None:
 def keep_pick(name: str) -> None:
     """A callback of a widget that shows a default without making it the selection: what was picked becomes it."""
     state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})
+
+
+def pick(widget: Callable, label: str, options: Sequence, name: str, shown: object, **look: object):
+    """A control that shows a default without making it the selection; returns what it shows."""
+    st.session_state[f"{name}_pick"] = shown
+    widget(label, options, key=f"{name}_pick", on_change=keep_pick, args=(name,), **look)
+    return st.session_state[f"{name}_pick"]
 
 
 def write_address() -> None:

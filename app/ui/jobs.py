@@ -61,14 +61,11 @@ def current() -> JobStatus | None:
 
 
 def _submit(verb: str, args: dict, instead_of: str | None = None) -> None:
-    st.session_state["job_trouble"] = None
-    try:
+    with widgets.attempt("job_trouble"):
         if instead_of is not None:
             cached.store().discard(instead_of)
         cached.store().remember(verb, args, asking.here())
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
-    except Exception as error:  # outside the page's own guard: a callback must not fail either
-        st.session_state["job_trouble"] = error
 
 
 def _session() -> str:
@@ -78,9 +75,7 @@ def _session() -> str:
 def strip() -> None:
     """On top of every page: the job named in the URL, whoever started it, and what else this session runs. A refreshed
     or copied page attaches to its job again. It stays in sight and renews itself; the page reruns when a job ends."""
-    trouble = st.session_state.get("job_trouble")
-    if trouble is not None:
-        widgets.show_error(trouble)
+    widgets.trouble("job_trouble")
     try:
         own = cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
     except BadSetting as error:
@@ -157,18 +152,13 @@ def duration(seconds: float) -> str:
 
 
 def _cancel(job_id: str) -> None:
-    try:
+    with widgets.attempt("job_trouble"):
         cached.jobs().cancel(job_id)
-    except Exception as error:
-        st.session_state["job_trouble"] = error
 
 
 def _resume(job_id: str) -> None:
-    st.session_state["job_trouble"] = None
-    try:
+    with widgets.attempt("job_trouble"):
         state.choose(st.session_state, job=cached.jobs().resume(job_id))
-    except Exception as error:  # outside the page's own guard: a callback must not fail either
-        st.session_state["job_trouble"] = error
 
 
 def use_router(name: str) -> None:

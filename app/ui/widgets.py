@@ -81,6 +81,35 @@ def guarded() -> Iterator[list[Exception]]:
         show_error(error)
 
 
+def each(*parts: Callable[[], object]) -> None:
+    """Parts of a page, one below the other; one that fails leaves the others alone."""
+    for show in parts:
+        with guarded():
+            show()
+
+
+@contextlib.contextmanager
+def attempt(place: str) -> Iterator[None]:
+    """A callback runs outside the page's own guard and must not fail either: its error is kept for `trouble`."""
+    st.session_state[place] = None
+    try:
+        yield
+    except Exception as error:
+        st.session_state[place] = error
+
+
+def trouble(place: str) -> None:
+    """Say what went wrong in the last `attempt` of this place."""
+    if (error := st.session_state.get(place)) is not None:
+        show_error(error)
+
+
+def metrics(facts: Sequence[tuple[str, str, str | None, str]]) -> None:
+    """Numbers that stand large: (label, value, what is below it, help)."""
+    for label, value, below, help in facts:
+        st.metric(label, value, below or None, delta_color="off", delta_arrow="off", help=help, width="content")
+
+
 def settled(name: str, options: list, default: object) -> None:
     """Keep a control inside what this model and text offer; a value from a link that had to go is said."""
     gone = state.settle(st.session_state, name, options, default)
@@ -115,27 +144,14 @@ def source(run: Run) -> None:
     model = run.protocol.get("model")
     facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {model}" if model else ""]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        said, icon, help = f"{'from cache, ' * run.cached}computed {run.computed}", "schedule", cached.glossary("run")
         if run.marks.imported:
-            st.badge(
-                f"from a bundle, computed {run.computed}",
-                icon=":material/move_to_inbox:",
-                color="gray",
-                help=cached.glossary("bundle (of runs)"),
-            )
+            said, icon = f"from a bundle, computed {run.computed}", "move_to_inbox"
+            help = cached.glossary("bundle (of runs)")
         elif run.example:
-            st.badge(
-                "example",
-                icon=":material/auto_stories:",
-                color="gray",
-                help="Computed when this version was made; choose another text in the sidebar and it is computed here.",
-            )
-        else:
-            st.badge(
-                f"{'from cache, ' if run.cached else ''}computed {run.computed}",
-                icon=":material/schedule:",
-                color="gray",
-                help=cached.glossary("run"),
-            )
+            said, icon = "example", "auto_stories"
+            help = "Computed when this version was made; choose another text in the sidebar and it is computed here."
+        st.badge(said, icon=f":material/{icon}:", color="gray", help=help)
         prose(" · ".join(fact for fact in facts if fact), "quiet")
 
 
@@ -144,16 +160,11 @@ def router_badge(facts: dict) -> None:
     trained = facts.get("kind") == "trained"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if trained:
-            st.badge(
-                f"trained, {facts.get('steps', 0):,} steps",
-                icon=":material/check:",
-                color="green",
-                help=cached.glossary("trained router"),
-            )
+            said, help = f"trained, {facts.get('steps', 0):,} steps", cached.glossary("trained router")
+            st.badge(said, icon=":material/check:", color="green", help=help)
         else:
-            st.badge(
-                "not trained", icon=":material/warning:", color="orange", help=cached.glossary("fit without training")
-            )
+            help = cached.glossary("fit without training")
+            st.badge("not trained", icon=":material/warning:", color="orange", help=help)
         prose(
             f"router {facts['name']}: {facts['groups']} groups, each token in {facts['top']}, "
             f"window {facts['window']} tokens",
@@ -190,20 +201,16 @@ def chart(
             st.caption("There is nothing to draw here: this text has no numbers for this chart.")
             return [] if select else None
         name = re.sub(r"\W+", "-", title.lower()).strip("-")
-        remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d"] + {
-            "lasso": [],
-            "box": ["lasso2d"],
-        }.get(select, ["select2d", "lasso2d"])
+        kept = {"lasso": [], "box": ["lasso2d"]}.get(select, ["select2d", "lasso2d"])
+        remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d", *kept]
         config = {
             "displaylogo": False,
             "displayModeBar": True,
             "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
             "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"focuscope-{name}"},
         }
-        if select:
-            event = st.plotly_chart(figure, key=key, config=config, alt=alt, on_select="rerun", selection_mode=[select])
-        else:
-            event = st.plotly_chart(figure, key=key, config=config, alt=alt)
+        more = {"on_select": "rerun", "selection_mode": [select]} if select else {}
+        event = st.plotly_chart(figure, key=key, config=config, alt=alt, **more)
         numbers(values, name, key)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
@@ -228,13 +235,8 @@ def numbers(values: dict[str, Sequence] | Callable[[], dict[str, Sequence]], nam
         if shown.open:
             found = made()
             with shown:
-                tables.table(
-                    {column: guess(column, list(cells)) for column, cells in found.items()},
-                    found,
-                    key=f"{key}_table",
-                    identity=f"{key}{len(found)}",
-                    label=name,
-                )
+                columns = {column: guess(column, list(cells)) for column, cells in found.items()}
+                tables.table(columns, found, key=f"{key}_table", identity=f"{key}{len(found)}", label=name)
 
 
 def guess(name: str, cells: list) -> tables.Column:

@@ -17,13 +17,5 @@ _, tokens = reading(
 )
 temperature.live(tokens)
 size, card = len(tokens["piece"]), asking.card(st.session_state["model"])
-with widgets.guarded():
-    quality.study()
-with widgets.guarded():
-    quality.this_text(size)
-with widgets.guarded():
-    quality.by_layer(card["layers"], size)
-with widgets.guarded():
-    trained.show()
-with widgets.guarded():
-    paper.show()
+by_text, by_layer = lambda: quality.this_text(size), lambda: quality.by_layer(card["layers"], size)
+widgets.each(quality.study, by_text, by_layer, trained.show, paper.show)

@@ -9,7 +9,7 @@ from analysis.corpus import read_text
 from analysis.errors import AnalysisError
 from app import cached, sidebar
 from app.selection import state
-from app.ui import widgets
+from app.ui import fields, widgets
 from app.worth import tables
 from app.worth.controls import CONTEXTS, COUNTED, KEEPS, LOADED, SEQUENCES
 
@@ -38,25 +38,17 @@ def whose() -> None:
             required=True,
             help="All weights: feed-forward blocks, projections and the output head. Feed-forward only: CSA's count.",
         )
-    if trouble := st.session_state.get("shape_trouble"):
-        widgets.show_error(trouble)
+    widgets.trouble("shape_trouble")
 
 
 def where(max_positions: int | None) -> tuple[int, int]:
     """The sliders; returns (tokens of context, sequences at once). Until one is chosen, the context is the longest
     that the model was made for."""
     long = [context for context in CONTEXTS if context <= (max_positions or UNSTATED)]
-    chosen = st.session_state["context"]
-    st.session_state["context_pick"] = chosen or (long[-1] if long else CONTEXTS[0])
+    shown = st.session_state["context"] or (long[-1] if long else CONTEXTS[0])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.select_slider(
-            "Context, tokens",
-            CONTEXTS,
-            key="context_pick",
-            format_func=lambda context: f"{context:,}",
-            width=330,
-            on_change=lambda: state.choose(st.session_state, context=st.session_state["context_pick"]),
-        )
+        look = {"format_func": "{:,}".format, "width": 330}
+        context = fields.pick(st.select_slider, "Context, tokens", CONTEXTS, "context", shown, **look)
         st.select_slider(
             "Sequences at once (batch)",
             SEQUENCES,
@@ -72,7 +64,7 @@ def where(max_positions: int | None) -> tuple[int, int]:
             width=270,
             help="Sparse attention reads this share of the keys that dense attention reads, and pays for nothing else.",
         )
-    return st.session_state["context_pick"], st.session_state["sequences"]
+    return context, st.session_state["sequences"]
 
 
 def _offered() -> dict[str, str]:
@@ -121,14 +113,10 @@ def _pasted(name: str) -> None:
 def _take(data: bytes, name: str) -> None:
     """Store a config.json and use it once the worker has read a shape in it; else the shape in use stays and one
     sentence says why."""
-    st.session_state["shape_trouble"] = None
     st.session_state["config_nonce"] += 1  # a fresh, empty uploader, closed
-    try:
+    with widgets.attempt("shape_trouble"):
         key = cached.store().put_text(read_text(data, name), cached.CONFIG + name)
         args = tables.arguments(key, st.session_state["keep"], st.session_state["counted"])
         cached.jobs().request("worth", args, timeout=cached.PATIENCE)
-    except Exception as error:  # outside the page's own guard: a callback must not fail either
-        st.session_state["shape_trouble"] = error
-        return
-    st.session_state["shape_configs"] = [*st.session_state.get("shape_configs", []), key]
-    state.choose(st.session_state, shape=key, context=None)
+        st.session_state["shape_configs"] = [*st.session_state.get("shape_configs", []), key]
+        state.choose(st.session_state, shape=key, context=None)
