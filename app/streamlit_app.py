@@ -9,97 +9,54 @@ from app.selection import state
 from app.serve import sharing
 from app.ui import fields, jobs, widgets
 
-VIEWS = {
-    "Start": [st.Page("views/start.py", title="Start", default=True, help="What the model reads in this text.")],
+VIEWS = {  # heading of the menu -> its views: file, title, the question it answers
+    "Start": [("start", "Start", "What the model reads in this text.")],
     "Look": [
-        st.Page(
-            "views/attention_heads.py",
-            title="Attention heads",
-            url_path="attention-heads",
-            help="What each head reads, and what one token reads through it.",
-        ),
-        st.Page(
-            "views/token_groups.py",
-            title="Token groups",
-            url_path="token-groups",
-            help="Which tokens the model learned to treat alike.",
-        ),
-        st.Page(
-            "views/long_range_pairs.py",
-            title="Long-range pairs",
-            url_path="long-range-pairs",
-            help="Which far-apart tokens belong together.",
-        ),
+        ("attention_heads", "Attention heads", "What each head reads, and what one token reads through it."),
+        ("token_groups", "Token groups", "Which tokens the model learned to treat alike."),
+        ("long_range_pairs", "Long-range pairs", "Which far-apart tokens belong together."),
     ],
     "Sparsify": [
-        st.Page(
-            "views/kv_budgets.py",
-            title="KV budgets",
-            url_path="kv-budgets",
-            help="How many keys each head needs, and where reading fewer breaks.",
-        ),
-        st.Page(
-            "views/softmax_temperature.py",
-            title="Softmax temperature",
-            url_path="softmax-temperature",
-            help="What sharpening attention does to every head and to the predictions.",
-        ),
-        st.Page(
-            "views/routing.py",
-            title="Routing",
-            url_path="routing",
-            help="Whether a router finds the attention without looking at every key.",
-        ),
+        ("kv_budgets", "KV budgets", "How many keys each head needs, and where reading fewer breaks."),
+        ("softmax_temperature", "Softmax temperature", "What sharpening does to every head and to the predictions."),
+        ("routing", "Routing", "Whether a router finds the attention without looking at every key."),
     ],
     "Decide": [
-        st.Page(
-            "views/is_it_worth_it.py",
-            title="Is it worth it?",
-            url_path="is-it-worth-it",
-            help="What sparse attention could gain at most, from the model's shape alone.",
+        (
+            "is_it_worth_it",
+            "Is it worth it?",
+            "What sparse attention could gain at most, from a model's shape alone.",
         ),
-        st.Page(
-            "views/quality_vs_speed.py",
-            title="Quality vs speed",
-            url_path="quality-vs-speed",
-            help="What reading less costs on this text, and what it gains on this machine.",
-        ),
-        st.Page(
-            "views/long_context_tests.py",
-            title="Long-context tests",
-            url_path="long-context-tests",
-            help="How far back it can find something and use it, beside chance.",
-        ),
+        ("quality_vs_speed", "Quality vs speed", "What reading less costs on this text, and gains on this machine."),
+        ("long_context_tests", "Long-context tests", "How far back it can find something and use it, beside chance."),
     ],
     "Evidence": [
-        st.Page(
-            "views/train_a_router.py",
-            title="Train a router",
-            url_path="train-a-router",
-            help="Training, routing collapse, the causality check and ablations.",
-        ),
-        st.Page(
-            "views/papers_vs_measured.py",
-            title="Papers vs measured",
-            url_path="papers-vs-measured",
-            help="Every row that the papers print, beside what was measured here.",
-        ),
-        st.Page(
-            "views/runs.py",
-            title="Runs",
-            url_path="runs",
-            help="What was computed here: search, open, pin, compare, take it elsewhere.",
-        ),
+        ("train_a_router", "Train a router", "Training, routing collapse, the causality check and ablations."),
+        ("papers_vs_measured", "Papers vs measured", "Every row that the papers print, beside what was measured here."),
+        ("runs", "Runs", "What was computed here: search, open, pin, compare, take it elsewhere."),
     ],
 }
+
+
+def offered() -> dict[str, list]:
+    """The pages of the menu, each at the address of its name; a shared demo has no list of runs."""
+    return {
+        heading: [
+            st.Page(
+                f"views/{name}.py", title=title, url_path=name.replace("_", "-"), help=help, default=name == "start"
+            )
+            for name, title, help in views
+            if name != "runs" or not limits().demo  # stored runs are those of all readers
+        ]
+        for heading, views in VIEWS.items()
+    }
+
 
 st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state="auto")
 st.html(widgets.STYLE)
 if not sharing.admitted():
     st.stop()
-if limits().demo:  # stored runs are those of all readers
-    VIEWS["Evidence"] = [page for page in VIEWS["Evidence"] if page.url_path != "runs"]
-page = st.navigation(VIEWS, expanded=True)
+page = st.navigation(offered(), expanded=True)
 st.session_state["page_shown"] = page.url_path
 
 dropped = state.read(st.session_state, st.query_params)

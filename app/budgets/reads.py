@@ -6,7 +6,7 @@ from analysis.runs import Run
 from app import cached
 from app.budgets import charts, policy as budgets
 from app.budgets.controls import BARS, READS
-from app.budgets.words import ALLOWED, bins as listed, chance, positions, share, signed, span
+from app.budgets.words import ALLOWED, bins as listed, positions, share, signed, span
 from app.quality import text as quality_text
 from app.selection import state
 from app.ui import asking, fields, jobs, painted, tables, widgets
@@ -154,36 +154,23 @@ def _text(run: Run, at: int) -> None:
         worst = st.session_state["budget_token"] is None
         widgets.prose(f"{'The worst token: ' if worst else ''}{lost['sentence']}", "more")
         if lost["key"]:
-            painted.contexts(
-                tokens,
-                lost["query"],
-                lost["key"]["position"],
-                notes=(
-                    f"dropped by {lost['key']['heads']} heads",
-                    f"predicts {lost['piece'].strip() or 'white space'!r}",
-                ),
-                around=30,
-            )
+            key, predicts = lost["key"], lost["piece"].strip() or "white space"
+            notes = f"dropped by {key['heads']} heads", f"predicts {predicts!r}"
+            painted.contexts(tokens, lost["query"], key["position"], notes=notes, around=30)
         if keys and keys["position"]:
             label = "The keys it lost, most attention first"
             tables.table(
                 KEYS, keys, key="budget_keys_lost", identity=f"{run.id}.{lost['position']}", label=label, height=220
             )
             widgets.numbers(keys, "lost-keys", "budget_keys_rows")
-    paint, palette = quality_text.by_change(change)
-    painted.painted(
+    quality_text.show(
         tokens,
-        paint,
-        palette,
+        change,
+        loss,
+        "now",
         key="budget_text",
         identity=f"{run.id}.{run.created}.{at}",
         place=f"{st.session_state['text']}.budgets",
-        tips=[
-            ("dense gave it", [chance(own, apart) for own, apart in zip(loss, change, strict=True)]),
-            ("now", [chance(own, 0.0) for own in loss]),
-            ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
-        ],
-        legend="the true token became … than under dense; unpainted: less than 1.5 times either way",
         hint="A click on a token shows the keys it lost; a second click or Esc goes back to the worst one.",
         locked=lost["position"] if lost else None,
         on_token=lambda: state.choose(st.session_state, budget_token=painted.clicked("budget_text", "token")),

@@ -1,6 +1,5 @@
 """KV budgets in sentences: how many keys the heads need, where reading fewer breaks, how a policy was made."""
 
-import math
 from collections.abc import Sequence
 
 ALLOWED = 0.02  # change of perplexity at any stretch of positions that counts as none
@@ -84,11 +83,3 @@ def bins(table: dict) -> dict:
     """Columns of position bins as they are listed and downloaded."""
     names = ["first", "last", "n", "perplexity", "perplexity_low", "perplexity_high", "perplexity_dense"]
     return {name: table[name] for name in [*names, "difference", "low", "high"] if name in table}
-
-
-def chance(loss: float | None, change: float | None) -> str | None:
-    """The probability of the true token before a change of its loss, in words."""
-    if loss is None:
-        return None
-    found = math.exp(change - loss)
-    return f"{found:.1%}" if found >= 0.001 else "under 0.1%"

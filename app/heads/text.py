@@ -7,18 +7,12 @@ from app.ui import painted
 
 LEVELS = ((0.003, "0.3–1 %"), (0.01, "1–3 %"), (0.03, "3–10 %"), (0.1, "10–30 %"), (0.3, "over 30 %"))
 LOWS = [low for low, _ in LEVELS]
-MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
 
 
 def by_weight(weights: Sequence[float | None]) -> tuple[list[int], list[dict]]:
     """Paint for attention weights: a class for every step of about three times above 0.3 %; less, and None, is bare."""
     paint = [-1 if weight is None else bisect_right(LOWS, weight) - 1 for weight in weights]
-    palette = [
-        {"tag": "Aa", "name": f"{name} of the attention", "note": f"{paint.count(level):,}"}
-        | {"light": painted.HEAT, "dark": painted.HEAT_DARK, "mix": light, "mix_dark": dark}
-        for level, ((_, name), (light, dark)) in enumerate(zip(LEVELS, MIXES, strict=True))
-    ]
-    return paint, palette
+    return paint, painted.heat(paint, [f"{name} of the attention" for _, name in LEVELS])
 
 
 def spread(row: Sequence[float], offset: int, query: int, size: int) -> list[float | None]:

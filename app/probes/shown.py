@@ -8,7 +8,7 @@ from analysis.runs import Run
 from app import cached
 from app.probes import charts
 from app.probes.words import TASKS, against, spread, title
-from app.ui import stored, study_charts, tables, widgets
+from app.ui import stored, study, tables, widgets
 from app.ui.reading import rows_of
 
 NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated", "lost", "difference")
@@ -130,17 +130,6 @@ def beyond() -> None:
     found = stored.opened("length-extension", "Reading twice the context")
     if found is None:
         return
-    names = [one["name"] for one in found["panels"][0]["series"]]
-    with st.grid(2, min_column_width=380, gap="large"):
-        for place, panel in enumerate(found["panels"]):
-            with st.container(), widgets.guarded():
-                widgets.chart(
-                    study_charts.panel(panel, names),
-                    study_charts.values(panel),
-                    title=panel["title"],
-                    key=f"probe_beyond_{place}",
-                    alt=f"{panel['y_label']} against {panel['x_label']}",
-                    help=cached.glossary("dynamic NTK"),
-                )
+    study.panels(found, "probe_beyond", cached.glossary("dynamic NTK"))
     widgets.prose(found.get("notes", []), "quiet")
     stored.made(found)

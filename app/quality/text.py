@@ -61,28 +61,35 @@ def text(shown: Sequence[Shown], tokens: dict) -> None:
     widgets.settled("quality_token", [None, *range(size)], None)
     locked = st.session_state["quality_token"]
     _worst(one, tokens, change, loss, locked)
-    paint, palette = by_change(change)
-    painted.painted(
+    show(
         tokens,
-        paint,
-        palette,
+        change,
+        loss,
+        f"{one.title} gave it",
         key="quality_text",
         identity=one.run.id + one.run.created,
         place=f"{st.session_state['text']}.{one.run.numbers['window']}",
-        tips=[
-            ("dense gave it", [_chance(own, apart) for own, apart in zip(loss, change, strict=True)]),
-            (f"{one.title} gave it", [_chance(own, 0.0) for own in loss]),
-            ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
-        ],
-        legend="the true token became … than under dense; unpainted: less than 1.5 times either way",
         hint="Hover shows a token, a click marks it; a second click or Esc releases it.",
         locked=locked,
         on_token=lambda: state.choose(st.session_state, quality_token=painted.clicked("quality_text", "token")),
     )
 
 
-def _chance(loss: float | None, change: float | None) -> str | None:
-    """exp(-loss) before the change, in words."""
+def show(tokens: dict, change: list, loss: list, now: str, **more: object) -> None:
+    """The text painted by the change of each token's loss, None where nothing is predicted; `now` names what gave
+    `loss`, and `more` goes to `painted`."""
+    paint, palette = by_change(change)
+    tips = [
+        ("dense gave it", [chance(own, apart) for own, apart in zip(loss, change, strict=True)]),
+        (now, [chance(own, 0.0) for own in loss]),
+        ("change of loss, nats", [None if apart is None else f"{apart:+.2f}" for apart in change]),
+    ]
+    legend = "the true token became … than under dense; unpainted: less than 1.5 times either way"
+    painted.painted(tokens, paint, palette, tips=tips, legend=legend, **more)
+
+
+def chance(loss: float | None, change: float | None) -> str | None:
+    """The probability of the true token before a change of its loss, in words."""
     if loss is None:
         return None
     share = math.exp(change - loss)
@@ -104,8 +111,8 @@ def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | Non
         "dense": [math.exp(change[at] - loss[at]) for at in worst],
         "method": [math.exp(-loss[at]) for at in worst],
         "factor": [math.exp(change[at]) for at in worst],
-        "dense_words": [_chance(loss[at], change[at]) for at in worst],
-        "method_words": [_chance(loss[at], 0.0) for at in worst],
+        "dense_words": [chance(loss[at], change[at]) for at in worst],
+        "method_words": [chance(loss[at], 0.0) for at in worst],
     }
     tables.table(
         COLUMNS,

@@ -1,5 +1,7 @@
 """Two runs of one verb beside each other: what was asked differently, and what came out, on one scale."""
 
+import functools
+
 import streamlit as st
 
 from analysis.runs import Run, compare
@@ -38,12 +40,7 @@ def show(run: Run) -> None:
     if st.session_state["run_other"] is None:
         return
     other = cached.store().open(st.session_state["run_other"])
-    with widgets.guarded():
-        _configuration(run, other)
-    with widgets.guarded():
-        _numbers(run, other)
-    with widgets.guarded():
-        _tables(run, other)
+    widgets.each(*(functools.partial(part, run, other) for part in (_configuration, _numbers, _tables)))
 
 
 def _configuration(run: Run, other: Run) -> None:

@@ -11,6 +11,7 @@ PARTS = Path(__file__).parent / "parts"
 LINES = ("solid", "dotted", "dashed", "double")  # beside the colour, so that it is never the only channel
 LEVELS = ((1.0, "1–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "8–16"), (16.0, "over 16"))  # times chance
 HEAT, HEAT_DARK = "#E58A12", "#C97A14"
+MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))  # per cent of the colour in the light and in the dark
 
 
 def part(name: str, html: str):
@@ -44,29 +45,24 @@ def by_received(received: Sequence[float | None]) -> tuple[list[int], list[dict]
     Returns the class of each token (-1 = unpainted) and the palette, from 1 to 16 times chance on a log scale.
     """
     paint = [sum(value >= low for low, _ in LEVELS) - 1 if value is not None else -1 for value in received]
-    mixes = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))
-    counts = [paint.count(level) for level in range(len(LEVELS))]
-    palette = [
-        {"tag": "Aa", "name": f"{name} times chance", "note": f"{count:,}", "light": HEAT, "dark": HEAT_DARK}
-        | {"mix": mix, "mix_dark": dark}
-        for (_, name), (mix, dark), count in zip(LEVELS, mixes, counts, strict=True)
+    return paint, heat(paint, [f"{name} times chance" for _, name in LEVELS])
+
+
+def heat(paint: Sequence[int], names: Sequence[str]) -> list[dict]:
+    """Palette of five classes in one colour, each stronger than the one before, with how often it is painted."""
+    return [
+        {"tag": "Aa", "name": name, "note": f"{paint.count(level):,}", "light": HEAT, "dark": HEAT_DARK}
+        | {"mix": light, "mix_dark": dark}
+        for level, (name, (light, dark)) in enumerate(zip(names, MIXES, strict=True))
     ]
-    return paint, palette
 
 
 def by_group(labels: Sequence[str], shares: Sequence[float]) -> list[dict]:
     """Palette of learned groups: a colour and an underline for each, its label and its share of the tokens."""
     return [
-        {
-            "tag": str(group),
-            "name": label,
-            "note": f"{share:.0%}",
-            "light": GROUPS[group % len(GROUPS)],
-            "dark": GROUPS[group % len(GROUPS)],
-            "mix": 24,
-            "mix_dark": 34,
-            "line": LINES[group % len(LINES)],
-        }
+        {"tag": str(group), "name": label, "note": f"{share:.0%}", "line": LINES[group % len(LINES)]}
+        | {"mix": 24, "mix_dark": 34}
+        | dict.fromkeys(("light", "dark"), GROUPS[group % len(GROUPS)])
         for group, (label, share) in enumerate(zip(labels, shares, strict=True))
     ]
 
@@ -119,14 +115,9 @@ def painted(
         "numbered": on_class is not None,
         "code": looks_like_code(tokens["piece"]),
     }
-    ignore = _nothing
-    _PAINTED(
-        key=key,
-        data=data,
-        on_class_change=on_class or ignore,
-        on_token_change=on_token or ignore,
-        on_arc_change=on_arc or ignore,
-    )
+    # A state of a component needs a callback to be kept.
+    called = {"on_class_change": on_class, "on_token_change": on_token, "on_arc_change": on_arc}
+    _PAINTED(key=key, data=data, **{name: act or (lambda: None) for name, act in called.items()})
 
 
 def visible(piece: str) -> str:
@@ -146,10 +137,6 @@ def arcs(tokens: dict, pairs: dict) -> list[dict]:
         }
         for query, key, reader, read, distance in zip(*columns, strict=True)
     ]
-
-
-def _nothing() -> None:
-    """A state of a component needs a callback to be kept."""
 
 
 def clicked(key: str, name: str) -> int | None:

@@ -17,5 +17,10 @@ _, tokens = reading(
 )
 temperature.live(tokens)
 size, card = len(tokens["piece"]), asking.card(st.session_state["model"])
-by_text, by_layer = lambda: quality.this_text(size), lambda: quality.by_layer(card["layers"], size)
-widgets.each(quality.study, by_text, by_layer, trained.show, paper.show)
+widgets.each(
+    quality.study,
+    lambda: quality.this_text(size),
+    lambda: quality.by_layer(card["layers"], size),
+    trained.show,
+    paper.show,
+)

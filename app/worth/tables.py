@@ -132,7 +132,7 @@ def paper_rows() -> dict:
     rows = {name: [] for name in CSA_COLUMNS}
     printed = [(int(cell.row), cell.value) for cell in papers.find(*CSA)]  # two columns: the share, the speed-up
     for (context, percent), (_, times) in zip(printed[::2], printed[1::2], strict=True):
-        ours = _at(table, context)
+        ours = reading.rows_of(table, context=context)
         found = [(f"{share:.1%}", gain) for share, gain in zip(ours["share"], ours["gain"], strict=True)]
         for way, (share, gain) in zip(("CSA, as printed", *WAYS), [(f"{percent:.0f}%", times), *found], strict=True):
             for name, value in zip(rows, (context, way, share, gain), strict=True):
@@ -152,7 +152,7 @@ def beside() -> None:
 def counted(run: Run, context: int) -> None:
     """What the config says, one step of this model counted in three ways, and what the counts hold."""
     widgets.prose(facts(run.numbers["shape"]), "more")
-    here = _at(cached.columns(run, "accounting"), context)
+    here = reading.rows_of(cached.columns(run, "accounting"), context=context)
     tables.table(
         {
             "counted": tables.Column("counted beside attention", wrap=True),
@@ -165,8 +165,3 @@ def counted(run: Run, context: int) -> None:
         label=f"One step of one sequence with {context:,} tokens, counted in three ways",
     )
     widgets.prose(COUNTS, "quiet")
-
-
-def _at(table: dict, context: int) -> dict:
-    """The rows of one context."""
-    return reading.rows_of(table, context=context)

@@ -7,7 +7,6 @@ A control is whatever the page draws to choose with; nothing here names one, so 
 
 import contextlib
 import json
-import re
 
 import pytest
 from playwright.sync_api import TimeoutError, expect
@@ -17,7 +16,8 @@ from tests.made.browsing import PATIENCE, settle, unfold
 
 pytestmark = pytest.mark.browser
 
-PATHS = ["", *re.findall(r'url_path="([a-z-]+)"', (ROOT / "app" / "streamlit_app.py").read_text())]
+VIEWS = sorted(path.stem for path in (ROOT / "app" / "views").glob("*.py"))
+PATHS = ["", *(name.replace("_", "-") for name in VIEWS if name != "start")]
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
 TWO = [one["id"] for one in EXAMPLES if one["verb"] == "groups"][:2]
 MORE = {"runs": "?run={}&run_other={}".format(*TWO)}  # what a page shows only when it is asked for
