@@ -10,6 +10,7 @@ from analysis.places import CACHE
 from analysis.runs import RunStore
 from analysis.studies.start.examples import FOLDER, budgeted
 from app.budgets import edits as budgets_edits, policy as budgets
+from app.ui import widgets
 from tests.app.heads.test_heads import figures
 from tests.made.budgets import (
     calibration_study,
@@ -155,13 +156,14 @@ def test_an_uploaded_policy_is_stored_or_refused(client, monkeypatch):
     monkeypatch.setattr(budgets.st, "session_state", held)
     monkeypatch.setattr(budgets.state, "choose", lambda session, **values: held.update(values))
     held |= {"model": "demo", "budget_upload_trouble": None}
-    budgets._guarded("budget_upload_trouble", lambda: budgets._take(b"[1, 2, 3]", "mine"))
+    with widgets.attempt("budget_upload_trouble"):
+        budgets._take(b"[1, 2, 3]", "mine")
     assert "made for 2 heads" in str(held["budget_upload_trouble"]) and "budget_policy" not in held
-    budgets._guarded("budget_upload_trouble", lambda: budgets._take(json.dumps([3] * 7).encode(), "policy"))
+    with widgets.attempt("budget_upload_trouble"):
+        budgets._take(json.dumps([3] * 7).encode(), "policy")
     assert "is the name of the first policy" in str(held["budget_upload_trouble"])
-    budgets._guarded(
-        "budget_upload_trouble", lambda: budgets._take(json.dumps({"policy": [3] * 7, "x": 1}).encode(), "mine")
-    )
+    with widgets.attempt("budget_upload_trouble"):
+        budgets._take(json.dumps({"policy": [3] * 7, "x": 1}).encode(), "mine")
     assert held["budget_upload_trouble"] is None and held["budget_policy"] == "mine"
     assert client.store.list("import-policy")[0].request["policy"] == {"policy": [3] * 7}
 
