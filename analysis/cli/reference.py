@@ -8,7 +8,9 @@ from analysis.cli.options import SHARED, takes_methods
 from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, option, word
 from analysis.files import write_whole
+from analysis.jobs.described import keep
 from analysis.runs import Result
+from analysis.studies import STUDIES, describe
 from analysis.studies.registry import STORED, VERBS, Verb
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
@@ -26,8 +28,10 @@ standard input, or one of the bundled story, essay and program.
 
 
 def commands(output: str = "") -> Result:
-    """Write `docs/commands.md`, or `output`. numbers: `path`, `verbs`."""
+    """Write `docs/commands.md`, and keep what pages ask of the methods; or write `output` alone. numbers: `path`, `verbs`."""
     path = Path(output) if output else PLACE
+    if not output:
+        keep({"verbs": list(STUDIES), "methods": describe()})
     with write_whole(path) as place:
         place.write_text(document(), encoding="utf-8")
     about = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))

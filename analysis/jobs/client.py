@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
+from analysis.jobs.described import kept
 from analysis.jobs.keeper import HUNG, Keeper
 from analysis.jobs.lease import Lease, is_alive
 from analysis.jobs.process import Call
@@ -62,9 +63,11 @@ class Jobs:
         return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
 
     def describe(self, timeout: float = 60) -> dict[str, Any]:
-        """What the worker offers, as plain data: {"verbs": [...], "methods": {...}}."""
+        """What the worker offers, as plain data: {"verbs": [...], "methods": {...}}. The worker is asked only where the
+        methods or verbs were changed since `python -m analysis commands` kept its answer."""
         if self._described is None:
-            self._described = self._keeper.ask("describe", {}, timeout)["value"]
+            known = kept() if self._studies == STUDIES else None
+            self._described = known or self._keeper.ask("describe", {}, timeout)["value"]
         return self._described
 
     def submit(self, verb: str, args: Request, session: str = "") -> str:

@@ -61,7 +61,7 @@ ARROWS = {
     # the analysis: no streamlit
     "analysis": "",
     "__main__": f"cli {BOTTOM}",
-    "cli": ROOMS,
+    "cli": f"{ROOMS} jobs",
     "cluster": f"jobs jobs.worker runs corpus studies studies.ready {BOTTOM}",
     "jobs.worker": f"{ROOMS} jobs limits",
     "jobs": f"runs corpus limits studies {BOTTOM}",  # it names the studies for its worker, in a string

@@ -117,6 +117,22 @@ def test_forged_job_ids_are_refused(calm, job_id):
             ask(job_id)
 
 
+def test_what_is_kept_of_the_methods_is_what_the_worker_says():
+    """`python -m analysis commands` keeps it; pages then open before a worker has started."""
+    from analysis.jobs.described import kept
+    from analysis.studies import STUDIES, describe
+
+    assert kept() == {"verbs": list(STUDIES), "methods": describe()}, "run `python -m analysis commands`"
+
+
+def test_a_description_of_other_sources_is_none(monkeypatch):
+    from analysis.jobs import described
+
+    assert described.kept() is not None
+    monkeypatch.setattr(described, "sources", lambda: "0" * 12)
+    assert described.kept() is None
+
+
 def test_describe(calm):
     said = calm.describe()
     assert said["methods"] == {"focus": {"help": "groups"}} and "echo" in said["verbs"] and "bad-text" in said["verbs"]
