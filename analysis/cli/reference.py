@@ -28,7 +28,8 @@ standard input, or one of the bundled story, essay and program.
 
 
 def commands(output: str = "") -> Result:
-    """Write `docs/commands.md`, and keep what pages ask of the methods; or write `output` alone. numbers: `path`, `verbs`."""
+    """Write `docs/commands.md`, and keep what pages ask of the methods; or write `output` alone. numbers: `path`,
+    `verbs`."""
     path = Path(output) if output else PLACE
     if not output:
         keep({"verbs": list(STUDIES), "methods": describe()})

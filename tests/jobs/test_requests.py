@@ -1,5 +1,6 @@
 """Requests to the worker: one answer each, errors as sentences, and none lost when the worker is."""
 
+import json
 import os
 import signal
 import threading
@@ -122,7 +123,8 @@ def test_what_is_kept_of_the_methods_is_what_the_worker_says():
     from analysis.jobs.described import kept
     from analysis.studies import STUDIES, describe
 
-    assert kept() == {"verbs": list(STUDIES), "methods": describe()}, "run `python -m analysis commands`"
+    said = json.loads(json.dumps({"verbs": list(STUDIES), "methods": describe()}))
+    assert kept() == said, "run `python -m analysis commands`"
 
 
 def test_a_description_of_other_sources_is_none(monkeypatch):
