@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -141,11 +142,10 @@ def test_generation_by_kernel_equals_the_masked_path():
 
 
 def test_with_a_gradient_the_masked_path_runs():
-    lm, ids = tiny("llama"), token_ids(1, 12)
+    lm, ids = deepcopy(tiny("llama")).requires_grad_(True), token_ids(1, 12)
     with apply(lm, CSA.build(policy(1, 4, 9, 30)), kernels=True):
         lm(ids, use_cache=False).logits.sum().backward()
         assert {one.kernel for one in ran(lm)} == {"masked blocks"}
-    lm.zero_grad()
 
 
 # --- eviction ---------------------------------------------------------------------------------------------------------
