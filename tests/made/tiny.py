@@ -45,9 +45,14 @@ CONFIGS = {
 FAMILIES = list(CONFIGS)
 
 
-@functools.cache
 def tiny(family: str):
-    """A tiny random model, its weights scaled up so that attention is far from uniform. Do not change it."""
+    """A tiny random model, its weights scaled up so that attention is far from uniform. Do not change it; one that a
+    training froze is thawed."""
+    return _tiny(family).requires_grad_(True)
+
+
+@functools.cache
+def _tiny(family: str):
     torch.manual_seed(0)
     lm = AutoModelForCausalLM.from_config(CONFIGS[family](), attn_implementation="eager").eval()
     with torch.no_grad():
