@@ -10,7 +10,7 @@ from app.budgets import edits as budgets_edits, maps, policy as budgets
 from app.budgets.controls import HOW, WAYS, WHERE
 from app.budgets.words import positions, share, span
 from app.selection import state
-from app.ui import asking, jobs, tables, widgets
+from app.ui import asking, fields, jobs, tables, widgets
 
 SWEEP = {"tolerance": 0.01, "tolerance_bin": 0.02, "window": None, "tokens": 16_384, "seed": 0}
 COLUMNS = {
@@ -166,13 +166,8 @@ def _how_many(run: Run) -> None:
             widgets.settled("budget_size", [value] if low <= value <= high else [], max(low, 1.0))
             st.number_input(label, low, high, key="budget_size", step=step, format="%g", width=140)
         chosen["budget_cap_pick"] = run.numbers["cap"]
-        st.number_input(
-            "Cap, keys", 1, 1 << 20, key="budget_cap_pick", width=130, on_change=_capped, help=cached.glossary("cap")
-        )
-
-
-def _capped() -> None:
-    state.choose(st.session_state, budget_cap=st.session_state["budget_cap_pick"])
+        look = {"on_change": fields.keep_pick, "args": ("budget_cap",), "help": cached.glossary("cap")}
+        st.number_input("Cap, keys", 1, 1 << 20, key="budget_cap_pick", width=130, **look)
 
 
 def _way(beta: float, total: int, reads: float, layers: int) -> None:

@@ -111,8 +111,7 @@ def _sweep(known: dict[str, dict]) -> None:
             st.button(
                 f"Put the cap {cap:,} into the policy",
                 key="budget_cap_use",
-                on_click=_use,
-                args=(cap,),
+                on_click=lambda: state.choose(st.session_state, budget_cap=cap),
                 icon=":material/check:",
             )
     widgets.chart(
@@ -152,10 +151,6 @@ def _twice() -> None:
     """Twice the keys that are shared out now."""
     beta = 2 * budgets.ask(budgets.recipe()).numbers["beta"]
     state.choose(st.session_state, budget_way="beta", budget_size=float(f"{beta:.3g}"))
-
-
-def _use(cap: int) -> None:
-    state.choose(st.session_state, budget_cap=cap)
 
 
 def _study() -> None:

@@ -12,6 +12,8 @@ from app.heads.words import STATISTICS, ranked
 from app.selection import state
 from app.ui import asking, fields, painted, tables, widgets
 
+CHANCE = "chance level (uniform reading)"
+
 
 def statistics(tokens: int) -> Run:
     """The statistics of every head on the chosen text, with or without the first token."""
@@ -77,7 +79,9 @@ def overview(run: Run, table: dict) -> tuple[int, int]:
                 help=about.help,
                 select="points",
             )
-            _take(points)
+            if cell := widgets.new_cell(points, "heads_map"):
+                choose(*cell)
+                st.rerun()
             st.caption("A click on a cell chooses the head." + _sink(run))
         with st.container():
             _finder(run, table, name, order, every, (layer, head))
@@ -88,17 +92,6 @@ def _sink(run: Run) -> str:
     if run.numbers["without_first"]:
         return " The first token of each window is left out and the rest renormalised to 100 %."
     return " The first token counts like any other."
-
-
-def _take(points: list[dict]) -> None:
-    """Choose the head of a newly selected point; the chart keeps its selection, so an old one is passed over."""
-    cell = next((tuple(point["customdata"][:2]) for point in points if point.get("customdata")), None)
-    if cell == st.session_state.get("heads_map_taken"):
-        return
-    st.session_state["heads_map_taken"] = cell
-    if cell is not None:
-        choose(int(cell[0]), int(cell[1]))
-        st.rerun()
 
 
 def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now: tuple[int, int]) -> None:
@@ -131,18 +124,10 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
         identity=f"{run.id}.{name}.{order}.{len(shown)}",
         label="Heads by this statistic; choose one to look at it",
         selected=rows.index(now) if now in rows else None,
-        on_row=lambda: _row(rows, painted.clicked("heads_finder", "row")),
+        on_row=lambda: choose(*(painted.picked("heads_finder", rows) or now)),
         height=330,
     )
     widgets.numbers(values, f"finder-{name}", "heads_finder_numbers")
-
-
-CHANCE = "chance level (uniform reading)"
-
-
-def _row(rows: list[tuple[int, int]], row: int | None) -> None:
-    if row is not None and row < len(rows):
-        choose(*rows[row])
 
 
 def step_buttons(table: dict, layer: int, head: int) -> None:

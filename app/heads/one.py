@@ -10,7 +10,6 @@ from app.selection import state
 from app.ui import asking, painted, tables, widgets
 
 SIDE = 256  # tokens of an exact tile, and cells of a pattern, on each side
-CHANCE = "chance level (uniform reading)"
 KEYS = {
     "position": tables.Column("token", "whole", help="its place in the text"),
     "piece": tables.Column("key", "token"),
@@ -90,7 +89,12 @@ def tile(run: Run) -> None:
             on_click=lambda: state.choose(st.session_state, tile=here),
         )  # fmt: skip
         if wanted:
-            st.button("Close the tile", key="tile_close", type="tertiary", on_click=_close)
+            st.button(
+                "Close the tile",
+                key="tile_close",
+                type="tertiary",
+                on_click=lambda: state.choose(st.session_state, tile=None),
+            )
     if not wanted:
         return
     row, column = (int(start) for start in wanted.split("."))
@@ -114,10 +118,6 @@ def tile(run: Run) -> None:
 
 def _span(offset: int, edges: list[int]) -> str:
     return f"{offset + edges[0]:,} to {offset + edges[1] - 1:,}"
-
-
-def _close() -> None:
-    state.choose(st.session_state, tile=None)
 
 
 def reads(run: Run, tokens: dict) -> None:
@@ -173,7 +173,7 @@ def top_share(*runs: Run) -> float:
 
 def numbers(named: dict[str, Run]) -> None:
     """The statistics of one or two heads in this window, beside reading all alike."""
-    st.subheader("In numbers", anchor=False, help=cached.glossary(CHANCE))
+    st.subheader("In numbers", anchor=False, help=cached.glossary("chance level (uniform reading)"))
     values = {"statistic": [about.title for about in STATISTICS.values()]}
     columns = {"statistic": tables.Column("mean over the queries of this window")}
     sides = {name: run.numbers["summary"] for name, run in named.items()}

@@ -105,6 +105,5 @@ def rows(found: Known) -> tuple[str, str, str]:
 
 
 def _take(listed: list, mine: list) -> None:
-    at = painted.clicked("papers_rows", "row")
-    if at is not None and 0 <= at < len(listed):
-        state.choose(st.session_state, paper_row=mine.index(listed[at]))
+    if row := painted.picked("papers_rows", listed):
+        state.choose(st.session_state, paper_row=mine.index(row))

@@ -16,11 +16,8 @@ def tab() -> None:
     _means(found["means"])
     titles = [panel["title"] for panel in found["panels"]]
     widgets.settled("equal_panel", [None, *titles], None)
-    chosen = st.session_state["equal_panel"] or titles[0]
-    st.session_state["equal_panel_pick"] = chosen
-    st.selectbox(
-        "Text and context", titles, key="equal_panel_pick", on_change=fields.keep_pick, args=("equal_panel",), width=480
-    )
+    shown = st.session_state["equal_panel"] or titles[0]
+    chosen = fields.pick(st.selectbox, "Text and context", titles, "equal_panel", shown, width=480)
     study.one(found, chosen, "equal", cached.glossary("equal reads"))
     widgets.prose(found["notes"], "quiet")
     study.rows(NAME, found, "equal")

@@ -121,7 +121,7 @@ def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | Non
         identity=one.run.id + one.run.created,
         label="The tokens that lose most; choose one to go there",
         selected=worst.index(locked) if locked in worst else None,
-        on_row=lambda: _go(worst, painted.clicked("quality_worst", "row")),
+        on_row=lambda: state.choose(st.session_state, quality_token=painted.picked("quality_worst", worst)),
         release=True,
         height=250,
     )
@@ -135,10 +135,6 @@ def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | Non
         every["loss"] = [loss[at] for at in every["position"]]
         every["change against dense"] = [change[at] for at in every["position"]]
         widgets.numbers(every, "losses", "quality_losses")
-
-
-def _go(worst: list[int], row: int | None) -> None:
-    state.choose(st.session_state, quality_token=None if row is None or row >= len(worst) else worst[row])
 
 
 def _context(tokens: dict, at: int) -> str:

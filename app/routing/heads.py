@@ -78,12 +78,9 @@ def _map(run: Run, heads: list[dict], rows: dict, layer: int, head: int) -> None
         select="points",
     )
     st.caption("A click on a cell chooses the head, which One token looks at.")
-    cell = next((tuple(point["customdata"][:2]) for point in points if point.get("customdata")), None)
-    if cell != st.session_state.get("routing_map_taken"):
-        st.session_state["routing_map_taken"] = cell
-        if cell is not None:
-            state.choose(st.session_state, layer=int(cell[0]), head=int(cell[1]))
-            st.rerun()
+    if cell := widgets.new_cell(points, "routing_map"):
+        state.choose(st.session_state, layer=cell[0], head=cell[1])
+        st.rerun()
 
 
 def _values(heads: list[dict], rows: dict, measure: str) -> list[float | None]:
@@ -111,9 +108,8 @@ def _table(run: Run, heads: list[dict], layer: int, head: int) -> None:
 
 
 def _row(every: list[tuple[int, int]]) -> None:
-    at = painted.clicked("routing_heads", "row")
-    if at is not None and at < len(every):
-        state.choose(st.session_state, layer=every[at][0], head=every[at][1])
+    if cell := painted.picked("routing_heads", every):
+        state.choose(st.session_state, layer=cell[0], head=cell[1])
 
 
 def _paper(paper: list[dict]) -> None:

@@ -74,7 +74,7 @@ def table(rows: Sequence[Row]) -> None:
         identity=f"{hash(tuple((row.id, row.created, row.pinned) for row in rows))}",
         label="Stored runs, the newest first; choose one to open it",
         selected=ids.index(now) if now in ids else None,
-        on_row=lambda: _row(ids, painted.clicked("runs_table_rows", "row")),
+        on_row=lambda: state.choose(st.session_state, run=painted.picked("runs_table_rows", ids)),
         release=True,
         height=330,
     )
@@ -87,10 +87,6 @@ def table(rows: Sequence[Row]) -> None:
 
 def _kept(row: Row) -> str:
     return "pinned" if row.pinned else "bundle" if row.imported else "example" if row.example else ""
-
-
-def _row(ids: list[str], row: int | None) -> None:
-    state.choose(st.session_state, run=None if row is None or row >= len(ids) else ids[row])
 
 
 def bundle(ids: list[str], label: str, key: str) -> None:

@@ -73,7 +73,8 @@ def by_layer(layers: int, tokens: int) -> None:
                 f"Layer {layer}", LOW, HIGH, step=0.1, format="%.2f", key=key, on_change=_set, args=(layer, layers)
             )
     with st.container(horizontal=True, gap="small"):
-        st.button("All layers at the slider's t", key="by_layer_all", on_click=_all, args=(layers,))
+        everywhere = [st.session_state["softmax"]] * layers
+        st.button("All layers at the slider's t", key="by_layer_all", on_click=_choose, args=(everywhere,))
         if any(value != 1 for value in values):
             st.button("Back to dense", key="by_layer_none", on_click=_choose, args=([1.0] * layers,), type="tertiary")
     if all(value == 1 for value in values):
@@ -129,10 +130,6 @@ def _set(layer: int, layers: int) -> None:
     values = _layers(layers)
     values[layer] = round(st.session_state[f"by_layer_{layer}"], 2)
     _choose(values)
-
-
-def _all(layers: int) -> None:
-    _choose([st.session_state["softmax"]] * layers)
 
 
 def _choose(values: list[float]) -> None:

@@ -145,6 +145,12 @@ def clicked(key: str, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def picked(key: str, rows: Sequence):
+    """The entry of `rows` that the last click in a table took; None when it was released."""
+    at = clicked(key, "row")
+    return rows[at] if at is not None and at < len(rows) else None
+
+
 def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], around: int = 60) -> None:
     """The text around the key and around the query, side by side in reading order, each with its word highlighted.
 

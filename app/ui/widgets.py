@@ -215,6 +215,15 @@ def chart(
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
 
+def new_cell(points: list[dict], key: str) -> tuple[int, int] | None:
+    """The (layer, head) of a point that was selected on a map just now; the chart `key` keeps its selection, so that
+    an old one is passed over."""
+    cell = next((tuple(map(int, point["customdata"][:2])) for point in points if point.get("customdata")), None)
+    old = st.session_state.get(f"{key}_taken")
+    st.session_state[f"{key}_taken"] = cell
+    return cell if cell != old else None
+
+
 def numbers(values: dict[str, Sequence] | Callable[[], dict[str, Sequence]], name: str, key: str) -> None:
     """The numbers of a chart, or how to make them: a CSV file, and a table behind a button."""
     made = values if callable(values) else lambda: values
