@@ -177,7 +177,6 @@ def _metric(task: str) -> str:
 
 
 def _against(row: dict, name: str, times: float, digits: int) -> str:
-    """A paired difference to dense with its interval."""
     found = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
     if found[0] is None:
         return "–"

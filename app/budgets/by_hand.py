@@ -87,7 +87,6 @@ def _take(points: list[dict], heads: int) -> None:
 
 
 def _total(numbers: dict) -> None:
-    """All keys together, and what they read by both denominators."""
     total, stored = numbers["total"], numbers["stored_total"]
     moved = "as calibrated" if total == stored else f"{total - stored:+,} by your changes".replace("-", "−")
     facts = (
@@ -101,7 +100,6 @@ def _total(numbers: dict) -> None:
 
 
 def _change(run: Run, cells: Sequence[int], heads: int) -> None:
-    """The form of one change, the list of those made, and the way back."""
     st.subheader("Change it by hand", anchor=False, help=cached.glossary("key budget"))
     layers = len(run.numbers["budgets"])
     _how_many(run)
@@ -146,7 +144,6 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
 
 
 def _how_many(run: Run) -> None:
-    """Keys of all heads together, shared out by the ranks before any change of a head."""
     chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         chosen["budget_way_pick"] = chosen["budget_way"]
@@ -190,7 +187,6 @@ def _edit(where: str, cells: Sequence[int], heads: int) -> dict:
 
 
 def _effect(run: Run, stored: dict[str, dict]) -> None:
-    """Perplexity under these budgets, and as calibrated, on the text in use: jobs, each with its price."""
     st.subheader("What it does to quality", anchor=False, help=cached.glossary("paired difference"))
     if said := budgets.no_text(stored):
         st.info(widgets.plain(said))

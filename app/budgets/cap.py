@@ -148,13 +148,11 @@ def _verdict(row: dict, cap: int | None, allowed: float, allowed_bin: float) -> 
 
 
 def _twice() -> None:
-    """Twice the keys that are shared out now."""
     beta = 2 * budgets.ask(budgets.recipe()).numbers["beta"]
     state.choose(st.session_state, budget_way="beta", budget_size=float(f"{beta:.3g}"))
 
 
 def _study() -> None:
-    """The stored table of corpora and contexts, beside the paper's."""
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
     found = stored.opened("calibration", "The table of corpora and contexts")
     if found is not None:

@@ -83,7 +83,6 @@ def _stretch(cell: dict) -> str:
 
 
 def _allowed(most: float) -> list[dict]:
-    """No change, and what is allowed either way."""
     return [level(0.0), level(most, CHANCE), level(-most, CHANCE)]
 
 
@@ -155,5 +154,4 @@ def router(rows: Sequence[dict]) -> dict:
 
 
 def _error(rows: Sequence[dict], colour: str) -> dict:
-    """95 % intervals of paired changes."""
     return error_bars(*([row[key] for row in rows] for key in ("difference", "low", "high")), colour)

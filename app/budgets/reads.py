@@ -134,7 +134,6 @@ def _figures(row: dict) -> None:
 
 
 def _text(run: Run, at: int) -> None:
-    """The text painted by what each token lost, the worst one marked with the key it lost."""
     tokens, lost = cached.columns(run, "tokens"), run.numbers["lost"][at]
     places, apart, dense = cached.array(run, "position"), cached.array(run, "difference")[at], cached.array(run, "loss")
     size = len(tokens["piece"])
@@ -178,7 +177,6 @@ def _text(run: Run, at: int) -> None:
 
 
 def _ask(run: Run, at: int) -> Run:
-    """The keys that the marked token lost at this share."""
     policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][at]["share"]}
     args = state.study_args(st.session_state, policy=policy, cap=NO_CAP, position=st.session_state["budget_token"])
     args |= {"window": run.numbers["window"], "top": 20}

@@ -75,7 +75,6 @@ def section_5(rows: list[dict]) -> dict:
 
 
 def _paper() -> dict:
-    """What section 5 prints."""
     printed = papers.find("focus", "section 5")
     sure = next(cell.value for cell in printed if cell.column.startswith("Confidence"))
     most = next(str(cell.value) for cell in printed if cell.column == "Share of tokens").split("-")[-1]

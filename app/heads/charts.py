@@ -44,7 +44,6 @@ def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: 
 
 
 def _ticks(values: list[float], about: Statistic) -> dict:
-    """Ticks of a log colour bar at 1, 2 and 5 times powers of ten inside the range."""
     low, high = min(values), max(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1,) if high / low > 1000 else (1, 2, 5)

@@ -101,7 +101,6 @@ def _reach(most: int) -> None:
 
 
 def _methods(described: dict) -> list[Asked]:
-    """The multi-select beside dense; settings are those chosen on the page on quality."""
     chosen = st.session_state
     offered = [name for name in described if name != "dense"]
     raw = chosen["probe_methods"]
@@ -121,15 +120,9 @@ def _methods(described: dict) -> list[Asked]:
 
 def _asked(name: str, about: dict, own: dict, offered: list[str]) -> Asked:
     fields = {field["name"]: field for field in about["fields"]}
-    changed = {}
-    for field, raw in own.items():
-        try:
-            changed[field] = cards.typed(fields[field], raw)
-        except (KeyError, ValueError):
-            continue  # the page on quality says it
     defaults = {field: about["default"] for field, about in fields.items()}
     router = st.session_state["router"] if about["needs"] == "router" else None
-    changed = {field: value for field, value in changed.items() if value != defaults[field]}
+    changed, _ = cards.read(fields, own, defaults)  # what was refused is said on the page on quality
     return Asked(name, about, router, defaults, changed, offered.index(name))
 
 

@@ -90,14 +90,7 @@ def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, t
             fields[field]["high"] = min(fields[field]["high"], router[of_router])
     defaults = {field: fields[field]["default"] for field in fields}
     defaults |= {field: router[field] for field in fields if routed and field in router}
-    settings, refused = {}, []
-    for field, raw in own.items():
-        try:
-            settings[field] = typed(fields[field], raw)
-        except (KeyError, ValueError):
-            said = words.field(field).split(",")[0].lower()
-            refused.append(f"The link's {said} “{raw[:40]}” is not available here; it was dropped.")
-    changed = {field: value for field, value in settings.items() if value != defaults[field]}
+    changed, refused = read(fields, own, defaults)
     made = Asked(name, about, router["name"] if routed else None, defaults, changed, offered.index(name))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         colour, sign = words.look(made.place)
@@ -108,8 +101,9 @@ def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, t
             st.caption(widgets.plain(about["paper"]))
         if changed:
             st.button("Reset", key=f"quality_reset_{name}", on_click=_reset, args=(offered, name), type="tertiary")
-    for sentence in refused:
-        st.caption(widgets.plain(sentence))
+    for field in refused:
+        said = words.field(field).split(",")[0].lower()
+        st.caption(widgets.plain(f"The link's {said} “{own[field][:40]}” is not available here; it was dropped."))
     with st.grid(3, min_column_width=120, gap="small"):
         for field in fields.values():
             if equal and field["name"] == about["budget"]:
@@ -122,7 +116,6 @@ def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, t
 
 
 def _control(method: str, field: dict, value: object, default: object, tokens: int, offered: list[str]) -> None:
-    """The control of one live field; another kind says what changing it would cost."""
     label, help = words.field(field["name"]), words.field_help(field)
     if field["price"] != "live":
         st.caption(f"{label}: {value} (needs {words.PRICES[field['price']]} to change)", help=help)
@@ -143,6 +136,17 @@ def _control(method: str, field: dict, value: object, default: object, tokens: i
         st.slider(label, low, high, step=field["step"] or 1, **more)
     else:
         st.slider(label, float(low), float(high), step=field["step"] or (high - low) / 100, **more)
+
+
+def read(fields: dict, own: dict[str, str], defaults: dict) -> tuple[dict, list[str]]:
+    """What the URL's word changes of `defaults`, and the fields whose text was refused."""
+    settings, refused = {}, []
+    for field, raw in own.items():
+        try:
+            settings[field] = typed(fields[field], raw)
+        except (KeyError, ValueError):
+            refused.append(field)
+    return {field: value for field, value in settings.items() if value != defaults[field]}, refused
 
 
 def typed(field: dict, raw: str) -> object:

@@ -43,7 +43,6 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
 
 
 def _kind(row: dict) -> str:
-    """What a hollow mark is worth."""
     if row["ceiling"]:
         return "ceiling (no faster itself)"
     return "reads the future" if row["reads_future"] else "at most"

@@ -25,7 +25,6 @@ def tab() -> None:
 
 
 def _means(means: list[dict]) -> None:
-    """A row for every method, a column for every budget: mean change of perplexity over all texts and contexts."""
     shares = list(dict.fromkeys(row["share"] for row in means))
     labels = list(dict.fromkeys(row["label"] for row in means))
     found = {(row["label"], row["share"]): row["difference"] for row in means}

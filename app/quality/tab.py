@@ -140,7 +140,6 @@ def _bins(shown: Sequence[Shown]) -> dict:
 
 
 def _values(shown: Sequence[Shown]) -> dict:
-    """The numbers behind the plot, as they are downloaded."""
     rows = [one.row for one in shown]
     values = {"method": [one.title for one in shown], "settings": [words.changes(one.asked) for one in shown]}
     for name in ("perplexity", "difference", "difference_low", "difference_high", "reads_causal"):

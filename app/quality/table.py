@@ -30,10 +30,8 @@ def table(shown: Sequence[Shown], dense: Run) -> None:
     rows = [dense.numbers["rows"][0], *(one.row for one in shown)]
     for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "attended", "kv_read"):
         values[name] = [row[name] for row in rows]
-    values["change"], values["worst"] = (
-        [row["difference"] for row in rows],
-        [row["worst_bin_difference"] for row in rows],
-    )
+    values["change"] = [row["difference"] for row in rows]
+    values["worst"] = [row["worst_bin_difference"] for row in rows]
     values["bound"] = [1.0, *(None if one.row["ceiling"] else one.bound for one in shown)]
     values["speed"] = [1.0, *(one.speed and one.speed["median"] for one in shown)]
     values["perplexity_words"] = [_perplexity(row) for row in rows]

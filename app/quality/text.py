@@ -97,7 +97,6 @@ def chance(loss: float | None, change: float | None) -> str | None:
 
 
 def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | None) -> None:
-    """The tokens that lose most; choosing one marks it in the text below and goes there."""
     lost = sorted(
         (at for at, apart in enumerate(change) if apart is not None and apart > 0), key=lambda at: -change[at]
     )

@@ -77,7 +77,6 @@ def _without(card: dict) -> None:
 
 
 def _controls(opened: Run) -> dict:
-    """Budget, distance, sinks, buckets and what is tested on; returns the cell of the curves that is meant."""
     chosen, cells, buckets = st.session_state, opened.numbers["cells"], opened.numbers["buckets"]
     most = max(4.0, buckets / 4)
     fits = chosen["route_l"] is not None and 1 <= chosen["route_l"] <= most

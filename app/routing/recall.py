@@ -9,8 +9,6 @@ from app.routing import charts
 from app.routing.words import ROUTERS, interval, printed, share
 from app.ui import tables, widgets
 
-FAR = "far attention"
-
 
 def show(numbers: dict, key: str, identity: str, paper: bool = True) -> None:
     """The chart of recall, the table at the budget in use, the chart of selectivity. `numbers` of a routing verb."""

@@ -129,7 +129,6 @@ def _tables(run: Run, other: Run) -> None:
 
 
 def _sentence(rows: Beside, column: str) -> str:
-    """How many rows both have, and how often and by how much they differ."""
     known = [
         (first, second)
         for first, second in zip(rows.first, rows.second, strict=True)

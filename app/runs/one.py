@@ -79,7 +79,6 @@ def _pin(run_id: str, pinned: bool) -> None:
 
 
 def _cost(run: Run) -> str:
-    """What it took, and what would have been said before."""
     took = f"It took {spell(run.seconds)} and {run.bytes / 1e6:,.2f} MB."
     if run.example or run.marks.imported:
         return took

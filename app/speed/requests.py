@@ -139,7 +139,6 @@ def launch_price(args: dict, card: dict, tokens: int) -> Price:
 
 
 def _passes(card: dict, tokens: int, new: int) -> float:
-    """Guessed seconds of one prompt and its new tokens."""
     step = card["weight_bytes"] / MEMORY_SPEED + 1e-3 * card["layers"]
     return tokens * 2 * card["parameters"] / WORK_SPEED + new * step
 

@@ -78,7 +78,6 @@ def _shapes() -> None:
 
 
 def _curve(label: str, card: dict | None, router: dict | None, launch) -> None:
-    """What is measured by length, the button, and speed-up against length."""
     chosen, offered = st.session_state, [what for what in WHAT if card or what != "inference"]
     widgets.settled("speed_what", offered, "attention")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):

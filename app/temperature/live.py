@@ -48,7 +48,6 @@ def _slider_part(run: Run, tokens: dict) -> None:
 
 
 def _head(card: dict) -> tuple[int, int]:
-    """The layer and head to look at: the shared selection, else the middle layer's first head."""
     widgets.settled("head", [None, *range(card["heads"])], None)
     layer = widgets.layer_pills(card["layers"], card["layers"] // 2)
     look = {"required": True, "help": cached.glossary("attention head")}

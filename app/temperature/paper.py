@@ -39,7 +39,6 @@ def show() -> None:
 
 
 def _best() -> str:
-    """The best constant temperature of the paper and of the stored study."""
     printed = papers.find(PAPER, "figure 8a")[0]
     said = f"The paper's best constant temperature is {printed.value:g} (figure 8a, {printed.row}; {printed.protocol})"
     found = stored.study("temperature")

@@ -84,11 +84,8 @@ def by_layer(layers: int, tokens: int) -> None:
     run = asking.ask("temperature-curve", wanted, "Reading with these temperatures", tokens)
     found = run.numbers["by_layer"]
     low, high = found["low"], found["high"]
-    sure = (
-        ""
-        if low is None
-        else f" (95 % interval {low:+.1%} to {high:+.1%}, {found['units']:,} units of {found['unit']})"
-    )
+    units = f"{found['units']:,} units of {found['unit']}"
+    sure = "" if low is None else f" (95 % interval {low:+.1%} to {high:+.1%}, {units})"
     widgets.prose(
         f"Perplexity {found['perplexity']:.2f} against {run.numbers['perplexity_dense']:.2f} dense on this text: "
         f"{found['difference']:+.1%}{sure}.",
@@ -100,15 +97,8 @@ def by_layer(layers: int, tokens: int) -> None:
 
 def _args(tokens: int) -> dict:
     """What is read: windows of WINDOW tokens, or a short text as a whole."""
-    chosen = st.session_state
-    deepest = asking.card(chosen["model"])["max_positions"]
-    return {
-        "model": chosen["model"],
-        "text": chosen["text"],
-        "window": min(WINDOW, tokens, deepest),
-        "long_text": chosen["long_text"],
-        "seed": 0,
-    }
+    window = min(WINDOW, tokens, asking.card(st.session_state["model"])["max_positions"])
+    return state.study_args(st.session_state, window=window, seed=0)
 
 
 def _layers(layers: int) -> list[float]:

@@ -82,7 +82,6 @@ def _shown(run: Run) -> None:
 
 
 def _trap(curve: dict) -> str:
-    """What too few iterations leave behind, in numbers."""
     few, many = curve["iterations"].index(TRAP), len(curve["iterations"]) - 1
     return (
         f"The trap of {TRAP} iterations: in the worst layer one group still holds {curve['mass'][few]:.1%} of the "

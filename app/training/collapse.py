@@ -123,7 +123,6 @@ def _phases(study: dict) -> None:
 
 
 def _printed(row: str | None) -> dict:
-    """The paper's numbers of section 4, named as ours."""
     found = {}
     for cell in papers.find("focus", "section 4", row) if row else ():
         phase = "1" if cell.column.startswith("Centroid-only") else "2"

@@ -88,7 +88,6 @@ def tab() -> None:
 
 
 def _form() -> None:
-    """Few fields in sight, the rest behind a button; every one keeps its value in the address."""
     st.segmented_control(
         "Phase", list(PHASES), format_func=PHASES.get, key="train_phase", required=True,
         help=cached.glossary("phase 1 and phase 2"),

@@ -74,7 +74,6 @@ def price(args: dict, card: dict) -> Price:
 
 
 def _guess(args: dict, card: dict) -> float:
-    """Guessed seconds, from the operations of forward and backward."""
     learned = args["steps"] * args["tokens_per_step"] * (8 if args["phase"] == 2 else 6)
     measured = 2 * (5 * 16 * 1024 + args["steps"] / 100 * 8 * 1024)
     return 5 + card["parameters"] * (learned + measured) / WORK

@@ -27,7 +27,7 @@ def run(made: Run) -> None:
     """A finished training: loss, shares by layer over the steps, perplexities."""
     numbers, log, looks = made.numbers, cached.columns(made, "log"), cached.columns(made, "shares")
     widgets.source(made)
-    widgets.prose(_said(numbers, log), "more")
+    widgets.prose(_said(log), "more")
     with st.grid(2, min_column_width=420, gap="large"):
         widgets.chart(
             charts.losses(log),
@@ -87,8 +87,7 @@ def router(facts: dict) -> None:
     words += [f"gate {about['gate']}", f"balance {about['balance']}"] if "gate" in about else []
     widgets.prose(" · ".join(words), "quiet")
     with st.grid(2, min_column_width=420, gap="large"):
-        if facts.get("hard_losses"):
-            points = facts["hard_losses"]
+        if points := facts.get("hard_losses"):
             widgets.chart(
                 charts.hard_losses(points),
                 {"step": [step for step, _ in points], "hard loss": [loss for _, loss in points]},
@@ -111,7 +110,7 @@ def router(facts: dict) -> None:
         _perplexities(facts, facts["name"])
 
 
-def _said(numbers: dict, log: dict) -> str:
+def _said(log: dict) -> str:
     first, last = log["loss"][0], log["loss"][-1]
     _, shares = charts.known(log["step"], log.get("largest_share", []))
     _, stay = charts.known(log["step"], log.get("stability", []))
@@ -134,11 +133,10 @@ def _perplexities(numbers: dict, identity: str) -> None:
                 values[name].append(cell)
     tables.table(COLUMNS, values, key="train_table", identity=identity, label="Perplexities", height=280)
     widgets.numbers(values, "perplexities", "train_perplexities")
-    gain = numbers.get("gain_over_random")
-    if gain:
-        span = "no interval from so little text" if gain["low"] is None else (
-            f"95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
-        )  # fmt: skip
+    if gain := numbers.get("gain_over_random"):
+        span = "no interval from so little text"
+        if gain["low"] is not None:
+            span = f"95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
         widgets.prose(
             f"Gain of the causal groups over random centroids: {gain['mean']:+.4f} nats per token ({span}; n = "
             f"{gain['units']} units of 8 windows). Hard groups, the router's window and sinks.",

@@ -78,7 +78,6 @@ def shares(table: dict, groups: int, chosen: int | None) -> dict:
 
 
 def _beside(column: str) -> dict[str, str]:
-    """The arms that are drawn, and the column of each."""
     return {"this router": column, "random centroids": f"{column}_random", "shuffled text": f"{column}_shuffled"}
 
 

@@ -21,6 +21,5 @@ def tabs(control: str, titles: Mapping[str, str], rooms: Mapping[str, Callable[[
 
 
 def _switched(control: str, titles: Mapping[str, str]) -> None:
-    """Keep the tab that was opened."""
     opened = st.session_state[f"{control}_pick"]
     state.choose(st.session_state, **{control: next(name for name, title in titles.items() if title == opened)})
