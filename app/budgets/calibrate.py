@@ -32,19 +32,14 @@ def tab(known: dict[str, dict]) -> None:
 def _form() -> None:
     chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        fields.corpus(
-            "budget_texts",
-            st.session_state["text"],
-            ("Calibrate on", "Texts"),
-            "The text in use",
-            "calibration",
-        )
+        fields.corpus("budget_texts", chosen["text"], ("Calibrate on", "Texts"), "The text in use", "calibration")
         fields.number("Tokens, each side", "budget_tokens", 64, 999_999, "calibration", width=140)
         st.text_input(
             "Name", key="budget_name", max_chars=32, width=130, on_change=_named, help=cached.glossary("policy")
         )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, format="%g", width=150)
+        look = {"format": "%g", "width": 150}
+        fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, **look)
         fields.number("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", width=120)
         st.selectbox(
             "Keys by",
@@ -55,20 +50,12 @@ def _form() -> None:
             help=cached.glossary("key budget"),
         )
         if chosen["budget_by"] == "beta":
-            fields.number("beta", "budget_beta", 0.01, 1000.0, "key budget", step=0.5, format="%g", width=150)
+            fields.number("beta", "budget_beta", 0.01, 1000.0, "key budget", step=0.5, **look)
         elif chosen["budget_by"] == "total":
             fields.number("Keys", "budget_total", 1, 1 << 29, "key budget", width=120)
         else:
-            fields.number(
-                "% of the causal pairs",
-                "budget_share",
-                0.1,
-                100.0,
-                "KV reads (% of causal)",
-                step=5.0,
-                format="%g",
-                width=150,
-            )
+            term = "KV reads (% of causal)"
+            fields.number("% of the causal pairs", "budget_share", 0.1, 100.0, term, step=5.0, **look)
         fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
         st.toggle("Sweep the cap too", key="budget_sweep", help=cached.glossary("cap"))
 

@@ -19,6 +19,12 @@ COLUMNS = {
     "interval": tables.Column("95 % of chance"),
     "words": tables.Column("top words", wrap=True),
 }
+LASSO = {
+    "position": tables.Column("position", "whole"),
+    "word": tables.Column("token", "token"),
+    "group": tables.Column("group", "whole"),
+    "label": tables.Column("label"),
+}
 
 
 def contents(groups: dict, words: dict) -> dict:
@@ -58,13 +64,8 @@ def vectors(
         names = ("UMAP 1 (no unit)", "UMAP 2 (no unit)")
     words = [tokens["word"][at] or tokens["piece"][at] for at in positions]
     own = [int(group[at]) for at in positions]
-    values = {
-        "position": positions,
-        "word": words,
-        "group": own,
-        "x": [float(a) for a, _ in xy],
-        "y": [float(b) for _, b in xy],
-    }
+    x, y = ([float(pair[side]) for pair in xy] for side in (0, 1))
+    values = {"position": positions, "word": words, "group": own, "x": x, "y": y}
     drawn = charts.sampled(len(positions))
     xy, *shown = ([column[at] for at in drawn] for column in (xy, positions, own, words))
     points = widgets.chart(
@@ -81,29 +82,17 @@ def vectors(
             f"{len(drawn):,} of the {len(positions):,} tokens are drawn, evenly spaced over the text, and a lasso "
             "finds only these. The file and the table hold all tokens."
         )
-    inside = sorted(
-        {
-            int(point["customdata"][0] if isinstance(point["customdata"], list) else point["customdata"])
-            for point in points
-        }
-    )
+    marked = (point["customdata"] for point in points)
+    inside = sorted({int(one[0] if isinstance(one, list) else one) for one in marked})
     inside = [at for at in inside if 0 <= at < len(group)]
     if not inside:
         st.caption("Draw a lasso around some points to list their tokens; a double click releases it.")
         return
+    own = [int(group[at]) for at in inside]
     tables.table(
-        {
-            "position": tables.Column("position", "whole"),
-            "word": tables.Column("token", "token"),
-            "group": tables.Column("group", "whole"),
-            "label": tables.Column("label"),
-        },
-        {
-            "position": inside,
-            "word": [tokens["piece"][at] for at in inside],
-            "group": [int(group[at]) for at in inside],
-            "label": [labels[int(group[at])] for at in inside],
-        },
+        LASSO,
+        {"position": inside, "word": [tokens["piece"][at] for at in inside]}
+        | {"group": own, "label": [labels[g] for g in own]},
         key="groups_lasso",
         identity=f"{run.id}.{layer}.{inside[0]}.{len(inside)}",
         label="Tokens inside the lasso",

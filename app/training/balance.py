@@ -26,26 +26,12 @@ def _live() -> None:
     if not 0 <= chosen["balance_iterations"] <= 20:
         state.choose(chosen, balance_iterations=10)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.select_slider(
-            "Temperature",
-            TEMPERATURES,
-            key="balance_temperature",
-            format_func=lambda value: f"{value:g}",
-            width=330,
-            help=cached.glossary("temperature (router)"),
-            on_change=fields.keep,
-            args=("balance_temperature",),
-        )
-        st.slider(
-            "Sinkhorn iterations",
-            0,
-            20,
-            key="balance_iterations",
-            width=330,
-            help=cached.glossary("Sinkhorn iterations"),
-            on_change=fields.keep,
-            args=("balance_iterations",),
-        )
+        names = ("balance_temperature", "balance_iterations")
+        look = {"width": 330, "on_change": fields.keep, "args": names}
+        help = cached.glossary("temperature (router)")
+        st.select_slider("Temperature", TEMPERATURES, key=names[0], format_func="{:g}".format, help=help, **look)
+        help = cached.glossary("Sinkhorn iterations")
+        st.slider("Sinkhorn iterations", 0, 20, key=names[1], help=help, **look)
     with widgets.guarded():
         _shown(_ask(chosen["balance_temperature"], chosen["balance_iterations"]))
     fields.write_address()

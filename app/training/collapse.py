@@ -85,9 +85,8 @@ def _table_8(study: dict) -> None:
     st.subheader("Table 8: what is tried against collapse", anchor=False, help=cached.glossary("paths of collapse"))
     values = {name: [] for name in TABLE_8}
     for row in study["rows"]:
-        printed = {
-            cell.column: str(cell.value) for cell in papers.find("focus", "table 8", OF_PAPER.get(row["row"], "-"))
-        }
+        found = papers.find("focus", "table 8", OF_PAPER.get(row["row"], "-"))
+        printed = {cell.column: str(cell.value) for cell in found}
         cells = {"row": row["row"], "a": row["centroid_cosine_2"], "b": row["drift_2"], "c": row["rank_2"]}
         cells |= {f"{path.lower()}_paper": printed.get(path) for path in "ABC"} | {"outcome": printed.get("Outcome")}
         cells |= {"first": row["worst_1"], "second": row["worst_2"], "collapsed": row["collapsed_at"]}

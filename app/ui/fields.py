@@ -64,8 +64,7 @@ def corpus(name: str, usual: str, labels: tuple[str, str], placeholder: str, ter
             labels[0],
             ["", *folders],
             key=f"{name}_folder_pick",
-            on_change=_folder,
-            args=(name,),
+            on_change=lambda: state.choose(st.session_state, **{name: st.session_state[f"{name}_folder_pick"] or None}),
             width=200,
             format_func=lambda folder: folder or "texts stored here",
         )
@@ -84,10 +83,6 @@ def corpus(name: str, usual: str, labels: tuple[str, str], placeholder: str, ter
             placeholder=placeholder,
             help=cached.glossary(term),
         )
-
-
-def _folder(name: str) -> None:
-    state.choose(st.session_state, **{name: st.session_state[f"{name}_folder_pick"] or None})
 
 
 def _texts(name: str, usual: str) -> None:

@@ -45,9 +45,6 @@ with widgets.guarded():
         jobs.run_button("Try every task", "probe", wanted, "probe_every", probes.tokens(wanted))
     else:
         shown.every_task(tried)
-with widgets.guarded():
-    shown.beyond()
-with widgets.guarded():
-    page.show(args["methods"])
+widgets.each(shown.beyond, lambda: page.show(args["methods"]))
 with st.expander("The same from the command line", icon=":material/terminal:"):
     st.code(words.command(args, asked), language=None, wrap_lines=True)

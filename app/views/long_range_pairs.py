@@ -23,10 +23,8 @@ def controls(inspected: dict) -> dict:
         st.number_input("Group", 0, 999, None, placeholder="all", key="group", width=96)
         st.selectbox("Pairs", list(TOPS), key="top", width=90)
         st.toggle("Content words only", key="content", help=cached.glossary("content word"))
-    chosen = st.session_state
-    return {"min_distance": chosen["distance"]} | {
-        name: chosen[name] for name in ("top", "layer", "group", "head", "content")
-    }
+    chosen = {name: st.session_state[name] for name in ("top", "layer", "group", "head", "content")}
+    return {"min_distance": st.session_state["distance"]} | chosen
 
 
 run, tokens = reading(

@@ -49,21 +49,11 @@ def where(max_positions: int | None) -> tuple[int, int]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         look = {"format_func": "{:,}".format, "width": 330}
         context = fields.pick(st.select_slider, "Context, tokens", CONTEXTS, "context", shown, **look)
-        st.select_slider(
-            "Sequences at once (batch)",
-            SEQUENCES,
-            key="sequences",
-            width=270,
-            help="Each reads its own keys and values; the weights are read once for all of them.",
-        )
-        st.select_slider(
-            "Keys that are read",
-            KEEPS,
-            key="keep",
-            format_func=lambda keep: f"{keep:.0%}",
-            width=270,
-            help="Sparse attention reads this share of the keys that dense attention reads, and pays for nothing else.",
-        )
+        help = "Each reads its own keys and values; the weights are read once for all of them."
+        st.select_slider("Sequences at once (batch)", SEQUENCES, key="sequences", width=270, help=help)
+        help = "Sparse attention reads this share of the keys that dense attention reads, and pays for nothing else."
+        look = {"format_func": "{:.0%}".format, "width": 270, "help": help}
+        st.select_slider("Keys that are read", KEEPS, key="keep", **look)
     return context, st.session_state["sequences"]
 
 
