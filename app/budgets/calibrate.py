@@ -69,7 +69,7 @@ def arguments() -> dict:
     args |= {name: chosen[f"budget_{name}"] / 100 for name in ("tolerance", "tolerance_bin")}
     way = chosen["budget_by"]
     args[way] = chosen["budget_share"] / 100 if way == "reads" else chosen[f"budget_{way}"]
-    corpus = _source()
+    corpus = chosen["budget_texts"] or chosen["text"]  # texts by their hashes, or the name of a folder
     return args | ({"texts": corpus.split("+")} if TEXTS.fullmatch(corpus) else {"corpus": corpus})
 
 
@@ -163,11 +163,6 @@ def _two(known: dict[str, dict]) -> None:
             st.subheader("Heads that change most", anchor=False)
             tables.table(PAIR, values, key="budget_pair", identity=f"{run.id}", label="Change per head", height=380)
             widgets.numbers(values, "calibrations", "budget_pair_rows")
-
-
-def _source() -> str:
-    """What calibrates: hashes of stored texts, at first the text in use, or the name of a folder."""
-    return st.session_state["budget_texts"] or st.session_state["text"]
 
 
 def _named() -> None:

@@ -40,20 +40,13 @@ def controls() -> None:
 
 def chosen_head(table: dict, listed: Sequence[int]) -> tuple[int, int]:
     """(layer, head) in use: the shared selection, else the first head of the finder."""
-    chosen = st.session_state
-    layers, places = sorted(set(table["layer"])), sorted(set(table["head"]))
-    widgets.settled("layer", [None, *layers], None)
-    widgets.settled("head", [None, *places], None)
-    first = listed[0] if listed else 0
-    if chosen["layer"] is None and chosen["head"] is None:
-        return table["layer"][first], table["head"][first]
-    inside = [at for at in listed if chosen["layer"] in (None, table["layer"][at])]
-    inside = [at for at in inside if chosen["head"] in (None, table["head"][at])]
-    found = inside[0] if inside else first
-    return (
-        table["layer"][found] if chosen["layer"] is None else chosen["layer"],
-        table["head"][found] if chosen["head"] is None else chosen["head"],
-    )
+    for name in ("layer", "head"):
+        widgets.settled(name, [None, *sorted(set(table[name]))], None)
+    layer, head = st.session_state["layer"], st.session_state["head"]
+    every = [(table["layer"][at], table["head"][at]) for at in listed or [0]]
+    fitting = [cell for cell in every if layer in (None, cell[0]) and head in (None, cell[1])]
+    found = (fitting or every)[0]
+    return found[0] if layer is None else layer, found[1] if head is None else head
 
 
 def choose(layer: int, head: int) -> None:

@@ -49,8 +49,8 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
         "recall": [row["recall"] for row in rows],
         "recall_interval": [interval(row, "recall") for row in rows],
         "selectivity": [row["selectivity"] for row in rows],
-        "mean_of_ratios": [_of(closed, kind, "mean_of_ratios") for kind in kinds],
-        "ratio_of_means": [_of(closed, kind, "ratio_of_means") for kind in kinds],
+        "mean_of_ratios": [closed.get(kind, {}).get("mean_of_ratios") for kind in kinds],
+        "ratio_of_means": [closed.get(kind, {}).get("ratio_of_means") for kind in kinds],
         "paper_recall": [near["recall"].get(kind) for kind in kinds],
         "paper_closure": [near["closure"].get(kind) for kind in kinds],
     }
@@ -73,7 +73,3 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
 
 
 PAPER = "Qwen2.5-7B, layer 14 head 0, 32 of 1,024 buckets (3.1 %), keys over 2,047 back: another model and other text."
-
-
-def _of(closed: dict, kind: str, way: str) -> float | None:
-    return closed[kind][way] if kind in closed else None

@@ -60,13 +60,12 @@ def sentence(visit: Run, buckets: dict, visited: float) -> str:
     about, most = visit.numbers["query"], int(visited)
     keys, found = sum(buckets["keys"]), sum(buckets["mass"][:most])
     inside, best = sum(buckets["keys"][:most]), sum(sorted(buckets["mass"], reverse=True)[:most])
-    said = (
+    return (
         f"From {about['word']!r} (token {about['position']:,}), {ROUTERS[about['router']].title} visits {most:,} of "
         f"{visit.numbers['buckets']:,} buckets with {inside / max(keys, 1):.1%} of the {keys:,} far keys, and finds "
         f"{found:.0%} of what head {about['head']} of layer {about['layer']} reads there; the best {most:,} would hold "
         f"{best:.0%}. The far keys have {visit.numbers['far_mass']:.0%} of all that it reads."
     )
-    return said
 
 
 def paint(tokens: dict, bucket_rank: dict[int, int], visited: float, far_mass: float) -> tuple[list[int], list[dict]]:
@@ -90,10 +89,8 @@ def paint(tokens: dict, bucket_rank: dict[int, int], visited: float, far_mass: f
 
 def _palette(paint: list[int]) -> list[dict]:
     looks = []
-    for what, ink, dark, line in (
-        ("found", HERE, HERE, "solid"),
-        ("missed", painted.HEAT, painted.HEAT_DARK, "dashed"),
-    ):
+    inks = (("found", HERE, HERE, "solid"), ("missed", painted.HEAT, painted.HEAT_DARK, "dashed"))
+    for what, ink, dark, line in inks:
         for (_, name), (mix, mix_dark) in zip(LEVELS, MIXES, strict=True):
             looks.append((f"{what}, {name}", ink, dark, mix, mix_dark, line))
     looks.append(("visited, less than 0.2 %", HERE, HERE, 5, 8, "dotted"))
@@ -110,14 +107,12 @@ def _painted(visit: Run, visited: float) -> None:
     ranks = dict(zip(buckets["bucket"], buckets["rank"], strict=True))
     far, position = visit.numbers["far_mass"], visit.numbers["query"]["position"]
     classes, palette = paint(tokens, ranks, visited, far)
-    known = [bucket >= 0 for bucket in tokens["bucket"]]
+    own = tokens["bucket"]
+    shares = zip(tokens["attention"], own, strict=True)
     tips = [
-        ("attention", [f"{value:.2%}" if on else None for value, on in zip(tokens["attention"], known, strict=True)]),
-        ("bucket", [f"{value}" if on else None for value, on in zip(tokens["bucket"], known, strict=True)]),
-        (
-            "router's place",
-            [f"{ranks[value] + 1}" if on else None for value, on in zip(tokens["bucket"], known, strict=True)],
-        ),
+        ("attention", [f"{share:.2%}" if bucket >= 0 else None for share, bucket in shares]),
+        ("bucket", [f"{bucket}" if bucket >= 0 else None for bucket in own]),
+        ("router's place", [f"{ranks[bucket] + 1}" if bucket >= 0 else None for bucket in own]),
     ]
     painted.painted(
         tokens,

@@ -46,7 +46,8 @@ def launched(run: Run) -> None:
     machine(run)
     widgets.notes(run)
     spread = numbers["speedup"]
-    unclear = [name for kind, name in charts.KINDS.items() if _undecided(spread.get(kind))]
+    timed = {name: spread[kind] for kind, name in charts.KINDS.items() if spread.get(kind)}
+    unclear = [name for name, rounds in timed.items() if rounds["low"] < 1 < rounds["high"]]
     if unclear:
         widgets.prose(f"Rounds fell on both sides of 1 for {' and '.join(unclear)}: no winner there yet.", "note")
     st.subheader("Dense and sparse", anchor=False, help=cached.glossary("time to first token"))
@@ -93,10 +94,6 @@ def _sides(run: Run) -> None:
     shown["gain"] = tables.Column("sparse is")
     tables.table(shown, values, key="speed_sides", identity=run.id + run.created, label="Dense and sparse")
     widgets.numbers(cached.columns(run, "rounds"), "rounds", "speed_rounds_table")
-
-
-def _undecided(spread: dict | None) -> bool:
-    return spread is not None and spread["low"] < 1 < spread["high"]
 
 
 def _cell(value: object, unit: str) -> str:

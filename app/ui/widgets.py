@@ -201,8 +201,8 @@ def chart(
             st.caption("There is nothing to draw here: this text has no numbers for this chart.")
             return [] if select else None
         name = re.sub(r"\W+", "-", title.lower()).strip("-")
-        kept = {"lasso": [], "box": ["lasso2d"]}.get(select, ["select2d", "lasso2d"])
-        remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d", *kept]
+        marking = {"lasso": [], "box": ["lasso2d"]}.get(select, ["select2d", "lasso2d"])
+        remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d", *marking]
         config = {
             "displaylogo": False,
             "displayModeBar": True,

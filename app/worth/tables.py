@@ -70,9 +70,8 @@ def ask(args: dict) -> Run:
 
 def take_row(rows: dict) -> None:
     """A clicked row of the table is the context to look at."""
-    at = painted.clicked("worth_table", "row")
-    if at is not None and 0 <= at < len(rows["context"]):
-        state.choose(st.session_state, context=rows["context"][at])
+    if context := painted.picked("worth_table", rows["context"]):
+        state.choose(st.session_state, context=context)
 
 
 def figures(rows: dict, at: int, dtype: str) -> list[tuple[str, str, str]]:
