@@ -22,6 +22,7 @@ _ROOMS = {
     "perplexity": "metrics.quality",
     "position_bins": "metrics.quality",
     "allocate_budget": "metrics.budgets",
+    "interval": "metrics.intervals",
     "AnalysisError": "errors",
 }
 __all__ = list(_ROOMS)

@@ -29,11 +29,12 @@ CPU_BLOCK_BYTES = 8 << 20  # likewise on a processor: what stays in its caches i
 class Block:
     """One block of n queries of one layer, as a method or a statistic sees it.
 
-    `scores` [B, H, n, Tk] scaled (and soft-capped) logits; `visible` bool, broadcastable to it: causal, padding and
-    sliding window; `rows` [n] and `columns` [Tk]: the places of queries and keys in one numbering, so that a distance
-    is `rows[:, None] - columns`; `first` [B] place of the first real token (left padding comes before it);
-    `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what `observe` or `file` returned for these tokens; `read`
-    bool, broadcastable to the scores: what was in the softmax, known when a watch sees the block.
+    `scores` [B, H, n, Tk] scaled (and soft-capped) logits, in float32 where the model computes in less; `visible` bool,
+    broadcastable to it: causal, padding and sliding window; `rows` [n] and `columns` [Tk]: the places of queries and
+    keys in one numbering, so that a distance is `rows[:, None] - columns`; `first` [B] place of the first real token
+    (left padding comes before it); `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what `observe` or `file`
+    returned for these tokens; `read` bool, broadcastable to the scores: what was in the softmax, known when a watch
+    sees the block; `sharing` how many neighbouring query heads share a key-value head.
     """
 
     layer: int
@@ -45,6 +46,7 @@ class Block:
     of_queries: torch.Tensor | None = None
     of_keys: torch.Tensor | None = None
     read: torch.Tensor | None = None
+    sharing: int = 1
 
     def distances(self) -> torch.Tensor:
         """[n, Tk]: how many tokens the key lies before the query."""
@@ -167,7 +169,8 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     before = max(0, seat.past + length - total)  # a sliding cache hands over its last keys only
     columns = torch.arange(total, device=query.device) + before
     repeat = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(repeat, 1), value.repeat_interleave(repeat, 1)  # [B, H, Tk, D]
+    query, key = _at_least_float32(query), _at_least_float32(key.repeat_interleave(repeat, 1))  # [B, H, Tk, D]
+    value = value.repeat_interleave(repeat, 1)
     of_keys = seat.memory.keys(seat.layer, total) if seat.layer in seat.memory else None
     held = min(BLOCK_BYTES, CPU_BLOCK_BYTES) if query.device.type == "cpu" else BLOCK_BYTES
     size = max(1, min(length, held // (4 * query.shape[0] * query.shape[1] * total)))
@@ -193,6 +196,7 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
             seat.first,
             None if of_keys is None else of_keys[:, rows - before],
             None if of_keys is None else of_keys[:, :used],
+            sharing=repeat,
         )
         probabilities = _probabilities(seat.method, block)
         if seat.watch is not None:
@@ -200,6 +204,11 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
         probabilities = F.dropout(probabilities.to(value.dtype), dropout, module.training)
         out[:, :, start:stop] = torch.matmul(probabilities, value[:, :, :used])
     return out.transpose(1, 2).contiguous(), None
+
+
+def _at_least_float32(x: torch.Tensor) -> torch.Tensor:
+    """Half-precision scores are too coarse to rank keys by: an offset of 60 leaves steps of a quarter."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _file(seat: _Seat, module, query, key) -> None:

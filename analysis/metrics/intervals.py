@@ -1,27 +1,34 @@
-"""The one bootstrap of the project: percentile intervals over units of consecutive values.
+"""How sure a mean is: studentised intervals over independent units, which are documents, seeds, or blocks of one text.
 
-Neighbouring windows of a text are alike, so single windows would give intervals that are too narrow; 8 consecutive ones
-form a unit, and units are drawn with replacement.
+The percentile bootstrap of the stored studies (units of 8 consecutive windows) covers 88 % instead of 95 with 8 units
+and 51 % with two (definitions 5); it stays until they are measured again over documents.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from analysis.errors import BadSetting
 
 UNIT = 8  # consecutive values
-FEW = 10  # units below which an interval is rough
+FEW = 10  # units below which a percentile interval is rough
 LEVEL = 0.95
+DOCUMENTS = 5  # fewer documents give no interval: the points themselves are shown
+BLOCKS = 8  # fewer blocks of one text give none
+SKEWED = 0.2  # units whose skewness has a smaller p-value get the bootstrap-t
+DRAWS = 1999
 
 
 class Interval(NamedTuple):
-    """A mean with its 95 % interval; None where the data cannot give one."""
+    """A mean of `units` values with its 95 % interval; None where the data cannot give one. `method` says how it was
+    made: `t`, `bootstrap-t`, `crossed t`, `percentile`, or `none`."""
 
     mean: float | None
     low: float | None
     high: float | None
     units: int
+    method: str = "none"
 
     @property
     def state(self) -> str:
@@ -72,11 +79,131 @@ def _bootstrap(above: np.ndarray, below: np.ndarray, unit: int, draws: int, seed
         tops, bottoms = above[rows].sum(1), below[rows].sum(1)
         ratios.append(tops[bottoms != 0] / bottoms[bottoms != 0])
     low, high = np.quantile(np.concatenate(ratios), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(mean, float(low), float(high), units)
+    return Interval(mean, float(low), float(high), units, "percentile")
+
+
+def interval(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> Interval:
+    """Mean of one value per unit [n], with a t interval of n - 1 degrees, or a bootstrap-t where the units are skewed.
+
+    For paired differences pass the differences. Fewer than `fewest` units give no interval: two or three values say
+    more as points. Errors: BadSetting for values that are not finite, a level outside 0 to 1.
+    """
+    return ratio_interval(values, np.ones(np.size(_plain(values))), level, fewest, seed)
+
+
+def ratio_interval(above, below, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> Interval:
+    """sum(above) / sum(below) of paired values, one per unit [n]: losses and token counts, or parts of a whole.
+
+    With equal values below it is the mean of `above`, with its t interval; else a bootstrap-t, whose standard error is
+    that of the linearised ratio. Errors: as `interval`, and for unequal lengths.
+    """
+    above, below = _vector(above), _vector(below)
+    if len(above) != len(below):
+        raise BadSetting(f"A ratio needs paired values, and got {len(above)} and {len(below)}.")
+    if not 0 < level < 1:
+        raise BadSetting(f"The level of an interval is {level:g} and must lie between 0 and 1.")
+    units = len(above)
+    if units == 0 or below.sum() == 0:
+        return Interval(None, None, None, units)
+    mean, error = float(above.sum() / below.sum()), float(_error(above, below))
+    if units < max(2, fewest):
+        return Interval(mean, None, None, units)
+    even = bool((below == below[0]).all())
+    if even and not _skewed(above):
+        half = float(stats.t.ppf((1 + level) / 2, units - 1)) * error
+        return Interval(mean, mean - half, mean + half, units, "t")
+    low, high = _studentised(above, below, level, seed)
+    return Interval(mean, mean - high * error, mean - low * error, units, "bootstrap-t")
+
+
+def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> Interval:
+    """Mean of values [seeds, documents]: what is trained varies with its seed, and texts differ; both enter.
+
+    The variance of the mean is that of the seeds' means by seeds plus that of the documents' means by documents
+    (crossed random effects; a little too wide, never too narrow), its degrees of freedom are Satterthwaite's. Fewer
+    than 3 seeds or `fewest` documents give no interval. `units` counts documents.
+    """
+    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    _vector(table)
+    seeds, documents = table.shape
+    mean = float(table.mean())
+    if seeds < 3 or documents < fewest:
+        return Interval(mean, None, None, documents)
+    parts = [(table.mean(1).var(ddof=1) / seeds, seeds - 1), (table.mean(0).var(ddof=1) / documents, documents - 1)]
+    variance = sum(part for part, _ in parts)
+    if variance == 0:
+        return Interval(mean, mean, mean, documents, "crossed t")
+    degrees = variance**2 / sum(part**2 / df for part, df in parts)
+    half = float(stats.t.ppf((1 + level) / 2, degrees) * variance**0.5)
+    return Interval(mean, mean - half, mean + half, documents, "crossed t")
+
+
+def upper_limit(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> float | None:
+    """The one-sided upper limit of a mean of one value per unit: "no worse than 1 %" holds when it lies below 1 %."""
+    return interval(values, 2 * level - 1, fewest, seed).high
+
+
+def smallest_effect(found: Interval) -> float | None:
+    """The smallest difference that this design tells from 0 four times in five: 2.8 standard errors, from the width of
+    its 95 % interval. It stands beside every "not told apart"."""
+    return None if found.low is None else 2.8 * (found.high - found.low) / (2 * 1.96)
+
+
+def holm(p_values) -> np.ndarray:
+    """Holm's adjusted p-values of one family of comparisons [m], in the order given."""
+    p = _vector(p_values)
+    order = np.argsort(p)
+    adjusted = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    result = np.empty_like(p)
+    result[order] = np.minimum(adjusted, 1.0)
+    return result
+
+
+def p_value(values) -> float | None:
+    """Two-sided p-value of the t test that the mean of one value per unit is 0; None with fewer than two units."""
+    values = _vector(values)
+    if len(values) < 2:
+        return None
+    error = _error(values, np.ones_like(values))
+    if error == 0:
+        return 1.0 if values.mean() == 0 else 0.0
+    return float(2 * stats.t.sf(abs(values.mean()) / error, len(values) - 1))
+
+
+def _error(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Standard error of sum(above) / sum(below) along the last axis."""
+    units = above.shape[-1]
+    ratio = above.sum(-1, keepdims=True) / below.sum(-1, keepdims=True)
+    rest = above - ratio * below
+    return np.sqrt((rest**2).sum(-1) / (units - 1) / units) / np.abs(below.mean(-1)) if units > 1 else np.zeros(1)[0]
+
+
+def _skewed(values: np.ndarray) -> bool:
+    if len(values) < BLOCKS or np.ptp(values) <= 1e-12 * np.abs(values).max():
+        return False
+    return bool(stats.skewtest(values).pvalue < SKEWED)
+
+
+def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) -> tuple[float, float]:
+    """The quantiles of (resampled ratio - ratio) / its own standard error."""
+    units, mean = len(above), above.sum() / below.sum()
+    rows = np.random.default_rng(seed).integers(0, units, (DRAWS, units))
+    tops, bottoms = above[rows], below[rows]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = (tops.sum(1) / bottoms.sum(1) - mean) / _error(tops, bottoms)
+    drawn = drawn[np.isfinite(drawn)]
+    if len(drawn) < DRAWS // 2:  # all units alike: nothing varies
+        return 0.0, 0.0
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _plain(values) -> np.ndarray:
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
 
 
 def _vector(values) -> np.ndarray:
-    values = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64).reshape(-1)
+    values = _plain(values).reshape(-1)
     if not np.isfinite(values).all():
         raise BadSetting(
             f"{int((~np.isfinite(values)).sum())} of {len(values)} values are not finite numbers; no mean exists."
