@@ -51,6 +51,7 @@ def test_a_cell_of_the_map_is_changed_and_undone(app_server, page, silent):
     expect(page.get_by_text("Chosen: head 3.4")).to_be_visible(timeout=PATIENCE)
     settle(page)
     choose(page, "Set")
+    expect(page.locator(".st-key-budget_keys input")).to_be_visible(timeout=PATIENCE)  # the script has run again
     settle(page)
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_text("Your changes, in this order: head 3.4 set to 64 keys.")).to_be_visible(timeout=PATIENCE)
