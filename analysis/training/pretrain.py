@@ -49,6 +49,7 @@ class Recipe:
     heads: int = 8
     kv_heads: int = 4
     intermediate: int = 768
+    rope_base: float = 10_000.0
     seed: int = 0
 
     def __post_init__(self):
@@ -107,7 +108,7 @@ def build_model(recipe: Recipe, vocabulary: int):
                 hidden_size=recipe.width, intermediate_size=recipe.intermediate, num_hidden_layers=recipe.layers,
                 num_attention_heads=recipe.heads, num_key_value_heads=recipe.kv_heads,
                 head_dim=recipe.width // recipe.heads, max_position_embeddings=recipe.context,
-                rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, **shared,
+                rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_base}, **shared,
             )
         )  # fmt: skip
     for name, weight in model.named_parameters():
