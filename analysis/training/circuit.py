@@ -36,17 +36,17 @@ class Circuit:
     seed: int = 0
     optimiser: str = "adamw"
     steps: int = 1200
-    sequences: int = 16
-    length: int = 128
-    shortest: int = 16
-    vocabulary: int = 512
-    layers: int = 3
+    sequences: int = 32
+    length: int = 64
+    shortest: int = 8
+    vocabulary: int = 256
+    layers: int = 2
     width: int = 128
     heads: int = 4
     warm_up: int = 50
     measured_every: int = 50
     measured_on: int = 32
-    formed: float = 0.3
+    formed: float = 0.3  # nats of the second copy at which a run ends
 
     def __post_init__(self):
         if self.family not in FAMILIES or self.optimiser not in OPTIMISERS:
