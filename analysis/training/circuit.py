@@ -35,7 +35,7 @@ class Circuit:
     rate: float = 2e-3
     seed: int = 0
     optimiser: str = "adamw"
-    steps: int = 1200
+    steps: int = 1600
     sequences: int = 32
     length: int = 64
     shortest: int = 8

@@ -45,6 +45,7 @@ class FarRecipe(Recipe):
     family: str = "llama_plain"
     heads: int = 4
     kv_heads: int = 2
+    tokens_per_pass: int = 1024
     rope_base: float = 50_000.0
     matrix_rate: float = 0.008
     other_rate: float = 0.004
