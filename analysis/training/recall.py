@@ -14,6 +14,7 @@ import numpy as np
 
 from analysis.training.recall_words import Words
 
+SHORT = 300  # tokens of a document in which kinds with more answers come more often
 Cut = list[tuple[int, int]]  # (first, past the last) token
 
 
@@ -156,7 +157,7 @@ def document(source: Source, seed: int, row: int, length: int, kind: str | None 
 
     rng = np.random.default_rng([seed, row, length])
     names = list(KINDS)
-    shares = np.array([KINDS[name].share for name in names])
+    shares = np.array([KINDS[name].short if length <= SHORT else KINDS[name].share for name in names])
     drawn = names[rng.choice(len(names), p=shares / shares.sum())]
     made = KINDS[kind or drawn]
     natural = [name for name in source.tokens if name != source.code] or [source.code]

@@ -7,7 +7,7 @@ import numpy as np
 
 CONSONANTS, VOWELS = tuple("bcdfghjklmnprstvwz"), tuple("aeiou")
 STYLES = ("word", "made", "number", "hex", "uuid", "name", "words")
-KEYS = ("word", "made", "name", "code")
+KEYS = ("word", "made", "name", "code", "thing")
 
 
 class Words:
@@ -23,11 +23,14 @@ class Words:
 
     def draw(self, style: str, rng: np.random.Generator) -> str:
         """One value: `word` of the vocabulary, `words` two of them, `made` two to four syllables, `name` first and last
-        name of syllables, `number` of one to six digits, `hex` of four to eight, `uuid`, `code` letters and digits."""
+        name of syllables, `number` of one to six digits, `hex` of four to eight, `uuid`, `code` letters and digits,
+        `thing` the article and a word."""
         if style == "word":
             return self.plain[rng.integers(len(self.plain))]
         if style == "words":
             return f"{self.draw('word', rng)} {self.draw('word', rng)}"
+        if style == "thing":
+            return f"the {self.draw('word', rng)}"
         if style == "made":
             return syllables(rng)
         if style == "name":
