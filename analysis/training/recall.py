@@ -85,6 +85,7 @@ class Writer:
 
     @property
     def full(self) -> bool:
+        """Whether no token is left to be written."""
         return self.written >= self.length
 
     def add(self, ids: np.ndarray, answer: bool = False) -> None:
@@ -121,6 +122,7 @@ class Writer:
             self.add(self.more(spread(self.rng, 8, max(9, self.length // 6))))
 
     def document(self, kind: str) -> Document:
+        """What was written, cut to its length."""
         answer = np.zeros(self.written, bool)
         for first, last in self._answers:
             answer[first:last] = True
