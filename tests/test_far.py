@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
+from transformers import AutoTokenizer
 
+from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText
 from analysis.places import CACHE
 from analysis.training.checkpoints import read_log
 from analysis.training.far import FarRecipe, branch, train_far
-from analysis.training.far_measures import circuit_scores
+from analysis.training.far_measures import Measures, circuit_scores, needles
 from analysis.training.far_rows import Rows, document_rows
+from analysis.training.far_run import recipe_of
 from analysis.training.pretrain import build_model
 from analysis.training.recall import Source
 
@@ -111,6 +114,7 @@ def test_an_interrupted_run_ends_at_the_same_weights_and_a_branch_reads_on(sourc
     assert (made.tokens, made.decay, made.steps) == (1024, 256, 10)  # what the run itself would do from there on
     branched = train_far(made, source, ABOUT, tmp_path / "branch")
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), branched.parameters(), strict=True))
+    assert recipe_of(kept) == TINY and recipe_of(tmp_path / "branch" / "checkpoint.safetensors") == made
     shorter = branch(kept, tmp_path / "shorter", TINY, decay=128)
     assert shorter.steps == 9 and shorter.rate(8) > 0
     with pytest.raises(BadSetting, match="another"):
@@ -124,3 +128,14 @@ def test_circuit_scores_see_a_head_that_reads_the_token_before():
     assert previous.shape == induction.shape == (2, 2)
     assert 0 < previous.max() < 0.6 and 0 < induction.max() < 0.4  # near even: nothing is learned yet
     assert model.config._attn_implementation == "sdpa"
+
+
+def test_the_measures_name_every_domain_and_ask_the_programs_own_questions(source):
+    model = build_model(FarRecipe(layers=1, width=32, heads=2, kv_heads=1, intermediate=48), 4096).eval()
+    tokenizer, text = AutoTokenizer.from_pretrained(CACHE / "demo"), sample_texts()["story"][1]
+    assert 0 <= needles(model, tokenizer, text, "uuid_needle", 256, items=2) <= 1
+    about = {"domains": {name: {"valid": {"tokens": len(ids), "bytes": 3000}} for name, ids in source.tokens.items()}}
+    found = Measures(source.tokens, about, tokenizer, text, tokens=64)(model, 7, 32)
+    assert {"valid_novels", "valid_python", "induction", "previous_token", "second_copy"} <= set(found)
+    assert not any("needle" in name for name in found)  # dear: only every 1,000 steps
+    assert found["second_copy"] == pytest.approx(np.log(4096), abs=0.5) and found["induction_heads"] == 0
