@@ -23,6 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from analysis.errors import BadSetting
+from analysis.training.blocked import blocked
 from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
 from analysis.training.far_rows import Rows
 from analysis.training.pretrain import Recipe, build_model, optimisers, trained
@@ -139,7 +140,8 @@ def train_far(
     losses, usual, saved = [], [], time.monotonic()
     while step < min(recipe.steps, stop_at or recipe.steps):
         began = time.monotonic()
-        losses.append(one_step(model, parameters, opts, recipe, rows, step, device))
+        with blocked(model):
+            losses.append(one_step(model, parameters, opts, recipe, rows, step, device))
         step += 1
         usual = [*usual[-30:], time.monotonic() - began]
         seconds += min(usual[-1], 5 * statistics.median(usual))
