@@ -1,12 +1,13 @@
 """The model that reads far: rows of one document each, the schedule, resuming, and branches off a running training."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText
@@ -15,7 +16,7 @@ from analysis.training.checkpoints import read_log
 from analysis.training.far import FarRecipe, branch, train_far
 from analysis.training.far_measures import Measures, circuit_scores, needles
 from analysis.training.far_rows import Rows, document_rows
-from analysis.training.far_run import recipe_of
+from analysis.training.far_run import finish, recipe_of
 from analysis.training.pretrain import build_model
 from analysis.training.recall import Source
 
@@ -139,3 +140,25 @@ def test_the_measures_name_every_domain_and_ask_the_programs_own_questions(sourc
     assert {"valid_novels", "valid_python", "induction", "previous_token", "second_copy"} <= set(found)
     assert not any("needle" in name for name in found)  # dear: only every 1,000 steps
     assert found["second_copy"] == pytest.approx(np.log(4096), abs=0.5) and found["induction_heads"] == 0
+
+
+def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path):
+    part = {"documents": 3, "tokens": 904, "bytes": 3000}
+    domains = {name: more | {"train": part, "valid": part} for name, more in ABOUT["domains"].items()}
+    work, output, about = tmp_path / "work", tmp_path / "out", ABOUT | {"domains": domains}
+    (work / "tokens").mkdir(parents=True)
+    shutil.copy(CACHE / "demo" / "tokenizer.json", work / "tokens")
+    model = train_far(TINY, source, about, work)
+    numbers = finish(model, TINY, about, source.tokens, work, output)
+    lm = AutoModelForCausalLM.from_pretrained(output)
+    assert lm.config.model_type == "llama" and lm.config.rope_parameters["rope_theta"] == 50_000
+    card = (output / "README.md").read_text()
+    assert "Llama family: 2 layers, width 32, 2 query heads and 1 key-value heads of 16" in card
+    assert (
+        f"**{numbers['bits_per_byte']['python']:.3f}**" in card and "length 16 in steps of 64, 50% recall rows" in card
+    )
+    assert numbers["tokens"] == 1024 and json.loads((output / "pretrain.json").read_text())["recipe"]["decay"] == 256
+    assert TINY.natural() == round(
+        256 * 0.5 + 640 * 0.75 + 128 * 0.9
+    )  # of the last 256 the first step falls by nothing yet
+    assert numbers["epochs"]["python"] == round(TINY.natural() * 0.25 / 904, 2)

@@ -76,6 +76,25 @@ class FarRecipe(Recipe):
             first = end
         return made
 
+    def told(self) -> str:
+        """How it was trained, for the model card."""
+        parts = [
+            f"to {self.seen(end) / 1e6:.1f} M tokens of length {length:,} in steps of {size:,}, {share:.0%} recall rows"
+            for (_, end, length, size), (_, _, _, share) in zip(self.phases(), self.marks, strict=False)
+        ]
+        return (
+            f"{'; '.join(parts)}. Recall rows are generated texts whose answers stand far before in the same text "
+            "(copies, facts, lists of pairs, labels, code, a register), every name and value drawn anew; their answers "
+            f"weigh {self.answer_weight:g} in the loss. Constant rates, times the fourth root of a step's share of "
+            f"{FULL_STEP:,} tokens, then over the last {self.decay / 1e6:.1f} M tokens a fall to 0 (1 - sqrt) with "
+            f"{LAST_SHARE:.0%} recall rows. A row lies in one document."
+        )
+
+    def natural(self) -> int:
+        """Tokens of natural text that the run reads, as expected from the shares."""
+        ends = np.diff([self.seen(step) for step in range(self.steps + 1)])
+        return round(sum(size * (1 - self.recall_share(step)) for step, size in enumerate(ends)))
+
     def phase(self, step: int) -> int:
         """The phase of a step."""
         return next(n for n, (_, end, _, _) in enumerate(self.phases()) if step < end)

@@ -17,11 +17,14 @@ from transformers import AutoTokenizer
 
 from analysis.corpus import sample_texts
 from analysis.places import CACHE
-from analysis.training.bundle import export
+from analysis.training.bundle import card, export
+from analysis.training.checkpoints import read_log
+from analysis.training.circuit import copy_losses
 from analysis.training.far import FarRecipe, branch, train_far
-from analysis.training.far_measures import Measures
+from analysis.training.far_measures import RANDOM, Measures, circuit_scores
 from analysis.training.mixture import build, known, read_shards
 from analysis.training.recall import Source
+from analysis.training.yardsticks import bits_by_domain, context_gain
 
 KEEP = (1, 2, 3, 4, 6, 8, 10, 12, 16, *range(20, 121, 5))  # million tokens after which a checkpoint stays
 
@@ -59,9 +62,35 @@ def main() -> None:
     keep = tuple(1_000_000 * n for n in KEEP) if not asked.decay else ()
     model = train_far(recipe, source, about, work, evaluate=measures, keep_at=keep, report=tell)
     if asked.decay:
-        export(model, None, work, asked.output, recipe)
-        made = {"recipe": asdict(recipe), "mixture": about}
-        (asked.output / "pretrain.json").write_text(json.dumps(made, indent=1) + "\n")
+        finish(model, recipe, about, shards["valid"], work, asked.output)
+
+
+def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, output: Path) -> dict:
+    """Write the folder of a trained model with its card: measured on the whole valid texts, weights as shipped."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.bfloat16())
+    model.eval()
+    name, log = next(iter(valid)), read_log(work)
+    previous, induction = circuit_scores(model)
+    context, read = recipe.context, recipe.natural()
+    numbers = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "tokens": recipe.seen(recipe.steps),
+        "seconds": log[-1]["seconds"],
+        "epochs": {n: round(read * part["share"] / part["train"]["tokens"], 2) for n, part in about["domains"].items()},
+        "bits_per_byte": bits_by_domain(model, valid, about, context),
+        "gains": {n: context_gain(model, valid[n], context, context // 16, context * 3 // 8) for n in valid},
+        "circuit": {"previous_token": previous.round(3).tolist(), "induction": induction.round(3).tolist()},
+        "second_copy": copy_losses(model, RANDOM, 16, about["vocabulary"])[1],
+    }
+    numbers["context_gain"] = numbers["gains"][name] | {"domain": name}
+    numbers["weight_bytes"] = export(model, None, work, output, recipe)
+    (output / "log.jsonl").write_text((work / "log.jsonl").read_text())
+    (output / "README.md").write_text(card(recipe, about, log, numbers), encoding="utf-8")
+    made = {"recipe": asdict(recipe), "mixture": about} | numbers
+    (output / "pretrain.json").write_text(json.dumps(made, indent=1) + "\n")
+    return numbers
 
 
 def recipe_of(checkpoint: Path) -> FarRecipe:

@@ -72,6 +72,14 @@ class Recipe:
         ends = [round(self.steps * part) for part in (0.35, 0.55, 0.75, 1.0)]
         return [(a, b, self.context // cut) for a, b, cut in zip([0, *ends], ends, (8, 4, 2, 1), strict=False)]
 
+    def told(self) -> str:
+        """How it was trained, for the model card: lengths, steps and rates."""
+        lengths = ", ".join(f"{length:,} to step {end:,}" for _, end, length in self.phases())
+        return (
+            f"{self.steps:,} steps of {self.tokens_per_step:,} tokens. Sequence length: {lengths}. Cosine to "
+            f"{self.floor:.0%} of the peak rates."
+        )
+
     def rate(self, step: int) -> float:
         """Factor of the peak rates at a step: linear warm-up, then cosine to `floor`."""
         if step < self.warm_up:
