@@ -79,10 +79,8 @@ def test_every_natural_row_of_an_epoch_comes_before_any_comes_twice(source):
 def test_the_schedule_warms_up_stays_and_falls():
     assert TINY.phases() == [(0, 4, 16, 64), (4, 10, 32, 128)]  # 256 tokens in 4 steps, 768 in 6
     assert [TINY.seen(step) for step in (0, 4, 5, 10)] == [0, 256, 384, 1024]
-    small, full = (64 / 8192) ** 0.25, (128 / 8192) ** 0.25
-    assert TINY.rate(0) == pytest.approx(small / 2) and TINY.rate(3) == pytest.approx(small)
-    assert TINY.rate(4) == TINY.rate(8) == pytest.approx(full)  # 768 tokens seen: the fall begins here, at 0 done
-    assert TINY.rate(9) == pytest.approx(full * (1 - 0.5**0.5))  # half of the last 256 tokens
+    assert TINY.rate(0) == 0.5 and TINY.rate(1) == TINY.rate(8) == 1  # 768 tokens seen: the fall begins, at 0 done
+    assert TINY.rate(9) == pytest.approx(1 - 0.5**0.5)  # half of the last 256 tokens
     assert [TINY.recall_share(step) for step in (0, 4, 9)] == [0.5, 0.25, 0.1]
     real = FarRecipe()
     long = sum((b - a) * size for a, b, length, size in real.phases() if length == 2048)

@@ -66,6 +66,13 @@ def test_every_answer_was_told_before(source, kind):
     assert empty <= 1
 
 
+def test_a_loop_is_one_passage_again_and_again(source):
+    for row in range(10):
+        made = document(source, 0, row, 257, "loops")
+        first = int(np.argmax(made.answer))  # the second token of the second copy
+        assert np.array_equal(made.ids[first - 1 :], made.ids[: 257 - first + 1]) and made.answer[first:].all()
+
+
 def test_a_key_has_one_value_in_a_document(source):
     for row in range(20):
         values = {}

@@ -2,7 +2,7 @@
 
 Warm-up, then one constant rate, then a fall to 0 (warm-up, stable, decay; Hu et al. 2024, Haegele et al. 2024): the
 stable part has no planned end, so a shippable model can be branched off from any checkpoint of it (`branch`), and the
-run itself goes on. Rates grow with the fourth root of a phase's tokens per step.
+run itself goes on.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from analysis.training.far_rows import Rows
 from analysis.training.pretrain import Recipe, build_model, optimisers, trained
 from analysis.training.recall import Source
 
-FULL_STEP = 8192  # tokens of a step at which the rates of the recipe hold
 PHASES = (  # up to this token: sequence length, tokens of a step, share of recall documents
-    (3_000_000, 256, 2048, 0.6),
+    (4_000_000, 256, 2048, 0.7),
     (8_000_000, 512, 4096, 0.25),
     (20_000_000, 1024, 8192, 0.25),
     (None, 2048, 8192, 0.25),
@@ -85,8 +84,8 @@ class FarRecipe(Recipe):
         return (
             f"{'; '.join(parts)}. Recall rows are generated texts whose answers stand far before in the same text "
             "(copies, facts, lists of pairs, labels, code, a register), every name and value drawn anew; their answers "
-            f"weigh {self.answer_weight:g} in the loss. Constant rates, times the fourth root of a step's share of "
-            f"{FULL_STEP:,} tokens, then over the last {self.decay / 1e6:.1f} M tokens a fall to 0 (1 - sqrt) with "
+            f"weigh {self.answer_weight:g} in the loss. Constant rates, then over the last {self.decay / 1e6:.1f} M "
+            "tokens a fall to 0 (1 - sqrt) with "
             f"{LAST_SHARE:.0%} recall rows. A row lies in one document."
         )
 
@@ -108,10 +107,9 @@ class FarRecipe(Recipe):
         return max(0.0, (self.seen(step) - (self.tokens - self.decay)) / self.decay)
 
     def rate(self, step: int) -> float:
-        """Factor of the peak rates: linear warm-up, fourth root of the step's size, in the end 1 - sqrt to 0."""
-        size = self.phases()[self.phase(step)][3]
+        """Factor of the peak rates: linear warm-up, 1, in the end 1 - sqrt to 0."""
         warm = min(1.0, (step + 1) / self.warm_up)
-        return warm * (size / FULL_STEP) ** 0.25 * (1 - math.sqrt(min(1.0, self.falling(step))))
+        return warm * (1 - math.sqrt(min(1.0, self.falling(step))))
 
     def recall_share(self, step: int) -> float:
         """Share of recall documents in a step."""
