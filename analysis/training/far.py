@@ -30,7 +30,7 @@ from analysis.training.pretrain import Recipe, build_model, optimisers, trained
 from analysis.training.recall import Source
 
 PHASES = (  # up to this token: sequence length, tokens of a step, share of recall documents
-    (4_000_000, 256, 2048, 0.7),
+    (4_000_000, 256, 2048, 0.5),
     (8_000_000, 512, 4096, 0.25),
     (20_000_000, 1024, 8192, 0.25),
     (None, 2048, 8192, 0.25),
@@ -47,8 +47,8 @@ class FarRecipe(Recipe):
     kv_heads: int = 2
     tokens_per_pass: int = 1024
     rope_base: float = 50_000.0
-    matrix_rate: float = 0.008
-    other_rate: float = 0.004
+    matrix_rate: float = 0.006
+    other_rate: float = 0.002
     tokens: int = 100_000_000
     decay: int = 10_000_000
     answer_weight: float = 2.0
