@@ -10,6 +10,11 @@ from transformers import PreTrainedTokenizerFast
 
 from analysis.training.mixture import END_OF_TEXT
 
+LLAMAS = {
+    "llama": "Llama family with per-head query-key norm (Qwen3 in transformers)",
+    "llama_plain": "Llama family",
+}
+
 
 def export(model, method, work: Path, out: Path, recipe) -> int:
     """Write the Hugging Face folder, bfloat16 weights and the tokenizer; returns the bytes of the weights."""
@@ -36,11 +41,11 @@ def export(model, method, work: Path, out: Path, recipe) -> int:
 def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
     """The model card, Markdown, every number from the log or the final measurement."""
     shape = (
-        f"Llama family with per-head query-key norm (Qwen3 in transformers): {recipe.layers} layers, width "
-        f"{recipe.width}, {recipe.heads} query heads and {recipe.kv_heads} key-value heads of "
-        f"{recipe.width // recipe.heads}, intermediate {recipe.intermediate}, RoPE, RMSNorm, tied embeddings"
-        if recipe.family == "llama"
-        else f"GPT-2 family: {recipe.layers} layers, width {recipe.width}, {recipe.heads} heads, learned positions"
+        f"GPT-2 family: {recipe.layers} layers, width {recipe.width}, {recipe.heads} heads, learned positions"
+        if recipe.family == "gpt2"
+        else f"{LLAMAS[recipe.family]}: {recipe.layers} layers, width {recipe.width}, {recipe.heads} query heads and "
+        f"{recipe.kv_heads} key-value heads of {recipe.width // recipe.heads}, intermediate {recipe.intermediate}, "
+        f"RoPE (base {recipe.rope_base:,.0f}), RMSNorm, tied embeddings"
     )
     domains, bits, gain = about["domains"], numbers["bits_per_byte"], numbers["context_gain"]
     rows = "\n".join(
@@ -57,7 +62,6 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
     used = "yes" if gain["low"] > 0 else "no, it misleads" if gain["high"] < 0 else "not shown"
     better, sign = ("worse", -1) if gain["nats"] < 0 else ("better", 1)
     low, high = sorted((sign * gain["low"], sign * gain["high"]))
-    lengths = ", ".join(f"{length:,} to step {end:,}" for _, end, length in recipe.phases())
     return f"""# A small language model to look into
 
 {shape}; byte-level BPE of {about["vocabulary"]:,} tokens trained on the same mixture; context {recipe.context:,};
@@ -82,11 +86,10 @@ context predicts {better} by **{abs(gain["nats"]):.3f} nats per token** (95 % in
 
 ## Training
 
-{recipe.steps:,} steps of {recipe.tokens_per_step:,} tokens ({numbers["tokens"] / 1e6:.1f} M) in
-{numbers["seconds"] / 60:.0f} minutes, pauses left out. Sequence length: {lengths}. Muon for hidden matrices (peak rate
-{recipe.matrix_rate}, weight decay {recipe.weight_decay}, updates scaled to AdamW's), AdamW for the rest (peak
-{recipe.other_rate}, betas 0.9 and 0.95), {recipe.warm_up} steps of warm-up, cosine to {recipe.floor:.0%}, gradients
-clipped at 1.0, bfloat16 autocast, seed {recipe.seed}. Nothing is dropped out.
+{numbers["tokens"] / 1e6:.1f} M tokens in {numbers["seconds"] / 60:.0f} minutes, pauses left out. {recipe.told()} Muon
+for hidden matrices (peak rate {recipe.matrix_rate}, weight decay {recipe.weight_decay}, updates scaled to AdamW's),
+AdamW for the rest (peak {recipe.other_rate}, betas 0.9 and 0.95), {recipe.warm_up} steps of warm-up, gradients clipped
+at 1.0, bfloat16 autocast, seed {recipe.seed}. Nothing is dropped out.
 
 Bits per byte on evenly spaced parts of the valid texts, at the sequence length of that moment (so steps of different
 length do not compare exactly):

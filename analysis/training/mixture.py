@@ -123,6 +123,16 @@ def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, 
     return tokenizer
 
 
+def known(path: Path):
+    """A tokenizer that is there already; its id 0 must be `<|endoftext|>`."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    if tokenizer.token_to_id(END_OF_TEXT) != 0:
+        raise BadSetting(f"The tokenizer {path} has no {END_OF_TEXT} as its token 0, which divides the documents.")
+    return tokenizer
+
+
 def write_shards(folder: Path, name: str, ids: np.ndarray) -> list[str]:
     """Write `ids` uint16[T] as raw little-endian files of at most SHARD_TOKENS; returns their names."""
     names = []
@@ -133,9 +143,17 @@ def write_shards(folder: Path, name: str, ids: np.ndarray) -> list[str]:
 
 
 def build(
-    corpus: Path, folder: Path, mixture=MIXTURE, vocabulary: int = 4096, characters: int = 24_000_000, seed: int = 0
+    corpus: Path,
+    folder: Path,
+    mixture=MIXTURE,
+    vocabulary: int = 4096,
+    characters: int = 24_000_000,
+    seed: int = 0,
+    tokenizer: Path | None = None,
 ) -> dict:
     """Make (or reuse) `tokenizer.json`, the shards and `mixture.json` in `folder`; returns what mixture.json holds.
+
+    `tokenizer`: a tokenizer.json to keep instead of training one, so that texts keep their tokens.
 
     Per domain and split: shards, documents, tokens (with one `<|endoftext|>` before each document) and UTF-8 bytes of
     the prepared text (without it). Training documents are shuffled with `seed`.
@@ -153,7 +171,7 @@ def build(
         for split in SPLITS:
             files(corpus, domain, split)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(corpus, mixture, vocabulary, characters)
+    tokenizer = known(tokenizer) if tokenizer else train_tokenizer(corpus, mixture, vocabulary, characters)
     tokenizer.save(str(folder / "tokenizer.json"))
     about = {"vocabulary": tokenizer.get_vocab_size(), "seed": seed, "domains": {}}
     for domain in mixture:

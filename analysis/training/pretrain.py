@@ -49,6 +49,7 @@ class Recipe:
     heads: int = 8
     kv_heads: int = 4
     intermediate: int = 768
+    rope_base: float = 10_000.0
     seed: int = 0
 
     def __post_init__(self):
@@ -70,6 +71,14 @@ class Recipe:
         """(first step, end step, sequence length): context/8 to 35 %, /4 to 55 %, /2 to 75 %, the rest in full."""
         ends = [round(self.steps * part) for part in (0.35, 0.55, 0.75, 1.0)]
         return [(a, b, self.context // cut) for a, b, cut in zip([0, *ends], ends, (8, 4, 2, 1), strict=False)]
+
+    def told(self) -> str:
+        """How it was trained, for the model card: lengths, steps and rates."""
+        lengths = ", ".join(f"{length:,} to step {end:,}" for _, end, length in self.phases())
+        return (
+            f"{self.steps:,} steps of {self.tokens_per_step:,} tokens. Sequence length: {lengths}. Cosine to "
+            f"{self.floor:.0%} of the peak rates."
+        )
 
     def rate(self, step: int) -> float:
         """Factor of the peak rates at a step: linear warm-up, then cosine to `floor`."""
@@ -107,7 +116,7 @@ def build_model(recipe: Recipe, vocabulary: int):
                 hidden_size=recipe.width, intermediate_size=recipe.intermediate, num_hidden_layers=recipe.layers,
                 num_attention_heads=recipe.heads, num_key_value_heads=recipe.kv_heads,
                 head_dim=recipe.width // recipe.heads, max_position_embeddings=recipe.context,
-                rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, **shared,
+                rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_base}, **shared,
             )
         )  # fmt: skip
     for name, weight in model.named_parameters():

@@ -1,0 +1,118 @@
+"""When does a tiny model learn to look back? Random tokens that come again, and the loss of the second copy by step.
+
+A head that finds the last place where the current token stood and reads what followed it (induction, Elhage et al.
+2021, Olsson et al. 2022) needs a head before it that reads the previous token. On random tokens that repeat, nothing
+else helps: the first copy costs ln(vocabulary) whatever is learned, and the second falls to near 0 once both heads are
+there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from analysis.errors import BadSetting
+from analysis.training.pretrain import FAMILIES, Recipe, build_model, optimisers
+
+OPTIMISERS = ("adamw", "muon")
+SETTLED = 4  # first tokens of a second copy, which nothing can tell
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """One run: `family` (`llama_plain`, or `llama` with normalised queries and keys), the AdamW rate, the seed.
+
+    A sequence of `length` tokens repeats a random segment of `shortest` to length/2 tokens: with one and the same
+    distance for all, a head could read a fixed number of positions back and would need no match.
+    """
+
+    family: str = "llama_plain"
+    rate: float = 2e-3
+    seed: int = 0
+    optimiser: str = "adamw"
+    steps: int = 1600
+    sequences: int = 32
+    length: int = 64
+    shortest: int = 8
+    vocabulary: int = 256
+    layers: int = 2
+    width: int = 128
+    heads: int = 4
+    warm_up: int = 50
+    measured_every: int = 50
+    measured_on: int = 32
+    formed: float = 0.3  # nats of the second copy at which a run ends
+
+    def __post_init__(self):
+        if self.family not in FAMILIES or self.optimiser not in OPTIMISERS:
+            raise BadSetting(f"A run takes one of {FAMILIES} and {OPTIMISERS}, not {self.family}/{self.optimiser}.")
+        if not 2 <= self.shortest <= self.length // 2:
+            raise BadSetting(f"A segment of {self.shortest} tokens must fit twice into {self.length}.")
+
+    def model(self):
+        """The freshly initialised model."""
+        shape = {"layers": self.layers, "width": self.width, "heads": self.heads, "kv_heads": self.heads}
+        recipe = Recipe(**shape, family=self.family, intermediate=3 * self.width, context=self.length, seed=self.seed,
+                        tokens_per_step=self.length)  # fmt: skip
+        return build_model(recipe, self.vocabulary)
+
+
+def repeated(sequences: int, length: int, vocabulary: int, rng, segment: tuple[int, int]) -> np.ndarray:
+    """Random tokens 1..vocabulary-1 that repeat: int64 [sequences, length], each with its own period in `segment`."""
+    tokens = rng.integers(1, vocabulary, (sequences, length))
+    periods = rng.integers(segment[0], segment[1] + 1, sequences)
+    return np.stack([np.resize(row[:period], length) for row, period in zip(tokens, periods, strict=True)])
+
+
+@torch.no_grad()
+def copy_losses(model, length: int, sequences: int, vocabulary: int, seed: int = 0) -> tuple[float, float]:
+    """Mean nats per token of the first and the second copy of `length` random tokens; the second without its first 4.
+
+    Chance is ln(vocabulary) for both; a model with an induction circuit has the second near 0.
+    """
+    ids = repeated(sequences, 2 * length, vocabulary, np.random.default_rng([seed, length]), (length, length))
+    ids = torch.from_numpy(ids).to(next(model.parameters()).device)
+    logits = model(input_ids=ids[:, :-1], use_cache=False).logits.float()
+    nats = F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")  # [B, T-1]; entry p: token p + 1
+    return nats[:, : length - 1].mean().item(), nats[:, length - 1 + SETTLED :].mean().item()
+
+
+def run(plan: Circuit, report: Callable[[dict], None] = lambda entry: None) -> list[dict]:
+    """Train one model; every `measured_every` steps {step, tokens, loss, first, second}: nats per token on new random
+    tokens twice, of half the length each."""
+    model = plan.model()
+    if plan.optimiser == "muon":
+        made = Recipe(matrix_rate=plan.rate, other_rate=plan.rate / 2)
+        opts = optimisers(dict(model.named_parameters()), made)
+    else:
+        opts = (torch.optim.AdamW(model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0),)
+    peaks = [group["lr"] for opt in opts for group in opt.param_groups]
+    curve = []
+    for step in range(1, plan.steps + 1):
+        rng = np.random.default_rng([plan.seed, step])
+        ids = repeated(plan.sequences, plan.length, plan.vocabulary, rng, (plan.shortest, plan.length // 2))
+        ids = torch.from_numpy(ids)
+        for opt, peak in zip(opts, peaks, strict=True):
+            opt.param_groups[0]["lr"] = peak * min(1.0, step / plan.warm_up)
+            opt.zero_grad(set_to_none=True)
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for opt in opts:
+            opt.step()
+        if not math.isfinite(loss.item()):
+            raise BadSetting(f"The loss is no number at step {step:,}; lower the rate, now {plan.rate}.")
+        if step % plan.measured_every == 0 or step == plan.steps:
+            first, second = copy_losses(model, plan.length // 2, plan.measured_on, plan.vocabulary)
+            tokens = step * plan.sequences * plan.length
+            curve.append({"step": step, "tokens": tokens, "loss": loss.item(), "first": first, "second": second})
+            report(curve[-1])
+            if second < plan.formed:
+                break
+    return curve

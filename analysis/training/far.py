@@ -1,0 +1,230 @@
+"""Training of a model that reads far: Llama without query-key norm, small steps first, recall documents mixed in.
+
+Warm-up, then one constant rate, then a fall to 0 (warm-up, stable, decay; Hu et al. 2024, Haegele et al. 2024): the
+stable part has no planned end, so a shippable model can be branched off from any checkpoint of it (`branch`), and the
+run itself goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from analysis.errors import BadSetting
+from analysis.training.blocked import blocked
+from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
+from analysis.training.far_rows import Rows
+from analysis.training.pretrain import Recipe, build_model, optimisers, trained
+from analysis.training.recall import Source
+
+PHASES = (  # up to this token: sequence length, tokens of a step, share of recall documents
+    (4_000_000, 256, 2048, 0.5),
+    (8_000_000, 512, 4096, 0.25),
+    (20_000_000, 1024, 8192, 0.25),
+    (None, 2048, 8192, 0.25),
+)
+LAST_SHARE = 0.1  # of recall documents while the rate falls
+
+
+@dataclass(frozen=True)
+class FarRecipe(Recipe):
+    """Everything that decides the weights. `tokens` in all; the last `decay` of them at a falling rate."""
+
+    family: str = "llama_plain"
+    heads: int = 4
+    kv_heads: int = 2
+    tokens_per_pass: int = 1024
+    rope_base: float = 50_000.0
+    matrix_rate: float = 0.006
+    other_rate: float = 0.002
+    tokens: int = 100_000_000
+    decay: int = 10_000_000
+    answer_weight: float = 2.0
+    marks: tuple = PHASES
+
+    def __post_init__(self):
+        if not 0 < self.decay < self.tokens:
+            raise BadSetting(f"The rate falls over fewer tokens than there are, not {self.decay:,}/{self.tokens:,}.")
+        object.__setattr__(self, "marks", tuple(tuple(mark) for mark in self.marks))
+        for _, length, size, share in self.marks:
+            if size % length or length > self.context or not 0 <= share < 1:
+                raise BadSetting(f"A phase of {length:,} tokens in steps of {size:,} with {share} cannot be trained.")
+        object.__setattr__(self, "steps", self.phases()[-1][1])
+        super().__post_init__()
+
+    def phases(self) -> list[tuple[int, int, int, int]]:
+        """(first step, end step, sequence length, tokens of a step)."""
+        made, first, seen = [], 0, 0
+        for upto, length, size, _ in self.marks:
+            end = first + max(0, (self.tokens if upto is None else min(upto, self.tokens)) - seen) // size
+            if end > first:
+                made.append((first, end, length, size))
+            seen += (end - first) * size
+            first = end
+        return made
+
+    def told(self) -> str:
+        """How it was trained, for the model card."""
+        parts = [
+            f"to {self.seen(end) / 1e6:.1f} M tokens of length {length:,} in steps of {size:,}, {share:.0%} recall rows"
+            for (_, end, length, size), (_, _, _, share) in zip(self.phases(), self.marks, strict=False)
+        ]
+        return (
+            f"{'; '.join(parts)}. Recall rows are generated texts whose answers stand far before in the same text "
+            "(copies, facts, lists of pairs, labels, code, a register), every name and value drawn anew; their answers "
+            f"weigh {self.answer_weight:g} in the loss. Constant rates, then over the last {self.decay / 1e6:.1f} M "
+            "tokens a fall to 0 (1 - sqrt) with "
+            f"{LAST_SHARE:.0%} recall rows. A row lies in one document."
+        )
+
+    def natural(self) -> int:
+        """Tokens of natural text that the run reads, as expected from the shares."""
+        ends = np.diff([self.seen(step) for step in range(self.steps + 1)])
+        return round(sum(size * (1 - self.recall_share(step)) for step, size in enumerate(ends)))
+
+    def phase(self, step: int) -> int:
+        """The phase of a step."""
+        return next(n for n, (_, end, _, _) in enumerate(self.phases()) if step < end)
+
+    def seen(self, step: int) -> int:
+        """Tokens read after `step` steps."""
+        return sum((min(step, end) - first) * size for first, end, _, size in self.phases() if step > first)
+
+    def falling(self, step: int) -> float:
+        """How much of the last part is done at the start of a step: 0 before it, to 1."""
+        return max(0.0, (self.seen(step) - (self.tokens - self.decay)) / self.decay)
+
+    def rate(self, step: int) -> float:
+        """Factor of the peak rates: linear warm-up, 1, in the end 1 - sqrt to 0."""
+        warm = min(1.0, (step + 1) / self.warm_up)
+        return warm * (1 - math.sqrt(min(1.0, self.falling(step))))
+
+    def recall_share(self, step: int) -> float:
+        """Share of recall documents in a step."""
+        return LAST_SHARE if self.falling(step) > 0 else self.marks[self.phase(step)][3]
+
+
+def weighted_loss(model, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(loss to descend, nats of each token [B, T]): ids [B, T + 1], weights [B, T]; arithmetic in bfloat16."""
+    with torch.autocast(ids.device.type, torch.bfloat16):
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B, T, V]
+    nats = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(weights.shape)
+    return (nats * weights).mean(), nats.detach()
+
+
+def train_far(
+    recipe: FarRecipe,
+    source: Source,
+    about: dict,
+    work: Path,
+    device: str = "cpu",
+    evaluate: Callable[[object, int, int], dict] = lambda model, step, length: {},
+    evaluate_every: int = 200,
+    checkpoint_seconds: float = 240.0,
+    keep_at: tuple[int, ...] = (),
+    stop_at: int | None = None,
+    report: Callable[[float, str], None] = lambda fraction, stage: None,
+):
+    """Train (or continue) in `work`; returns the float32 model after the last step or after step `stop_at`.
+
+    `about` is what `mixture.build` returned; `evaluate(model, step, length)` gives what is logged every
+    `evaluate_every` steps; the checkpoint after each number of tokens in `keep_at` is kept as well, `kept/<step>`.
+    """
+    work = Path(work)
+    work.mkdir(parents=True, exist_ok=True)
+    model = build_model(recipe, about["vocabulary"]).to(device)
+    parameters = trained(model, None)
+    opts = optimisers(parameters, recipe)
+    log, checkpoint = work / "log.jsonl", work / "checkpoint.safetensors"
+    step, seconds, made = 0, 0.0, json.loads(json.dumps(asdict(recipe)))
+    if checkpoint.exists():
+        step, seconds = load_checkpoint(checkpoint, parameters, opts, made)[0].values()
+    kept = [entry for entry in read_log(work) if entry["step"] <= step]
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+    rows = Rows(recipe, source, {name: part["share"] for name, part in about["domains"].items()})
+    losses, usual, saved = [], [], time.monotonic()
+    while step < min(recipe.steps, stop_at or recipe.steps):
+        began = time.monotonic()
+        with blocked(model):
+            losses.append(one_step(model, parameters, opts, recipe, rows, step, device))
+        step += 1
+        usual = [*usual[-30:], time.monotonic() - began]
+        seconds += min(usual[-1], 5 * statistics.median(usual))
+        entry = {"step": step, "tokens": recipe.seen(step), "seconds": round(seconds, 1)}
+        length = recipe.phases()[recipe.phase(step - 1)][2]
+        if step % 20 == 0 or step == recipe.steps:
+            part = {name: [one[name] for one in losses if one[name] is not None] for name in losses[0]}
+            part = {name: round(statistics.mean(values), 4) for name, values in part.items() if values}
+            entry |= {"length": length, "rate": round(recipe.rate(step - 1), 4)} | part
+            losses = []
+        if step % evaluate_every == 0 or step == recipe.steps:
+            model.eval()
+            entry |= evaluate(model, step, length)
+            model.train()
+        if len(entry) > 3:
+            with log.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+            report(recipe.seen(step) / recipe.tokens, json.dumps(entry))
+        past = [mark for mark in keep_at if recipe.seen(step - 1) < mark <= recipe.seen(step)]
+        if past or time.monotonic() - saved > checkpoint_seconds or step in (recipe.steps, stop_at):
+            save_checkpoint(checkpoint, parameters, opts, made, step=step, seconds=seconds)
+            saved = time.monotonic()
+        if past:
+            keep(checkpoint, work / "kept" / f"{past[-1]}.safetensors")
+    return model
+
+
+def one_step(model, parameters: dict, opts: tuple, recipe: FarRecipe, rows: Rows, step: int, device: str) -> dict:
+    """One update; nats per token of natural text (`loss`), of recall documents and of their answers (None: none)."""
+    for opt, peak in zip(opts, (recipe.matrix_rate, recipe.other_rate), strict=True):
+        opt.param_groups[0]["lr"] = peak * recipe.rate(step)
+        opt.zero_grad(set_to_none=True)
+    ids, answer, recall = rows.batch(step)
+    per_pass = max(1, recipe.tokens_per_pass // (ids.shape[1] - 1))
+    nats = []
+    for at in range(0, len(ids), per_pass):
+        some = torch.from_numpy(ids[at : at + per_pass]).to(device)
+        weights = 1 + (recipe.answer_weight - 1) * torch.from_numpy(answer[at : at + per_pass, 1:]).to(device)
+        loss, each = weighted_loss(model, some, weights)
+        (loss * (len(some) / len(ids))).backward()
+        nats.append(each.float().cpu().numpy())
+    nats, answer = np.concatenate(nats), answer[:, 1:]
+    if not np.isfinite(nats).all():
+        raise BadSetting(f"The loss is no number at step {step:,}; lower the rates.")
+    torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
+    for opt in opts:
+        opt.step()
+    parts = {"loss": nats[~recall], "recall": nats[recall], "answers": nats[answer]}
+    return {name: float(values.mean()) if values.size else None for name, values in parts.items()}
+
+
+def keep(checkpoint: Path, place: Path) -> None:
+    """A checkpoint that stays: the run replaces its file and does not write into it, so a link is enough."""
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    os.link(checkpoint, place)
+
+
+def branch(checkpoint: Path, work: Path, recipe: FarRecipe, decay: int) -> FarRecipe:
+    """Begin a run in `work` that goes on from a checkpoint of `recipe` with a rate that falls from here over `decay`
+    tokens, and ends; returns its recipe, to be given to `train_far`."""
+    with safe_open(checkpoint, "pt") as file:
+        notes, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    step = json.loads(notes["about"])["step"]
+    made = replace(recipe, tokens=recipe.seen(step) + decay, decay=decay)
+    work = Path(work)
+    work.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, work / "checkpoint.safetensors", notes | {"recipe": json.dumps(asdict(made))})
+    return made

@@ -1,0 +1,82 @@
+"""What is logged while the model that reads far is trained: language, the circuit, and whether needles are found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from analysis.methods import METHODS
+from analysis.models import load_model
+from analysis.probes.layout import Ask
+from analysis.probes.pieces import Pieces
+from analysis.probes.scoring import answer_logs, chosen
+from analysis.probes.tasks import TASKS
+from analysis.training.circuit import copy_losses, repeated
+from analysis.training.yardsticks import bits_by_domain, context_gain
+
+RANDOM = 128  # random tokens that are written twice
+
+
+@torch.no_grad()
+def circuit_scores(model, length: int = RANDOM, sequences: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """(previous-token score, induction score) of every head, each [layers, heads], on random tokens written twice.
+
+    Previous token: mean weight on the token before. Induction: in the second copy, mean weight on the token that
+    followed the first copy of the current one. Chance is about 1 / positions; 1 is a perfect head.
+    """
+    vocabulary, rng = model.config.vocab_size, np.random.default_rng([seed, length])
+    ids = torch.from_numpy(repeated(sequences, 2 * length, vocabulary, rng, (length, length)))
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")  # the only one that gives weights
+    try:
+        read = model(input_ids=ids.to(model.device), use_cache=False, output_attentions=True)
+    finally:
+        model.set_attn_implementation(before)
+    previous, induction = [], []
+    for weights in read.attentions:  # [B, H, T, T]
+        previous.append(weights.diagonal(-1, 2, 3).mean((0, 2)))
+        behind = weights.diagonal(1 - length, 2, 3)  # query i reads key i - (length - 1), [B, H, T - length + 1]
+        induction.append(behind[..., 1:].mean((0, 2)))  # from the second copy's first token on
+    return torch.stack(previous).float().cpu().numpy(), torch.stack(induction).float().cpu().numpy()
+
+
+def needles(model, tokenizer, text: str, task: str, length: int, items: int = 24, choices: int = 4) -> float:
+    """Share of the program's own long-context questions that dense attention answers rightly (chance 1 / choices)."""
+    lm, pieces, right = load_model(model, tokenizer=tokenizer), Pieces(tokenizer, text), []
+    for n in range(items):
+        place = {"examples": 8} if TASKS[task].axis == "examples" else {"depth": (n % 5) / 4}
+        item = TASKS[task].make(pieces, Ask(length, choices, **place), np.random.default_rng([n, length]))
+        right.append(chosen(answer_logs(lm, METHODS["dense"](), item), item.right))
+    return round(float(np.mean(right)), 3)
+
+
+@dataclass
+class Measures:
+    """`measures(model, step, length)` for `train_far`: cheap ones at every call, dear ones every `dear_every` steps."""
+
+    valid: dict[str, np.ndarray]
+    about: dict
+    tokenizer: object
+    text: str
+    tokens: int = 8192
+    dear_every: int = 1000
+
+    def __call__(self, model, step: int, length: int) -> dict:
+        previous, induction = circuit_scores(model)
+        first, second = copy_losses(model, RANDOM, 4, model.config.vocab_size)
+        bits = bits_by_domain(model, self.valid, self.about, length, max(1, self.tokens // length))
+        found = {f"valid_{name}": value for name, value in bits.items()}
+        found |= {"first_copy": round(first, 3), "second_copy": round(second, 3)}
+        found |= {"previous_token": round(float(previous.max()), 3), "induction": round(float(induction.max()), 3)}
+        found["induction_heads"] = int((induction > 0.3).sum())
+        if step % self.dear_every == 0:
+            found |= {f"needle_{n}": needles(model, self.tokenizer, self.text, "uuid_needle", n) for n in (256, 1024)}
+            found |= {f"gain_{name}": self.gain(model, name) for name in self.valid if name != "wikitext"}
+        return found
+
+    def gain(self, model, name: str) -> list[float]:
+        """[nats, low, high] that the full context gains at positions from 768 on, on few windows."""
+        gain = context_gain(model, self.valid[name], windows=8, samples=32)
+        return [round(gain[part], 4) for part in ("nats", "low", "high")]

@@ -1,0 +1,109 @@
+"""`python -m analysis.training.far_run CORPUS WORK`: begin or continue the training of the model that reads far.
+
+`--decay TOKENS --from CHECKPOINT --output FOLDER` instead branches off: the rate falls over so many more tokens, and
+the result is written as a Hugging Face folder. Both can be stopped at any time and said again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from transformers import AutoTokenizer
+
+from analysis.corpus import sample_texts
+from analysis.places import CACHE
+from analysis.training.bundle import card, export
+from analysis.training.checkpoints import read_log
+from analysis.training.circuit import copy_losses
+from analysis.training.far import FarRecipe, branch, train_far
+from analysis.training.far_measures import RANDOM, Measures, circuit_scores
+from analysis.training.mixture import build, known, read_shards
+from analysis.training.recall import Source
+from analysis.training.yardsticks import bits_by_domain, context_gain
+
+KEEP = (1, 2, 3, 4, 6, 8, 10, 12, 16, *range(20, 121, 5))  # million tokens after which a checkpoint stays
+
+
+def main() -> None:
+    """Read the arguments, make the shards, train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=FarRecipe.tokens)
+    parser.add_argument("--decay", type=int, help="branch off: tokens over which the rate falls to 0")
+    parser.add_argument("--from", dest="checkpoint", type=Path, help="branch off: from here, not from the newest")
+    parser.add_argument("--output", type=Path, help="branch off: the Hugging Face folder")
+    parser.add_argument("--no-dear", action="store_true", help="measure no needles and no gain of context")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    bundled = CACHE / "demo" / "tokenizer.json"
+    about = build(asked.corpus, asked.work / "tokens", tokenizer=bundled)
+    shards = {split: read_shards(asked.work / "tokens", about, split) for split in ("train", "valid")}
+    source = Source(known(asked.work / "tokens" / "tokenizer.json"), shards["train"])
+    text = sample_texts()["story"][1]
+    measures = Measures(shards["valid"], about, AutoTokenizer.from_pretrained(CACHE / "demo"), text)
+    measures.dear_every = 10**9 if asked.no_dear else measures.dear_every
+    recipe, work = FarRecipe(tokens=asked.tokens), asked.work
+    if asked.decay:
+        checkpoint = asked.checkpoint or work / "checkpoint.safetensors"
+        recipe = recipe_of(checkpoint)
+        tokens, work = work / "tokens", Path(f"{asked.output}.work")
+        if (work / "checkpoint.safetensors").exists():
+            recipe = recipe_of(work / "checkpoint.safetensors")
+        else:
+            recipe = branch(checkpoint, work, recipe, asked.decay)
+            (work / "tokens").symlink_to(tokens.resolve())
+    keep = tuple(1_000_000 * n for n in KEEP) if not asked.decay else ()
+    model = train_far(recipe, source, about, work, evaluate=measures, keep_at=keep, report=tell)
+    if asked.decay:
+        finish(model, recipe, about, shards["valid"], work, asked.output)
+
+
+def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, output: Path) -> dict:
+    """Write the folder of a trained model with its card: measured on the whole valid texts, weights as shipped."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.bfloat16())
+    model.eval()
+    name, log = next(iter(valid)), read_log(work)
+    previous, induction = circuit_scores(model)
+    context, read = recipe.context, recipe.natural()
+    numbers = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "tokens": recipe.seen(recipe.steps),
+        "seconds": log[-1]["seconds"],
+        "epochs": {n: round(read * part["share"] / part["train"]["tokens"], 2) for n, part in about["domains"].items()},
+        "bits_per_byte": bits_by_domain(model, valid, about, context),
+        "gains": {n: context_gain(model, valid[n], context, context // 16, context * 3 // 8) for n in valid},
+        "circuit": {"previous_token": previous.round(3).tolist(), "induction": induction.round(3).tolist()},
+        "second_copy": copy_losses(model, RANDOM, 16, about["vocabulary"])[1],
+    }
+    numbers["context_gain"] = numbers["gains"][name] | {"domain": name}
+    numbers["weight_bytes"] = export(model, None, work, output, recipe)
+    (output / "log.jsonl").write_text((work / "log.jsonl").read_text())
+    (output / "README.md").write_text(card(recipe, about, log, numbers), encoding="utf-8")
+    made = {"recipe": asdict(recipe), "mixture": about} | numbers
+    (output / "pretrain.json").write_text(json.dumps(made, indent=1) + "\n")
+    return numbers
+
+
+def recipe_of(checkpoint: Path) -> FarRecipe:
+    """The recipe that a checkpoint was made with."""
+    with safe_open(checkpoint, "pt") as file:
+        kept = json.loads(file.metadata()["recipe"])
+    return FarRecipe(**{name: value for name, value in kept.items() if name != "steps"})
+
+
+def tell(fraction: float, stage: str) -> None:
+    """A line for whoever looks."""
+    print(f"{fraction:7.3%} {stage}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

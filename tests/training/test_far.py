@@ -1,0 +1,172 @@
+"""The model that reads far: rows of one document each, the schedule, resuming, and branches off a running training."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from analysis.corpus import sample_texts
+from analysis.errors import BadSetting, BadText
+from analysis.places import CACHE
+from analysis.training.checkpoints import read_log
+from analysis.training.far import FarRecipe, branch, train_far
+from analysis.training.far_measures import Measures, circuit_scores, needles
+from analysis.training.far_rows import Rows, document_rows
+from analysis.training.far_run import finish, recipe_of
+from analysis.training.pretrain import build_model
+from analysis.training.recall import Source
+
+MARKS = ((256, 16, 64, 0.5), (None, 32, 128, 0.25))
+TINY = FarRecipe(
+    layers=2,
+    width=32,
+    heads=2,
+    kv_heads=1,
+    intermediate=48,
+    context=32,
+    tokens_per_step=128,
+    tokens_per_pass=64,
+    tokens=1024,
+    decay=256,
+    warm_up=2,
+    marks=MARKS,
+)
+ABOUT = {"vocabulary": 4096, "domains": {"novels": {"share": 0.75}, "python": {"share": 0.25}}}
+
+
+@pytest.fixture(scope="module")
+def source():
+    """Two domains of three documents; the tokens of document d of a domain are all 10 d + 1 ... 10 d + 9."""
+    tokenizer = Tokenizer.from_file(str(CACHE / "demo" / "tokenizer.json"))
+    rng = np.random.default_rng(0)
+    made = {
+        name: np.concatenate([np.append(0, rng.integers(10 * d + 1, 10 * d + 10, 300 + d)) for d in range(3)])
+        for name in ABOUT["domains"]
+    }
+    return Source(tokenizer, {name: ids.astype(np.uint16) for name, ids in made.items()})
+
+
+def test_a_row_lies_in_one_document():
+    ids = np.array([0, 1, 1, 1, 1, 1, 1, 0, 2, 2, 0, 3, 3, 3, 3], np.uint16)  # documents of 7, 3 and 5 tokens
+    for seed in range(5):
+        starts = document_rows(ids, 2, np.random.default_rng(seed))
+        assert len(starts) == 3 + 1 + 2
+        for start in starts:
+            assert 0 not in ids[start + 1 : start + 3]  # the first token may be the mark before a document
+    assert set(document_rows(ids, 6, np.random.default_rng(0))) == {0}
+    with pytest.raises(BadText, match="No document has the 8 tokens"):
+        document_rows(ids, 7, np.random.default_rng(0))
+
+
+def test_rows_are_a_function_of_the_step_and_of_one_document(source):
+    rows = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
+    again = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
+    told = 0
+    for step in (0, 5, TINY.steps - 1):
+        ids, answer, recall = rows.batch(step)
+        assert all(np.array_equal(a, b) for a, b in zip((ids, answer, recall), again.batch(step), strict=True))
+        assert ids.shape == ((4, 17) if step < 4 else (4, 33))
+        assert not answer[~recall].any()
+        told += recall.sum()
+        for row in ids[~recall]:
+            assert len({token // 10 for token in row if token}) == 1, "tokens of two documents"
+    assert 0 < told < 12
+
+
+def test_every_natural_row_of_an_epoch_comes_before_any_comes_twice(source):
+    rows = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
+    count = len(rows._epoch("novels", 16, 0))
+    assert count == sum((300 + d) // 16 for d in range(3))
+    first = [rows.natural("novels", 16, n).tobytes() for n in range(count)]
+    assert len(set(first)) == count
+    assert not np.array_equal(rows._epoch("novels", 16, 0), rows._epoch("novels", 16, 1))
+
+
+def test_the_schedule_warms_up_stays_and_falls():
+    assert TINY.phases() == [(0, 4, 16, 64), (4, 10, 32, 128)]  # 256 tokens in 4 steps, 768 in 6
+    assert [TINY.seen(step) for step in (0, 4, 5, 10)] == [0, 256, 384, 1024]
+    assert TINY.rate(0) == 0.5 and TINY.rate(1) == TINY.rate(8) == 1  # 768 tokens seen: the fall begins, at 0 done
+    assert TINY.rate(9) == pytest.approx(1 - 0.5**0.5)  # half of the last 256 tokens
+    assert [TINY.recall_share(step) for step in (0, 4, 9)] == [0.5, 0.25, 0.1]
+    real = FarRecipe()
+    long = sum((b - a) * size for a, b, length, size in real.phases() if length == 2048)
+    assert long / real.tokens >= 0.4 and real.phases()[0][2] == 256
+    assert sum(p.numel() for p in build_model(real, 4096).parameters()) <= 8_000_000
+    with pytest.raises(BadSetting, match="fewer tokens"):
+        FarRecipe(tokens=10, decay=10)
+    with pytest.raises(BadSetting, match="cannot be trained"):
+        FarRecipe(marks=((None, 4096, 8192, 0.1),))
+
+
+def measured(model, step: int, length: int) -> dict:
+    """A cheap stand-in for the measures."""
+    return {"norm": float(sum(p.detach().norm() for p in model.parameters()))}
+
+
+def test_an_interrupted_run_ends_at_the_same_weights_and_a_branch_reads_on(source, tmp_path):
+    asked = {"evaluate": measured, "evaluate_every": 5}
+    straight = train_far(TINY, source, ABOUT, tmp_path / "whole", **asked)
+    train_far(TINY, source, ABOUT, tmp_path / "cut", **asked, stop_at=3)
+    train_far(TINY, source, ABOUT, tmp_path / "cut", **asked, stop_at=7)
+    resumed = train_far(TINY, source, ABOUT, tmp_path / "cut", **asked, keep_at=(700,))
+    for (name, a), (_, b) in zip(straight.named_parameters(), resumed.named_parameters(), strict=True):
+        assert torch.equal(a, b), name
+    assert [entry["norm"] for entry in read_log(tmp_path / "cut")] == [e["norm"] for e in read_log(tmp_path / "whole")]
+    assert {"loss", "answers", "recall"} & set(read_log(tmp_path / "cut")[-1])
+
+    kept = tmp_path / "cut" / "kept" / "700.safetensors"  # after step 8: 768 tokens
+    made = branch(kept, tmp_path / "branch", TINY, decay=256)
+    assert (made.tokens, made.decay, made.steps) == (1024, 256, 10)  # what the run itself would do from there on
+    branched = train_far(made, source, ABOUT, tmp_path / "branch")
+    assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), branched.parameters(), strict=True))
+    assert recipe_of(kept) == TINY and recipe_of(tmp_path / "branch" / "checkpoint.safetensors") == made
+    shorter = branch(kept, tmp_path / "shorter", TINY, decay=128)
+    assert shorter.steps == 9 and shorter.rate(8) > 0
+    with pytest.raises(BadSetting, match="another"):
+        train_far(TINY, source, ABOUT, tmp_path / "shorter")
+    assert json.loads((tmp_path / "whole" / "log.jsonl").read_text().splitlines()[-1])["tokens"] == 1024
+
+
+def test_circuit_scores_see_a_head_that_reads_the_token_before():
+    model = build_model(TINY, 64).eval()
+    previous, induction = circuit_scores(model, length=8, sequences=2)
+    assert previous.shape == induction.shape == (2, 2)
+    assert 0 < previous.max() < 0.6 and 0 < induction.max() < 0.4  # near even: nothing is learned yet
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_the_measures_name_every_domain_and_ask_the_programs_own_questions(source):
+    model = build_model(FarRecipe(layers=1, width=32, heads=2, kv_heads=1, intermediate=48), 4096).eval()
+    tokenizer, text = AutoTokenizer.from_pretrained(CACHE / "demo"), sample_texts()["story"][1]
+    assert 0 <= needles(model, tokenizer, text, "uuid_needle", 256, items=2) <= 1
+    about = {"domains": {name: {"valid": {"tokens": len(ids), "bytes": 3000}} for name, ids in source.tokens.items()}}
+    found = Measures(source.tokens, about, tokenizer, text, tokens=64)(model, 7, 32)
+    assert {"valid_novels", "valid_python", "induction", "previous_token", "second_copy"} <= set(found)
+    assert not any("needle" in name for name in found)  # dear: only every 1,000 steps
+    assert found["second_copy"] == pytest.approx(np.log(4096), abs=0.5) and found["induction_heads"] == 0
+
+
+def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path):
+    part = {"documents": 3, "tokens": 904, "bytes": 3000}
+    domains = {name: more | {"train": part, "valid": part} for name, more in ABOUT["domains"].items()}
+    work, output, about = tmp_path / "work", tmp_path / "out", ABOUT | {"domains": domains}
+    (work / "tokens").mkdir(parents=True)
+    shutil.copy(CACHE / "demo" / "tokenizer.json", work / "tokens")
+    model = train_far(TINY, source, about, work)
+    numbers = finish(model, TINY, about, source.tokens, work, output)
+    lm = AutoModelForCausalLM.from_pretrained(output)
+    assert lm.config.model_type == "llama" and lm.config.rope_parameters["rope_theta"] == 50_000
+    card = (output / "README.md").read_text()
+    assert "Llama family: 2 layers, width 32, 2 query heads and 1 key-value heads of 16" in card
+    assert (
+        f"**{numbers['bits_per_byte']['python']:.3f}**" in card and "length 16 in steps of 64, 50% recall rows" in card
+    )
+    assert numbers["tokens"] == 1024 and json.loads((output / "pretrain.json").read_text())["recipe"]["decay"] == 256
+    assert TINY.natural() == round(
+        256 * 0.5 + 640 * 0.75 + 128 * 0.9
+    )  # of the last 256 the first step falls by nothing yet
+    assert numbers["epochs"]["python"] == round(TINY.natural() * 0.25 / 904, 2)
