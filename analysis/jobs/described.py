@@ -24,6 +24,7 @@ def keep(described: dict[str, Any]) -> None:
 def sources() -> str:
     """Twelve digits that name the files in which methods and verbs are written."""
     read = hashlib.sha256()
-    for path in (*sorted(ROOT.glob("methods/*.py")), ROOT / "studies" / "registry.py"):
+    named = (ROOT / "studies" / name for name in ("registry.py", "verbs.csv"))
+    for path in (*sorted(ROOT.glob("methods/*.py")), *named):
         read.update(path.read_bytes().replace(b"\r\n", b"\n"))
     return read.hexdigest()[:12]

@@ -1,6 +1,6 @@
 """What a stored study is, and the one runner of all of them.
 
-A new stored study is one file, and its line in `studies.registry.STORED`:
+A new stored study is one file, and its line in `studies/stored.csv`:
 
 1. A frozen dataclass of `Sizes` (or of `Texts`, `Windows`, `Routed` below): every field is an option of the command
    line, with its default and its help.
