@@ -1,5 +1,6 @@
 """Focal Attention and GWR Linear, beside ours: what each row of their tables is held against."""
 
+from analysis.commandline import commandline
 from analysis.papers.ours import Beside, Job, Number, Panel
 from analysis.papers.places import CLOSURE, RECALL, TESTS, at, sharper, study
 
@@ -22,7 +23,16 @@ ROUTERS = {
     "GWR Linear (Ours)": "gwr_linear",
     "Saap-MLP": "mlp",
 }
-QWEN = "python -m analysis route --corpus DIR --model Qwen/Qwen2.5-7B --prompts 12"
+HEADS = ("L2-H0", "L7-H0", "L14-H0", "L14-H14", "L21-H0", "L26-H0")  # those of table 2
+QWEN = {  # the paper's setting; keys lie more than 2,047 tokens back
+    "model": "Qwen/Qwen2.5-7B",
+    "corpus": "DIR",
+    "heads": ",".join(head.replace("-H", ":").removeprefix("L") for head in HEADS),
+    "min_distance": 2048,
+    "buckets": 1024,
+    "length": 32768,
+    "prompts": 12,
+}
 
 
 def tempered(row: str) -> Beside:
@@ -52,12 +62,9 @@ def saved(row: str) -> Beside:
 
 
 def far(row: str) -> Beside:
-    """Focal, figure 5: long-context tasks after fine-tuning at 32K."""
-    job = study("length-extension", steps=200, tokens_per_step=8192)
-    ways = ("own positions", "dynamic NTK", "own positions, fine-tuned", "base 500,000, fine-tuned")
-    beyond = [at("length-extension", way=way)(f"{way}: last quarter of twice the context, above its second half alone",
-              "against_alone", "nats") for way in ways]  # fmt: skip
-    return Beside(job, TESTS, tuple(beyond), "A model fine-tuned at 32,768 tokens, on a GPU.")
+    """Focal, figure 5: HELMET's tasks at 32K, with and without a temperature."""
+    job = Job(said="python -m analysis probe --model MODEL --method dense,focal")
+    return Beside(job, TESTS, needs="HELMET's tasks on two models fine-tuned at 32,768 tokens, one with a temperature.")
 
 
 def best(row: str) -> Beside:
@@ -89,7 +96,9 @@ def closed(row: str) -> Beside:
     """GWR, table 2 and figures 2 and 3: gap closure by head and by budget."""
     buckets = {"ℓ=32": 2, "ℓ=128": 8}.get(row)
     if row != "Mean" and buckets is None:
-        return Beside(Job(said=QWEN), CLOSURE, needs=f"Qwen2.5-7B: a GPU. {row} is a head or a budget of its own.")
+        visited = int(row.removeprefix("ℓ=")) if row.startswith("ℓ=") else 32
+        job = Job(said=commandline("route", QWEN | {"visited": visited}))
+        return Beside(job, CLOSURE, needs=f"Qwen2.5-7B: a GPU. {row} is a head or a budget of its own.")
     number = buckets or 2
     where = {"router": "gwr_linear", "l": number}
     says = f"GWR linear, {number} of 64 buckets: gap closure"

@@ -3,15 +3,18 @@
 Nothing measured is written here: a `Number` says where it stands in a stored study or run, and `reading` looks there.
 """
 
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analysis.commandline import commandline
 
-MEASURED, NOT_MEASURED, CANNOT_HOLD = STATES = ("measured here", "not measured", "cannot hold")
+MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD = STATES = ("measured here", "related", "not measured", "cannot hold")
+SHAPES = ("bench", "worth")  # verbs that read no weights
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
 FILLED = {"text": "story", "corpus": "DIR"}  # what a command reads where a page fills in its own
+TRAINED = re.compile(r"python -m analysis study .*--router k(\d+)-top(\d+)\b")  # these read a trained router
 FOLDS = {"": None, "median": statistics.median, "largest": max, "count": len}
 
 
@@ -19,9 +22,10 @@ FOLDS = {"": None, "median": statistics.median, "largest": max, "count": len}
 class Number:
     """One number of ours: what it `says`, and its `path`, keys and, where a list stands, the values that choose one of
     its rows. `study` names the stored study; without one the number stands in the run of the row's own job. `column`:
-    the paper's column it stands beside, if there is one. `unit` is one of UNITS: `share` is a fraction shown in per
-    cent, `change` one with its sign. `fold`: one of FOLDS, where a list stands of numbers, or of lists of them. `ends`
-    begins the names of the interval's ends, `low` and `high`, where the number's own name does not.
+    the paper's column that prints the same quantity of the same kind of thing, if there is one. `unit` is one of UNITS:
+    `share` is a fraction shown in per cent, `change` one with its sign. `fold`: one of FOLDS, where a list stands of
+    numbers, or of lists of them. `ends` begins the names of the interval's ends, `low` and `high`, where the number's
+    own name does not.
     """
 
     says: str
@@ -61,6 +65,19 @@ class Job:
     def command(self) -> str:
         """The command line that measures the row, on the story or on a folder DIR."""
         return self.said or commandline(self.verb, {n: v or FILLED.get(n) for n, v in (self.args | self.more).items()})
+
+
+def commands(command: str, model: str) -> list[str]:
+    """The commands that lead to a number on a model, in their order: first the training of the router that the last
+    one reads, if it reads one. A model without routers takes them all. `model` is put in where none is named."""
+    first, found = [], TRAINED.match(command)
+    if found:
+        first = [commandline("train-router", {"corpus": "DIR", "groups": int(found[1]), "top": int(found[2])})]
+    named = re.search(r"--model (\S+)", command)
+    if command.split()[3] in SHAPES:
+        return [*first, command]
+    said = f" --model {named[1] if named else model}"
+    return [*(one + said for one in first), command if named else command + said]
 
 
 @dataclass(frozen=True)
@@ -113,9 +130,14 @@ def readings(beside: Beside, found: Found) -> list[Reading]:
     return [one for one in read if one is not None]
 
 
-def state(beside: Beside, known: Sequence[Reading]) -> str:
-    """One of STATES: a row that cannot hold stays so when something beside it is measured."""
-    return CANNOT_HOLD if beside.cannot else MEASURED if known else NOT_MEASURED
+def state(beside: Beside, known: Sequence[Reading], printed: Iterable[str]) -> str:
+    """One of STATES, for a row that prints these columns. It is measured where a number of ours stands beside one of
+    them, and related where only other quantities are known. A row that cannot hold stays so, whatever is measured."""
+    if beside.cannot:
+        return CANNOT_HOLD
+    if {one.number.column for one in known} & set(printed):
+        return MEASURED
+    return RELATED if known else NOT_MEASURED
 
 
 def _flat(listed: Sequence) -> list:

@@ -1,5 +1,7 @@
 """The panels and jobs that the papers' rows share, and how numbers of one stored study are written down."""
 
+from dataclasses import replace
+
 from analysis.commandline import commandline
 from analysis.papers.ours import Job, Number, Panel
 from analysis.studies.registry import of_file
@@ -94,6 +96,11 @@ def tuned(line: str, *rates: float | None) -> tuple[Number, ...]:
             one(f"{says}: generated tasks, against the base", "tasks", "points"),
         ]
     return tuple(found)
+
+
+def related(numbers: tuple[Number, ...]) -> tuple[Number, ...]:
+    """The same numbers beside no column: measured on another kind of thing than the paper's."""
+    return tuple(replace(number, column="") for number in numbers)
 
 
 SCORES = {  # the papers' columns -> task and metric, as the papers' harness names them

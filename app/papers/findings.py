@@ -3,7 +3,7 @@
 import streamlit as st
 
 from analysis.papers.findings import Finding, findings
-from analysis.papers.ours import readings
+from analysis.papers.ours import commands, readings
 from app.papers import row, words
 from app.papers.found import LIVE, Stored
 from app.ui import widgets
@@ -33,6 +33,7 @@ def _numbers(finding: Finding, stored: Stored) -> None:
         for about in stored.protocols(finding.beside, [one.number for one in ours]):
             widgets.prose(f"Measured: {words.made(about)}", "quiet")
     elif finding.beside.numbers:
-        widgets.prose(f"Not measured here yet: {finding.beside.job.command}", "quiet")
+        told = commands(finding.beside.job.command, st.session_state["model"])
+        widgets.prose(f"Not measured here yet: {', then '.join(told)}", "quiet")
     row.unstored(finding.beside, stored)
     row.link(finding.beside.panel)

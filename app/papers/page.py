@@ -6,7 +6,16 @@ import streamlit as st
 
 from analysis.papers import PAPERS
 from analysis.papers.beside import beside, printed
-from analysis.papers.ours import CANNOT_HOLD, MEASURED, NOT_MEASURED, STATES, Reading, readings, state as state_of
+from analysis.papers.ours import (
+    CANNOT_HOLD,
+    MEASURED,
+    NOT_MEASURED,
+    RELATED,
+    STATES,
+    Reading,
+    readings,
+    state as state_of,
+)
 from app import cached
 from app.papers import words
 from app.papers.found import Stored
@@ -15,7 +24,7 @@ from app.ui import painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM, bars, figure
 
 EVERY = "all"
-COLOURS = {MEASURED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1]}
+COLOURS = {MEASURED: GROUPS[0], RELATED: GROUPS[2], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1]}
 COLUMNS = {
     "table": tables.Column("table"),
     "row": tables.Column("row", wrap=True),
@@ -31,7 +40,7 @@ def known(stored: Stored) -> Known:
     found = {}
     for key, one in beside().items():
         ours = readings(one, stored)
-        found[key] = state_of(one, ours), ours
+        found[key] = state_of(one, ours, [cell.column for cell in printed()[key]]), ours
     return found
 
 
@@ -40,8 +49,9 @@ def answer(found: Known) -> None:
     counts = Counter(row_state for row_state, _ in found.values())
     model = st.session_state["model"]
     widgets.prose(
-        f"Of {len(found)} printed rows {counts[MEASURED]} have numbers of ours beside them, measured with the model "
-        f"{model}; {counts[NOT_MEASURED]} are not measured here, and {counts[CANNOT_HOLD]} cannot hold as printed."
+        f"Of {len(found)} printed rows {counts[MEASURED]} have a quantity that they print measured here, with the "
+        f"model {model}; beside {counts[RELATED]} stand other, related quantities; {counts[NOT_MEASURED]} are not "
+        f"measured here, and {counts[CANNOT_HOLD]} cannot hold as printed."
     )
     widgets.prose(
         "Printed numbers are of other models and other texts: they stand beside ours, and on no scale with them.",
@@ -64,7 +74,7 @@ def overview(found: Known) -> None:
         {"paper": shown} | sizes,
         title="Rows by paper",
         key="papers_overview",
-        alt="Printed rows of every paper: measured here, not measured, cannot hold",
+        alt=f"Printed rows of every paper: {', '.join(STATES)}",
         help=cached.glossary("state of a printed row"),
     )
 

@@ -4,7 +4,7 @@ import streamlit as st
 
 from analysis.papers.beside import beside, printed
 from analysis.papers.cells import Cell
-from analysis.papers.ours import CANNOT_HOLD, Beside, Job, Panel, Reading
+from analysis.papers.ours import CANNOT_HOLD, Beside, Job, Panel, Reading, commands
 from analysis.papers.places import ELSEWHERE, makes
 from app import cached
 from app.papers import words
@@ -54,7 +54,11 @@ def show(key: tuple[str, str, str], row_state: str, ours: list[Reading], stored:
 
 def unstored(one: Beside, stored: Stored) -> None:
     """The studies whose numbers would stand here too, each with the command that stores it."""
-    said = [f"Not stored yet for this model, the study {name}: {makes(name)}" for name in stored.missing(one)]
+    model = st.session_state["model"]
+    said = [
+        f"Not stored yet for this model, the study {name}: {', then '.join(commands(makes(name), model))}"
+        for name in stored.missing(one)
+    ]
     widgets.prose(said, "quiet")
 
 
@@ -86,9 +90,10 @@ def _here(key: tuple[str, str, str], ours: list[Reading], one: Beside) -> None:
 def measure(job: Job, one: Beside, key: str) -> None:
     """The panel's link, the command, and where this machine allows it a button."""
     link(one.panel)
-    model = "" if "--model" in job.command or not job.args else f" --model {st.session_state['model']}"
-    model = "" if job.verb in ("bench", "worth") else model
-    st.code(f"{job.command}{model}", language=None, wrap_lines=True)
+    *first, last = commands(job.command, st.session_state["model"])
+    st.code("\n".join([*first, last]), language=None, wrap_lines=True)
+    if first:
+        widgets.prose("The first command trains the router: leave it out where the model has this one.", "quiet")
     args = arguments(job)
     if args is not None:
         jobs.run_button("Measure it here", job.verb, args, key)

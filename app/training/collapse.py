@@ -16,7 +16,7 @@ OF_PAPER = {  # a row of the study -> the row of the paper's table 8
     "balance weight x5": "Balance weight x5",
     "sinkhorn": "Sinkhorn (ours)",
 }
-PHASES = {"entropy and balance loss": "Softmax + balance loss", "sinkhorn": "Sinkhorn"}  # likewise in section 4
+PHASES = {"balance loss": "Softmax + balance loss", "sinkhorn": "Sinkhorn"}  # likewise in section 4
 SHARE = cached.glossary("largest group's share (dominance)")
 SAME = cached.glossary("stability")
 TABLE_8 = {

@@ -21,9 +21,8 @@ def papers(page, address: str, link: str = ""):
 
 def test_a_row_is_chosen_and_the_link_brings_it_back(app_server, page):
     papers(page, app_server)
-    expect(page.get_by_text(re.compile(r"^Of 172 printed rows \d+ have numbers of ours beside them"))).to_be_visible(
-        timeout=PATIENCE
-    )
+    said = re.compile(r"^Of 172 printed rows \d+ have a quantity that they print measured here")
+    expect(page.get_by_text(said)).to_be_visible(timeout=PATIENCE)
     choose(page, "GWR Linear")
     rows = page.get_by_role("region", name=ROWS).locator("tbody tr")
     expect(rows).to_have_count(23, timeout=PATIENCE)

@@ -1,10 +1,7 @@
 """Studies as their own code leaves them, from made trainings, and whether a number of the papers' mapping is there."""
 
-import numpy as np
-
 from analysis.papers.ours import Number, reading
 from analysis.studies.temperature import limits, scaling, trained as focal_temperatures
-from analysis.studies.temperature.length_extension import WAYS, _rows
 from analysis.studies.training.finetune import RATES, Way, _about
 from analysis.studies.training.finetune_shown import row_of
 from tests.made.focal import WINDOWS, pooled, told
@@ -37,9 +34,6 @@ def studies() -> dict[str, dict]:
         "focal-temperatures": told(focal_temperatures, trained["focal-temperatures"], WINDOWS),
         "focal-limits": told(limits, trained["focal-limits"], WINDOWS),
         "focal-scaling": told(scaling, trained["focal-scaling"], 512, WINDOWS),
-        "length-extension": {
-            "rows": _rows({way: np.ones((16, 127)) for way in WAYS}, {way: np.ones((16, 63)) for way in WAYS}, 64)
-        },
         "baselines": {"rows": baselines()},
     }
 

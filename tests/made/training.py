@@ -9,7 +9,7 @@ from analysis.runs import Result, RunStore
 from analysis.runs.studies import study_folders
 from tests.made.results import GROUPS, LAYERS, protocol, tokens
 
-NAMES = ("softmax", "entropy and balance loss", "sinkhorn")
+NAMES = ("softmax", "balance loss", "entropy and balance loss", "sinkhorn")
 PATHS = {"centroid_cosine": 0.1, "drift": 0.2, "start_share": 0.3, "rank": 9.0}
 
 

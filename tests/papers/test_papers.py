@@ -221,6 +221,25 @@ def test_what_is_not_reconciled():
     assert not any(noted(paper, "not reconciled") for paper in papers.PAPERS if paper != "focus")
 
 
+def test_what_contradicts_other_pages_of_the_paper():
+    """30.3 is of two settings; four groups of a quarter and a window cannot be a quarter; +75.6 is not against the
+    pretrained model; three of five architectures are not those of table 2."""
+    pairs = {("table 7", f"{model}, top-k=1 (argmax)", "Pairs retained") for model in ("GPT-2 124M", "Mistral 7B")}
+    listed = {("table 2", row, "PG-19 PPL pretrained") for row in ("OLMo-2 7B", "LLaMA-2 13B", "LLaMA-2 70B")}
+    one = {("table 5", "GPT-2 124M, Focus FT", "PPL"), ("table 1", "Performer", "PPL")}
+    new = pairs | listed | one
+    assert new <= noted("focus", "contradicts")
+    performer, tuned = (value("focus", "table 1", row, "PPL") for row in ("Performer", "Full attention FT"))
+    against = value("focus", "table 1", "Pretrained (full attn)", "PPL")
+    assert (round(performer - tuned, 1), round(performer - against, 1)) == (75.6, 69.2)
+    causal, window = 1024 * 1025 / 2, 128 * 1024 - 128 * 127 / 2
+    assert round((window + (causal - window) / 4) / causal, 2) == 0.43
+    notes = {(cell.table, cell.row, cell.column): cell.note for cell in papers.find("focus")}
+    assert all("43 %" in notes[key] for key in pairs) and "+69.2" in notes["table 1", "Performer", "PPL"]
+    assert "K=8" in notes["table 5", "GPT-2 124M, Focus FT", "PPL"]
+    assert sum("GQA" in notes[key] for key in listed) == 2 and sum("softcap" in notes[key] for key in listed) == 1
+
+
 def test_every_cell_of_the_summary_contradicts_its_paper():
     for cell in papers.find(SUMMARY):
         printed = value(FOCAL, "table 1", cell.row, cell.column)

@@ -23,8 +23,9 @@ from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
 
 SOFT_LOSSES = {"balance": "softmax", "balance_weight": 0.01, "entropy_weight": 0.01}
-ROWS = {  # name -> what differs from the others; all but the first and the last are the rows of table 8
+ROWS = {  # name -> what differs from the others; the third to the last but one are the rows of table 8
     "softmax": {"balance": "softmax"},
+    "balance loss": {"balance": "softmax", "balance_weight": 0.01},
     "entropy and balance loss": SOFT_LOSSES,
     "stop-gradient on inputs": {"balance": "softmax", "detach": True},
     "EMA centroids": {"balance": "softmax", "detach": True, "ema": 0.99},

@@ -37,10 +37,10 @@ def test_the_page_opens_with_all_rows_and_their_states(made):
     assert app.title[0].value == "Do the papers' numbers hold here?" and not app.error
     assert f"Of {len(printed())} printed rows" in markup(app) and "cannot hold as printed" in markup(app)
     (chart,) = figures(app)
-    assert [trace["name"] for trace in chart["data"]] == ["measured here", "not measured", "cannot hold"]
+    assert [trace["name"] for trace in chart["data"]] == ["measured here", "related", "not measured", "cannot hold"]
     assert sum(sum(trace["x"]) for trace in chart["data"]) == len(printed())
     shown = rows(app)
-    assert set(shown["state"]) <= {"measured here", "not measured", "cannot hold"}
+    assert set(shown["state"]) <= {"measured here", "related", "not measured", "cannot hold"}
     assert "PPL 42.8 ppl" in shown["printed"][0] and "†" in " ".join(shown["printed"])
 
 

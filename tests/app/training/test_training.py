@@ -170,15 +170,15 @@ def test_collapse_shows_both_phases_with_chance_and_the_paper(client):
     assert any("balanced chance (28.0%)" in trace["name"] for trace in curves["data"])
     assert curves["layout"]["shapes"][0]["x0"] == 40 and "28.0% in the" in " ".join(c.value for c in app.caption)
     table_8, phases = columns(app), columns(app, 1)
-    assert table_8["what is tried"] == list(training.NAMES) and table_8["over 90 % at"] == ["20", "–", "–"]
-    assert table_8["paper: outcome"] == ["–", "Collapses by step 600", "Stable, semantic"]
+    assert table_8["what is tried"] == list(training.NAMES) and table_8["over 90 % at"] == ["20", "–", "–", "–"]
+    assert table_8["paper: outcome"] == ["–", "–", "Collapses by step 600", "Stable, semantic"]
     assert phases["measured"] == ["here", "here", "in the paper", "here", "in the paper"]
     assert phases["share, phase 2"] == ["40.0%", "40.0%", "99.4%", "40.0%", "15.9%"]
     assert app.code[0].value.startswith("python -m analysis study dominance")
     app.segmented_control(key="collapse_rows").set_value("all").run()
     app.selectbox(key="collapse_measure").set_value("rank").run()
     (curves,) = figures(app)
-    assert len(curves["data"]) == 3 and "effective rank" in str(curves["layout"]["yaxis"])
+    assert len(curves["data"]) == 4 and "effective rank" in str(curves["layout"]["yaxis"])
     assert app.query_params["collapse_measure"] == "rank"
 
 
