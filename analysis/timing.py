@@ -51,6 +51,14 @@ class Timing:
         """Summarise values that were measured in this order."""
         return cls(statistics.median(values), min(values), max(values), list(values))
 
+    def over(self, other: "Timing") -> "Timing":
+        """The ratios to another one's, round by round."""
+        return Timing.of([a / b for a, b in zip(self.seconds, other.seconds, strict=True)])
+
+    def spread(self, times: float = 1.0) -> dict[str, float]:
+        """`median low high`, multiplied (1e3: milliseconds)."""
+        return {"median": self.median * times, "low": self.low * times, "high": self.high * times}
+
 
 @dataclass(frozen=True)
 class AttentionTime:
@@ -141,13 +149,12 @@ def time_attention(
         return grouped_attention(q, keys, v, members, window)
 
     timed = clock({"dense": lambda: dense(q, keys, v), "sparse": sparse}, repeats, progress)
-    ratios = [a / b for a, b in zip(timed["dense"].seconds, timed["sparse"].seconds, strict=True)]
     held = (2 * q.numel() + 2 * v.numel()) * q.element_size()
     peak = peak_bytes(sparse, device)
     return AttentionTime(
         *(length, batch, dtype, chosen.kernel, chosen.backend, chosen.why, opponent, missing),
         **timed,
-        speedup=Timing.of(ratios),
+        speedup=timed["dense"].over(timed["sparse"]),
         bound=1 / chosen.retained,
         retained=chosen.retained,
         computed=chosen.computed,

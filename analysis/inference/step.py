@@ -79,23 +79,22 @@ def time_decode(
         rows = (buffer.rows for buffer in plain)
         F.scaled_dot_product_attention(q, *rows, enable_gqa=heads != kv_heads)
 
-    name = _quickest(dense)
+    name = quickest(dense)
     with sdpa_kernel(CANDIDATES[name]):
         timed = clock({"dense": dense, "sparse": sparse}, repeats, progress)
-    ratios = [a / b for a, b in zip(timed["dense"].seconds, timed["sparse"].seconds, strict=True)]
     held, each = sum(buffer.rows.nbytes for buffer in plain), sum(read) // len(read)
     return DecodeTime(
         *(length, dtype, "group-major cache", name),
         **timed,
-        speedup=Timing.of(ratios),
+        speedup=timed["dense"].over(timed["sparse"]),
         **{"dense_bytes": held, "sparse_bytes": each, "bound": held / each},
     )
 
 
-def _quickest(dense: Callable[[], object]) -> str:
+def quickest(dense: Callable[[], object]) -> str:
     """The name of torch's kernel that runs this fastest."""
-    quickest = math.inf, ""
+    best = math.inf, ""
     for name, backend in CANDIDATES.items():
         with suppress(RuntimeError), sdpa_kernel(backend):
-            quickest = min(quickest, (clock({name: dense}, 3)[name].low, name))
-    return quickest[1]
+            best = min(best, (clock({name: dense}, 3)[name].low, name))
+    return best[1]

@@ -1,25 +1,40 @@
 """How fast the sparse kernels are on this machine, at which lengths, and where dense attention wins.
 
-The attention half: bare shapes, unit-normal queries and keys, dense and sparse in turns. Memberships are random and
-balanced, random and skewed, or those of a model's router on a real text.
+Attention alone has bare shapes, unit-normal queries and keys, dense and sparse in turns. Memberships are random and
+balanced, random and skewed, or those of a model's router on a real text. A whole model is timed by length of its
+prompt, and one decode step of attention by length of its cache.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
 import torch
 
 from analysis.corpus import sample_texts
-from analysis.errors import BadSetting
+from analysis.errors import BadSetting, TooLarge
 from analysis.groups.controls import random_tokens
+from analysis.inference import DecodeTime, InferenceTime, time_decode, time_inference
 from analysis.kernels.merge import merges
+from analysis.methods import METHODS
+from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
-from analysis.studies.context import Context, check_seed, made_on, read
+from analysis.studies.context import Context, check_seed, made_on, protocol, read
 from analysis.studies.groups.routers import memberships, router_for
-from analysis.studies.speed.bench_model import Members, bench_decode, bench_inference
 from analysis.studies.speed.bench_statistics import bench_statistics
-from analysis.timing import AttentionTime, check_memory, crossover, processor, time_attention
+from analysis.studies.speed.launch import MOST_NEW, retained
+from analysis.timing import (
+    AttentionTime,
+    Timing,
+    check_memory,
+    check_model_memory,
+    crossover,
+    processor,
+    time_attention,
+)
 
+Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 WHAT = ("attention", "decode", "inference", "statistics")
 LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
@@ -66,48 +81,41 @@ def bench(
     if what == "statistics":
         return bench_statistics(lengths, repeats, seed, context)
     if what == "inference":
-        router = router or f"k{groups}-top{top}"
-        return bench_inference(model, text, router, lengths, window, new_tokens, repeats, context)
+        return _inference(model, text, router or f"k{groups}-top{top}", lengths, window, new_tokens, repeats, context)
     lengths = sorted(set(lengths or LENGTHS))
     check_seed(seed)
-    _check(lengths, heads, head_dim, groups, top, window, dtype, batch, repeats, kv_heads)
+    shape = {"heads": heads, "kv_heads": kv_heads or heads, "head_dim": head_dim, "window": window}
+    more = {"groups": groups, "top": top, "batch": batch, "repeats": repeats}
+    _check({"lengths": lengths[0], **shape, **more}, dtype)
     device = context.torch_device()
     for length in lengths:
-        check_memory(length, batch, heads, kv_heads or heads, head_dim, device)
+        check_memory(length, batch, heads, shape["kv_heads"], head_dim, device)
     made, about = _memberships(context, groups, top, skew, router, layer, text, model)
-    if what == "decode":
-        shape = {"heads": heads, "head_dim": head_dim, "kv_heads": kv_heads or heads, "dtype": dtype, "window": window}
-        return bench_decode(lengths, shape | {"seed": seed}, made, about, repeats, device, context)
+    shape |= {"dtype": dtype, "device": device, "seed": seed}
+    nothing = {"verb": "bench", "what": what, "revision": None, "text": None, "model": None}
+    about = {**nothing, **about, **shape, "repeats": 4 * repeats if what == "decode" else repeats}
     rows, missing = [], []
     for index, length in enumerate(lengths):
-
-        def progress(done: float, side: str, index: int = index, length: int = length) -> None:
-            context.progress((index + done) / len(lengths), f"{length:,} tokens, {side}")
-
-        progress(0.0, "memberships")
-        timed = time_attention(
-            *(length, heads, head_dim, about["groups"], window),
-            **{"k": about["top"], "dtype": dtype, "batch": batch, "kv_heads": kv_heads, "repeats": repeats},
-            members=torch.stack([made(length, seed * 1000 + at) for at in range(batch)]),
-            **{"device": device, "parts": True, "progress": progress, "seed": seed},
-        )
-        rows.append(_row(timed))
+        told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
+        sizes = {"groups": about["groups"], "k": about["top"], "repeats": about["repeats"], **shape}
+        if what == "decode":
+            told(0.0, "one token after them")
+            rows.append(_decoded(time_decode(length, members=made(length, seed * 1000), **sizes)))
+            continue
+        told(0.0, "memberships")
+        members = torch.stack([made(length, seed * 1000 + at) for at in range(batch)])
+        timed = time_attention(length, members=members, batch=batch, parts=True, progress=told, **sizes)
+        rows.append(_attended(timed))
         missing = timed.missing
-    where = crossover([(row["length"], row["speedup"]) for row in rows])
-    numbers = {
-        "rows": rows,
-        "crossover": where,
-        "missing": missing,
-        "merges": _merges(made, head_dim, window, dtype, device) if about["top"] == 1 else None,
-        "sentence": _sentence(rows, where),
-        "protocol": made_on(
-            **{"verb": "bench", "what": what, "revision": None, "text": None, "model": None, **about},
-            **{"window": window, "seed": seed, "dtype": dtype, "device": device, "kernel": rows[-1]["kernel"]},
-            **{"heads": heads, "kv_heads": kv_heads or heads, "head_dim": head_dim, "batch": batch},
-            **{"repeats": repeats, "dense_kernel": rows[-1]["dense_kernel"], "processor": processor(device)},
-        ),
-    }
-    return Result(numbers, {"curve": pd.DataFrame(rows).drop(columns="why")})
+    about |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"], "processor": processor(device)}
+    if what == "decode":
+        return _result(rows, missing, made_on(**about), "a token")
+    result = _result(rows, missing, made_on(**about, batch=batch))
+    states = torch.randn(3, 1, 2, MERGED, head_dim, generator=torch.Generator().manual_seed(0))
+    states = states.to(device, getattr(torch, dtype))
+    one = about["top"] == 1
+    result.numbers["merges"] = merges(*states, made(MERGED, 0).to(device), window) if one else None
+    return result
 
 
 def skewed_tokens(tokens: int, groups: int, top: int, seed: int) -> torch.Tensor:
@@ -122,10 +130,10 @@ def _memberships(
     context: Context, groups: int, top: int, skew: bool, router: str | None, layer: int | None, text: str, model: str
 ) -> tuple[Members, dict]:
     """How memberships are made for a length, and what the protocol says of it."""
-    about = {"groups": groups, "top": top, "memberships": "random, balanced"}
     if router is None:
         draw = skewed_tokens if skew else random_tokens
-        about["memberships"] = "random, each group a fifth smaller than the one before" if skew else "random, balanced"
+        said = "random, each group a fifth smaller than the one before" if skew else "random, balanced"
+        about = {"groups": groups, "top": top, "memberships": said}
         return lambda length, seed: draw(length, groups, top, seed), about
     lm = context.model(model)
     layer = lm.num_layers // 2 if layer is None else layer
@@ -136,59 +144,123 @@ def _memberships(
     made = router_for(context, lm, router)[0]
     real = memberships(made, attention_inputs(lm, reading.windows))[1][layer]  # [T, K]
     said = f"router {router}, layer {layer}, on {reading.name}: {len(real):,} tokens, repeated to the length"
-    about |= {"groups": made.K, "top": made.top, "memberships": said, "router": router, "layer": layer}
+    about = {"groups": made.K, "top": made.top, "memberships": said, "router": router, "layer": layer}
     about |= {"text": key, "model": lm.name, "revision": lm.revision, "tokens": len(real)}
     return lambda length, seed: real.repeat(-(-length // len(real)), 1)[:length], about
 
 
-def _merges(made: Members, head_dim: int, window: int, dtype: str, device: str) -> dict:
-    states = torch.randn(3, 1, 2, MERGED, head_dim, generator=torch.Generator().manual_seed(0))
-    return merges(*states.to(device, getattr(torch, dtype)), made(MERGED, 0).to(device), window)
+def _inference(
+    model: str,
+    text: str,
+    router: str,
+    lengths: list[int] | None,
+    window: int,
+    new_tokens: int,
+    repeats: int,
+    context: Context,
+) -> Result:
+    """Time a model with Focus against itself dense, prompt and tokens apart, at several lengths of the prompt.
+
+    The text (the bundled story unless given) is repeated where a prompt is longer. As `bench`, where `dense_ms`,
+    `sparse_ms` and `speedup` are of the prompt; `prefill_ms`, `ms_per_token`, `kv_bytes` of both sides beside.
+    """
+    lm = context.model(model)
+    lengths = _lengths(lm, lengths, new_tokens)
+    key = text or context.add_text(*sample_texts()["story"])
+    ids = read(context, lm, key).tokens.ids
+    method = METHODS["focus"].build(router_for(context, lm, router)[0], window=window)
+    for length in lengths:
+        check_model_memory(lm, length, new_tokens, method.top)
+    rows, missing = [], []
+    for index, length in enumerate(lengths):
+        told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
+        timed = time_inference(lm, method, np.resize(ids, length), new_tokens, repeats, told)
+        rows.append(_prompted(timed, str(lm.dtype)[6:], method.n_sink))
+        missing = timed.missing
+    said = {"router": router, "settings": {"top": method.top, "window": window, "n_sink": method.n_sink}}
+    said |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"], "what": "inference"}
+    said |= {"new_tokens": new_tokens, "repeats": repeats, "processor": processor(str(lm.device))}
+    return _result(rows, missing, protocol("bench", lm, key, len(ids), **said), "the prompt")
 
 
-def _row(timed: AttentionTime) -> dict:
+def _lengths(model: Model, lengths: list[int] | None, new_tokens: int) -> list[int]:
+    """The prompts to time, checked: a quarter, half and all of what the model reads at once, unless given."""
+    most = model.max_positions - new_tokens
+    if not 2 <= new_tokens <= min(MOST_NEW, model.max_positions - 2):
+        raise BadSetting(f"{new_tokens:,} new tokens were asked for: choose between 2 and {MOST_NEW:,}.")
+    lengths = sorted(set(lengths or (max(2, most // 4), max(2, most // 2), most)))
+    if lengths[0] < 2:
+        raise BadSetting(f"A prompt of {lengths[0]} tokens was asked for: choose 2 or more.")
+    if lengths[-1] > most:
+        raise TooLarge(
+            f"{lengths[-1]:,} tokens and {new_tokens:,} new ones are more than the {model.max_positions:,} that "
+            f"{model.name} reads at once: choose at most {most:,} tokens."
+        )
+    return lengths
+
+
+def _times(dense: Timing, sparse: Timing, speedup: Timing) -> dict:
+    times = {"dense_ms": dense.median * 1e3, "sparse_ms": sparse.median * 1e3}
+    return times | {"speedup": speedup.median, "speedup_low": speedup.low, "speedup_high": speedup.high}
+
+
+def _attended(timed: AttentionTime) -> dict:
     return {
         **{name: getattr(timed, name) for name in ("length", "batch", "dtype", "kernel", "backend", "dense_kernel")},
-        "dense_ms": timed.dense.median * 1e3,
-        "sparse_ms": timed.sparse.median * 1e3,
-        "speedup": timed.speedup.median,
-        "speedup_low": timed.speedup.low,
-        "speedup_high": timed.speedup.high,
+        **_times(timed.dense, timed.sparse, timed.speedup),
         **{name: getattr(timed, name) for name in ("bound", "retained", "computed", "memory", "why")},
         **{f"{name}_ms": seconds * 1e3 for name, seconds in timed.parts.items()},
     }
 
 
-def _sentence(rows: list[dict], where: int | None) -> str:
-    last = rows[-1]
-    at = f"{last['speedup']:.2f} times dense attention at {last['length']:,} tokens (bound {last['bound']:.2f})"
-    if where is None:
-        return f"Dense wins at every length measured: sparse runs at {at}."
+def _decoded(timed: DecodeTime) -> dict:
+    return {
+        **{"length": timed.length, "batch": 1, "dtype": timed.dtype, "kernel": timed.kernel},
+        **{"dense_kernel": timed.dense_kernel, **_times(timed.dense, timed.sparse, timed.speedup)},
+        **{"bound": timed.bound, "retained": 1 / timed.bound},
+        **{"dense_bytes": timed.dense_bytes, "sparse_bytes": timed.sparse_bytes},
+    }
+
+
+def _prompted(timed: InferenceTime, dtype: str, n_sink: int) -> dict:
+    share, sides = retained(timed.ran, n_sink), {"dense": timed.dense, "sparse": timed.sparse}
+    return {
+        **{"length": timed.length, "batch": 1, "dtype": dtype, "kernel": timed.sparse.kernel},
+        **{"dense_kernel": timed.dense.kernel},
+        **_times(timed.dense.prefill, timed.sparse.prefill, timed.prefill),
+        **{"speedup_per_token": timed.per_token.median, "bound": share and 1 / share, "retained": share},
+        "prefill_ms": {name: side.prefill.median * 1e3 for name, side in sides.items()},
+        "ms_per_token": {name: side.per_token.median * 1e3 for name, side in sides.items()},
+        "kv_bytes": {name: side.kv_bytes for name, side in sides.items()},
+        "kv_bytes_read_per_step": {name: side.kv_bytes_read for name, side in sides.items()},
+    }
+
+
+def _result(rows: list[dict], missing: list[str], about: dict, what: str = "") -> Result:
+    """The result of rows; `what` was timed, attention alone unless it is named."""
+    where, last = crossover([(row["length"], row["speedup"]) for row in rows]), rows[-1]
+    at, sparse = f"{what} {last['speedup']:.2f} times as fast as dense at {last['length']:,} tokens", ""
+    if not what:
+        at = f"{last['speedup']:.2f} times dense attention at {last['length']:,} tokens (bound {last['bound']:.2f})"
+        sparse = "sparse runs at "
     if where == rows[0]["length"]:
-        return f"Sparse wins at every length measured: {at}."
-    return f"Dense wins below about {where:,} tokens; sparse runs at {at}."
+        said = f"Sparse wins at every length measured: {at}."
+    elif where is None:
+        said = f"Dense wins at every length measured: {sparse}{at}."
+    else:
+        said = f"Dense wins below about {where:,} tokens; {sparse}{at}."
+    numbers = {"rows": rows, "crossover": where, "missing": missing, "sentence": said, "protocol": about}
+    return Result(numbers, {"curve": pd.json_normalize(rows, sep="_").drop(columns="why", errors="ignore")})
 
 
-def _check(
-    lengths: list[int],
-    heads: int,
-    head_dim: int,
-    groups: int,
-    top: int,
-    window: int,
-    dtype: str,
-    batch: int,
-    repeats: int,
-    kv_heads: int | None,
-) -> None:
-    sizes = {"lengths": lengths[0], "heads": heads, "head_dim": head_dim, "groups": groups, "top": top}
-    sizes |= {"window": window, "batch": batch, "repeats": repeats, "kv_heads": kv_heads or 1}
+def _check(sizes: dict[str, int], dtype: str) -> None:
     for name, value in sizes.items():
         if value < 1:
             raise BadSetting(f"{name} must be 1 or more, and {value} was asked for.")
+    heads, kv_heads, groups, top = (sizes[name] for name in ("heads", "kv_heads", "groups", "top"))
     if dtype not in TYPES:
         raise BadSetting(f"The type is {dtype[:20]!r} and must be one of {', '.join(TYPES)}.")
-    if kv_heads and heads % kv_heads:
+    if heads % kv_heads:
         raise BadSetting(f"{kv_heads} heads of keys and values do not divide {heads} heads of queries.")
     if not top <= groups <= 64:
         raise BadSetting(f"A token cannot be in {top} of {groups} groups: choose 1 to 64 groups, and top up to that.")

@@ -11,7 +11,7 @@ from analysis.models import Model, load_model
 from analysis.runs import Result
 from analysis.statistics import CORE, HeadReading, top_p_rank
 from analysis.studies.context import Context, check_seed, made_on
-from analysis.timing import Timing, clock, free_bytes, peak_bytes, processor
+from analysis.timing import clock, free_bytes, peak_bytes, processor
 from analysis.training.pretrain import Recipe, build_model
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
@@ -36,22 +36,14 @@ def bench_statistics(lengths: list[int] | None, repeats: int, seed: int, context
     if lengths[0] < 8 or any(length % 8 for length in lengths) or repeats < 1:
         raise BadSetting(f"Lengths are multiples of 8 from 8 on, in 1 or more rounds, not {lengths} in {repeats}.")
     device, rows = context.torch_device(), []
+    about = {"verb": "bench", "what": "statistics", "model": "GPT-2 small shape, random weights", "revision": None}
+    about |= {"text": None, "kernel": "streamed statistics", "dtype": "float32", "window": WINDOW, **SHAPE}
     for index, length in enumerate(lengths):
-
-        def told(done: float, stage: str, index: int = index, length: int = length) -> None:
-            context.progress((index + done) / len(lengths), f"{length:,} tokens, {stage}")
-
+        told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
         told(0.0, "making the model")
         rows.append(_row(_model(length, device, seed), length, repeats, told))
-    said = {"window": WINDOW, "seed": seed, "dtype": "float32", "device": device, "kernel": "streamed statistics"}
-    numbers = {
-        "rows": rows,
-        "sentence": _sentence(rows),
-        "protocol": made_on(
-            **{"verb": "bench", "what": "statistics", "model": "GPT-2 small shape, random weights", "revision": None},
-            **{"text": None, "repeats": repeats, "processor": processor(device), **said, **SHAPE},
-        ),
-    }
+    about |= {"repeats": repeats, "seed": seed, "device": device, "processor": processor(device)}
+    numbers = {"rows": rows, "sentence": _sentence(rows), "protocol": made_on(**about)}
     return Result(numbers, {"curve": pd.DataFrame(rows)})
 
 
@@ -89,28 +81,17 @@ def _row(model: Model, length: int, repeats: int, told: Callable[[float, str], N
         peaks[name] = peak_bytes(run, model.device)
     row = {"length": length, "layers": model.num_layers}
     row |= {f"{name}_ms": timed[name].median * 1e3 if name in timed else None for name in ("plain", *STATS, "tables")}
-    for key, above, below in (
-        ("core_times", "core", "plain"),
-        ("all_times", "all", "plain"),
-        ("of_tables", "core", "tables"),
-    ):
-        row[key] = _ratio(timed, above, below)
+    row |= {f"{name}_times": timed[name].over(timed["plain"]).median for name in STATS}
+    row["of_tables"] = timed["core"].over(timed["tables"]).median if "tables" in timed else None
     row |= {f"{name}_bytes": peaks.get(name) for name in (*STATS, "tables")}
     held = row["tables_bytes"], row["core_bytes"]
     return row | {"bytes_times": held[0] / max(1, held[1]) if None not in held else None}
 
 
-def _ratio(timed: dict[str, Timing], above: str, below: str) -> float | None:
-    """The median of the ratios of rounds."""
-    if below not in timed:
-        return None
-    return Timing.of([a / b for a, b in zip(timed[above].seconds, timed[below].seconds, strict=True)]).median
-
-
 @torch.no_grad()
 def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
     """The six core statistics from the tables that `output_attentions` keeps, [L, H, 6], with the same rank routine."""
-    stock = model.lm.config._attn_implementation
+    stock, found = model.lm.config._attn_implementation, []
     model.lm.set_attn_implementation("eager")
     try:
         tables = model.lm.base_model(ids[None], use_cache=False, output_attentions=True).attentions
@@ -118,17 +99,9 @@ def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
         model.lm.set_attn_implementation(stock)
     place = torch.arange(len(ids), device=ids.device)
     back = place[:, None] - place
-    found = []
-    for table in tables:
-        p = table[0]  # [H, T, T]
-        numbers = (
-            torch.special.entr(p).sum(-1),
-            p.amax(-1),
-            top_p_rank(p, MASS).to(p),
-            p[..., 0],
-            (p * (back < WINDOW)).sum(-1),
-            (p * back).sum(-1),
-        )
+    for (p,) in tables:  # [H, T, T]
+        numbers = torch.special.entr(p).sum(-1), p.amax(-1), top_p_rank(p, MASS).to(p), p[..., 0]
+        numbers += (p * (back < WINDOW)).sum(-1), (p * back).sum(-1)
         found.append(torch.stack([number.mean(-1) for number in numbers], -1))
     assert len(CORE) == found[0].shape[-1]
     return torch.stack(found).double().cpu().numpy()

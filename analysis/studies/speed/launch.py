@@ -55,25 +55,25 @@ def launch(
     method = METHODS["focus"].build(made, **chosen)
     method.check(lm.lm)
     check_model_memory(lm, len(ids), new_tokens, method.top)
-    timed = time_inference(
-        lm, method, ids, new_tokens, repeats, lambda done, stage: context.progress(0.05 + 0.6 * done, stage)
-    )
+    timed = time_inference(lm, method, ids, new_tokens, repeats, context.within(0.05, 0.6).progress)
     context.progress(0.7, "the masked reference")
     same = _against_reference(lm, method, ids[:PREFIX])
     further = longer(lm, timed, chosen["window"], n_sink, repeats, context)
     alone, share = further.attention, retained(timed.ran, n_sink)
+    about = {"router": router, "settings": chosen, "new_tokens": new_tokens, "repeats": repeats}
+    about |= {"kernel": timed.sparse.kernel, "dense_kernel": timed.dense.kernel, "processor": processor(str(lm.device))}
     texts = {side: lm.tokenizer.decode(getattr(timed, side).tokens) for side in ("dense", "sparse")}
     numbers = {
         "rows": [_row(side, getattr(timed, side)) for side in ("dense", "sparse")],
         "speedup": {
-            "prefill": _spread(timed.prefill),
-            "per_token": _spread(timed.per_token),
-            "attention": _spread(alone.speedup) if alone else None,
+            "prefill": timed.prefill.spread(),
+            "per_token": timed.per_token.spread(),
+            "attention": alone.speedup.spread() if alone else None,
         },
         **{"attention_layer": further.layer, "retained": share, "bound": share and 1 / share},
         "parts": {name: seconds * 1e3 for name, seconds in timed.parts.items()},
         "step_parts": {name: seconds * 1e3 for name, seconds in timed.step_parts.items()},
-        **{"text_dense": texts["dense"], "text_sparse": texts["sparse"], "prompt_end": _end(lm, ids)},
+        **{"text_dense": texts["dense"], "text_sparse": texts["sparse"], "prompt_end": lm.tokenizer.decode(ids)[-END:]},
         "first_difference": first_difference(timed.dense.tokens, timed.sparse.tokens),
         **same,
         **{"dense_kernel": timed.dense.kernel, "missing_kernels": timed.missing},
@@ -82,11 +82,7 @@ def launch(
         **{"length": len(ids), "new_tokens": new_tokens, "router": router_facts(router, made)},
         "sentence": _sentence(timed, further, share, lm.max_positions),
         "notes": _notes(reading, len(ids), timed.ran),
-        "protocol": protocol(
-            *("launch", lm, text, len(ids)),
-            **{"router": router, "settings": chosen, "kernel": timed.sparse.kernel, "dense_kernel": timed.dense.kernel},
-            **{"new_tokens": new_tokens, "repeats": repeats, "processor": processor(str(lm.device))},
-        ),
+        "protocol": protocol("launch", lm, text, len(ids), **about),
     }
     return Result(numbers, {"rounds": _rounds(timed), "kernels": kernels_table(timed.ran)})
 
@@ -145,30 +141,22 @@ def _against_reference(model: Model, method: Method, ids: np.ndarray) -> dict:
     }
 
 
-def _spread(timing: Timing, times: float = 1.0) -> dict:
-    return {name: getattr(timing, name) * times for name in ("median", "low", "high")}
-
-
 def _row(name: str, side: Side) -> dict:
     return {
         **{"side": name, "kernel": side.kernel},
-        **{"prefill_ms": _spread(side.prefill, 1e3), "ms_per_token": _spread(side.per_token, 1e3)},
+        **{"prefill_ms": side.prefill.spread(1e3), "ms_per_token": side.per_token.spread(1e3)},
         **{"tokens_per_second": side.tokens_per_second, "kv_bytes": side.kv_bytes},
         **{"kv_bytes_read_per_step": side.kv_bytes_read, "peak_bytes": side.peak_bytes},
     }
 
 
 def _rounds(timed: InferenceTime) -> pd.DataFrame:
-    rows = []
-    for name in ("dense", "sparse"):
-        side = getattr(timed, name)
-        for at, times in enumerate(zip(side.prefill.seconds, side.per_token.seconds, strict=True)):
-            rows.append({"round": at, "side": name, "prefill_ms": times[0] * 1e3, "ms_per_token": times[1] * 1e3})
+    rows = [
+        {"round": at, "side": name, "prefill_ms": prompt * 1e3, "ms_per_token": token * 1e3}
+        for name, side in (("dense", timed.dense), ("sparse", timed.sparse))
+        for at, (prompt, token) in enumerate(zip(side.prefill.seconds, side.per_token.seconds, strict=True))
+    ]
     return pd.DataFrame(rows)
-
-
-def _end(model: Model, ids: np.ndarray) -> str:
-    return model.tokenizer.decode(ids)[-END:]
 
 
 def _notes(reading: Reading, length: int, found: list[Ran]) -> list[str]:

@@ -7,6 +7,8 @@ made where dense wins.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from analysis.errors import TooLarge
 from analysis.inference import InferenceTime, time_decode
@@ -43,39 +45,32 @@ def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats
     Beyond the prompt memberships are random: no text is that long.
     """
     plans = {e.layer: e.plan for e in timed.ran if e.phase == "prefill" and e.plan is not None}
-    own = (timed.length, timed.prefill.median), (timed.length, timed.per_token.median)
+    prompt, token = ([(timed.length, speed.median)] for speed in (timed.prefill, timed.per_token))
     if not plans:
-        return Longer(None, None, [own[0]], [own[1]])
+        return Longer(None, None, prompt, token)
     layer = sorted(plans)[len(plans) // 2]
     members = plans[layer].members[0]
     sizes = {"heads": model.num_heads, "head_dim": model.head_dim, "groups": members.shape[1], "window": window}
     sizes |= {"k": int(members.sum(1).max()), "dtype": str(model.dtype)[6:], "kv_heads": model.num_kv_heads}
     sizes |= {"device": str(model.device)}
 
-    def told(done: float, what: str, length: int) -> Callable[[float, str], None]:
-        return lambda *_: context.progress(done, f"attention alone, {what} of {length:,} tokens")
+    def told(began: float, what: str, length: int) -> Callable[[float, str], None]:
+        return context.within(began, 0.1, f"attention alone, {what} of {length:,} tokens").progress
 
-    def of_prompt(length: int) -> Pair:
+    def pair(measure: Callable, what: str, length: int, **more: Any) -> Pair:
         check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
-        found = time_attention(length, repeats=ROUNDS, progress=told(0.85, "a prompt", length), **sizes)
+        found = measure(length, progress=told(0.85, what, length), **sizes, **more)
         return found.dense.median, found.sparse.median
 
-    def of_token(length: int) -> Pair:
-        check_memory(length, 1, model.num_heads, model.num_kv_heads, model.head_dim, str(model.device))
-        told(0.95, "a token", length)()
-        found = time_decode(length, repeats=5 * ROUNDS, n_sink=n_sink, **sizes)
-        return found.dense.median, found.sparse.median
-
-    alone = time_attention(
-        timed.length, repeats=repeats, members=members, progress=told(0.75, "a prompt", timed.length), **sizes
-    )
+    progress = told(0.75, "a prompt", timed.length)
+    alone = time_attention(timed.length, repeats=repeats, members=members, progress=progress, **sizes)
+    of_prompt = partial(pair, time_attention, "a prompt", repeats=ROUNDS)
+    of_token = partial(pair, time_decode, "a token", repeats=5 * ROUNDS, n_sink=n_sink)
     sides, count = (timed.dense, timed.sparse), len(plans)
-    prompt = [own[0]]
-    if own[0][1] <= 1:
+    if prompt[0][1] <= 1:
         first = alone.dense.median, alone.sparse.median
         prompt += _doubled(timed.length, count, tuple(s.prefill.median for s in sides), first, of_prompt, 1)
-    token = [own[1]]
-    if own[1][1] <= 1:
+    if token[0][1] <= 1:
         first = of_token(timed.length)
         token += _doubled(timed.length, count, tuple(s.per_token.median for s in sides), first, of_token, 0)
     return Longer(alone, layer, prompt, token)

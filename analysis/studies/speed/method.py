@@ -5,7 +5,7 @@ import pandas as pd
 import torch
 
 from analysis.attention import apply, ran
-from analysis.calls import MASKED, Ran
+from analysis.calls import MASKED
 from analysis.inference import InferenceTime, time_inference
 from analysis.methods.base import Method
 from analysis.models import Model
@@ -14,7 +14,7 @@ from analysis.studies.context import Context, protocol, read
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.speed.launch import MOST_NEW, MOST_ROUNDS
 from analysis.studies.text.held_out import check_range
-from analysis.timing import Timing, check_model_memory, crossover, processor
+from analysis.timing import check_model_memory, crossover, processor
 
 PHASES = {"prefill": "prompt", "per_token": "token"}  # name of its speed-up -> what is timed
 OF = {"prefill": "prefill", "per_token": "decode"}  # likewise -> the phase of `ran`
@@ -54,19 +54,16 @@ def time_method(
     kernels, why = _kernels(lm, chosen.method, ids[: min(TRIED, length)])
     timed: list[InferenceTime] = []
     for turn, part in enumerate(PARTS if any(kernels.values()) else ()):
-        begin = turn / len(PARTS)
-        timed.append(
-            time_inference(
-                *(lm, chosen.method, ids[: length // part], new_tokens, repeats),
-                lambda done, stage, begin=begin: context.progress(begin + done / len(PARTS), stage),
-            )
-        )
+        told = context.within(turn / len(PARTS), 1 / len(PARTS)).progress
+        timed.append(time_inference(lm, chosen.method, ids[: length // part], new_tokens, repeats, told))
     points, spread = {}, {}
     for name, phase in PHASES.items():
         mine = [(one.length, float(getattr(one, name).median)) for one in timed] if kernels[phase] else []
         points[name] = mine
-        spread[name] = _spread(getattr(timed[-1], name)) if mine else None
+        spread[name] = getattr(timed[-1], name).spread() if mine else None
     rows = [_row(one) for one in timed]
+    about = {"kernel": "; ".join(filter(None, kernels.values())) or MASKED, "new_tokens": new_tokens}
+    about |= {"dense_kernel": timed[-1].dense.kernel if timed else None, "repeats": repeats}
     numbers = {
         "kernels": kernels,
         "why": why,
@@ -77,12 +74,8 @@ def time_method(
         **{"method": chosen.name, "label": chosen.label, "settings": chosen.settings, "length": length},
         "reads_future": chosen.method.reads_future,
         "sentence": _sentence(chosen.label, kernels, spread, length),
-        "protocol": protocol(
-            "time-method", lm, text, length, kernel="; ".join(filter(None, kernels.values())) or MASKED,
-            dense_kernel=timed[-1].dense.kernel if timed else None, new_tokens=new_tokens, repeats=repeats,
-            processor=processor(str(lm.device)),
-        ),
-    }  # fmt: skip
+        "protocol": protocol("time-method", lm, text, length, **about, processor=processor(str(lm.device))),
+    }
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
@@ -97,15 +90,11 @@ def _kernels(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
         found = ran(lm)
     kernels, why = {}, {}
     for name, phase in PHASES.items():
-        kernels[phase], why[phase] = _of_phase([entry for entry in found if entry.phase == OF[name]])
+        mine = [entry for entry in found if entry.phase == OF[name]]
+        masked = next((entry for entry in mine if entry.kernel == MASKED), None)
+        kernels[phase] = None if masked else "; ".join(dict.fromkeys(entry.kernel for entry in mine)) or None
+        why[phase] = (masked or mine[-1]).why if mine else WHY
     return kernels, why
-
-
-def _of_phase(found: list[Ran]) -> tuple[str | None, str]:
-    masked = [entry for entry in found if entry.kernel == MASKED]
-    if masked or not found:
-        return None, masked[0].why if masked else WHY
-    return "; ".join(dict.fromkeys(entry.kernel for entry in found)), found[-1].why
 
 
 def _row(one: InferenceTime) -> dict:
@@ -114,10 +103,6 @@ def _row(one: InferenceTime) -> dict:
         row |= {f"{phase}_dense_ms": getattr(one.dense, name).median * 1e3}
         row |= {f"{phase}_sparse_ms": getattr(one.sparse, name).median * 1e3}
     return row
-
-
-def _spread(timing: Timing) -> dict:
-    return {name: float(getattr(timing, name)) for name in ("median", "low", "high")}
 
 
 def _sentence(label: str, kernels: dict, spread: dict, length: int) -> str:

@@ -15,7 +15,7 @@ from analysis.studies.routing.rows import NAMES
 from analysis.studies.routing.states import state_for
 from analysis.studies.speed.launch import MOST_NEW
 from analysis.studies.text.held_out import check_range
-from analysis.timing import Timing, check_model_memory, processor
+from analysis.timing import check_model_memory, processor
 
 
 def route_time(
@@ -56,25 +56,19 @@ def route_time(
         | {"prefill_ms": side.prefill.median * 1e3, "ms_per_token": side.per_token.median * 1e3}
         for name, side in sides.items()
     ]
-    spread = {name: _spread(getattr(timed, name)) for name in ("prefill", "per_token")}
-    step = spread["per_token"]
+    step = timed.per_token.spread()
+    about = {"kernel": timed.sparse.kernel, "dense_kernel": timed.dense.kernel, "repeats": repeats}
+    about |= {"new_tokens": new_tokens, "settings": {"router": router, "visited": visited}}
+    about |= {"routers": asdict(state.settings), "processor": processor(str(lm.device))}
     numbers = {
         "rows": rows,
-        "speedup": spread,
+        "speedup": {"prefill": timed.prefill.spread(), "per_token": step},
         "step_parts": {name: seconds * 1e3 for name, seconds in timed.step_parts.items()},
         "length": length,
         "sentence": f"After {length:,} tokens, one more takes {rows[1]['ms_per_token']:.1f} ms with {NAMES[router]} "
         f"and {visited:,} of {state.settings.buckets:,} buckets, dense {rows[0]['ms_per_token']:.1f} ms: "
         f"{step['median']:.2f} times as fast (rounds {step['low']:.2f} to {step['high']:.2f}).",
         "notes": ["A prompt is a masked pass, which saves nothing: only tokens after it gather what they visit."],
-        "protocol": protocol(
-            "route-time", lm, key, length, kernel=timed.sparse.kernel, dense_kernel=timed.dense.kernel, repeats=repeats,
-            new_tokens=new_tokens, settings={"router": router, "visited": visited}, routers=asdict(state.settings),
-            processor=processor(str(lm.device)),
-        ),
-    }  # fmt: skip
+        "protocol": protocol("route-time", lm, key, length, **about),
+    }
     return Result(numbers, {"rows": pd.DataFrame(rows)})
-
-
-def _spread(timing: Timing) -> dict[str, float]:
-    return {name: float(getattr(timing, name)) for name in ("median", "low", "high")}

@@ -14,7 +14,7 @@ from analysis.models import Model
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
-from analysis.timing import Timing, clock, peak_bytes, processor
+from analysis.timing import clock, peak_bytes, processor
 from analysis.training.focus import copy_of
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
@@ -54,9 +54,15 @@ def measure(at: Setting) -> dict:
     own = copy_of(lm)
     steps = _steps(own, plan, at.work)
     times = clock(steps, sizes.repeats, at.context.progress)
-    rows = [_row(name, times, peak_bytes(run, own.device)) for name, run in steps.items()]
-    for row in rows:
-        row["memory_times"] = row["bytes"] / rows[0]["bytes"] if row["bytes"] and rows[0]["bytes"] else None
+    rows = []
+    for name, run in steps.items():
+        gate, _, phase = name.partition(", phase ")
+        mine, ratio, size = times[name], times[name].over(times["dense"]), peak_bytes(run, own.device)
+        row = {"step": name, "gate": gate if phase else None, "phase": int(phase) if phase else None}
+        row |= {"seconds": mine.median, "low": mine.low, "high": mine.high}
+        row |= {"times": ratio.median, "times_low": ratio.low, "times_high": ratio.high, "bytes": size}
+        dense = rows[0]["bytes"] if rows else size
+        rows.append(row | {"memory_times": size / dense if size and dense else None})
     most = _most(rows)
     return {
         "rows": rows,
@@ -149,17 +155,6 @@ def _focus(model: Model, ids: np.ndarray, plan: RouterTraining, nowhere: Path) -
         run.optimiser.zero_grad()
 
     return step
-
-
-def _row(name: str, times: dict[str, Timing], size: int | None) -> dict:
-    gate, _, phase = name.partition(", phase ")
-    mine, dense = times[name], times["dense"]
-    ratio = Timing.of([a / b for a, b in zip(mine.seconds, dense.seconds, strict=True)])
-    return {
-        **{"step": name, "gate": gate if phase else None, "phase": int(phase) if phase else None},
-        **{"seconds": mine.median, "low": mine.low, "high": mine.high},
-        **{"times": ratio.median, "times_low": ratio.low, "times_high": ratio.high, "bytes": size},
-    }
 
 
 step_cost = Study("step-cost", __doc__, Steps, measure, shown, sample, tolerance=0.25)

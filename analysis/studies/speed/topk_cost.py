@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 
 import pandas as pd
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from analysis.errors import BadSetting
+from analysis.inference import quickest
 from analysis.kernels.topk import smallest_kept, topk_attention
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, made_on
@@ -58,28 +58,18 @@ def topk_cost(
         shapes = (heads, length), (kv_heads, length), (kv_heads, length)
         states = [torch.randn(1, *shape, head_dim, generator=draw).to(device) for shape in shapes]
         for part, measure in enumerate((_pass, _step)):
-            begin, span = (2 * at + part) / (2 * len(lengths)), 1 / (2 * len(lengths))
-
-            def told(done: float, name: str, begin: float = begin, span: float = span, length: int = length) -> None:
-                context.progress(begin + span * done, f"{name}, {length:,} tokens")
-
+            begin, share = (2 * at + part) / (2 * len(lengths)), 1 / (2 * len(lengths))
+            told = context.within(begin, share, f"{length:,} tokens").progress
             rows.append({"length": length, "keys": keys, **measure(*states, keys, repeats, told)})
     whole = next((row for row in rows if row["what"] == "pass" and row["length"] == TARGETS["length"]), None)
     met = whole and {
         "times_dense": whole["times_dense"] <= TARGETS["times_dense"],
         "faster_than_masked": whole["faster_than_masked"] >= TARGETS["faster_than_masked"],
     }
-    numbers = {
-        "rows": rows,
-        "targets": TARGETS,
-        "met": met,
-        "sentence": _sentence(rows),
-        "protocol": made_on(
-            verb="topk-cost", model=None, revision=None, text=None, seed=seed, dtype="float32", device=str(device),
-            processor=processor(str(device)), heads=heads, kv_heads=kv_heads, head_dim=head_dim, repeats=repeats,
-            kernel="top-k of all scores; gathered top-k",
-        ),
-    }  # fmt: skip
+    about = {"verb": "topk-cost", "model": None, "revision": None, "text": None, "seed": seed, "dtype": "float32"}
+    about |= {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "repeats": repeats, "device": str(device)}
+    about |= {"processor": processor(str(device)), "kernel": "top-k of all scores; gathered top-k"}
+    numbers = {"rows": rows, "targets": TARGETS, "met": met, "sentence": _sentence(rows), "protocol": made_on(**about)}
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
@@ -103,20 +93,16 @@ def _step(q: Tensor, k: Tensor, v: Tensor, keys: int, repeats: int, told: Callab
     def dense() -> Tensor:
         return F.scaled_dot_product_attention(query, k, v, scale=scale, enable_gqa=grouped)
 
-    best = math.inf, ""
-    for name, backend in CANDIDATES.items():
-        with suppress(RuntimeError), sdpa_kernel(backend):
-            best = min(best, (clock({name: dense}, 3)[name].low, name))
+    best = quickest(dense)
     runs = {
         "dense": dense,
         "top-k": lambda: topk_attention(query, k, v, counts, scale, past),
         "masked": lambda: masked_eager(query, k, v, keys),
     }
-    with sdpa_kernel(CANDIDATES[best[1]]):
+    with sdpa_kernel(CANDIDATES[best]):
         found = _compared(clock(runs, repeats, told))
     read = q.element_size() * q.shape[-1] * (k.shape[1] * k.shape[2] + q.shape[1] * min(keys, k.shape[2]))
-    held = {"bytes_dense": k.nbytes + v.nbytes, "bytes_topk": read}
-    return {"what": "step", "dense_kernel": best[1], **found, **held}
+    return {"what": "step", "dense_kernel": best, **found, "bytes_dense": k.nbytes + v.nbytes, "bytes_topk": read}
 
 
 def masked_eager(q: Tensor, k: Tensor, v: Tensor, keys: int) -> Tensor:
@@ -134,17 +120,11 @@ def masked_eager(q: Tensor, k: Tensor, v: Tensor, keys: int) -> Tensor:
 
 def _compared(times: dict[str, Timing]) -> dict:
     """Medians in milliseconds, and the ratios of the rounds."""
-    dense, topk, masked = (times[name].seconds for name in ("dense", "top-k", "masked"))
-    ratio = Timing.of([a / b for a, b in zip(topk, dense, strict=True)])
-    return {
-        "dense_ms": 1e3 * times["dense"].median,
-        "topk_ms": 1e3 * times["top-k"].median,
-        "masked_ms": 1e3 * times["masked"].median,
-        "times_dense": ratio.median,
-        "times_dense_low": ratio.low,
-        "times_dense_high": ratio.high,
-        "faster_than_masked": Timing.of([a / b for a, b in zip(masked, topk, strict=True)]).median,
-    }
+    dense, topk, masked = (times[name] for name in ("dense", "top-k", "masked"))
+    ratio = topk.over(dense)
+    found = {"dense_ms": 1e3 * dense.median, "topk_ms": 1e3 * topk.median, "masked_ms": 1e3 * masked.median}
+    found |= {"times_dense": ratio.median, "times_dense_low": ratio.low, "times_dense_high": ratio.high}
+    return found | {"faster_than_masked": masked.over(topk).median}
 
 
 def _sentence(rows: list[dict]) -> str:
