@@ -1,8 +1,6 @@
 """Hand-made arms of the studies of Focal Attention, as training leaves them."""
 
-from analysis.studies.temperature.arms import Arm
-from analysis.studies.temperature.rows import Pooled
-from analysis.studies.temperature.train import SHARES
+from analysis.studies.temperature.arms import SHARES, Arm, Pooled
 
 WINDOWS = 16
 

@@ -38,8 +38,8 @@ class Curve:
         """(`perplexity difference low high units unit`, losses [n, length - 1]) of one temperature, or one for each
         layer."""
         each = by_layer if t is None else (t,) * self.lm.num_layers
-        plain = set(each) == {1.0}
-        losses = self.dense if plain else self._losses(METHODS["focal"](by_layer=each), _named(t, by_layer))
+        name = f"layers at {', '.join(f'{one:g}' for one in by_layer)}" if t is None else f"temperature {t:g}"
+        losses = self.dense if set(each) == {1.0} else self._losses(METHODS["focal"](by_layer=each), name)
         change = perplexity_change(losses, self.dense, seed=self.seed)
         row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
         return row | {"high": change.high, "units": change.units, "unit": change.unit}, losses
@@ -62,11 +62,6 @@ class Curve:
             with apply(self.lm, method, kernels=True):
                 rows.append(token_losses(self.lm, torch.as_tensor(window).long()[None])[0])
         return np.stack(rows).astype(np.float64)
-
-
-def _named(t: float | None, by_layer: tuple[float, ...]) -> str:
-    """A pass, for the progress: its one temperature, or those of the layers."""
-    return f"temperature {t:g}" if t is not None else f"layers at {', '.join(f'{one:g}' for one in by_layer)}"
 
 
 def temperature_curve(
@@ -100,21 +95,13 @@ def temperature_curve(
     table, bins = curve_of(curve, temperatures)
     own = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
     one_by_one = [curve.one_layer(layer, value) for value in alone for layer in range(lm.num_layers)]
+    about = {"window": ids.shape[1], "seed": seed, "kernel": KERNEL, "unit": table[0]["unit"]}
     numbers = {
         "by_layer": own,
         "perplexity_dense": math.exp(curve.dense.mean()),
         "sentence": sentence(table, reading.name),
         "notes": [*reading.notes, UNTRAINED],
-        "protocol": protocol(
-            "temperature-curve",
-            lm,
-            text,
-            ids.size,
-            window=ids.shape[1],
-            seed=seed,
-            kernel=KERNEL,
-            unit=table[0]["unit"],
-        ),
+        "protocol": protocol("temperature-curve", lm, text, ids.size, **about),
     }
     names = ["layer", "t", *[name for name in table[0] if name != "t"]]
     tables = {"curve": pd.DataFrame(table), "bins": pd.DataFrame(bins)}

@@ -13,7 +13,6 @@ from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.context import Context
 from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, panel, series
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 from analysis.studies.stored.trainer import Trainer
@@ -59,29 +58,23 @@ def measure(at: Setting) -> dict:
     with `_low` and `_high`, paired by window; `bins` (loss by position), `curves` (loss by step).
     Errors: BadSetting, BadModel, BadText.
     """
-    lm, sizes, context = at.lm, at.sizes, at.context
+    lm, sizes = at.lm, at.sizes
     length = reach(lm, "longer", FACTOR)
-    train, held_out = at.texts
-    ids = held_out_windows(lm, held_out, length, sizes.windows)
-    about = {"documents": train, "windows": ids, "expected": len(WAYS) + 1, "done": 1}
-    trainer = Trainer(lm=lm, work=at.work, context=context, **about)
-    plans = {
-        name: Extension(length, _base(lm, way, length), sizes.steps, sizes.tokens_per_step, sizes.rate, seed=sizes.seed)
-        for name, (way, trained) in WAYS.items()
-        if trained
-    }
+    ids = held_out_windows(lm, at.texts[1], length, sizes.windows)
+    about = {"documents": at.texts[0], "windows": ids, "expected": len(WAYS) + 1, "done": 1}
+    trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
     second = ids[:, lm.max_positions :]
-    untrained = _losses(lm, second, None, context, "the second half alone", 0.0)
-    found, alone, curves = {}, {}, {}
+    untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
+    found, alone, curves, plans = {}, {}, {}, {}
     for name, (way, trained) in WAYS.items():
-        used, alone[name] = lm, untrained
+        used, alone[name], base = lm, untrained, base_for(lm, way, FACTOR, BASE, length)
         part = trainer.done / trainer.expected
         if trained:
+            plans[name] = Extension(length, base, sizes.steps, sizes.tokens_per_step, sizes.rate, seed=sizes.seed)
             place, told = at.work / f"length-{way}.safetensors", trainer.told(name, 0.9)
             used, curves[name] = extend(lm, trainer.ids, plans[name], place, told, trainer.texts)
-            said = f"{name}, the second half alone"
-            alone[name] = _losses(used, second, plans[name].base, context, said, part)
-        found[name] = _losses(used, ids, _base(lm, way, length), context, name, part)
+            alone[name] = _losses(trainer, used, second, base, f"{name}, the second half alone", part)
+        found[name] = _losses(trainer, used, ids, base, name, part)
         trainer.done += 1
     told = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts}
     told["plans"] = {name: asdict(plan) for name, plan in plans.items()}
@@ -110,18 +103,15 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     length = reach(at.lm, "longer", FACTOR)
     ids = sample_windows(at.lm, length, 1)
     untrained = {name: way for name, (way, trained) in WAYS.items() if not trained}
-    return {name: float(_read(at.lm, ids[0], _base(at.lm, way, length)).mean()) for name, way in untrained.items()}
+    bases = {name: base_for(at.lm, way, FACTOR, BASE, length) for name, way in untrained.items()}
+    return {name: float(_read(at.lm, ids[0], base).mean()) for name, base in bases.items()}
 
 
-def _base(lm: Model, way: str, length: int) -> float | None:
-    return base_for(lm, way, FACTOR, BASE, length)
-
-
-def _losses(lm: Model, ids: np.ndarray, base: float | None, context: Context, name: str, part: float) -> np.ndarray:
+def _losses(trainer: Trainer, lm: Model, ids: np.ndarray, base: float | None, name: str, part: float) -> np.ndarray:
     """Nats per target token [windows, length - 1]."""
     found = []
     for at, window in enumerate(ids):
-        context.progress(part, f"{name}, window {at + 1} of {len(ids)}")
+        trainer.context.progress(part, f"{name}, window {at + 1} of {len(ids)}")
         found.append(_read(lm, window, base))
     return np.stack(found)
 
@@ -143,10 +133,9 @@ def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: i
     for name, losses in found.items():
         within, beyond = losses[:, : context - 1], losses[:, context:]
         last, near = beyond[:, half:].mean(1), alone[name][:, half:].mean(1)
-        means = {"within": float(within.mean()), "beyond": float(beyond.mean()), "last": float(last.mean())}
-        row = {"way": name, "trained": WAYS[name][1], **means}
-        apart = difference("against_alone", last, near) | difference("against_own", within.mean(1), own)
-        rows.append(row | apart)
+        row = {"way": name, "trained": WAYS[name][1], "within": float(within.mean()), "beyond": float(beyond.mean())}
+        row |= {"last": float(last.mean())} | difference("against_alone", last, near)
+        rows.append(row | difference("against_own", within.mean(1), own))
     return rows
 
 

@@ -3,24 +3,10 @@
 import re
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import column, how_sure, panel, series
+from analysis.studies.stored.panels import column, panel, series
 from analysis.studies.stored.runner import Setting, Study
-from analysis.studies.temperature.arms import HEAD, Arm, sample
-from analysis.studies.temperature.rows import (
-    AGAINST,
-    READ_AS,
-    Pooled,
-    against,
-    columns,
-    compared,
-    curves,
-    plain_curves,
-    rows,
-    small,
-    sure,
-    told,
-)
-from analysis.studies.temperature.train import Sizes, train_arms
+from analysis.studies.temperature import rows
+from analysis.studies.temperature.arms import HEAD, Arm, Pooled, Sizes, sample, train_arms
 
 LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)  # in the paper's units: 11.31 is dense attention
 USUAL = 5  # tau_min at which the upper limits are compared
@@ -61,7 +47,7 @@ def _arm(word: str) -> Arm:
 
 def numbers(found: dict[Arm, Pooled], windows: int) -> dict:
     """What is stored of trained arms."""
-    return {"rows": rows(found, windows), "curves": plain_curves(found), "windows": windows}
+    return {"rows": rows.of_arms(found, windows), "curves": rows.plain_curves(found), "windows": windows}
 
 
 def shown(numbers: dict) -> dict:
@@ -73,8 +59,8 @@ def shown(numbers: dict) -> dict:
     at = {(row["tau_min"], row["tau_max"]): row for row in learned}
     named = {f"tau_max {high:g}": [at.get((low, high)) for low in lowest] for high in highest}
     panels = []
-    if any(against(row) for row in learned):
-        panels.append(compared("By the lower limit (figure 8b)", "tau_min", "tau_min", lowest, named))
+    if any(map(rows.against, learned)):
+        panels.append(rows.compared("By the lower limit (figure 8b)", "tau_min", "tau_min", lowest, named))
     if learned:
         lines = [series(name, [row and row["temperature"] for row in listed]) for name, listed in named.items()]
         lines.append(series("lower limit", [low / 128**0.5 for low in lowest]))
@@ -82,32 +68,32 @@ def shown(numbers: dict) -> dict:
         panels.append(panel(title, "tau_min", "tau_min", lowest, y, lines))
     return {
         "sentence": sentence(table),
-        "columns": columns(column("tau_min", "tau_min"), column("tau_max", "tau_max")),
-        "panels": [*panels, *curves(table, numbers["curves"])],
-        "notes": [READ_AS, small(table), SCALED, how_sure(numbers["windows"])],
+        "columns": rows.columns(column("tau_min", "tau_min"), column("tau_max", "tau_max")),
+        "panels": [*panels, *rows.curves(table, numbers["curves"])],
+        "notes": rows.notes(numbers, SCALED),
     }
 
 
 def sentence(table: list[dict]) -> str:
     """Which limits come out best, and whether that is more than chance."""
-    learned = [row for row in table if row["tau_min"] is not None and against(row)]
+    learned = [row for row in table if row["tau_min"] is not None and rows.against(row)]
     if not learned:
         return "Without dense training, or without a learned temperature, there is nothing to compare."
-    winners, worse = ([row for row in learned if sign * sure(row) > 0] for sign in (-1, 1))
+    winners, worse = ([row for row in learned if sign * rows.sure(row) > 0] for sign in (-1, 1))
     best = min(winners or learned, key=lambda row: row["loss"])
     limits = f"tau_min {best['tau_min']:g} with tau_max {best['tau_max']:g}"
     if winners:
-        said = f"The best limits are {limits}: held-out loss {told(best)} against dense training."
+        said = f"The best limits are {limits}: held-out loss {rows.told(best)} against dense training."
     else:
-        said = f"No limits are shown to beat dense training; the best, {limits}, are {told(best)}."
-    near = [row for row in winners if row is not best and row[AGAINST] - best[AGAINST] <= best["by_seeds"]]
+        said = f"No limits are shown to beat dense training; the best, {limits}, are {rows.told(best)}."
+    near = [row for row in winners if row is not best and row[rows.AGAINST] - best[rows.AGAINST] <= best["by_seeds"]]
     if near:
         said += f" Lower too, and from the best by no more than two seeds alone may make: {_listed(near)}."
     return said + (f" Worse than dense training: {_listed(worse)}." if worse else "")
 
 
-def _listed(rows: list[dict]) -> str:
-    return ", ".join(f"{row['tau_min']:g} to {row['tau_max']:g}" for row in rows)
+def _listed(table: list[dict]) -> str:
+    return ", ".join(f"{row['tau_min']:g} to {row['tau_max']:g}" for row in table)
 
 
 focal_limits = Study("focal-limits", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

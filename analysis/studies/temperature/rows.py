@@ -1,13 +1,13 @@
 """What came out of training with a temperature: both seeds together, against dense training, drawn, and in words."""
 
-from dataclasses import dataclass
+from collections import defaultdict
 
 import numpy as np
 from scipy.special import stdtrit
 
 from analysis.metrics.intervals import UNIT
-from analysis.studies.stored.panels import column, decided, difference, nats, panel, series
-from analysis.studies.temperature.arms import Arm
+from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, panel, series
+from analysis.studies.temperature.arms import Arm, Pooled
 
 AGAINST = "against_dense"
 WORDS = {-1: "lower", 0: "not told apart", 1: "higher"}
@@ -21,28 +21,7 @@ READ_AS = (
 )
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """An arm with its seeds together: `parts` as `Trainer.measure` gives them, one per seed."""
-
-    arm: Arm
-    parts: list[dict]
-
-    def means(self, at: int = -1) -> np.ndarray:
-        """Nats per token of each window at a checkpoint, the mean over seeds [n]."""
-        return np.mean([part["checkpoints"][at]["means"] for part in self.parts], axis=0)
-
-    def tokens(self, at: int = -1) -> int:
-        """Training tokens seen at a checkpoint."""
-        return self.parts[0]["checkpoints"][at]["tokens"]
-
-    def mean(self, name: str) -> float | None:
-        """The mean over seeds, and layers, of what a part holds under this name; None where it has none."""
-        found = [part[name] for part in self.parts if part[name] is not None]
-        return float(np.mean(found)) if found else None
-
-
-def rows(found: dict[Arm, Pooled], windows: int) -> list[dict]:
+def of_arms(found: dict[Arm, Pooled], windows: int) -> list[dict]:
     """One row for each arm; `against_dense` where its dense arm is among them, with the 95 % interval over windows, and
     `by_seeds`, what two seeds alone may make of it (see `_by_seeds`). `windows`: how many are read at the study's
     context; at another one units of as many tokens are drawn."""
@@ -50,7 +29,7 @@ def rows(found: dict[Arm, Pooled], windows: int) -> list[dict]:
     table = [_row(pooled, by_key.get(pooled.arm.dense.key), windows) for pooled in found.values()]
     for further in (False, True):
         mine = [row for row in table if row["further"] == further]
-        margin = _by_seeds([row for row in mine if against(row) and not _is_dense(row)])
+        margin = _by_seeds([row for row in mine if against(row) and row["t"] != 1])
         for row in mine:
             row["by_seeds"] = margin
     return table
@@ -65,26 +44,20 @@ def _by_seeds(rows: list[dict]) -> float | None:
     return float(stdtrit(len(apart), 0.975) * np.sqrt(np.mean(apart**2)) / 2)
 
 
-def _is_dense(row: dict) -> bool:
-    return row["t"] == 1
-
-
 def _row(pooled: Pooled, dense: Pooled | None, windows: int) -> dict:
     arm, means = pooled.arm, pooled.means()
     each = [float(np.exp(np.mean(part["checkpoints"][-1]["means"]))) for part in pooled.parts]
     low, high = arm.limits or (None, None)
-    row = {
-        **{"arm": arm.name, "t": None if arm.limits else arm.t, "tau_min": low, "tau_max": high, "norm": arm.norm},
-        **{
-            "further": arm.further,
-            "width": arm.width,
-            "context": arm.context,
-            "parameters": pooled.parts[0]["parameters"],
-        },
-        **{"tokens": pooled.tokens(), "loss": float(means.mean()), "perplexity": float(np.exp(means.mean()))},
-        **{"first": each[0], "second": each[-1], "gains": pooled.mean("gains")},
-        "temperature": pooled.mean("temperature"),
+    row = {"arm": arm.name, "t": None if arm.limits else arm.t, "tau_min": low, "tau_max": high, "norm": arm.norm}
+    row |= {"further": arm.further, "width": arm.width, "context": arm.context}
+    row |= {"parameters": pooled.parts[0]["parameters"], "tokens": pooled.tokens()}
+    row |= {
+        "loss": float(means.mean()),
+        "perplexity": float(np.exp(means.mean())),
+        "first": each[0],
+        "second": each[-1],
     }
+    row |= {"gains": pooled.mean("gains"), "temperature": pooled.mean("temperature")}
     if dense is None:
         return row | dict.fromkeys((AGAINST, f"{AGAINST}_low", f"{AGAINST}_high", "first_against", "second_against"))
     pairs = zip(pooled.parts, dense.parts, strict=True)
@@ -119,17 +92,14 @@ def compared(title: str, x: str, x_label: str, x_values: list, named: dict[str, 
 
 def curves(rows: list[dict], points: list[dict]) -> list[dict]:
     """The panel of the training losses, means over seeds, of the arms that were trained from scratch, if any were."""
-    whole = [row["arm"] for row in rows if not row["further"]]
-    if not whole:
-        return []
-    lines = []
-    for name in whole:
-        losses: dict[int, list[float]] = {}
+    lines, losses = [], {}
+    for name in [row["arm"] for row in rows if not row["further"]]:
+        losses = defaultdict(list)
         for point in points:
             if point["arm"] == name:
-                losses.setdefault(point["step"], []).append(point["loss"])
+                losses[point["step"]].append(point["loss"])
         lines.append(series(name, [float(np.mean(loss)) for loss in losses.values()]))
-    return [panel("Training", "step", "steps", list(losses), "nats per token", lines)]
+    return [panel("Training", "step", "steps", list(losses), "nats per token", lines)] if lines else []
 
 
 def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
@@ -140,6 +110,11 @@ def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
         for place, part in enumerate(pooled.parts)
         for point in part["curve"]
     ]
+
+
+def notes(numbers: dict, *more: str) -> list[str]:
+    """What is said of the numbers of a study, `more` of it its own."""
+    return [READ_AS, small(numbers["rows"]), *more, how_sure(numbers["windows"])]
 
 
 def small(table: list[dict]) -> str:

@@ -1,26 +1,19 @@
 """Does a softmax temperature pay with size, tokens and context? (Focal Attention, sections 4.1 and 4.2, figures 2-4)"""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
-from analysis.studies.stored.panels import column, how_sure, panel, series
+from analysis.studies.stored.panels import column, panel, series
 from analysis.studies.stored.runner import Setting, Study
-from analysis.studies.temperature.arms import WIDTH, Arm, sample
-from analysis.studies.temperature.matched import in_words, parameters, tokens
-from analysis.studies.temperature.rows import (
-    AGAINST,
-    READ_AS,
-    Pooled,
-    against,
-    columns,
-    compared,
-    plain_curves,
-    rows,
-    small,
-    told,
-)
-from analysis.studies.temperature.train import SHARES, Sizes, train_arms
+from analysis.studies.temperature import rows
+from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
 from analysis.studies.text.held_out import chosen
 
+NO_GAIN = "no gain seen"
+OUTSIDE = "outside what was measured"
+GAIN = "gain"
 WIDTHS = (96, WIDTH, 160)
 WAYS = {"dense": {}, "t 0.4": {"t": 0.4}, "learned": {"limits": (5.0, 10.0)}}
 MATCHED = (
@@ -55,10 +48,10 @@ def arms_of(wanted: str | None, length: int) -> list[Arm]:
 
 def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
     """What is stored of trained arms."""
-    table = [row | {"context": row["context"] or length} for row in rows(found, windows)]
+    table = [row | {"context": row["context"] or length} for row in rows.of_arms(found, windows)]
     pooled = dict(zip((_place(row) for row in table), found.values(), strict=True))
     here = [row for row in table if row["context"] == length]
-    sharp = [row for row in here if row["arm"] != "dense" and against(row)]
+    sharp = [row for row in here if row["arm"] != "dense" and rows.against(row)]
     dense = [row for row in here if row["arm"] == "dense"]
     by_size = parameters(sharp, dense) if len(dense) > 1 else []
     by_tokens = [tokens(row, pooled[_place(row)], pooled["dense", row["width"], length]) for row in sharp]
@@ -70,7 +63,7 @@ def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
     ]
     return {
         "rows": table,
-        "curves": plain_curves({_named(arm, length): one for arm, one in found.items()}),
+        "curves": rows.plain_curves({_named(arm, length): one for arm, one in found.items()}),
         "points": points,
         "parameters": by_size,
         "tokens": by_tokens,
@@ -84,9 +77,9 @@ def shown(numbers: dict) -> dict:
     table, length = numbers["rows"], numbers["length"]
     return {
         "sentence": sentence(table, numbers["parameters"], numbers["tokens"], length),
-        "columns": columns(column("width", "width"), column("context", "context", "tokens")),
+        "columns": rows.columns(column("width", "width"), column("context", "context", "tokens")),
         "panels": _panels(table, numbers["points"], length),
-        "notes": [READ_AS, small(table), MATCHED, how_sure(numbers["windows"])],
+        "notes": rows.notes(numbers, MATCHED),
     }
 
 
@@ -122,14 +115,14 @@ def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
         if len(places) > 1:
             x = [width if name == "width" else size for width, size in places]
             named = {way: [at.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
-            made.append(compared(title, name, name, x, named))
+            made.append(rows.compared(title, name, name, x, named))
     return made
 
 
 def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int) -> str:
     """What a temperature saves, and where, whichever way it came out."""
-    sharp = [row for row in table if row["arm"] != "dense" and against(row)]
-    best = min(sharp, key=lambda row: row[AGAINST])
+    sharp = [row for row in table if row["arm"] != "dense" and rows.against(row)]
+    best = min(sharp, key=lambda row: row[rows.AGAINST])
     same = "To the same loss as dense training"
     said = [f"{same}, parameters: {in_words(by_size)}"] if by_size else []
     said.append(f"{same}, tokens: {in_words(by_tokens)}")
@@ -137,11 +130,59 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
     if len({row["context"] for row in far}) > 1:
         by_way = {row["arm"]: [] for row in far}
         for row in far:
-            by_way[row["arm"]].append(f"{row[AGAINST]:+.4f} at {row['context']:,}")
+            by_way[row["arm"]].append(f"{row[rows.AGAINST]:+.4f} at {row['context']:,}")
         ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
-    return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {told(best)}."
+    return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {rows.told(best)}."
+
+
+def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:
+    """The `x` (rising: parameters or tokens) at which a curve of losses comes to `loss`, between two measured points
+    where it falls, interpolated over log x; None where no falling stretch holds it."""
+    for (a, high), (b, low) in pairwise(zip(x, losses, strict=True)):
+        if low <= loss <= high and low < high:
+            share = (high - loss) / (high - low)
+            return math.exp(math.log(a) + share * (math.log(b) - math.log(a)))
+    return None
+
+
+def parameters(sharp: list[dict], dense: list[dict]) -> list[dict]:
+    """For each row (a model with a temperature, with `against_dense`): how many parameters dense training needs to come
+    as low, by the dense rows of all sizes. `arm width parameters matched saved verdict`; `saved` as a share."""
+    ladder = sorted(dense, key=lambda row: row["parameters"])
+    sizes, losses = ([row[name] for row in ladder] for name in ("parameters", "loss"))
+    return [_matched(row, "parameters", row["parameters"], reached(sizes, losses, row["loss"])) for row in sharp]
+
+
+def tokens(row: dict, trained: Pooled, dense: Pooled) -> dict:
+    """After how many tokens a model with a temperature is where dense training ends. `arm width tokens matched saved
+    verdict`."""
+    places = range(len(trained.parts[0]["checkpoints"]))
+    seen, losses = [trained.tokens(at) for at in places], [float(trained.means(at).mean()) for at in places]
+    return _matched(row, "tokens", row["tokens"], reached(seen, losses, float(dense.means().mean())))
+
+
+def _matched(row: dict, what: str, own: int, found: float | None) -> dict:
+    """What is saved: of parameters the match is dense training's, which needs more; of tokens it is the row's own,
+    which needs fewer."""
+    ratio = None if found is None else own / found if what == "parameters" else found / own
+    verdict = NO_GAIN if rows.sure(row) >= 0 else OUTSIDE if ratio is None or ratio > 1 else GAIN
+    known = verdict == GAIN
+    about = {"arm": row["arm"], "width": row["width"], what: own, "verdict": verdict}
+    return about | {"matched": found if known else None, "saved": 1 - ratio if known else None}
+
+
+def in_words(listed: list[dict]) -> str:
+    """Matched parameters or tokens of several models in one clause."""
+    gains = [row for row in listed if row["verdict"] == GAIN]
+    outside = [row for row in listed if row["verdict"] == OUTSIDE]
+    if not gains and not outside:
+        return NO_GAIN
+    said = [f"{row['saved']:.0%} fewer ({row['arm']}, width {row['width']})" for row in gains]
+    said += [f"a gain {OUTSIDE} ({row['arm']}, width {row['width']})" for row in outside]
+    rest = len(listed) - len(said)
+    return ", ".join(said) + (f"; {NO_GAIN} in {rest} of {len(listed)}" if rest else "")
 
 
 TABLES = ("rows", "curves", "points", "parameters", "tokens")

@@ -47,9 +47,8 @@ def temperature(
     """
     lm = context.model(model)
     check_head(lm, layer, head)
-    wanted = list(dict.fromkeys(map(check_temperature, [PAPER] if t is None else t)))
-    if not 1 <= len(wanted) <= MOST:
-        raise BadSetting(f"{len(wanted)} temperatures were asked for: choose between 1 and {MOST}.")
+    at = sorted({1.0, *check_temperatures(t, (PAPER,))})
+    first = PAPER if t is None else t[0]
     reading = read(context, lm, text, long_text)
     offset, ids = window_of(reading, part)
     query = len(ids) - 1 if query is None else query
@@ -57,18 +56,16 @@ def temperature(
         raise BadSetting(f"Tokens of this window run from 0 to {len(ids) - 1:,}, and {query:,} was asked for.")
     states = states_of(context, lm, text, part, ids, layer)
     whole = fits(lm, len(ids))
-    at = sorted({1.0, *wanted})
     heads = measured(context, states if whole else {layer: states[layer]}, at)
     words = token_table(reading)
     weights = _weights(states[layer], head, query, at)
     sentences = [_sentence(heads, t, len(ids)) for t in at]
+    place = {"layer": layer, "head": head}
     numbers = {
-        **{"t": at, "layer": layer, "head": head, "query": query, "length": len(ids), "offset": offset},
-        **{"reads": list(map(_facts, weights)), "sentences": sentences, "sentence": sentences[at.index(wanted[0])]},
+        **{"t": at, **place, "query": query, "length": len(ids), "offset": offset},
+        **{"reads": list(map(_facts, weights)), "sentences": sentences, "sentence": sentences[at.index(first)]},
         "notes": [*reading.notes, FIXED, *([] if whole else [f"Layer {layer} alone: the text is long."])],
-        "protocol": protocol(
-            "temperature", lm, text, len(ids), layer=layer, head=head, part=part, window=len(ids), kernel=KERNEL
-        ),
+        "protocol": protocol("temperature", lm, text, len(ids), **place, part=part, window=len(ids), kernel=KERNEL),
     }
     layers = heads.groupby(["t", "layer"], as_index=False)[["entropy", "effective_support", "max_prob"]].mean()
     tables = {"heads": heads, "layers": layers, "query": _keys(query, offset, words), "tokens": words}
@@ -91,10 +88,8 @@ def measured(context: Context, states: dict[int, States], temperatures: list[flo
 
 def _row(states: States, t: float, layer: int) -> pd.DataFrame:
     entropy, largest = states.sharpness(t)
-    means = {"entropy": entropy, "effective_support": np.exp(entropy), "max_prob": largest}
-    return pd.DataFrame(
-        {"t": t, "layer": layer, "head": range(len(entropy))} | {name: of.mean(1) for name, of in means.items()}
-    )
+    means = {"entropy": entropy.mean(1), "effective_support": np.exp(entropy).mean(1), "max_prob": largest.mean(1)}
+    return pd.DataFrame({"t": t, "layer": layer, "head": range(len(entropy)), **means})
 
 
 @torch.no_grad()
@@ -119,16 +114,15 @@ def _keys(query: int, offset: int, words: pd.DataFrame) -> pd.DataFrame:
 
 def _sentence(heads: pd.DataFrame, t: float, length: int) -> str:
     """What a temperature does, in words."""
-    support = heads.groupby("t")[["effective_support", "max_prob"]].mean()
+    support, largest = (heads.groupby("t")[name].mean() for name in ("effective_support", "max_prob"))
     if t == 1:
         return (
-            f"At temperature 1, dense attention, a token reads as if {support['effective_support'][1]:,.0f} of up to "
-            f"{length:,} keys had equal weight."
+            f"At temperature 1, dense attention, a token reads as if {support[1]:,.0f} of up to {length:,} keys had "
+            "equal weight."
         )
     return (
-        f"At temperature {t:g} a token reads as if {support['effective_support'][t]:,.0f} keys had equal weight, and "
-        f"{support['effective_support'][1]:,.0f} in dense attention; its largest weight is "
-        f"{support['max_prob'][t]:.0%} on average, and {support['max_prob'][1]:.0%} before."
+        f"At temperature {t:g} a token reads as if {support[t]:,.0f} keys had equal weight, and {support[1]:,.0f} in "
+        f"dense attention; its largest weight is {largest[t]:.0%} on average, and {largest[1]:.0%} before."
     )
 
 
@@ -139,6 +133,6 @@ def check_temperatures(given: list[float] | None, usual: tuple[float, ...], lm: 
         if len(found) != lm.num_layers:
             raise BadSetting(f"{len(found)} temperatures were given and {lm.name} has {lm.num_layers} layers.")
         return found
-    if not 1 <= len(found) <= MOST:
-        raise BadSetting(f"{len(found)} temperatures were asked for: choose between 1 and {MOST}.")
+    if not 1 <= len(set(found)) <= MOST:
+        raise BadSetting(f"{len(set(found))} temperatures were asked for: choose between 1 and {MOST}.")
     return sorted(set(found))

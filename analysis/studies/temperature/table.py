@@ -7,21 +7,18 @@ import numpy as np
 
 from analysis.corpus import sample_texts, tokenize
 from analysis.models import Model
-from analysis.studies.context import Context
-from analysis.studies.stored.panels import column, panel, series
+from analysis.studies.stored.panels import column, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
 from analysis.studies.text.domains import domains
 from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash, sample_windows
 
 ONE_LAYER = (0.6, 0.8, 1.25)
-COLUMNS = (
-    column("domain", "text"),
-    column("layer", "layer changed"),
-    column("t", "temperature"),
-    column("perplexity", "perplexity"),
-    column("difference", "change against dense", "share"),
-)
+SHOWN = (0.4, 0.6, 0.8, 1.25)  # of the temperatures, by position
+COLUMNS = [
+    *(column("domain", "text"), column("layer", "layer changed"), column("t", "temperature")),
+    *(column("perplexity", "perplexity"), column("difference", "change against dense", "share")),
+]
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def measure(at: Setting) -> dict:
     of them; `bins`: `domain t bin first last n perplexity difference`. Errors: BadSetting, BadText.
     """
     lm, sizes = at.lm, at.sizes
-    parts = _domains(at.context, lm, sizes.corpus, sizes.rows, sizes.length, sizes.windows)
+    parts = _domains(at)
     held = [len(ids) for ids in parts.values()]
     told = counter(at.context, sum(held) * (1 + len(ALL_LAYERS)) + held[0] * lm.num_layers * len(ONE_LAYER))
     found, bins = [], []
@@ -54,7 +51,9 @@ def measure(at: Setting) -> dict:
         if place == 0:
             one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in range(lm.num_layers)]
             mine += [{"domain": name, **row} for row in one_by_one]
-        found += [_renamed(row) | {"tokens": int(ids.size)} for row in mine]
+        for row in mine:
+            edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
+            found.append(row | edges | {"tokens": int(ids.size)})
         bins += [{"domain": name, **row} for row in its_bins]
     tokens = np.concatenate([ids.ravel() for ids in parts.values()])
     corpus = Path(sizes.corpus).name if sizes.corpus else "bundled samples"
@@ -70,7 +69,7 @@ def shown(numbers: dict) -> dict:
     said = [sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names]
     return {
         "sentence": " ".join(said),
-        "columns": list(COLUMNS),
+        "columns": COLUMNS,
         "panels": _panels(rows, numbers["bins"], names, layers),
         "notes": [UNTRAINED],
     }
@@ -82,53 +81,37 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
 
-def _domains(
-    context: Context, lm: Model, corpus: str, rows: str | None, length: int, windows: int
-) -> dict[str, np.ndarray]:
+def _domains(at: Setting) -> dict[str, np.ndarray]:
     """Name -> windows of token ids [n, length] of every domain."""
-    if corpus:
-        found = domains(corpus, rows, context)
-        return {name: held_out_windows(lm, held, length, windows) for name, (_, held) in found.items()}
-    samples = sample_texts()
-    parts = {}
-    for name in chosen(rows, list(samples), "domain"):
+    lm, sizes = at.lm, at.sizes
+    if sizes.corpus:
+        found = domains(sizes.corpus, sizes.rows, at.context)
+        return {name: held_out_windows(lm, held, sizes.length, sizes.windows) for name, (_, held) in found.items()}
+    samples, parts = sample_texts(), {}
+    for name in chosen(sizes.rows, list(samples), "domain"):
         ids = tokenize(lm.tokenizer, samples[name][1], lm.max_positions).ids
-        size = min(length, len(ids))
-        parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[:windows]
+        size = min(sizes.length, len(ids))
+        parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[: sizes.windows]
     return parts
-
-
-def _renamed(row: dict) -> dict:
-    row = dict(row)
-    return row | {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
 
 
 def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -> list[dict]:
     """Change against temperature by domain; by position in each domain; layer by layer in the first."""
-    whole = {name: [row for row in rows if row["domain"] == name and row["layer"] is None] for name in names}
-    lines = [
-        series(name, *([row[key] for row in mine] for key in ("difference", "difference_low", "difference_high")))
-        for name, mine in whole.items()
-    ]
-    first, change = names[0], "change of perplexity"
-    made = [panel("All layers at one temperature", "t", "temperature", list(ALL_LAYERS), change, lines, share=True)]
+    whole, alone = ([row for row in rows if (row["layer"] is None) == all_of_them] for all_of_them in (True, False))
+    lines = [of_rows(name, [row for row in whole if row["domain"] == name], "difference") for name in names]
+    change = "change of perplexity"
+    made = [panel("All layers at one temperature", "t", "temperature", ALL_LAYERS, change, lines, share=True)]
     for name in names:
         there = [row for row in bins if row["domain"] == name]
-        places = sorted({row["first"] for row in there})
-        at = [
-            series(f"t {t:g}", [row["difference"] for row in there if row["t"] == t])
-            for t in ALL_LAYERS
-            if t in (0.4, 0.6, 0.8, 1.25)
-        ]
-        made.append(panel(f"By position in the window, {name}", "first", "position", places, change, at, share=True))
-    alone = [
-        series(f"t {t:g}", [row["difference"] for row in rows if row["layer"] is not None and row["t"] == t])
-        for t in ONE_LAYER
-    ]
-    made.append(
-        panel(f"One layer at a time, {first}", "layer", "layer", list(range(layers)), change, alone, share=True)
-    )
-    return made
+        places, title = sorted({row["first"] for row in there}), f"By position in the window, {name}"
+        made.append(panel(title, "first", "position", places, change, _by_t(there, SHOWN), share=True))
+    title, lines = f"One layer at a time, {names[0]}", _by_t(alone, ONE_LAYER)
+    return [*made, panel(title, "layer", "layer", range(layers), change, lines, share=True)]
+
+
+def _by_t(rows: list[dict], temperatures: tuple[float, ...]) -> list[dict]:
+    """One line for each temperature."""
+    return [series(f"t {t:g}", [row["difference"] for row in rows if row["t"] == t]) for t in temperatures]
 
 
 temperatures = Study("temperature", __doc__, Sizes, measure, shown, sample)

@@ -1,24 +1,10 @@
 """Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1, 2, 8a)."""
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import how_sure, panel, series
+from analysis.studies.stored.panels import panel, series
 from analysis.studies.stored.runner import Setting, Study
-from analysis.studies.temperature.arms import FURTHER, Arm, sample
-from analysis.studies.temperature.rows import (
-    AGAINST,
-    READ_AS,
-    Pooled,
-    against,
-    columns,
-    compared,
-    curves,
-    plain_curves,
-    rows,
-    small,
-    sure,
-    told,
-)
-from analysis.studies.temperature.train import Sizes, train_arms
+from analysis.studies.temperature import rows
+from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, sample, train_arms
 
 CONSTANT = (0.3, 0.4, 0.5, 0.6)
 PAPER_LIMITS = (5.0, 10.0)
@@ -81,7 +67,8 @@ def numbers(found: dict[Arm, Pooled], windows: int) -> dict:
         for place, part in enumerate(pooled.parts)
         for layer, value in enumerate(part["temperature"])
     ]
-    return {"rows": rows(found, windows), "curves": plain_curves(found), "layers": layers, "windows": windows}
+    table, curves = rows.of_arms(found, windows), rows.plain_curves(found)
+    return {"rows": table, "curves": curves, "layers": layers, "windows": windows}
 
 
 def shown(numbers: dict) -> dict:
@@ -90,9 +77,9 @@ def shown(numbers: dict) -> dict:
     adapted = [ADAPTED] if any(row["further"] for row in table) else []
     return {
         "sentence": sentence(table),
-        "columns": columns(),
-        "panels": [*_panels(table, numbers["layers"]), *curves(table, numbers["curves"])],
-        "notes": [READ_AS, small(table), *adapted, how_sure(numbers["windows"])],
+        "columns": rows.columns(),
+        "panels": [*_panels(table, numbers["layers"]), *rows.curves(table, numbers["curves"])],
+        "notes": rows.notes(numbers, *adapted),
     }
 
 
@@ -100,16 +87,16 @@ def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
     constant = sorted((row for row in table if _constant(row)), key=lambda row: row["t"])
     made = []
     if constant:
-        learned = [row for row in table if row["arm"] == "learned" and against(row)]
+        learned = [row for row in table if row["arm"] == "learned" and rows.against(row)]
         x = [row["t"] for row in constant] + [round(row["temperature"], 2) for row in learned]
         named = {"constant": [*constant, *[None] * len(learned)]}
         if learned:
             named["learned, at its mean"] = [None] * len(constant) + learned
-        made.append(compared("By temperature (figure 8a)", "t", "softmax temperature", x, named))
-    others = [row for row in table if not _constant(row) and against(row) and row["t"] != 1]
+        made.append(rows.compared("By temperature (figure 8a)", "t", "softmax temperature", x, named))
+    others = [row for row in table if not _constant(row) and rows.against(row) and row["t"] != 1]
     if others:
-        names = [row["arm"] for row in others]
-        made.append(compared("Learned, adapted, without the norm", "arm", "trained with", names, {"this arm": others}))
+        title, names = "Learned, adapted, without the norm", [row["arm"] for row in others]
+        made.append(rows.compared(title, "arm", "trained with", names, {"this arm": others}))
     if layers:
         depth = 1 + max(row["layer"] for row in layers)
         mine = [[row["temperature"] for row in layers if row["layer"] == layer] for layer in range(depth)]
@@ -120,28 +107,26 @@ def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
 
 def _constant(row: dict) -> bool:
     """A model that was trained with normalised queries and keys from its start, with a constant temperature or none."""
-    return row["t"] is not None and row["norm"] and not row["further"] and row[AGAINST] is not None
+    return row["t"] is not None and row["norm"] and not row["further"] and row[rows.AGAINST] is not None
 
 
 def sentence(table: list[dict]) -> str:
     """What training with a temperature brings, whichever way it came out."""
     constant = [row for row in table if _constant(row) and row["t"] != 1]
     dense = next((row for row in table if row["arm"] == "dense"), None)
-    said = []
     if dense is None:
         return "Without dense training there is nothing to compare with."
+    said = []
     if constant:
-        winners = [row for row in constant if sure(row) < 0]
+        winners = [row for row in constant if rows.sure(row) < 0]
         best = min(winners or constant, key=lambda row: row["loss"])
-        said.append(
-            f"the best constant temperature is {best['t']:g}: {told(best)}"
-            if winners
-            else f"no constant temperature is shown to beat dense training; the best, {best['t']:g}, is {told(best)}"
-        )
+        none = f"no constant temperature is shown to beat dense training; the best, {best['t']:g}, is "
+        found = f"the best constant temperature is {best['t']:g}: " if winners else none
+        said.append(found + rows.told(best))
     for row in table:
-        if not _constant(row) and against(row) and row["t"] != 1:
+        if not _constant(row) and rows.against(row) and row["t"] != 1:
             other = "the same without a temperature" if row["further"] or not row["norm"] else ""
-            said.append(f"{row['arm']}: {told(row, other)}")
+            said.append(f"{row['arm']}: {rows.told(row, other)}")
     start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
     return f"{start}: {'; '.join(said)}." if said else f"{start}: nothing else was trained."
 

@@ -12,7 +12,7 @@ from analysis.errors import BadSetting, Cancelled
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.temperature import arms
-from analysis.studies.temperature.train import ArmTrainer
+from analysis.studies.temperature.arms import ArmTrainer
 from analysis.studies.text.held_out import spread_windows
 from analysis.training.pretrain import build_model
 from tests.made.studied import asker, studied_home
