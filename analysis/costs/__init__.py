@@ -1,7 +1,6 @@
 """What attention costs in a model, from its config.json alone: pure arithmetic on shapes, no weights, no torch."""
 
-from analysis.costs.config import MAX_BYTES, read_config, read_shape
-from analysis.costs.known import KNOWN
+from analysis.costs.config import KNOWN, MAX_BYTES, read_config, read_shape
 from analysis.costs.shape import FeedForward, Shape, amdahl, costs, decode_bytes, first_context, prefill_flops
 
 __all__ = [

@@ -5,11 +5,14 @@ does and said in the notes. Nothing is guessed where a wrong guess would change 
 """
 
 import json
+from pathlib import Path
 
 from analysis.costs.shape import FeedForward, Shape
 from analysis.errors import BadModel
 
 MAX_BYTES = 1_000_000
+# Well-known models, as their public config.json files state them: what costs need, nothing else.
+KNOWN: dict[str, dict] = json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8"))
 # family -> (matrices of its feed-forward block, whether embedding and head are tied unless the file says otherwise)
 GATED, PLAIN = 3, 2
 FAMILIES = {name: (GATED, False) for name in "llama mistral mixtral qwen2 qwen3 qwen2_moe qwen3_moe olmo olmo2".split()}

@@ -1,19 +1,31 @@
 """Tokens as words: the word around each token and its category, by word lists or, when installed, by spaCy."""
 
 import io
+import json
 import keyword
 import re
 import tokenize
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
-from analysis.groups import wordlists as w
+NAME, CONTENT, PIECE, NO_TEXT = "name", "content word", "word piece", "no text"
+IDENTIFIER, KEYWORD, NUMBER = "identifier", "keyword", "number"
+PUNCTUATION, SPACE, LINE_BREAK = "punctuation", "space", "line break"
+CONTENT_CATEGORIES = frozenset({NAME, CONTENT, IDENTIFIER, "noun", "verb", "adjective", "adverb"})
+
+_LISTS = json.loads(Path(__file__).with_name("wordlists.json").read_text(encoding="utf-8"))
+ENGLISH: dict[str, str] = _LISTS[
+    "english"
+]  # category -> closed-class words, each in the list of the class it most often has
+CATEGORY_OF = {word: category for category, words in ENGLISH.items() for word in words.split()}
+UNIVERSAL: dict[str, str] = _LISTS["universal"]  # universal part-of-speech tag (spaCy's `pos_`) -> category
 
 # Scripts written without spaces are read character by character; an apostrophe ending ('s, 't, 'll) is its own word.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"(?<=\w)['’](?:s|t|m|d|re|ve|ll)\b|[{UNSPACED}]|[^\W{UNSPACED}]+", re.IGNORECASE)
-NUMBER = re.compile(r"[\d_.,]*\d[\d_.,]*(?:e[+-]?\d+|st|nd|rd|th|s)?|0[xob][\da-f_]+", re.IGNORECASE)
+FIGURES = re.compile(r"[\d_.,]*\d[\d_.,]*(?:e[+-]?\d+|st|nd|rd|th|s)?|0[xob][\da-f_]+", re.IGNORECASE)
 # Read on the 12 characters before a word:
 SENTENCE_START = re.compile(r"(?:\A|[.!?…:;]|\n\s*\n)[\s\"'“”‘’()\[\]*_—#>-]*\Z")
 CODE_LINE = re.compile(
@@ -37,7 +49,7 @@ def word_of_tokens(text: str, starts: Sequence[int], ends: Sequence[int]) -> lis
 
 
 def categories(text: str, starts: Sequence[int], ends: Sequence[int], language: str = "auto") -> tuple[list[str], str]:
-    """Category of each token (`wordlists`), and one phrase that says what decided it.
+    """Category of each token, and one phrase that says what decided it.
 
     A token that continues a word is a "word piece". language: "auto", "english", "python" or "other"; for English
     spaCy's tagger decides when it and en_core_web_sm are installed, word lists otherwise; for other languages only
@@ -50,7 +62,7 @@ def categories(text: str, starts: Sequence[int], ends: Sequence[int], language: 
         if found is None:
             labels.append(_symbol(text[a:b]))
         elif text[a:b].lstrip() and a + len(text[a:b]) - len(text[a:b].lstrip()) > found[0]:
-            labels.append(w.PIECE)
+            labels.append(PIECE)
         else:
             labels.append(by_word[found])
     return labels, source
@@ -65,7 +77,7 @@ def content_tokens(text: str, starts: Sequence[int], ends: Sequence[int], langua
 def is_content(category: str) -> bool:
     """True for the categories that carry topic: names, nouns, verbs, adjectives, adverbs, identifiers, content
     words."""
-    return category in w.CONTENT_CATEGORIES
+    return category in CONTENT_CATEGORIES
 
 
 @lru_cache(maxsize=8)
@@ -81,7 +93,7 @@ def word_categories(text: str, language: str = "auto") -> tuple[dict[tuple[int, 
         }, "character classes only: no word lists for this language"
     tagger = load_tagger() if len(text) <= SPACY_LIMIT else None
     if tagger is not None:
-        tags = {t.idx: w.UNIVERSAL.get(t.pos_) for t in tagger(text)}
+        tags = {t.idx: UNIVERSAL.get(t.pos_) for t in tagger(text)}
         lists = _english(text, words)
         return {span: tags.get(span[0]) or lists[span] for span in words}, f"spaCy {SPACY_MODEL}"
     return _english(text, words), "English word lists"
@@ -124,10 +136,10 @@ def _visible(piece: str) -> str:
 
 def _symbol(piece: str) -> str:
     if not piece:
-        return w.NO_TEXT
+        return NO_TEXT
     if piece.isspace():
-        return w.LINE_BREAK if "\n" in piece or "\r" in piece else w.SPACE
-    return w.PUNCTUATION
+        return LINE_BREAK if "\n" in piece or "\r" in piece else SPACE
+    return PUNCTUATION
 
 
 def _language(text: str, words: list[tuple[int, int]]) -> str:
@@ -136,12 +148,12 @@ def _language(text: str, words: list[tuple[int, int]]) -> str:
     if code >= max(2, CODE_SHARE * len(lines)):
         return "python"
     words = words[:4000]
-    closed = sum(text[a:b].lower() in w.CATEGORY_OF for a, b in words)
+    closed = sum(text[a:b].lower() in CATEGORY_OF for a, b in words)
     return "english" if closed >= ENGLISH_SHARE * max(1, len(words)) else "other"
 
 
 def _plain(word: str) -> str:
-    return w.NUMBER if NUMBER.fullmatch(word) else w.CONTENT
+    return NUMBER if FIGURES.fullmatch(word) else CONTENT
 
 
 def _english(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
@@ -153,10 +165,10 @@ def _english(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], s
     result = {}
     for span in words:
         word = text[slice(*span)]
-        if word.lower() in w.CATEGORY_OF:
-            result[span] = w.CATEGORY_OF[word.lower()]
+        if word.lower() in CATEGORY_OF:
+            result[span] = CATEGORY_OF[word.lower()]
         elif span in inside or (span in capital and word in names and word.lower() not in small):
-            result[span] = w.NAME
+            result[span] = NAME
         else:
             result[span] = _plain(word)
     return result
@@ -178,6 +190,6 @@ def _python(text: str, words: list[tuple[int, int]]) -> dict[tuple[int, int], st
     result = {}
     for a, b in words:
         word = text[a:b]
-        code = w.KEYWORD if keyword.iskeyword(word) else w.NUMBER if NUMBER.fullmatch(word) else w.IDENTIFIER
+        code = KEYWORD if keyword.iskeyword(word) else NUMBER if FIGURES.fullmatch(word) else IDENTIFIER
         result[a, b] = lists[a, b] if prose[a] else code
     return result

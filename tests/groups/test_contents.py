@@ -10,8 +10,7 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.groups import words as words_module
 from analysis.groups.contents import group_contents, label_of
 from analysis.groups.vectors import pca, umap2d
-from analysis.groups.wordlists import CATEGORY_OF, ENGLISH
-from analysis.groups.words import categories, content_tokens, is_content, word_of_tokens
+from analysis.groups.words import CATEGORY_OF, ENGLISH, categories, content_tokens, is_content, word_of_tokens
 
 TEXT = 'The old man, Henry, didn\'t sing.\n\nBut Henry saw 3 "cats".'
 
