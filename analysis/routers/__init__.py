@@ -4,16 +4,10 @@ from torch import Tensor
 
 from analysis.errors import BadSetting
 from analysis.routers.base import Router
-from analysis.routers.chance import Chance
-from analysis.routers.geometric import Geometric, gauge
-from analysis.routers.linear import GWRLinear, GWRLinearIntercept
+from analysis.routers.controls import Chance, Oracle, Recency
+from analysis.routers.linear import GWRLinear, GWRLinearIntercept, StaticPrior
 from analysis.routers.mlp import SaapMLP
-from analysis.routers.moments import Moments
-from analysis.routers.oracle import Oracle
-from analysis.routers.prior import StaticPrior
-from analysis.routers.recency import Recency
-from analysis.routers.symmetric import SymmetricKMeans
-from analysis.routers.whitening import Whitening
+from analysis.routers.moments import Geometric, Moments, SymmetricKMeans, Whitening, gauge
 
 __all__ = ["EPS", "MEANING", "ROUTERS", "fit_router", "gauge"]
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from analysis.errors import BadSetting, NotFitted
+from analysis.errors import NotFitted
 
 
 class Router:
@@ -55,20 +55,3 @@ class Router:
         if value is None:
             raise NotFitted(f"The router {self.kind} was not fitted: give it calibration queries first.")
         return value
-
-
-class Streamed(Router):
-    """A router that learns from pairs of queries and masses as they come and keeps sums only: memory independent of
-    the number of queries."""
-
-    def partial_fit(self, queries: Tensor, mass: Tensor) -> "Streamed":
-        """Add queries [..., n, D] with their masses [..., n, C]; a query without any mass counts for nothing."""
-        raise NotImplementedError
-
-
-def paired(queries: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in float64, queries without any mass set to 0; and refused when they do not belong together."""
-    if queries.shape[:-1] != mass.shape[:-1]:
-        raise BadSetting(f"Queries {list(queries.shape)} and masses {list(mass.shape)} are not paired row by row.")
-    queries, mass = queries.double(), mass.double()
-    return queries * (mass.sum(-1, keepdim=True) > 0), mass

@@ -1,15 +1,21 @@
-"""GWR linear: attention mass per bucket predicted from the query by least squares, in closed form."""
+"""Routers that learn from pairs of queries and masses as they come and keep sums only: the static prior, and attention
+mass per bucket predicted from the query by least squares, in closed form.
+
+Their `partial_fit` adds queries [..., n, D] with their masses [..., n, C]; a query without any mass counts for nothing.
+"""
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from analysis.errors import NotFitted
-from analysis.routers.base import Streamed, paired
+from analysis.errors import BadSetting, NotFitted
+from analysis.routers.base import Router
 
 EPS = 1e-4  # of the ridge, in multiples of trace(Q^T Q) / D
 
 
-class GWRLinear(Streamed):
+class GWRLinear(Router):
     """y = q W with W = (Q^T Q + eps I)^-1 Q^T Y, equation 5 of the paper.
 
     Only Q^T Q and Q^T Y are kept, in float64, and solved by Cholesky; eps is relative to trace(Q^T Q) / D, so that it
@@ -24,7 +30,7 @@ class GWRLinear(Streamed):
     def __init__(self, centroids: Tensor, seed: int = 0, eps: float = EPS):
         super().__init__(centroids, seed)
         self.eps = eps
-        self._gram = self._cross = self._weights = None
+        self._gram = self._cross = None
 
     def partial_fit(self, queries: Tensor, mass: Tensor) -> "GWRLinear":
         if self.intercept:
@@ -33,21 +39,15 @@ class GWRLinear(Streamed):
         gram, cross = queries.mT @ queries, queries.mT @ mass  # [..., D, D], [..., D, C]
         self._gram = gram if self._gram is None else self._gram.add_(gram)
         self._cross = cross if self._cross is None else self._cross.add_(cross)
-        self._weights = None
+        self.__dict__.pop("weights_", None)
         return self
 
-    @property
+    @cached_property
     def weights_(self) -> Tensor:
         """W, float32 [..., D, C], with one more row for the intercept."""
-        if self._weights is None:
-            if self._gram is None:
-                raise NotFitted("GWR linear was not fitted: give it calibration queries first.")
-            self._weights = self.solve().float()
-        return self._weights
-
-    @weights_.setter
-    def weights_(self, value: Tensor) -> None:
-        self._weights = value
+        if self._gram is None:
+            raise NotFitted("GWR linear was not fitted: give it calibration queries first.")
+        return self.solve().float()
 
     def solve(self) -> Tensor:
         """W in float64. A head whose queries are all zero gets zeros."""
@@ -74,3 +74,40 @@ class GWRLinearIntercept(GWRLinear):
 
     kind = "gwr_linear_intercept"
     intercept = True
+
+
+class StaticPrior(Router):
+    """Scores a bucket by its mean calibration mass and does not look at the query: what any learned router must beat
+    (definitions 2.4; the paper lacks it)."""
+
+    kind = "static_prior"
+    NAMES = ("prior",)
+
+    def __init__(self, centroids: Tensor, seed: int = 0):
+        super().__init__(centroids, seed)
+        self._sum, self._count = None, 0
+
+    def partial_fit(self, queries: Tensor, mass: Tensor) -> "StaticPrior":
+        _, mass = paired(queries, mass)
+        self._sum = mass.sum(-2) + (0.0 if self._sum is None else self._sum)  # [..., C]
+        self._count = self._count + (mass.sum(-1) > 0).sum(-1, keepdim=True)  # [..., 1]
+        self.__dict__.pop("prior_", None)
+        return self
+
+    @cached_property
+    def prior_(self) -> Tensor:
+        """Mean mass of each bucket, float32 [..., C]."""
+        if self._sum is None:
+            raise NotFitted("The static prior was not fitted: give it calibration queries first.")
+        return (self._sum / self._count.clamp(min=1)).float()
+
+    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+        return self.prior_.unsqueeze(-2).expand(*queries.shape[:-1], self.buckets)
+
+
+def paired(queries: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in float64, queries without any mass set to 0; and refused when they do not belong together."""
+    if queries.shape[:-1] != mass.shape[:-1]:
+        raise BadSetting(f"Queries {list(queries.shape)} and masses {list(mass.shape)} are not paired row by row.")
+    queries, mass = queries.double(), mass.double()
+    return queries * (mass.sum(-1, keepdim=True) > 0), mass

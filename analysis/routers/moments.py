@@ -1,7 +1,10 @@
-"""Second moments of queries and keys, and the roots of such matrices."""
+"""Routers that compare a query with the centroids of keys: as they are, or made alike by second moments first."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from analysis.routers.base import Router
 
 SMALLEST = 1e-12  # an eigenvalue below this share of the largest counts as it
 
@@ -31,3 +34,63 @@ def power(matrix: Tensor, exponent: float) -> Tensor:
     values = torch.maximum(values, values[..., -1:] * SMALLEST)
     made = (vectors * values.pow(exponent).unsqueeze(-2)) @ vectors.mT
     return (made + made.mT) / 2
+
+
+def gauge(queries: Tensor, keys: Tensor, eps: float = 1e-4) -> tuple[Tensor, Tensor]:
+    """(S, R), float64 [..., D, D]: S is symmetric and positive with S M_q S = M_k, and R its square root.
+
+    M_q and M_k are the second moments of queries [..., n, D] and keys [..., m, D] plus eps I. q R and k R^-T have all
+    products of q and k and equal second moments (GWR, section 3.2).
+    """
+    return gauge_of(Moments().add(queries).mean(eps), Moments().add(keys).mean(eps))
+
+
+def gauge_of(of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
+    """`gauge` from the second moments themselves, [..., D, D] with eps I."""
+    root = power(of_keys, 0.5)
+    solution = root @ power(root @ of_queries @ root, -0.5) @ root
+    return (solution + solution.mT) / 2, power(solution, 0.5)
+
+
+class SymmetricKMeans(Router):
+    """Scores a bucket by the product of the query with its unit centroid; the query's norm changes no order. The
+    training-free baseline of the paper (table 1)."""
+
+    kind = "kmeans"
+
+    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+        return queries @ self.centroids.to(queries).mT
+
+
+class _Turned(Router):
+    """Queries and keys are multiplied by a matrix each. `fit` makes both from the second moments of queries and keys,
+    [..., D, D] with eps I, and returns self."""
+
+    NAMES = ("of_queries", "of_keys")
+
+    def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
+        turned = F.normalize(self.centroids.to(queries) @ self.fitted("of_keys").to(queries), dim=-1)
+        return queries @ self.fitted("of_queries").to(queries) @ turned.mT
+
+
+class Whitening(_Turned):
+    """Independent ZCA whitening, uncentred: q M_q^(-1/2) against the centroids c M_k^(-1/2) on the unit sphere. The
+    products of queries and keys are lost; the paper's ablation (section 4.3)."""
+
+    kind = "whitening"
+
+    def fit(self, of_queries: Tensor, of_keys: Tensor) -> "Whitening":
+        self.of_queries_, self.of_keys_ = power(of_queries, -0.5).float(), power(of_keys, -0.5).float()
+        return self
+
+
+class Geometric(_Turned):
+    """q R against the centroids c R^-T on the unit sphere (which breaks the products again, for the routing alone). In
+    the paper no better than symmetric k-means (table 1)."""
+
+    kind = "gwr_geometric"
+
+    def fit(self, of_queries: Tensor, of_keys: Tensor) -> "Geometric":
+        _, turn = gauge_of(of_queries, of_keys)
+        self.of_queries_, self.of_keys_ = turn.float(), torch.linalg.inv(turn).mT.float()
+        return self

@@ -1,7 +1,6 @@
-"""Queries and keys as they were before their rotary embedding, and back: with the model's own tables and function."""
+"""Queries and keys as they were before their rotary embedding: with the model's own tables and function."""
 
 import sys
-from collections.abc import Callable
 
 from torch import Tensor
 
@@ -22,23 +21,12 @@ def unrotate(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
     return _turn(x, module, cos / size, -sin / size)
 
 
-def rotate(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
-    """What the model itself makes of x [B, heads, n, D]: the inverse of `unrotate`."""
-    return x if tables is None else _turn(x, module, *(table.to(x) for table in tables))
-
-
 def _turn(x: Tensor, module, cos: Tensor, sin: Tensor) -> Tensor:
     try:
-        return _function(module)(x, x, cos, sin)[0]
-    except (RuntimeError, TypeError) as error:
+        turn = sys.modules[type(module).__module__].apply_rotary_pos_emb
+        return turn(x, x, cos, sin)[0]
+    except (AttributeError, RuntimeError, TypeError) as error:
         raise BadModel(
             f"{type(module).__name__} rotates its queries and keys in a way that cannot be undone here, so no buckets "
             "can be made of them: choose another model."
         ) from error
-
-
-def _function(module) -> Callable:
-    turn = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
-    if turn is None:
-        raise TypeError("no rotation")
-    return turn

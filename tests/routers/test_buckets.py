@@ -11,8 +11,7 @@ from analysis.errors import BadSetting, NotFitted
 from analysis.metrics.routing import budgets, gap_closure, points_for
 from analysis.papers import find
 from analysis.routers import ROUTERS
-from analysis.routers.buckets import buckets_for, evenness, make_buckets, nearest
-from analysis.routers.mass import bucket_sums, members
+from analysis.routers.buckets import bucket_sums, buckets_for, evenness, make_buckets, members, nearest
 from analysis.routers.state import RoutingState
 from tests.made.routed import made_state
 

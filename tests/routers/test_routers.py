@@ -7,11 +7,10 @@ from analysis import bucket_recall, fit_router, gauge
 from analysis.errors import BadSetting, NotFitted
 from analysis.metrics.routing import captured
 from analysis.routers import ROUTERS
-from analysis.routers.buckets import make_buckets, nearest
+from analysis.routers.buckets import make_buckets, members, nearest
+from analysis.routers.controls import newest_key
 from analysis.routers.linear import GWRLinear, GWRLinearIntercept
-from analysis.routers.mass import members
 from analysis.routers.moments import Moments
-from analysis.routers.recency import newest_key
 
 C, D = 12, 8
 

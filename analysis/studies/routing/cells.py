@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from analysis.attention import Block
-from analysis.routers.buckets import nearest
-from analysis.routers.mass import bucket_sums, members
+from analysis.routers.buckets import bucket_sums, members, nearest
 from analysis.studies.routing.passes import is_causal_only
 
 SINKS = 4  # first keys that are left out where sinks are
