@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from analysis.errors import BadSetting
-from analysis.kernels import cpu, cuda, packed, reference
+from analysis.kernels import cpu, cuda, reference
 from analysis.kernels.members import MOST_GROUPS
 from analysis.kernels.plans import BACKENDS, plan
 
@@ -42,7 +42,7 @@ def grouped_attention(
     elif chosen.kernel in ("masked", "causal"):
         found = cuda.dense(q, k, v, members, window, scale, chosen.kernel == "causal")
     else:
-        found = packed.grouped(q, k, v, members, window, scale, chosen.backend)
+        found = cuda.grouped(q, k, v, members, window, scale, chosen.backend)
     if not bool(found[1].isfinite().all()):
         _explain(q, k)
     return found

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analysis.errors import BadSetting
-from analysis.kernels import varlen
+from analysis.kernels.cuda import MOST_DIMENSIONS, why_not
 from analysis.kernels.members import causal_pairs, kept_pairs
 from analysis.kernels.window import Band
 
@@ -78,10 +78,10 @@ def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device,
         if dtype == torch.float32:
             return made("masked", f"{backend} has no sparse kernel in float32 on this device: masked dense attention.")
         wide = -(-(head_dim + groups) // 8) * 8
-        if wide > varlen.MOST_DIMENSIONS:
+        if wide > MOST_DIMENSIONS:
             return made(
                 "masked",
-                f"{head_dim} head dimensions and {groups} groups exceed the {varlen.MOST_DIMENSIONS} of {backend}.",
+                f"{head_dim} head dimensions and {groups} groups exceed the {MOST_DIMENSIONS} of {backend}.",
             )
         cost, computed = _packed_cost(sizes, members.shape, window, head_dim, wide, most)
     else:
@@ -103,7 +103,7 @@ def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device)
         raise BadSetting(f"The backend is {str(name)[:40]!r} and must be one of {', '.join(BACKENDS)}.")
     if name == "reference":
         return name
-    why = varlen.why_not(name, head_dim, dtype, device) if device.type == "cuda" or name == "flash_attn" else None
+    why = why_not(name, head_dim, dtype, device) if device.type == "cuda" or name == "flash_attn" else None
     if device.type not in ("cpu", "cuda"):
         why = f"The backend {name} runs on cpu and cuda only, and the tensors are on {device.type}: use reference."
     elif device.type == "cpu" and dtype not in FAST_TYPES:

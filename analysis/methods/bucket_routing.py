@@ -9,8 +9,8 @@ from analysis.attention import Block
 from analysis.cache import GrowingCache
 from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
+from analysis.kernels.gathered import gathered_attention, visits_keys
 from analysis.kernels.parts import part
-from analysis.kernels.visited import gathered_attention, visits_keys
 from analysis.methods.base import Method, setting
 from analysis.routers.buckets import nearest
 from analysis.routers.rotation import unrotate

@@ -13,8 +13,8 @@ from analysis.groups.gates import group_affinity, straight_through, top_groups
 from analysis.groups.router import FocusRouter
 from analysis.kernels import grouped_attention, plan
 from analysis.kernels.biased import biased_attention
+from analysis.kernels.merge import read_sinks
 from analysis.kernels.parts import part
-from analysis.kernels.sinks import read_sinks
 from analysis.methods.base import Method, setting
 
 DECODE = "group-major cache"

@@ -8,9 +8,8 @@ import torch
 from analysis.attention import Block
 from analysis.cache import GrowingCache
 from analysis.calls import MASKED, Attended, Call
-from analysis.kernels.pages import Pages, paged_attention, upper_bounds
+from analysis.kernels.gathered import Pages, paged_attention, upper_bounds, visits_keys
 from analysis.kernels.parts import part
-from analysis.kernels.visited import visits_keys
 from analysis.methods.base import Method, read_all, setting
 
 LEAST_PAGES = 3

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from torch.nn.attention import varlen as torch_varlen
 
 from analysis.errors import BadSetting
-from analysis.kernels import grouped_attention, packed, plan, varlen
+from analysis.kernels import cuda, grouped_attention, plan
 from tests.kernels.test_kernels import by_hand, cases, made, one_group
 
 
@@ -99,7 +99,7 @@ def test_the_packed_algorithm_is_exact(case):
     out, lse, _ = by_hand(q, k, v, members, window)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_varlen, "varlen_attn", of_torch_2_13)
-        mine, sums = packed.grouped(q, k, v, members, window, 8**-0.5, "torch")
+        mine, sums = cuda.grouped(q, k, v, members, window, 8**-0.5, "torch")
     assert (mine - out).abs().max() < 5e-6 and (sums - lse).abs().max() < 1e-5
 
 
@@ -109,7 +109,7 @@ def test_flash_attn_runs_the_same_algorithm(flash_attn, dtype, several):
     q, k, v = made(2, 4, 2, 150, 16, dtype)
     members = one_group(150, 5, 2) | (one_group(150, 5, 2, seed=3) & several)
     out, lse, _ = by_hand(q, k, v, members, 9)
-    mine, sums = packed.grouped(q, k, v, members, 9, 0.25, "flash_attn")
+    mine, sums = cuda.grouped(q, k, v, members, 9, 0.25, "flash_attn")
     bound = 5e-6 if dtype == torch.float32 else 3e-2
     assert mine.dtype == dtype and (mine - out).abs().max() < bound and (sums - lse).abs().max() < max(1e-5, bound / 10)
 
@@ -128,16 +128,16 @@ def test_an_older_torch_gets_what_it_knows(monkeypatch):
     monkeypatch.setattr(torch_varlen, "varlen_attn", of_an_older_torch)
     q, k, v = (x[0].transpose(0, 1) for x in made(1, 4, 2, 30, 8))
     starts = torch.tensor([0, 10, 30], dtype=torch.int32)
-    out, lse = varlen.attention("torch", q, k, v, starts, 20, 0.7)
+    out, lse = cuda.packed("torch", q, k, v, starts, 20, 0.7)
     wanted, sums = texts(q, k, v, starts, 0.7, (-1, 0))
     assert (out - wanted).abs().max() < 1e-6 and (lse - sums).abs().max() < 1e-5
     with pytest.raises(BadSetting, match="no windowed varlen_attn: install a newer one"):
-        varlen.attention("torch", q, k, v, starts, 20, 0.7, window=3)
+        cuda.packed("torch", q, k, v, starts, 20, 0.7, window=3)
 
 
 def test_a_logsumexp_of_neither_shape_is_no_silent_error():
     with pytest.raises(AssertionError, match="shape"):
-        varlen._heads_first(torch.zeros(3, 4, 5), torch.zeros(4, 3, 8))
+        cuda._heads_first(torch.zeros(3, 4, 5), torch.zeros(4, 3, 8))
 
 
 @pytest.mark.gpu
@@ -152,5 +152,5 @@ def test_on_a_gpu(dtype, bound, groups, several, size):
     mine, sums = grouped_attention(q, k, v, members, 128)
     assert (mine - out).abs().max() < bound and (sums - lse).abs().max() < max(1e-4, bound / 10)
     if dtype != torch.float32 and groups > 1:
-        mine, sums = packed.grouped(q, k, v, members.cuda(), 128, size**-0.5, "torch")
+        mine, sums = cuda.grouped(q, k, v, members.cuda(), 128, size**-0.5, "torch")
         assert (mine - out).abs().max() < bound and (sums - lse).abs().max() < bound / 10

@@ -7,7 +7,7 @@ from analysis.attention import apply, ran
 from analysis.cache import GrowingCache, cache_bytes
 from analysis.errors import BadModel, BadSetting, NotFitted
 from analysis.inference import time_inference
-from analysis.kernels.visited import gathered_attention, visits_keys
+from analysis.kernels.gathered import gathered_attention, visits_keys
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.bucket_routing import ROUTERS, BucketRouting

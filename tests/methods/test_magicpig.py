@@ -8,8 +8,7 @@ import torch
 from analysis.attention import Block, apply
 from analysis.errors import BadSetting, BadText, NotFitted
 from analysis.fitted import Fitted
-from analysis.kernels import collisions
-from analysis.kernels.collisions import collide, hash_codes
+from analysis.kernels.collisions import _by_torch, collide, hash_codes
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import load_model
@@ -63,9 +62,8 @@ def test_codes_by_hand():
     assert hash_codes(torch.tensor([[3.0, 1.0], [-1.0, 2.0]]), planes).tolist() == [[1 + 2, 1 + 2 + 4], [2 + 4, 1]]
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_collisions_are_counted_table_by_table(compiled, monkeypatch):
-    monkeypatch.setattr(collisions, "compiled", lambda: compiled)
+@pytest.mark.parametrize("collide", [collide, _by_torch])
+def test_collisions_are_counted_table_by_table(collide):
     draw = torch.Generator().manual_seed(0)
     queries = torch.randint(0, 4, (2, 4, 7, 9), generator=draw).short()
     keys = torch.randint(0, 4, (2, 2, 11, 9), generator=draw).short()

@@ -6,7 +6,7 @@ import torch
 from analysis.attention import apply, ran
 from analysis.errors import BadSetting
 from analysis.inference import time_inference
-from analysis.kernels.pages import Pages, page_bounds, paged_attention, upper_bounds
+from analysis.kernels.gathered import Pages, page_bounds, paged_attention, upper_bounds
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.sparsity import ReadCounter

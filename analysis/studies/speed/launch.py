@@ -9,7 +9,7 @@ from analysis.attention import apply
 from analysis.calls import Ran
 from analysis.errors import BadSetting, TooLarge
 from analysis.inference import InferenceTime, Side, time_inference
-from analysis.kernels.sinks import sink_pairs
+from analysis.kernels.merge import sink_pairs
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
