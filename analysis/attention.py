@@ -52,6 +52,16 @@ class Block:
         """[n, Tk]: how many tokens the key lies before the query."""
         return self.rows[:, None] - self.columns
 
+    def near(self, window: int, sinks: int) -> torch.Tensor:
+        """bool [B or 1, 1, n, Tk]: the last `window` tokens, the token itself included, and the first of the text."""
+        near = (self.distances() < window)[None, None]
+        return near | (self.columns < self.first[:, None] + sinks)[:, None, None] if sinks else near
+
+    def filed(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries [B, H, n, D] and keys [B, G, Tk, D] in float32, of a method whose `file` returns [B, T, H + G, D]."""
+        heads = self.scores.shape[1]
+        return tuple(x.transpose(1, 2).float() for x in (self.of_queries[:, :, :heads], self.of_keys[:, :, heads:]))
+
 
 @dataclass
 class _Seat:

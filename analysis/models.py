@@ -205,17 +205,18 @@ def _weight_type(config, device: str, dtype: str) -> torch.dtype:
     return (own or torch.float32) if dtype == "auto" else getattr(torch, dtype)
 
 
-def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
+def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:
+    """(layers L, query heads H, key-value heads G, dimensions of a head D)."""
     config = lm.config.get_text_config()
     heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    return config.num_hidden_layers, heads, kv_heads, getattr(config, "head_dim", None) or config.hidden_size // heads
+
+
+def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
     attention_modules(lm)  # refuses what cannot be followed
     return Model(
-        *(lm.eval(), tokenizer, name, revision),
-        num_layers=config.num_hidden_layers,
-        num_heads=heads,
-        num_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        max_positions=config.max_position_embeddings,
+        lm.eval(), tokenizer, name, revision, *shape_of(lm), lm.config.get_text_config().max_position_embeddings
     )
 
 

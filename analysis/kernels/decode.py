@@ -98,7 +98,7 @@ class GroupMajor:
         """Append one token: key, value [1, G, 1, D], members bool [K]."""
         with part("sort"):
             self._mine = members.tolist()
-            bits = _bits(self._mine)
+            bits = sum(_bits(self._mine))
             for held in self._of_mine() or self._groups[-1:]:
                 held.put(key, value, bits, held.keys.length)
             behind = self.length - self.n_sink
@@ -112,7 +112,7 @@ class GroupMajor:
         """What the last token reads: q [1, H, 1, D] -> [1, H, 1, D]."""
         mine, near, found, lower = self._of_mine(), self._near, [], 0
         with part("set_a"):
-            for held, bit in zip(mine, _each_bit(self._mine), strict=True):
+            for held, bit in zip(mine, _bits(self._mine), strict=True):
                 skip = (held.sets.rows & lower) != 0 if lower else None  # read with a lower group
                 found.append(one_query(q, held.keys.rows, held.values.rows, skip, scale))
                 lower |= bit
@@ -141,16 +141,9 @@ class GroupMajor:
         return [held for held, own in zip(self._groups, self._mine, strict=False) if own]
 
 
-def _each_bit(members: list[bool]) -> list[int]:
-    return [_signed(1 << group) for group, own in enumerate(members) if own]
-
-
-def _bits(members: list[bool]) -> int:
-    return sum(_each_bit(members))
-
-
-def _signed(bit: int) -> int:
-    return bit - (1 << 64) if bit == 1 << 63 else bit
+def _bits(members: list[bool]) -> list[int]:
+    """The bit of each group of a token, as in `bit_sets`."""
+    return [(1 << group) - (1 << 64) * (group == 63) for group, own in enumerate(members) if own]
 
 
 def one_query(q: Tensor, k: Tensor, v: Tensor, skip: Tensor | None, scale: float) -> tuple[Tensor, Tensor] | None:

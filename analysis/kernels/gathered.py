@@ -83,9 +83,7 @@ def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, 
     return _over(query, key, value, places, scale, count)
 
 
-def _over(
-    query: Tensor, key: Tensor, value: Tensor, places: Tensor, scale: float, count: Tensor | None = None
-) -> Tensor:
+def _over(query, key, value, places: Tensor, scale: float, count: Tensor | None = None) -> Tensor:
     """Over the keys at `places` int64 [B H, m], the first `count` [B H] of them where it is given."""
     with part("sort"):
         shared = torch.arange(len(places), device=places.device) // (query.shape[1] // key.shape[1])  # each head's keys

@@ -55,7 +55,7 @@ class Method:
     @classmethod
     def build(cls, state=None, **settings) -> "Method":
         """The method with the fitted state that it `needs`; settings that are not given are those it was fitted for."""
-        return cls(**settings)
+        return cls(**{"fitted": state} if cls.needs == "calibration" else {}, **settings)
 
     @property
     def reads_future(self) -> bool:

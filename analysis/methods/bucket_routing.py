@@ -12,6 +12,7 @@ from analysis.errors import BadSetting, NotFitted
 from analysis.kernels.gathered import gathered_attention, visits_keys
 from analysis.kernels.parts import part
 from analysis.methods.base import Method, setting
+from analysis.models import shape_of
 from analysis.routers.buckets import nearest
 from analysis.routers.rotation import unrotate
 from analysis.routers.state import RoutingState
@@ -72,11 +73,8 @@ class BucketRouting(Method):
     def check(self, lm) -> None:
         if self.fitted is None:
             raise NotFitted("Bucket routing has no buckets yet: fit them with `route` on some text.")
-        config = lm.config.get_text_config()
-        heads = config.num_attention_heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        self.fitted.check(config.num_hidden_layers, heads, kv_heads, dim)
+        layers, heads, kv_heads, dim = shape_of(lm)
+        self.fitted.check(layers, heads, kv_heads, dim)
         if self.router not in self.fitted.kinds:
             raise NotFitted(
                 f"The router {self.router} was not fitted with these buckets: choose one of "
@@ -105,9 +103,7 @@ class BucketRouting(Method):
 
     def keep(self, block: Block) -> torch.Tensor:
         far = visits_keys(*self._split(block.layer, block.of_keys, block.of_queries))  # [B, H, n, Tk]
-        near = block.distances() < self.window
-        sinks = block.columns < block.first[:, None] + self.n_sink  # [B, Tk]
-        return far | near | sinks[:, None, None]
+        return far | block.near(self.window, self.n_sink)
 
     def attend(self, call: Call) -> Attended:
         """A token after a text gathers what it visits; a text itself has no kernel."""

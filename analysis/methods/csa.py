@@ -15,6 +15,7 @@ from analysis.kernels.evict import Cache
 from analysis.kernels.topk import smallest_kept, topk_attention
 from analysis.methods.base import Method, setting
 from analysis.metrics.budgets import FLOOR
+from analysis.models import shape_of
 
 NO_CAP = 1 << 20
 PREFILL, STEP = "top-k of all scores", "gathered top-k"
@@ -90,8 +91,7 @@ class CSA(Method):
     def check(self, lm) -> None:
         if self.budgets is None:
             raise NotFitted("CSA has no policy yet: calibrate it on some text, or load a policy.")
-        config = lm.config.get_text_config()
-        own = config.num_hidden_layers, config.num_attention_heads
+        own = shape_of(lm)[:2]
         if (self.shape or own) != own or len(self.budgets) != own[0] * own[1]:
             made = f"{self.shape[0]} layers of {self.shape[1]} heads" if self.shape else f"{len(self.budgets)} heads"
             raise BadSetting(

@@ -88,13 +88,14 @@ class Focus(Method):
         if self.reading == "hard":
             return block.scores
         affinity = group_affinity(block.of_queries, block.of_keys)[:, None]  # [B, 1, n, Tk]
-        return torch.where(self._always(block), block.scores, self.router.gate(block.scores, affinity).to(block.scores))
+        always = block.near(self.window, self.n_sink)
+        return torch.where(always, block.scores, self.router.gate(block.scores, affinity).to(block.scores))
 
     def keep(self, block: Block) -> torch.Tensor | None:
         if self.reading != "hard":
             return None
         shared = group_affinity(block.of_queries.float(), block.of_keys.float()) > 0.5  # [B, n, Tk]
-        return shared[:, None] | self._always(block)
+        return shared[:, None] | block.near(self.window, self.n_sink)
 
     def attend(self, call: Call) -> Attended:
         """Hard reading: grouped attention over a text, a group-major cache for a token after it. Soft reading of a
@@ -143,10 +144,3 @@ class Focus(Method):
             gate = self.router.gate(affinity.new_tensor(float(multiply)), affinity)
         gate = gate.masked_fill(always, float(multiply))
         return biased_attention(call.query, call.key, call.value, gate, call.scaling, multiply)
-
-    def _always(self, block: Block) -> torch.Tensor:
-        """bool [B or 1, 1, n, Tk]: the window and the sinks."""
-        near = (block.distances() < self.window)[None, None]
-        if self.n_sink == 0:
-            return near
-        return near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]

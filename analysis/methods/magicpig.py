@@ -11,6 +11,7 @@ from analysis.errors import NotFitted
 from analysis.fitted import Fitted, check_shapes
 from analysis.kernels.collisions import collide, hash_codes
 from analysis.methods.base import Method, setting
+from analysis.models import shape_of
 from analysis.statistics.states import attention_states
 
 SLACK = 1e-4  # added to a probability before its logarithm, as in the original code
@@ -50,10 +51,6 @@ class MagicPIG(Method):
     )
     seed: int = setting(0, "seed of the random planes; average over several", "live", 0, 99)
 
-    @classmethod
-    def build(cls, fitted: Fitted | None = None, **settings) -> "MagicPIG":
-        return cls(fitted=fitted, **settings)
-
     def budget_range(self, length: int, target: float) -> tuple[int, int, int]:
         least, most, _ = super().budget_range(1 << 20, target)  # tables, whatever the length
         return least, most, 32
@@ -73,10 +70,7 @@ class MagicPIG(Method):
     def check(self, lm) -> None:
         if self.fitted is None:
             raise NotFitted("MagicPIG has no key means yet: calibrate it with `fit-method magicpig` on some text.")
-        config = lm.config.get_text_config()
-        layers, heads = config.num_hidden_layers, config.num_attention_heads
-        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        parts = getattr(config, "num_key_value_heads", None) or heads
+        layers, heads, parts, dim = shape_of(lm)
         parts = 1 if self.fitted["key"].shape[1:2] == (1,) else parts  # one mean for all heads
         check_shapes(self.fitted, {"query": (layers, heads, dim), "key": (layers, parts, dim), "norm": (layers, parts)})
         self.fitted.to(lm.device)
@@ -119,19 +113,15 @@ class MagicPIG(Method):
         query, key = (torch.nn.functional.normalize(x, dim=-1) for x in (query, key))
         cosine = (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2)  # [B, H, n, Tk]
         weighed = block.scores - (self.chance(cosine) + SLACK).log()
-        return torch.where(self._always(block), block.scores.to(weighed), weighed)
+        return torch.where(block.near(self.window, self.n_sink), block.scores.to(weighed), weighed)
 
     def keep(self, block: Block) -> Tensor | None:
         if self.reads_all(block.layer):
             return None
         heads = block.scores.shape[1]
         codes = [rows[..., : self.tables].transpose(1, 2) for rows in (block.of_queries, block.of_keys)]
-        return collide(codes[0][:, :heads], codes[1][:, heads:], NEEDED[self.variant]) | self._always(block)
-
-    def _always(self, block: Block) -> Tensor:
-        """bool [B or 1, 1, n, Tk]: the window and the sinks."""
-        near = (block.distances() < self.window)[None, None]
-        return near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]
+        found = collide(codes[0][:, :heads], codes[1][:, heads:], NEEDED[self.variant])
+        return found | block.near(self.window, self.n_sink)
 
     def _vectors(self, rows: Tensor) -> Tensor:
         """The vectors [B, H + G, n, D'] that were filed."""

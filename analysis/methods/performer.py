@@ -10,6 +10,7 @@ from torch import Tensor
 from analysis.attention import Block
 from analysis.errors import BadModel
 from analysis.methods.base import Method, setting
+from analysis.models import shape_of
 
 EPS = 1e-4  # added to every feature, as in the original code
 CLOSE = 1e-2  # of a score: the layer's own scaling must give what the model computes
@@ -51,9 +52,9 @@ class Performer(Method):
                 f"{config.attn_logit_softcapping:g}), and no product of features is a capped exponential; choose "
                 "another method."
             )
-        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        layers, _, _, dim = shape_of(lm)
         count, draw = self.features or max(1, int(dim * math.log(dim))), torch.Generator().manual_seed(self.seed)
-        made = [orthogonal_directions(count, dim, draw) for _ in range(config.num_hidden_layers)]
+        made = [orthogonal_directions(count, dim, draw) for _ in range(layers)]
         self._directions = torch.stack(made).to(lm.device)  # [L, m, D]
 
     def fetched(self, attended: float, visible: float) -> float:
@@ -66,9 +67,7 @@ class Performer(Method):
 
     def scores(self, block: Block) -> Tensor:
         """Logarithms of the products of features, up to a number that is the same for all keys of a query."""
-        heads = block.scores.shape[1]
-        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, D]
-        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, D]
+        query, key = block.filed()  # [B, H, n, D], [B, G, Tk, D]
         grouped, scaling = query.unflatten(1, (key.shape[1], -1)), self.scaling_[block.layer]
         self._same(block, (grouped[:, :, :, -1:] @ key.mT[:, :, None]).flatten(1, 2) * scaling)
         of_query, _ = random_features(grouped * scaling**0.5, self._directions[block.layer])

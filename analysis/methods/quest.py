@@ -57,9 +57,7 @@ class Quest(Method):
     def keep(self, block: Block) -> torch.Tensor | None:
         if block.layer < self.dense_layers:
             return None
-        heads = block.scores.shape[1]
-        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, D]
-        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, D]
+        query, key = block.filed()  # [B, H, n, D], [B, G, Tk, D]
         of_keys = (block.columns - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, Tk]
         of_queries = (block.rows - block.first[:, None]).div(self.page, rounding_mode="floor")  # [B, n]
         base = of_keys.min()

@@ -12,6 +12,7 @@ from analysis.errors import BadSetting, NotFitted
 from analysis.fitted import Fitted, check_shapes
 from analysis.groups.kmeans import spherical_kmeans
 from analysis.methods.base import Method, setting
+from analysis.models import shape_of
 from analysis.routers.rotation import unrotate
 from analysis.statistics import forward
 
@@ -63,10 +64,6 @@ class RoutingTransformer(Method):
         """Key and value vectors / 2 that a query reads beside its keys: one for each centroid."""
         return self.clusters / 2
 
-    @classmethod
-    def build(cls, fitted: Fitted | None = None, **settings) -> "RoutingTransformer":
-        return cls(fitted=fitted, **settings)
-
     def fit(self, model, windows: Tensor) -> "RoutingTransformer":
         """Centroids [L, G, C, D] of queries and keys together, with their rotation (`kept`) and without (`undone`)."""
         seen = _Seen()
@@ -88,12 +85,9 @@ class RoutingTransformer(Method):
     def check(self, lm) -> None:
         if self.fitted is None:
             raise NotFitted("Routing Transformer has no centroids yet: calibrate it with `fit-method` on some text.")
-        config = lm.config.get_text_config()
-        heads = config.num_attention_heads
-        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        parts = getattr(config, "num_key_value_heads", None) or heads
+        layers, _, parts, dim = shape_of(lm)
         parts = 1 if self.fitted["kept"].shape[1:2] == (1,) else parts  # the same for all heads
-        check_shapes(self.fitted, dict.fromkeys(("kept", "undone"), (config.num_hidden_layers, parts, None, dim)))
+        check_shapes(self.fitted, dict.fromkeys(("kept", "undone"), (layers, parts, None, dim)))
         self.fitted.to(lm.device)
 
     def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> None:
@@ -124,12 +118,9 @@ class RoutingTransformer(Method):
         return torch.zeros_like(similar, dtype=torch.bool).scatter_(2, best, True)
 
     def keep(self, block: Block) -> Tensor:
-        heads = block.scores.shape[1]
-        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, C]
-        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, C]
+        query, key = block.filed()  # [B, H, n, C], [B, G, Tk, C]
         shared = (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2) > 0.5  # [B, H, n, Tk]
-        near = (block.distances() < self.window)[None, None]
-        return shared | near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]
+        return shared | block.near(self.window, self.n_sink)
 
 
 def normalised(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from analysis.attention import Block
 from analysis.kernels.topk import smallest_kept
 from analysis.methods.base import Method, setting
+from analysis.models import shape_of
 
 
 @dataclass
@@ -40,8 +41,7 @@ class SparQ(Method):
     dim_: int = field(default=1, init=False, repr=False, compare=False)
 
     def check(self, lm) -> None:
-        config = lm.config.get_text_config()
-        self.dim_ = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.dim_ = shape_of(lm)[-1]
 
     def taken(self, dim: int) -> int:
         """How many of `dim` channels are looked at."""
@@ -59,9 +59,7 @@ class SparQ(Method):
     def estimates(self, block: Block) -> torch.Tensor:
         """Scores from the largest channels of each query, before the model's scaling, float32 [B, H, n, Tk]: as many
         times larger as the square root of the share of the query's absolute sum that was left out demands."""
-        heads = block.scores.shape[1]
-        query = block.of_queries[:, :, :heads].transpose(1, 2).float()  # [B, H, n, D]
-        key = block.of_keys[:, :, heads:].transpose(1, 2).float()  # [B, G, Tk, D]
+        query, key = block.filed()  # [B, H, n, D], [B, G, Tk, D]
         grouped = query.unflatten(1, (key.shape[1], -1))  # [B, G, H / G, n, D]
         size = grouped.abs()
         best = size.sum(2).topk(self.taken(query.shape[-1]), -1).indices  # [B, G, n, r]

@@ -28,5 +28,4 @@ class StreamingLLM(Method):
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
 
     def keep(self, block: Block) -> torch.Tensor:
-        near = (block.distances() < self.window)[None, None]
-        return near | (block.columns < block.first[:, None] + self.n_sink)[:, None, None]
+        return block.near(self.window, self.n_sink)
