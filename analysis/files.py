@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 @contextmanager
 def write_whole(path: Path) -> Iterator[Path]:
     """A place beside `path` to write to; when all is written it takes the place of `path`, else it is removed."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f".tmp-{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield partial
         os.replace(partial, path)

@@ -9,7 +9,7 @@ from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, option, word
 from analysis.files import write_whole
 from analysis.jobs.described import keep
-from analysis.runs import Result
+from analysis.runs.run import Result, without_model
 from analysis.studies import STUDIES, describe
 from analysis.studies.registry import STORED, VERBS, Verb
 
@@ -35,8 +35,7 @@ def commands(output: str = "") -> Result:
         keep({"verbs": list(STUDIES), "methods": describe()})
     with write_whole(path) as place:
         place.write_text(document(), encoding="utf-8")
-    about = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))
-    return Result({"path": str(path), "verbs": list(VERBS), "protocol": about | {"verb": "commands", "versions": {}}})
+    return without_model("commands", {"path": str(path), "verbs": list(VERBS)})
 
 
 def document() -> str:

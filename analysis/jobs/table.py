@@ -4,14 +4,13 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from sqlite3 import Connection, Row
 from typing import Any
 
 from analysis.errors import BadSetting, Busy
 from analysis.limits import limits
-from analysis.runs.database import Database
+from analysis.runs.database import Database, now
 from analysis.runs.keys import check_id
 
 WAITING, ENDED = ("queued", "running"), ("done", "failed", "cancelled", "interrupted")
@@ -80,7 +79,7 @@ class JobTable:
             connection.execute(
                 "INSERT INTO jobs (id, key, verb, args, session, owner, state, created)"
                 " VALUES (?, ?, ?, ?, ?, ?, 'queued', ?)",
-                (job_id, key, verb, json.dumps(args), session, owner, _now()),
+                (job_id, key, verb, json.dumps(args), session, owner, now()),
             )
             connection.execute(
                 "DELETE FROM jobs WHERE state NOT IN ('queued', 'running')"
@@ -97,7 +96,7 @@ class JobTable:
             row = connection.execute(oldest, (owner,)).fetchone()
             if row is None:
                 return None
-            connection.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (_now(), row["id"]))
+            connection.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (now(), row["id"]))
         return self.status(row["id"])
 
     def progress(
@@ -121,7 +120,7 @@ class JobTable:
         self._database.write(
             "UPDATE jobs SET state = ?, run = ?, error = ?, ended = ?, seconds_left = NULL, cancel = 0,"
             " fraction = CASE WHEN ? = 'done' THEN 1 ELSE fraction END WHERE id = ? AND state IN ('queued', 'running')",
-            (state, run, error, _now(), state, job_id),
+            (state, run, error, now(), state, job_id),
         )
         if state == "done":
             self._database.write("DELETE FROM curves WHERE job = ?", (job_id,))
@@ -135,7 +134,7 @@ class JobTable:
         """A queued job is cancelled at once; a running one is marked, and its owner sees to it."""
         self._database.write(
             "UPDATE jobs SET state = 'cancelled', ended = ?, error = ? WHERE id = ? AND state = 'queued'",
-            (_now(), "The job was cancelled before it began.", job_id),
+            (now(), "The job was cancelled before it began.", job_id),
         )
         self._database.write("UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'running'", (job_id,))
 
@@ -148,7 +147,7 @@ class JobTable:
         self._database.write(
             "UPDATE jobs SET state = 'interrupted', ended = ?, error = ?, seconds_left = NULL"
             " WHERE owner = ? AND state IN ('queued', 'running')",
-            (_now(), why, owner),
+            (now(), why, owner),
         )
 
     def owners(self) -> list[str]:
@@ -203,7 +202,3 @@ def _status(row: Row) -> JobStatus:
         ended=row["ended"],
         cancelling=bool(row["cancel"]),
     )
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -30,7 +30,7 @@ from analysis.jobs.wire import Message, describe_error, encode
 from analysis.limits import limits
 from analysis.runs import Result, RunStore
 from analysis.runs.arguments import check_arguments
-from analysis.runs.identity import asked_now
+from analysis.runs.keys import asked_now
 
 WRITES_PER_SECOND = 5
 EARLY = 0.1  # share of the work before which nothing is said of the time that is left

@@ -4,21 +4,20 @@
     runs/<id>/manifest.json       and the other files of each run, as they lie in the store
     texts/<hash>.json             name and content
 
-Writing stands here, reading in `unbundle`.
+Writing stands here, reading in `unbundle`; `store` is a RunStore in both.
 """
 
 import json
 import re
 import zipfile
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from analysis.errors import BadSetting
+from analysis.runs.database import now
 from analysis.runs.folder import MANIFEST
 from analysis.runs.keys import SCHEMA, is_id
-from analysis.runs.run import Run
 
 FORMAT, TITLE = 1, "bundle.json"
 MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000
@@ -27,19 +26,7 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no file without a date; the same
 _TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12})*")
 
 
-class Source(Protocol):
-    """What the store gives to a bundle."""
-
-    def open(self, run_id: str) -> Run:
-        """The run of an id."""
-        ...
-
-    def text(self, key: str) -> tuple[str, str]:
-        """(name, text) of a hash."""
-        ...
-
-
-def write_bundle(store: Source, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
+def write_bundle(store: Any, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
     """Write the runs of these ids, own or example, and their texts to `target`, a path or a binary file open for
     writing; returns what stands in it, as in `bundle.json`. BadSetting for no run, too many, or a damaged one."""
     ids = list(dict.fromkeys(run_ids))
@@ -58,7 +45,7 @@ def write_bundle(store: Source, run_ids: Iterable[str], target: Path | IO[bytes]
     about = {
         "format": FORMAT,
         "schema": SCHEMA,
-        "made": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "made": now(),
         "runs": ids,
         "texts": list(texts),
         "links": {run.id: run.marks.link for run in runs if run.marks.link},
@@ -82,7 +69,7 @@ def named_texts(request: object) -> list[str]:
     return request.split("+") if isinstance(request, str) and _TEXTS.fullmatch(request) else []
 
 
-def _text(store: Source, key: str) -> bytes | None:
+def _text(store: Any, key: str) -> bytes | None:
     try:
         name, text = store.text(key)
     except BadSetting:

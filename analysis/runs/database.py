@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,6 +143,11 @@ class Database:
                 f"The state folder {self.path.parent} cannot be used ({error.strerror}): "
                 "name another one with FOCUSCOPE_STATE."
             ) from error
+
+
+def now() -> str:
+    """The time, local with its offset, in ISO 8601."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def disk_full(folder: Path) -> AnalysisError:

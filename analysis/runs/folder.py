@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from analysis.errors import BadSetting
-from analysis.runs.identity import Asked
-from analysis.runs.keys import SCHEMA, SCHEMAS, plain_numbers
-from analysis.runs.marks import read_marks
-from analysis.runs.run import ARRAYS, TABLES, Damaged, Report, Result, Run
+from analysis.runs.database import now
+from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, plain_numbers
+from analysis.runs.run import ARRAYS, TABLES, Damaged, Report, Result, Run, read_marks
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 32_000_000  # bytes
@@ -51,7 +50,7 @@ def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, An
         "version": asked.version,
         "revision": asked.revision,
         "request": asked.request,
-        "created": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "created": now(),
         "seconds": float(seconds),
         "protocol": plain_numbers(protocol, "protocol"),
         "numbers": plain_numbers(result.numbers),

@@ -7,9 +7,8 @@ from datetime import datetime
 from sqlite3 import Connection, Row
 from typing import Any
 
-from analysis.runs.database import Database
-from analysis.runs.marks import checked_link, read_marks, write_marks
-from analysis.runs.run import Run
+from analysis.runs.database import Database, now
+from analysis.runs.run import Run, checked_link, read_marks, write_marks
 from analysis.runs.shelf import Shelf
 
 KEPT_RUNS, KEPT_BYTES = 500, 2_000_000_000  # beyond either the oldest runs go, pinned ones never
@@ -100,8 +99,7 @@ class Index:
 
     def note_damage(self, run_id: str, sentence: str) -> None:
         """Keep a sentence about a damaged run for `damage`."""
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._database.write("INSERT INTO damaged (said, at) VALUES (?, ?)", (sentence, now))
+        self._database.write("INSERT INTO damaged (said, at) VALUES (?, ?)", (sentence, now()))
         self.remove(run_id)
 
     def damage(self, limit: int = 20) -> list[str]:

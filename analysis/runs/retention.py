@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import shutil
 import time
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import BadSetting
+from analysis.files import write_whole
 from analysis.runs import index
 from analysis.runs.keys import check_id
 from analysis.runs.run import Run
@@ -49,13 +49,8 @@ def limits(root: Path) -> tuple[int, int]:
 def choose_limits(root: Path, runs: object, size: object) -> None:
     """Keep so many `runs` and `size` bytes from now on; BadSetting for what is no such number."""
     runs, size = _checked(runs, size)
-    draft = root / f".tmp-{secrets.token_hex(4)}"
-    with room(root):
-        try:
-            draft.write_text(json.dumps({"runs": runs, "bytes": size}), encoding="utf-8")
-            draft.replace(root / FILE)
-        finally:
-            draft.unlink(missing_ok=True)
+    with room(root), write_whole(root / FILE) as draft:
+        draft.write_text(json.dumps({"runs": runs, "bytes": size}), encoding="utf-8")
 
 
 def _checked(runs: Any, size: Any) -> tuple[int, int]:

@@ -1,19 +1,36 @@
-"""What a study returns, and the same thing read back from the store."""
+"""What a study returns, the same thing read back from the store, and what is noted beside it: whether it is pinned, came
+from another machine, and the page that asked."""
 
 import hashlib
+import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
-from analysis.runs.identity import Asked
-from analysis.runs.marks import Marks
+from analysis.files import write_whole
+from analysis.runs.keys import Asked
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
+MARKS = "marks.json"
+MAX_MARKS = 100_000  # bytes
+MOST_CONTROLS, LONGEST = 200, 2_000  # of a link, and characters of one value
+_PAGE, _CONTROL = re.compile(r"[a-z][a-z-]{0,39}|"), re.compile(r"[a-z][a-z_]{0,39}")
 Report = Callable[[str, str], None]  # is called with the id of a run and what is damaged
+
+
+@dataclass(frozen=True)
+class Marks:
+    """`pinned`: kept whatever happens; `imported`: when it came in a bundle (ISO 8601), else None; `link`: the page
+    that asked for it, as {"page": its address, "controls": name -> text in the URL}, else None."""
+
+    pinned: bool = False
+    imported: str | None = None
+    link: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -24,6 +41,12 @@ class Result:
     numbers: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, Any] = field(default_factory=dict)
+
+
+def without_model(verb: str, numbers: dict[str, Any], tables: dict[str, Any] | None = None) -> Result:
+    """The Result of a verb that reads no model."""
+    protocol = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))
+    return Result(numbers | {"protocol": protocol | {"verb": verb, "versions": {}}}, tables or {})
 
 
 class Damaged(BadSetting):
@@ -158,3 +181,33 @@ class Run(Asked):
         if self._report is not None:
             self._report(self.id, why)
         return Damaged(f"The stored run {self.id} ({self.verb}) is damaged ({why}): run it again to compute it anew.")
+
+
+def checked_link(link: Any) -> dict[str, Any] | None:
+    """`link` when it is the address of a page with controls, all of them short text; else None."""
+    if not isinstance(link, dict) or set(link) != {"page", "controls"} or not isinstance(link["controls"], dict):
+        return None
+    controls = link["controls"].items()
+    if not isinstance(link["page"], str) or not _PAGE.fullmatch(link["page"]) or len(controls) > MOST_CONTROLS:
+        return None
+    if not all(_CONTROL.fullmatch(name) and isinstance(raw, str) and len(raw) <= LONGEST for name, raw in controls):
+        return None
+    return link
+
+
+def read_marks(folder: Path) -> Marks:
+    """The Marks of a run folder; a damaged note counts as none."""
+    try:
+        if (folder / MARKS).stat().st_size > MAX_MARKS:
+            return Marks()
+        noted = json.loads((folder / MARKS).read_text(encoding="utf-8"))
+        pinned, said = noted.get("pinned") is True, noted.get("imported")
+        return Marks(pinned, said if isinstance(said, str) else None, checked_link(noted.get("link")))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return Marks()
+
+
+def write_marks(folder: Path, marks: Marks) -> None:
+    """Note `marks` beside the run in `folder`, whole or not at all."""
+    with write_whole(folder / MARKS) as draft:
+        draft.write_text(json.dumps(asdict(marks)), encoding="utf-8")

@@ -13,10 +13,8 @@ from typing import Any
 from analysis.errors import AnalysisError
 from analysis.runs.database import disk_full
 from analysis.runs.folder import read_run, write_run
-from analysis.runs.identity import Asked
-from analysis.runs.keys import is_id
-from analysis.runs.marks import MARKS
-from analysis.runs.run import Damaged, Report, Result, Run
+from analysis.runs.keys import Asked, is_id
+from analysis.runs.run import MARKS, Damaged, Report, Result, Run
 
 KEPT_DAMAGED = 10  # damaged folders set aside for a look
 STALE = 3600  # seconds after which an unfinished draft belongs to nobody

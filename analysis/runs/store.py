@@ -13,12 +13,10 @@ from analysis.runs import retention, search
 from analysis.runs.bundle import write_bundle
 from analysis.runs.database import Database
 from analysis.runs.folder import read_run
-from analysis.runs.identity import asked_now
 from analysis.runs.index import Index
-from analysis.runs.keys import check_id, check_verb
-from analysis.runs.marks import checked_link, write_marks
+from analysis.runs.keys import asked_now, check_id, check_verb
 from analysis.runs.price import RECENT, Price, predict, usual, work
-from analysis.runs.run import Result, Run
+from analysis.runs.run import Result, Run, checked_link, write_marks
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
 from analysis.runs.unbundle import Arrived, read_bundle
@@ -37,7 +35,7 @@ def state_root() -> Path:
 class RunStore:
     """`root`/focuscope.sqlite (index), `root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/outdated/<id>.
 
-    The id of a run is the key of its request, of the version of its verb and of the weights (`identity`): by another
+    The id of a run is the key of its request, of the version of its verb and of the weights (`keys`): by another
     program or about other weights it is another run, and the earlier one stays in the list. A run is written in a
     draft folder and renamed, so nobody finds half of one; the folders are the truth and the index is rebuilt from them
     when it is lost. `examples` is a second, read-only folder of run folders, asked when the own store has no answer.

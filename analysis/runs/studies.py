@@ -1,4 +1,4 @@
-"""Stored studies: the JSON file that a study leaves in a model's fitted state, read back without torch."""
+"""Studies and policies: the JSON files in a model's fitted state, read back without torch."""
 
 import json
 import re
@@ -8,6 +8,8 @@ from typing import NoReturn
 from analysis.runs.store import RunStore
 
 MOST_BYTES = 50_000_000  # a larger file is no study
+MOST_POLICY = 4_000_000  # and a larger one than this no policy
+POLICY_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 NEEDED = {  # beginning of a study's name -> what its pages cannot do without, beside `sentence` and `protocol`
     "dominance": ("rows", "curves", "even", "chance"),
     "causality": ("rows", "literal_minus_causal", "group_agreement", "prediction_agreement"),
@@ -46,6 +48,17 @@ def studies(files: list[Path]) -> tuple[dict[str, dict], list[str]]:
     return found, said
 
 
+def policies(state_folders: list[Path]) -> dict[str, dict]:
+    """name -> the JSON of every readable policy, of each name that of the first folder. Whether one fits the model is
+    for the studies to say."""
+    found = {}
+    for folder in state_folders:
+        for path in sorted((folder / "csa").glob("*.json")):
+            if POLICY_NAME.fullmatch(path.stem) and path.stem not in found and (stored := _policy(path)) is not None:
+                found[path.stem] = stored
+    return found
+
+
 def _whole(path: Path) -> dict:
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"its file has {path.stat().st_size / 1e6:,.0f} MB")
@@ -66,3 +79,13 @@ def _whole(path: Path) -> dict:
 
 def _no_number(word: str) -> NoReturn:
     raise ValueError(f"its file holds {word}")
+
+
+def _policy(path: Path) -> dict | None:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= MOST_POLICY else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(stored, dict) or not {"layers", "heads", "policy"} <= set(stored):
+        return None
+    return stored if isinstance(stored["policy"], list) else None

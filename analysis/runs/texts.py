@@ -2,16 +2,15 @@
 
 import json
 import logging
-import secrets
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting, BadText
-from analysis.runs.database import Database
+from analysis.files import write_whole
+from analysis.runs.database import Database, now
 from analysis.runs.keys import check_id
 
 MAX_BYTES = 20_000_000  # one text, as UTF-8
@@ -41,14 +40,10 @@ class Texts:
         key = text_hash(text)
         if self._whole(key) is None:
             shown = str(name)[:200].encode("utf-8", "replace").decode()
-            entry = {"name": shown, "created": _now(), "text": text}
+            entry = {"name": shown, "created": now(), "text": text}
             self._folder.mkdir(parents=True, exist_ok=True)
-            draft = self._folder / f".tmp-{key}-{secrets.token_hex(4)}"
-            try:
+            with write_whole(self._folder / f"{key}.json") as draft:
                 draft.write_text(json.dumps(entry), encoding="utf-8")
-                draft.replace(self._folder / f"{key}.json")
-            finally:
-                draft.unlink(missing_ok=True)
             self._insert(self._database.write, key, entry)
         self._trim(key)
         return key
@@ -106,7 +101,3 @@ class Texts:
         for row in surplus:
             (self._folder / f"{row['id']}.json").unlink(missing_ok=True)
             self._database.write("DELETE FROM texts WHERE id = ?", (row["id"],))
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -12,20 +12,18 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Container
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from analysis.corpus import text_hash
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs.bundle import FORMAT, MOST_BYTES, MOST_FILES, MOST_RUNS, MOST_TEXTS, TITLE
+from analysis.runs.database import now
 from analysis.runs.folder import MANIFEST, MAX_MANIFEST, read_run
 from analysis.runs.keys import SCHEMA, SCHEMAS, is_id
-from analysis.runs.marks import Marks, checked_link, write_marks
 from analysis.runs.proof import prove
-from analysis.runs.run import Damaged, Run
+from analysis.runs.run import Damaged, Marks, Run, checked_link, write_marks
 from analysis.runs.shelf import room
 from analysis.runs.texts import MAX_BYTES
 
@@ -50,33 +48,7 @@ class Arrived:
     texts: list[str]
 
 
-class Target(Protocol):
-    """What the store does with a bundle."""
-
-    root: Path
-
-    def has(self, run_id: str) -> bool:
-        """Whether there is an own whole run of this id."""
-        ...
-
-    def take(self, folder: Path) -> None:
-        """Move a whole run folder in."""
-        ...
-
-    def put_text(self, text: str, name: str) -> str:
-        """Store a text; returns its hash."""
-        ...
-
-    def delete(self, run_id: str) -> None:
-        """Remove a run."""
-        ...
-
-    def make_room(self, kept: Container[str]) -> None:
-        """Remove the oldest runs, but for the ids `kept`."""
-        ...
-
-
-def read_bundle(store: Target, source: str | Path | IO[bytes], own: bool = False) -> Arrived:
+def read_bundle(store: Any, source: str | Path | IO[bytes], own: bool = False) -> Arrived:
     """Bring the bundle `source` (path or binary file) into the store; returns Arrived. `own`: our own workers computed
     its runs. BadSetting with one sentence, and nothing written, when it is not what `write_bundle` makes."""
     if isinstance(source, (str, Path)):
@@ -221,13 +193,12 @@ def _text(path: Path, key: str) -> tuple[str, str]:
     raise _refusal(f"the text {key} is not the one of that name")
 
 
-def _show(store: Target, found: list[Run], texts: list[tuple[str, str]], about: dict[str, Any], own: bool) -> Arrived:
+def _show(store: Any, found: list[Run], texts: list[tuple[str, str]], about: dict[str, Any], own: bool) -> Arrived:
     """Put everything in its place, the runs last; what failed in the middle is taken away again."""
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
     known = [run.id for run in found if store.has(run.id)]
     new = [run for run in found if run.id not in known]
     for run in new:
-        write_marks(run.folder, Marks(imported=None if own else now, link=checked_link(about["links"].get(run.id))))
+        write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
     shown = []
     try:
         for run in new:

@@ -9,8 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
 from analysis.runs import Run
-from analysis.runs.policies import policies
-from analysis.runs.studies import study_folders
+from analysis.runs.studies import policies, study_folders
 from app import cached, sidebar
 from app.budgets import edits as budgets_edits, words
 from app.selection import state

@@ -8,8 +8,7 @@ import pytest
 
 from analysis import places
 from analysis.runs import RunStore
-from analysis.runs.identity import asked_now
-from analysis.runs.keys import request_key
+from analysis.runs.keys import asked_now, request_key
 from analysis.studies.registry import VERBS
 from tests.made.stored_runs import ASK, PROTOCOL, folder_of, put, result
 

@@ -14,7 +14,7 @@ from analysis.places import HUB_ID, locate
 from analysis.runs import RunStore
 from analysis.runs.arguments import check_arguments
 from analysis.runs.corpora import corpus_folder
-from analysis.runs.policies import policies
+from analysis.runs.studies import policies
 from analysis.runs.unbundle import read_bundle
 from analysis.studies import STUDIES
 from tests.stress.bundles import hostile_bundle

@@ -10,7 +10,7 @@ from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget, cache_keys, reads
-from analysis.runs.policies import policies
+from analysis.runs.studies import policies
 from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.edited import budgets, calibrations
 from analysis.studies.budgets.policies import import_policy, stored_policies
