@@ -1,11 +1,24 @@
-"""How balanced, sure and stable groups are: largest group's share, confidence, balance, stability (definitions 2.1)."""
+"""How balanced, sure and stable groups are: largest group's share, confidence, stability (definitions 2.1), and what
+Sinkhorn does to them.
+
+And how groups escape balance: the three paths of Focus, section 4, each as a number that can be followed while training.
+Table 8 of the paper ticks them off without saying how they were measured; these are the readings taken here. A: the
+centroids come to point one way. B: the hidden states move towards one centroid, seen with the router as it was at the
+start. C: the projection maps all tokens one way.
+"""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
+from torch import Tensor
 
 from analysis.errors import BadSetting
+from analysis.groups.router import FocusRouter
+from analysis.groups.sinkhorn import sinkhorn
 
 
 def group_counts(group: np.ndarray, groups: int) -> np.ndarray:
@@ -49,18 +62,6 @@ def confidence(assignment: np.ndarray) -> float:
     return float(best.mean()) if best.size else math.nan
 
 
-def balance_entropy(counts: np.ndarray) -> float:
-    """Entropy of the groups' shares over log K: 1 = equal groups, 0 = one group holds all. counts [K]; NaN without
-    tokens."""
-    counts = np.asarray(counts, dtype=np.float64)
-    if counts.sum() == 0:
-        return math.nan
-    if len(counts) == 1:
-        return 1.0
-    share = counts[counts > 0] / counts.sum()
-    return float(abs((share * np.log(share)).sum()) / math.log(len(counts)))
-
-
 def stability(first: np.ndarray, second: np.ndarray, groups: int) -> tuple[float, np.ndarray]:
     """Share of tokens that stay in their group between two routers, after matching the groups one to one
     (Hungarian).
@@ -77,3 +78,63 @@ def stability(first: np.ndarray, second: np.ndarray, groups: int) -> tuple[float
     table = table.reshape(groups, groups)
     rows, matched = linear_sum_assignment(table, maximize=True)
     return (float(table[rows, matched].sum() / first.size) if first.size else math.nan), matched
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Per layer [L]: `share` of the tokens whose best group is the largest one; `mass` of the assignment in the group
+    with the most (1/K when converged); mean `confidence`."""
+
+    share: list[float]
+    mass: list[float]
+    confidence: list[float]
+
+
+@torch.no_grad()
+def rebalance(scores: Tensor, temperature: float, iterations: int) -> Balance:
+    """Balance scores [L, T, K] of one text anew, each layer by itself; 0 iterations are softmax. Errors: BadSetting."""
+    groups = sinkhorn(scores, temperature, iterations).cpu().numpy()  # [L, T, K]
+    mass = groups.mean(1).max(-1)
+    share = [largest_share(layer, groups.shape[-1]) for layer in groups.argmax(-1)]
+    return Balance(share, np.asarray(mass, dtype=float).tolist(), [confidence(layer) for layer in groups])
+
+
+def centroid_cosine(centroids: Tensor) -> float:
+    """Path A: mean cosine of all pairs of centroids [K, d_s]; near 0 when spread, 1 when all point one way. NaN for
+    one."""
+    unit = F.normalize(centroids.detach().float(), dim=-1)
+    count = len(unit)
+    return float((unit @ unit.T).triu(1).sum() / (count * (count - 1) / 2)) if count > 1 else float("nan")
+
+
+def hidden_drift(start: Tensor, now: Tensor) -> float:
+    """Path B: mean over tokens of 1 - cosine between the hidden states [N, width] of the start and of now; 0 without
+    change."""
+    return float(1 - F.cosine_similarity(start.float(), now.float(), dim=-1).mean())
+
+
+def effective_rank(vectors: Tensor) -> float:
+    """Path C: exp of the entropy of the singular values' shares of vectors [N, d_s] (Roy & Vetterli, 2007).
+
+    Not centred: from 1 (all tokens on one line) to d_s (as much in every direction).
+    """
+    values = torch.linalg.svdvals(vectors.detach().float())
+    return float(torch.special.entr(values / values.sum().clamp_min(1e-30)).sum().exp())
+
+
+@torch.no_grad()
+def escape_paths(
+    router: FocusRouter, inputs: list[Tensor], start: FocusRouter, first: list[Tensor]
+) -> dict[str, list[float]]:
+    """The paths of every layer: `centroid_cosine`, `drift`, `start_share` (B once more: the largest group's share as
+    the router of the start sees the hidden states of now, its balance frozen then) and `rank`, each [L].
+
+    inputs [L][N, width] are the attention inputs of now, `first` those of the same tokens at the start.
+    """
+    found = {"centroid_cosine": [], "drift": [], "start_share": [], "rank": []}
+    for layer, (now, before) in enumerate(zip(inputs, first, strict=True)):
+        found["centroid_cosine"].append(centroid_cosine(router.centroids[layer]))
+        found["drift"].append(hidden_drift(before, now))
+        found["start_share"].append(largest_share(start.soft(layer, now, causal=True).argmax(-1).cpu(), start.K))
+        found["rank"].append(effective_rank(router.project(layer, now)))
+    return found

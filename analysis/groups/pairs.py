@@ -6,20 +6,26 @@ beside each number are this project's. Attention does not cross windows, so a pa
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from analysis.errors import BadSetting
 from analysis.groups.shares import FarShares
-from analysis.groups.topn import TopPairs
 
 PAIR_COLUMNS = [
     "layer", "head", "group", "query_position", "key_position", "distance", "affinity", "attention", "uniform",
 ]  # fmt: skip
 
+ROW = {
+    "attention": float, "layer": int, "query_position": int, "key_position": int, "head": int, "group": int,
+    "affinity": float, "uniform": float,
+}  # fmt: skip
+SLACK = 4  # a merge of the strongest pairs runs once this many times as many rows wait
 
-class PairCollector:
+
+class PairCollector(FarShares):
     """Collects, window by window and layer by layer, the strongest far same-group pairs and each arm's far mass.
 
     arms: name -> memberships per layer, bool [T, K] of the whole text. Pairs are listed for the first arm; every
@@ -50,21 +56,15 @@ class PairCollector:
             raise BadSetting(
                 f"min_distance starts at 1, top and skip_first at 0; they are {min_distance}, {top} and {skip_first}."
             )
+        super().__init__(arms, min_distance, skip_first)
         self.arms = {name: [members.bool() for members in layers] for name, layers in arms.items()}
         self.listed = next(iter(self.arms.values()))
         self.affinity = list(affinity)
         tokens = len(self.affinity[0]) if self.affinity else 0
         self._check(tokens, content, layer, group)
-        self.min_distance, self.skip_first, self.layer, self.group, self.head = (
-            min_distance,
-            skip_first,
-            layer,
-            group,
-            head,
-        )
+        self.layer, self.group, self.head = layer, group, head
         self.content = torch.ones(tokens, dtype=torch.bool) if content is None else torch.as_tensor(content).bool()
-        self.top = TopPairs(top)
-        self.shares = FarShares(list(self.arms), min_distance, skip_first)
+        self.top = _TopPairs(top)
 
     def _check(self, tokens: int, content, layer, group) -> None:
         depth = len(self.affinity)
@@ -102,7 +102,7 @@ class PairCollector:
         # Keys past the last far one can belong to no far pair, so they are not even looked at.
         limit = max(0, int(rows.max()) - self.min_distance + 1) if n else 0
         if limit <= self.skip_first:
-            self.shares.add(layer, rows, None, [])
+            self.count(layer, rows, None, [])
             return
         chosen = slice(None) if self.head is None else slice(self.head, self.head + 1)
         block = probabilities[chosen, :, self.skip_first : limit]  # [h, n, t]
@@ -110,10 +110,8 @@ class PairCollector:
         here = torch.arange(self.skip_first, limit, device=rows.device)  # [t]
         far = here <= rows[:, None] - self.min_distance  # [n, t]
         q, k = (start + rows).cpu(), start + torch.arange(self.skip_first, limit)
-        same = [
-            _share(arm[layer][q], arm[layer][k]).to(rows.device) & far for arm in self.arms.values()
-        ]  # arms x [n, t]
-        self.shares.add(layer, rows, block.mean(0).masked_fill(~far, 0.0), same)
+        same = [_share(arm[layer][q], arm[layer][k]).to(far) & far for arm in self.arms.values()]  # arms x [n, t]
+        self.count(layer, rows, block.mean(0).masked_fill(~far, 0.0), same)
         if self.top.size and self.layer in (None, layer):
             self._list(layer, rows, block, same[0], q, k, start)
 
@@ -157,19 +155,42 @@ class PairCollector:
         frame["distance"] = frame["query_position"] - frame["key_position"]
         return frame[PAIR_COLUMNS]
 
-    def controls(self) -> pd.DataFrame:
-        """Per layer and arm: share of far pairs, share of far attention mass, lift (`FarShares.by_layer`)."""
-        return self.shares.by_layer()
-
-    def by_distance(self, layer: int | None = None) -> pd.DataFrame:
-        """Per arm and distance bin, over all layers or one (`FarShares.by_distance`)."""
-        return self.shares.by_distance(layer)
-
-    def numbers(self) -> dict[str, int]:
-        """far_pairs and same_group_pairs (of the first arm), summed over the layers seen."""
-        return self.shares.numbers()
-
 
 def _share(queries: Tensor, keys: Tensor) -> Tensor:
     """Whether two tokens share a group: bool [n, K] and [t, K] -> bool [n, t]."""
     return (queries.float() @ keys.float().T) > 0
+
+
+class _TopPairs:
+    """Keeps the `size` rows of largest attention; equal ones by layer, then query, then key position.
+
+    `least` is the attention a new row must reach to matter; it rises as rows come in.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self.least = size, 0.0
+        self._rows = {name: [np.empty(0, kind)] for name, kind in ROW.items()}
+        self._waiting = 0
+
+    def add(self, **columns: Tensor) -> None:
+        """Rows as one tensor [m] per column of ROW."""
+        for name, kind in ROW.items():
+            self._rows[name].append(columns[name].numpy().astype(kind))
+        self._waiting += len(columns["attention"])
+        if self._waiting >= SLACK * self.size or self.least == 0.0:
+            self._merge()
+
+    def _merge(self) -> None:
+        rows = {name: np.concatenate(parts) for name, parts in self._rows.items()}
+        order = np.lexsort((rows["key_position"], rows["query_position"], rows["layer"], -rows["attention"]))[
+            : self.size
+        ]
+        self._rows = {name: [values[order]] for name, values in rows.items()}
+        self._waiting = 0
+        if self.size and len(order) == self.size:
+            self.least = float(rows["attention"][order[-1]])
+
+    def frame(self) -> pd.DataFrame:
+        """The kept rows, strongest first."""
+        self._merge()
+        return pd.DataFrame({name: parts[0] for name, parts in self._rows.items()})

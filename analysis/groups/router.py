@@ -12,11 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from analysis.errors import BadSetting
-from analysis.groups import files
+from analysis import fitted
+from analysis.errors import BadSetting, NotFitted
 from analysis.groups.gates import GATES, default_offset, default_sharpness, gate_logits, top_groups
 from analysis.groups.sinkhorn import assign, frozen_potential, sinkhorn
 
+TENSORS = {"projection": 3, "centroids": 3, "potential": 2}  # name -> dimensions
 KINDS = ("trained", "not trained", "random centroids")
 SCORE_SPREAD = 0.35  # std of the scores at the start: mean confidence 0.6-0.7 at temperature 0.1
 
@@ -186,7 +187,8 @@ class FocusRouter(nn.Module):
         self.about = {**self.about, **about}
         if self.about.get("kind") not in KINDS:
             raise BadSetting(f"A router's kind is one of {', '.join(KINDS)}, and it is {self.about.get('kind')!r}.")
-        return files.write(path, self.state_dict(), asdict(self.settings), self.about)
+        kept = {name: tensor.float() for name, tensor in self.state_dict().items()}
+        return fitted.write(_file(path), kept, settings=asdict(self.settings), about=self.about)
 
     @classmethod
     def load(cls, path: str | Path, layers: int | None = None, width: int | None = None) -> "FocusRouter":
@@ -194,12 +196,23 @@ class FocusRouter(nn.Module):
 
         Errors: NotFitted when there is none, BadSetting when it is damaged or made for another shape of model.
         """
-        tensors, settings, about = files.read(path)
+        path = _file(path)
+        if not path.is_file():
+            raise NotFitted(
+                f"There is no router {path.stem!r} in {path.parent.name or '.'}; fit one without training or train one."
+            )
+        found = fitted.read(path, settings=dict, about=dict)
+        if found is None or not _whole(found[0]):
+            raise BadSetting(
+                f"The router file {path.name} or its .json is damaged or of another version (this one reads format "
+                f"{fitted.FORMAT}); fit or train it again."
+            )
+        tensors, settings, about = found
         router = cls(*tensors["projection"].shape[:2], **settings)
         for name, own in router.state_dict().items():
             if tensors[name].shape != own.shape:
                 raise BadSetting(
-                    f"The router file {files.tensors_path(path).name} is damaged: {name} has shape "
+                    f"The router file {path.name} is damaged: {name} has shape "
                     f"{list(tensors[name].shape)} and its settings say {list(own.shape)}; fit or train it again."
                 )
         router.load_state_dict(tensors)
@@ -211,3 +224,14 @@ class FocusRouter(nn.Module):
 def score_spread(scores: Tensor) -> Tensor:
     """Root mean square of scores [N, K] around each group's mean."""
     return (scores - scores.mean(0)).square().mean().sqrt()
+
+
+def _file(path: str | Path) -> Path:
+    """`path` with the suffix .safetensors, whether it came with .safetensors, .json or neither."""
+    path = Path(path)
+    return path if path.suffix == ".safetensors" else path.with_name(path.name.removesuffix(".json") + ".safetensors")
+
+
+def _whole(tensors: dict[str, Tensor]) -> bool:
+    plain = all(tensor.dtype == torch.float32 and tensor.numel() for tensor in tensors.values())
+    return plain and {name: tensor.dim() for name, tensor in tensors.items()} == TENSORS

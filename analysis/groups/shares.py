@@ -1,6 +1,7 @@
 """How much of the far attention falls on far pairs that share a group, against how many such pairs there are."""
 
 import math
+from collections.abc import Iterable
 
 import pandas as pd
 import torch
@@ -14,8 +15,8 @@ class FarShares:
     1.0 when the arm's groups say nothing about where attention goes.
     """
 
-    def __init__(self, arms: list[str], min_distance: int, skip_first: int) -> None:
-        self.arms, self.min_distance, self.skip_first = arms, min_distance, skip_first
+    def __init__(self, arms: Iterable[str], min_distance: int, skip_first: int) -> None:
+        self.arms, self.min_distance, self.skip_first = list(arms), min_distance, skip_first
         # layer -> [1 + arms, 2, bins]: all far pairs, then each arm; number of pairs, mass
         self.sums: dict[int, Tensor] = {}
 
@@ -24,7 +25,7 @@ class FarShares:
         power = 1 << self.min_distance.bit_length()
         return [self.min_distance] + [power << b for b in range(count)]
 
-    def add(self, layer: int, rows: Tensor, mass: Tensor | None, same: list[Tensor]) -> None:
+    def count(self, layer: int, rows: Tensor, mass: Tensor | None, same: list[Tensor]) -> None:
         """rows int [n] in the window; mass [n, t] of the keys skip_first.., 0 where not far; same: per arm bool [n,
         t]."""
         if mass is None:
@@ -45,7 +46,7 @@ class FarShares:
         pad = torch.nn.functional.pad
         self.sums[layer] = pad(old, (0, wide - old.shape[-1])) + pad(new, (0, wide - bins))
 
-    def by_layer(self) -> pd.DataFrame:
+    def controls(self) -> pd.DataFrame:
         """Columns layer, arm, pairs_share, mass_share, lift; NaN where there are no far pairs."""
         rows = []
         for layer in sorted(self.sums):
@@ -67,10 +68,7 @@ class FarShares:
     def numbers(self) -> dict[str, int]:
         """far_pairs, and same_group_pairs of the first arm, summed over layers."""
         pairs = [sums[:, 0].sum(-1) for sums in self.sums.values()]
-        return {
-            "far_pairs": int(sum(p[0] for p in pairs)),
-            "same_group_pairs": int(sum(p[1] for p in pairs)),
-        }
+        return {"far_pairs": int(sum(p[0] for p in pairs)), "same_group_pairs": int(sum(p[1] for p in pairs))}
 
 
 def _by_bin(values: Tensor, upto: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a study returns, the same thing read back from the store, and what is noted beside it: whether it is pinned, came
+"""What a study returns, the same thing read back from the store, and what is noted beside it: that it is pinned or came
 from another machine, and the page that asked."""
 
 import hashlib

@@ -11,7 +11,7 @@ import pytest
 
 from analysis.cli.options import parser
 from analysis.cluster import RayJobs, spread
-from analysis.cluster.command import spread_command
+from analysis.cluster.spread import spread_command
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, runner
 from analysis.runs import RunStore

@@ -8,7 +8,6 @@ import torch
 from analysis.errors import BadSetting, NotFitted
 from analysis.groups.controls import random_centroids, random_tokens
 from analysis.groups.dominance import (
-    balance_entropy,
     balance_note,
     balanced_largest_share,
     confidence,
@@ -223,8 +222,6 @@ def test_dominance_by_hand():
     group = torch.tensor([[0, 0, 1, 2], [0, 0, 0, 1]]).numpy()
     assert group_counts(group, 4).tolist() == [5, 2, 1, 0]
     assert largest_share(group, 4) == 5 / 8
-    assert balance_entropy([2, 2, 0, 0]) == pytest.approx(0.5)
-    assert balance_entropy([4, 0]) == 0 and balance_entropy([3, 3, 3]) == pytest.approx(1)
     assert confidence([[0.7, 0.3], [0.5, 0.5]]) == pytest.approx(0.6)
     assert balanced_largest_share(128, 8) == pytest.approx(0.171, abs=0.002)
     assert balanced_largest_share(1024, 8) == pytest.approx(0.141, abs=0.001)

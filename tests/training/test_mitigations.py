@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from analysis.groups.balance import rebalance
-from analysis.groups.paths import centroid_cosine, effective_rank, escape_paths, hidden_drift
+from analysis.groups.dominance import centroid_cosine, effective_rank, escape_paths, hidden_drift, rebalance
 from analysis.groups.router import FocusRouter
 from analysis.groups.sinkhorn import sinkhorn
 from analysis.training.mitigations import Learning, balance_loss, entropy_loss, follow, recluster

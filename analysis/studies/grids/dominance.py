@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.attention import apply
-from analysis.groups.dominance import balanced_largest_share, confidence, largest_share, stability
-from analysis.groups.paths import escape_paths
+from analysis.groups.dominance import balanced_largest_share, confidence, escape_paths, largest_share, stability
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity

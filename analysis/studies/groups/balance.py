@@ -3,8 +3,7 @@
 import pandas as pd
 import torch
 
-from analysis.groups.balance import rebalance
-from analysis.groups.dominance import balance_note, balanced_largest_share
+from analysis.groups.dominance import balance_note, balanced_largest_share, rebalance
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, protocol, read
