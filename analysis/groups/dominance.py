@@ -1,7 +1,7 @@
 """How balanced, sure and stable groups are: largest group's share, confidence, stability (definitions 2.1), and what
 Sinkhorn does to them.
 
-And how groups escape balance: the three paths of Focus, section 4, each as a number that can be followed while training.
+And how groups escape balance: the three paths of Focus, section 4, each a number that can be followed while training.
 Table 8 of the paper ticks them off without saying how they were measured; these are the readings taken here. A: the
 centroids come to point one way. B: the hidden states move towards one centroid, seen with the router as it was at the
 start. C: the projection maps all tokens one way.
