@@ -1,8 +1,8 @@
 """One query of each head over the few keys that it gathers, of buckets or of pages: the others are not touched.
 
-Pages of keys (Quest, Tang et al., 2024, section 3.3): the smallest and largest value of each channel bound every product
-of a query with a key of the page. The bounds are two vectors a page, so that a decode step looks at them in the place of
-all keys.
+Pages of keys (Quest, Tang et al., 2024, section 3.3): the smallest and largest value of each channel bound every
+product of a query with a key of the page. The bounds are two vectors a page, so that a decode step looks at them in the
+place of all keys.
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""What a run answers: a request, by one version of a verb, about certain weights; its id is made of all of them, so that
-equal requests get equal ids, in whatever order arguments come."""
+"""What a run answers: a request, by one version of a verb, about certain weights. Its id is made of all of them: equal
+requests get equal ids, in whatever order arguments come."""
 
 import hashlib
 import json
