@@ -51,7 +51,7 @@ def tab(stored: dict[str, dict]) -> None:
         )
         jobs.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
         return
-    st.fragment(_live)(run)
+    fields.alone(_live, run)
 
 
 def _live(run: Run) -> None:
@@ -80,9 +80,7 @@ def _live(run: Run) -> None:
                 alt="Change of perplexity, or perplexity, by position in the window",
                 help=cached.glossary("worst position bin"),
             )
-            st.segmented_control(
-                "Bars", list(BARS), key="budget_bins", on_change=fields.keep, args=("budget_bins",), **look
-            )
+            st.segmented_control("Bars", list(BARS), key="budget_bins", **look)
         widgets.chart(
             charts.by_reads(rows, row["share"]),
             by_share(rows),
@@ -100,12 +98,11 @@ def _live(run: Run) -> None:
     _text(run, at)
     widgets.notes(run)
     widgets.source(run)
-    fields.write_address()
 
 
 def _moved() -> None:
-    """A fragment runs alone, so the choice is kept here; the mark goes back to the worst token."""
-    state.choose(st.session_state, budget_reads=st.session_state["budget_reads"], budget_token=None)
+    """The mark goes back to the worst token."""
+    state.choose(st.session_state, budget_token=None)
 
 
 def row_columns(rows: list[dict]) -> dict:

@@ -8,7 +8,7 @@ from app.heads import charts as heads_charts
 from app.heads.words import Statistic
 from app.routing.words import HEAD, ROUTERS, head_columns
 from app.selection import state
-from app.ui import fields, painted, tables, widgets
+from app.ui import painted, tables, widgets
 from app.ui.reading import rows_of
 
 MEASURES = {
@@ -42,8 +42,6 @@ def show(opened: Run, run: Run) -> None:
                 key="route_measure",
                 format_func=MEASURES.get,
                 width=300,
-                on_change=fields.keep,
-                args=("route_measure",),
             )
             _map(run, heads, rows, layer, head)
         with st.container():

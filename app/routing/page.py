@@ -19,20 +19,18 @@ STEPS = 0.25  # buckets
 
 
 def live() -> None:
-    """A fragment, so that the slider redraws this page's own part and nothing else."""
-    st.fragment(_live)()
+    """Redrawn alone: the slider redraws this page's own part and nothing else."""
+    fields.alone(_live)
 
 
 def _live() -> None:
-    with widgets.guarded():
-        card = asking.card(st.session_state["model"])
-        try:
-            opened = asking.ask("route-at", _request(None, None), "Reading the stored curves")
-        except NotFitted:
-            _without(card)
-        else:
-            _shown(opened, card)
-    fields.write_address()
+    card = asking.card(st.session_state["model"])
+    try:
+        opened = asking.ask("route-at", _request(None, None), "Reading the stored curves")
+    except NotFitted:
+        _without(card)
+    else:
+        _shown(opened, card)
 
 
 def _shown(opened: Run, card: dict) -> None:
@@ -90,14 +88,10 @@ def _controls(opened: Run) -> dict:
         )  # fmt: skip
         _distance(cells)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.toggle(
-            f"Leave out the first {LEFT_OUT} keys", key="route_sinks", help=cached.glossary("attention sink"),
-            on_change=fields.keep, args=("route_sinks",),
-        )  # fmt: skip
+        st.toggle(f"Leave out the first {LEFT_OUT} keys", key="route_sinks", help=cached.glossary("attention sink"))
         cell = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
         st.segmented_control(
-            "Tested on", list(ON), format_func=ON.get, key="route_on", required=True, on_change=fields.keep,
-            args=("route_on",), help=cached.glossary("corpus"),
+            "Tested on", list(ON), format_func=ON.get, key="route_on", required=True, help=cached.glossary("corpus")
         )  # fmt: skip
         if chosen["route_on"] == "stored":
             return cell | {"partition": _partition(cells, cell)}
@@ -110,8 +104,8 @@ def _distance(cells: list[dict]) -> None:
         state.choose(st.session_state, route_distance=distances[0])
     widgets.settled("route_distance", distances, distances[0])
     st.segmented_control(
-        "Keys at least so far back, tokens", distances, key="route_distance", required=True, on_change=fields.keep,
-        args=("route_distance",), format_func=lambda value: f"{value:,}", help=cached.glossary("far attention"),
+        "Keys at least so far back, tokens", distances, key="route_distance", required=True,
+        format_func=lambda value: f"{value:,}", help=cached.glossary("far attention"),
     )  # fmt: skip
 
 
@@ -122,8 +116,8 @@ def _partition(cells: list[dict], cell: dict) -> str:
     state.settle(st.session_state, "route_partition", offered, "raw keys")
     if len(offered) > 1:
         st.selectbox(
-            "Buckets of", offered, format_func=PARTITIONS.get, key="route_partition", width=300, on_change=fields.keep,
-            args=("route_partition",), help=cached.glossary("own partition"),
+            "Buckets of", offered, format_func=PARTITIONS.get, key="route_partition", width=300,
+            help=cached.glossary("own partition"),
         )  # fmt: skip
     return st.session_state["route_partition"]
 

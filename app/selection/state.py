@@ -20,11 +20,10 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
     otherwise the widget wins; otherwise the value chosen on another page stays.
     """
     chosen = session.setdefault(CHOSEN, {name: control.default for name, control in CONTROLS.items()})
+    keep(session)
     written = session.get(WRITTEN, {})
     dropped = []
     for name, control in CONTROLS.items():
-        if name in session:
-            chosen[name] = session[name]
         raw = params.get(name)
         if raw is not None and raw != written.get(name):
             try:
@@ -36,6 +35,14 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
     if unknown:
         dropped.append(f"The link carries {_quoted(unknown[0])}, which means nothing here; it was dropped.")
     return dropped
+
+
+def keep(session: MutableMapping) -> None:
+    """Before anything is drawn, of a page or of a fragment: what a widget holds becomes the selection, and every entry
+    is written again. Streamlit drops the entries of widgets that a run does not draw, except those this run wrote."""
+    chosen = session[CHOSEN]
+    for name in CONTROLS:
+        chosen[name] = session[name] = session.get(name, chosen[name])
 
 
 def address(session: Mapping) -> dict[str, str]:
@@ -67,7 +74,6 @@ def settle(session: MutableMapping, name: str, options: list, default: object) -
     """Keep a control inside what this model and text offer; returns a sentence when a value had to go."""
     value = session[CHOSEN][name]
     if value in options:
-        session.setdefault(name, value)  # a fragment runs alone: what it did not draw last time has lost its entry
         return None
     choose(session, **{name: default})
     return None if value is None else unusable(name, to_url(value))

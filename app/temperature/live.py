@@ -15,17 +15,16 @@ KEYS = 12  # of the chart of one query
 
 
 def live(tokens: dict) -> None:
-    """Fragments: the slider redraws one query from what is measured already, the choice of a head asks for its query
-    and redraws the curves too, neither of them the page."""
-    st.fragment(_head_part)(tokens)
+    """Parts redrawn alone: the slider redraws one query from what is measured already, the choice of a head asks for
+    its query and redraws the curves too, neither of them the page."""
+    fields.alone(_head_part, tokens)
 
 
 def _head_part(tokens: dict) -> None:
     layer, head = _head(asking.card(st.session_state["model"]))
-    with widgets.guarded():
-        run = _ask(layer, head, *heads_one.place(tokens))
-        st.fragment(_slider_part)(run, tokens)
-        _sharpness(run, layer, head)
+    run = _ask(layer, head, *heads_one.place(tokens))
+    fields.alone(_slider_part, run, tokens)
+    _sharpness(run, layer, head)
 
 
 def _slider_part(run: Run, tokens: dict) -> None:
@@ -37,14 +36,10 @@ def _slider_part(run: Run, tokens: dict) -> None:
         format_func=lambda value: f"{value:g}",
         width=420,
         help=cached.glossary("softmax temperature"),
-        on_change=fields.keep,
-        args=("softmax",),
     )
-    with widgets.guarded():
-        widgets.prose(run.numbers["sentences"][run.numbers["t"].index(chosen["softmax"])])
-        widgets.notes(run)
-        _query(run, tokens, chosen["softmax"])
-    fields.write_address()
+    widgets.prose(run.numbers["sentences"][run.numbers["t"].index(chosen["softmax"])])
+    widgets.notes(run)
+    _query(run, tokens, chosen["softmax"])
 
 
 def _head(card: dict) -> tuple[int, int]:
@@ -68,8 +63,6 @@ def _sharpness(run: Run, layer: int, head: int) -> None:
         format_func=lambda name: SHARPNESS[name][0],
         key="sharpness",
         required=True,
-        on_change=fields.keep,
-        args=("sharpness",),
     )
     name = st.session_state["sharpness"]
     title, term, _ = SHARPNESS[name]

@@ -13,8 +13,8 @@ TRAP = 3  # iterations at which groups look nearly balanced and are not
 
 
 def tab() -> None:
-    """Two sliders and what they do; a fragment, so that a slider redraws nothing else."""
-    st.fragment(_live)()
+    """Two sliders and what they do, redrawn alone."""
+    fields.alone(_live)
 
 
 def _live() -> None:
@@ -26,15 +26,13 @@ def _live() -> None:
     if not 0 <= chosen["balance_iterations"] <= 20:
         state.choose(chosen, balance_iterations=10)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        names = ("balance_temperature", "balance_iterations")
-        look = {"width": 330, "on_change": fields.keep, "args": names}
         help = cached.glossary("temperature (router)")
-        st.select_slider("Temperature", TEMPERATURES, key=names[0], format_func="{:g}".format, help=help, **look)
+        st.select_slider(
+            "Temperature", TEMPERATURES, key="balance_temperature", format_func="{:g}".format, help=help, width=330
+        )
         help = cached.glossary("Sinkhorn iterations")
-        st.slider("Sinkhorn iterations", 0, 20, key=names[1], help=help, **look)
-    with widgets.guarded():
-        _shown(_ask(chosen["balance_temperature"], chosen["balance_iterations"]))
-    fields.write_address()
+        st.slider("Sinkhorn iterations", 0, 20, key="balance_iterations", help=help, width=330)
+    _shown(_ask(chosen["balance_temperature"], chosen["balance_iterations"]))
 
 
 def _ask(temperature: float, iterations: int) -> Run:

@@ -1,5 +1,6 @@
 """Fields of the pages' forms, and how what they hold is kept."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 import streamlit as st
@@ -12,9 +13,21 @@ from app.ui import widgets
 MOST_TEXTS = 20
 
 
-def keep(*names: str) -> None:
-    """A callback inside a fragment, which runs alone: the choice is kept here and not at the start of the page."""
-    state.choose(st.session_state, **{name: st.session_state[name] for name in names})
+def alone(draw: Callable[..., None], *what: object) -> None:
+    """Draw a part of the page that is redrawn alone (a fragment): what is chosen in it stays and stands in the URL."""
+    with_the_page = True
+
+    @functools.wraps(draw)
+    def part() -> None:
+        nonlocal with_the_page
+        if not with_the_page:  # the page has read its selection, and widgets above may be drawn already
+            state.keep(st.session_state)
+        with_the_page = False
+        with widgets.guarded():
+            draw(*what)
+        write_address()
+
+    st.fragment(part)()
 
 
 def keep_pick(name: str) -> None:

@@ -4,11 +4,13 @@ model; one page walks the same way in a browser (tests/browser/test_permalinks.p
 A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
 """
 
+import functools
 import json
 
 import pytest
 import streamlit as st
 from streamlit.proto.WidgetStates_pb2 import WidgetState
+from streamlit.testing.v1 import local_script_runner
 
 from analysis.jobs import Jobs
 from analysis.runs import RunStore
@@ -20,6 +22,12 @@ VIEWS = sorted(str(path.relative_to(ROOT / "app")) for path in (ROOT / "app" / "
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
 GROUPS = [one["id"] for one in EXAMPLES if one["verb"] == "groups"]
 MORE = {"views/runs.py": {"run": GROUPS[0], "run_other": GROUPS[1]}}  # what a page shows only when it is asked for
+TABBED = [  # views whose file, or whose room's page, has tabs
+    view
+    for view in VIEWS
+    for file in (ROOT / "app" / view, ROOT / "app" / view.partition("/")[2][:-3] / "page.py")
+    if file.exists() and "import tabs" in file.read_text(encoding="utf-8")
+]
 KINDS = {"pills", "segmented_control", "button_group", "selectbox", "select_slider", "slider", "toggle", "checkbox"}
 KINDS |= {"number_input", "multiselect", "text_input"}
 PATIENCE = 250  # seconds for one run of a page; the first one loads the model
@@ -116,3 +124,49 @@ def test_the_address_restores_every_control_for_a_stranger(drawn, view):
         assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
     print(f"{view}: {len(moved)} moved: {', '.join(moved)}")
     assert moved or view == "views/start.py"
+
+
+def redrawn(app, *keys: str) -> None:
+    """Run the app as a browser makes it run when these widgets change: their fragment alone, where they are drawn in
+    one. AppTest by itself runs the whole page; it shows only what was drawn."""
+    state = app._session_state._state
+    known = [state._new_widget_state.widget_metadata[state._get_widget_id(key)] for key in keys]
+    fragments = {one.fragment_id for one in known}
+    with pytest.MonkeyPatch.context() as patched:
+        alone = functools.partial(local_script_runner.RerunData, fragment_id=fragments.pop())
+        if not fragments:
+            patched.setattr(local_script_runner, "RerunData", alone)
+        app.run(timeout=PATIENCE)
+    assert not app.exception, app.exception[0].message
+
+
+def turn(app, control: str, tab: str) -> dict[str, str]:
+    """Open a tab; what the page's controls show then."""
+    app.session_state[control] = tab  # what the tabs' own callback does
+    redrawn(app, f"{control}_pick")
+    return {one.key: str(one.value) for one in widgets(app.main)}
+
+
+@pytest.mark.parametrize(
+    "view", [pytest.param(view, marks=[pytest.mark.slow] * (view == "views/quality_vs_speed.py")) for view in TABBED]
+)
+def test_a_tab_shows_again_what_was_chosen_on_it(drawn, view):
+    app = at(view).run(timeout=PATIENCE)
+    control, titles = drawn["args"]
+    tabs, walked = list(titles), []
+    for place, tab in enumerate(tabs):
+        turn(app, control, tab)
+        tried = set()
+        for _ in range(MOST):
+            new = [one for one in widgets(app.main) if one.key not in tried]
+            tried |= {one.key for one in new}
+            if not (now := [one.key for one in new if move(one)]):
+                break
+            redrawn(app, *now)
+            walked += now
+        mine, address = turn(app, control, tab), dict(app.query_params)
+        turn(app, control, tabs[place - 1])
+        assert turn(app, control, tab) == mine
+        assert dict(app.query_params) == address
+    print(f"{view}: {len(walked)} moved: {', '.join(walked)}")
+    assert walked

@@ -121,11 +121,14 @@ def test_what_a_fragment_lets_somebody_choose_stands_in_the_address():
     assert state.address(session) == {"layer": "3"}
 
 
-def test_settle_gives_back_what_a_fragment_did_not_draw():
+def test_a_fragment_gives_back_what_it_did_not_draw():
     session = {}
     state.read(session, {"layer": "1"})
     del session["layer"]  # what Streamlit does when a fragment runs without the widget
-    assert state.settle(session, "layer", [None, 0, 1], None) is None and session["layer"] == 1
+    session["head"] = 2
+    state.keep(session)
+    assert (session["layer"], session["head"]) == (1, 2)
+    assert state.address(session) == {"layer": "1", "head": "2"}
 
 
 def test_study_args_name_the_text_and_what_was_asked_for():
