@@ -1,32 +1,32 @@
-"""All tests, side by side: what every change must pass, about eight minutes; `--all` adds the long ones (long walks in
-Chromium, hostile input, Ray), under 25 minutes. ARGS go to pytest instead."""
+"""All tests: first those that share the machine, side by side, then one by one those that hold a time limit. What
+every change must pass takes about eight minutes; `--all` adds the long ones (long walks in Chromium, hostile input,
+Ray), under 25 minutes. ARGS go to pytest instead."""
 
 import os
 import subprocess
 import sys
 
 MOST = 4  # processes: each holds a model, an app, its worker and a browser, about 2 GB together
+LOOK = ["-q", "-p", "tests.progress", "-o", "console_output_style=classic"]
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status of pytest."""
+    """The exit status of pytest, of the first part that fails; both parts run."""
     rest = [word for word in arguments if word != "--all"]
-    chosen = ["-m", ""] if len(rest) < len(arguments) else []
-    if not rest:
-        processes = str(min(max(os.cpu_count() or 1, 2), MOST))
-        rest = [
-            "-q",
-            "-p",
-            "tests.progress",
-            "-o",
-            "console_output_style=classic",
-            "-n",
-            processes,
-            "--dist",
-            "worksteal",
-        ]
+    long = len(rest) < len(arguments)
+    if rest:
+        return _pytest([*(["-m", ""] if long else []), *rest])
+    usual = "" if long else " and not slow"
+    processes = str(min(max(os.cpu_count() or 1, 2), MOST))
+    together = _pytest(["-m", f"not alone{usual}", *LOOK, "-n", processes, "--dist", "worksteal"])
+    print("Now one by one, with the machine to themselves: the tests that hold a time limit.", flush=True)
+    alone = _pytest(["-m", f"alone{usual}", *LOOK])
+    return together or alone
+
+
+def _pytest(arguments: list[str]) -> int:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # compiled once
-    return subprocess.call([sys.executable, "-m", "pytest", *chosen, *rest], env=kept)
+    return subprocess.call([sys.executable, "-m", "pytest", *arguments], env=kept)
 
 
 if __name__ == "__main__":

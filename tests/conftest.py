@@ -18,7 +18,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-WAIT = 60_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
+WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
 
 
 def pytest_unconfigure(config):

@@ -9,7 +9,10 @@ import pytest
 
 STEPS = 20  # lines
 HEAVY = {"tests/browser/": 60, "tests/stress/": 10, "tests/cluster/": 20, "tests/studies/": 4, "tests/app/": 4}
-MINUTES = {True: "25 minutes at most", False: "about 8 minutes"}  # on two quiet cores; whether the long ones run too
+MINUTES = {
+    True: "about 8 minutes",
+    False: "25 minutes at most",
+}  # whether the long ones are left out
 
 
 def weight(test: str) -> int:
@@ -41,9 +44,15 @@ class Progress:
             return
         self.all, self.whole, self.began = tests, sum(map(weight, tests)), time.monotonic()
         chromium = sum(test.startswith("tests/browser/") for test in tests)
-        processes = self.config.getoption("numprocesses", None) or 1
-        minutes = MINUTES[not self.config.getoption("markexpr")]
-        self.say(f"{len(tests):,} tests ({chromium} in Chromium) in {processes} processes: {minutes} on 2 quiet cores.")
+        self.say(f"{len(tests):,} tests ({chromium} in Chromium) {self.where()}")
+
+    def where(self) -> str:
+        """How they run, and what that takes."""
+        processes = self.config.getoption("numprocesses", None)
+        if not processes:
+            return "one by one."
+        minutes = MINUTES["not slow" in self.config.getoption("markexpr")]
+        return f"in {processes} processes: {minutes} on 2 quiet cores."
 
     def pytest_xdist_node_collection_finished(self, node, ids: list[str]) -> None:
         """A process has found its tests."""

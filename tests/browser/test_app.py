@@ -120,6 +120,7 @@ def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_serve
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_new_text_reaches_its_groups_in_seconds_with_the_worker_warm(app_server, page):
     visit(page, f"{app_server}/token-groups", "The text by group")
     expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=PATIENCE)

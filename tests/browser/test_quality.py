@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from analysis.corpus import sample_texts, text_hash
 from analysis.methods import METHODS
 from analysis.runs import Result, RunStore
-from tests.made.browsing import PATIENCE, busy, moved, painted, settle
+from tests.made.browsing import PATIENCE, moved, painted, settle
 
 pytestmark = pytest.mark.browser
 ROWS = "[aria-label='Methods and their numbers'] tr"
@@ -31,6 +31,7 @@ def slider(page, method: str, name: str):
     return page.locator(f".st-key-quality_card_{method}").get_by_role("slider", name=name)
 
 
+@pytest.mark.alone
 def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restores_it(app_server, page):
     quality_tab(page, app_server)
     expect(page.get_by_role("tab", name="Quality")).to_have_attribute("aria-selected", "true")
@@ -43,7 +44,7 @@ def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restore
     stored = [moved(page, thumb, "ArrowRight", (ROWS, f"StreamingLLM, window {width}")) for width in (32, 64)]
     stored += [moved(page, thumb, "ArrowLeft", (ROWS, f"StreamingLLM, window {width}")) for width in (32, 16)]
     print(f"seconds to a new number: {statistics.median(new):.2f} computed, {statistics.median(stored):.2f} stored")
-    assert statistics.median(stored) <= STORED * busy() and statistics.median(new) <= PASS * busy()
+    assert statistics.median(stored) <= STORED and statistics.median(new) <= PASS
     numbers = row(page, "StreamingLLM").inner_text()
     expect(page).to_have_url(re.compile("streaming_llm~window-16"))
     page.goto(page.url)
@@ -53,6 +54,7 @@ def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restore
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls.describe()["fields"]])
 def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, page):
     """The first slider of each method one step, over 256 tokens; `focal_learned` runs on models trained with it."""
@@ -65,7 +67,7 @@ def test_a_slider_of_every_method_moves_within_its_limit(method, app_server, pag
     thumb = page.locator(f".st-key-quality_card_{method}").get_by_role("slider").first
     took = moved(page, thumb, "ArrowLeft" if method in ("csa", "focal") else "ArrowRight", (ROWS, f"{title}, "))
     print(f"{method}: {took:.2f} s to a new number")
-    assert took <= PASS * busy() and page.get_by_test_id("stAlert").count() == 0
+    assert took <= PASS and page.get_by_test_id("stAlert").count() == 0
 
 
 @pytest.mark.slow

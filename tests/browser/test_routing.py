@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from analysis.corpus import text_hash
-from tests.made.browsing import PATIENCE, busy, moved, painted, settle, upload
+from tests.made.browsing import PATIENCE, moved, painted, settle, upload
 
 pytestmark = pytest.mark.browser
 STORED = 3.0  # seconds from the key on the slider to the redrawn answer: 0.35 alone, here beside whatever else runs
@@ -50,6 +50,7 @@ def slide(page, visited: float):
         settle(page)
 
 
+@pytest.mark.alone
 def test_it_opens_with_the_answer_and_a_chart_and_the_slider_is_live(app_server, page):
     routing(page, app_server)
     expect(page.locator(".st-key-routing_recall .js-plotly-plot")).to_be_visible(timeout=PATIENCE)
@@ -59,7 +60,7 @@ def test_it_opens_with_the_answer_and_a_chart_and_the_slider_is_live(app_server,
         heading = ("[data-testid=stHeading]", f"Every router at {buckets} of 64")
         took.append(moved(page, thumb(page), key, (".fs-lead", f"Visiting {buckets} of 64"), heading))
     print(f"seconds to the redrawn page: {', '.join(f'{seconds:.2f}' for seconds in took)}")
-    assert statistics.median(took[1:]) <= STORED * busy()
+    assert statistics.median(took[1:]) <= STORED
     expect(page).to_have_url(re.compile(r"route_l=3(\.0)?\b"))
     page.get_by_role("tab", name="Gap closure").click()
     expect(page.locator(".st-key-routing_ratio_of_means .js-plotly-plot")).to_be_visible(timeout=PATIENCE)

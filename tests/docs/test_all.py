@@ -1,6 +1,9 @@
-"""How all tests are run: side by side in one go, the long ones when they are asked for."""
+"""How all tests are run: side by side, then those that hold a time limit, the long ones when they are asked for."""
 
+import re
 import subprocess
+
+import pytest
 
 from tests import __main__ as door
 from tests.progress import Progress
@@ -8,12 +11,33 @@ from tests.progress import Progress
 
 def test_the_long_ones_run_when_asked_and_arguments_go_to_pytest(monkeypatch):
     called = []
-    monkeypatch.setattr(subprocess, "call", lambda command, **how: called.append(command[3:]) or 1)
-    assert door.main([]) == door.main(["--all"]) == door.main(["--all", "-k", "ray"]) == 1
-    usual, whole, some = called
-    assert "-m" not in usual and ["--dist", "worksteal"] == usual[-2:] and "tests.progress" in usual
-    assert whole == ["-m", "", *usual] and some == ["-m", "", "-k", "ray"]
-    assert door.main(["-k", "focus"]) == 1 and called[-1] == ["-k", "focus"]
+    monkeypatch.setattr(subprocess, "call", lambda command, **how: called.append(command[3:]) or 0)
+    assert door.main([]) == door.main(["--all"]) == door.main(["--all", "-k", "ray"]) == door.main(["-k", "focus"]) == 0
+    usual, alone, whole, whole_alone, some, focus = called
+    assert usual[:2] == ["-m", "not alone and not slow"] and alone[:2] == ["-m", "alone and not slow"]
+    assert whole == ["-m", "not alone", *usual[2:]] and whole_alone == ["-m", "alone", *alone[2:]]
+    assert usual[-2:] == ["--dist", "worksteal"] and "-n" not in alone
+    assert "tests.progress" in usual and "tests.progress" in alone
+    assert some == ["-m", "", "-k", "ray"] and focus == ["-k", "focus"]
+
+
+@pytest.mark.parametrize("together, alone, status", [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 2), (-9, 0, -9)])
+def test_a_failure_of_either_part_is_a_failure_and_both_run(monkeypatch, together, alone, status):
+    left = [together, alone]
+    monkeypatch.setattr(subprocess, "call", lambda command, **how: left.pop(0))
+    assert door.main([]) == status and not left
+
+
+def test_what_holds_a_time_limit_runs_alone(root):
+    """A test of Chromium that compares seconds with a limit has the marker."""
+    limit = re.compile(r"assert .*(took|seconds|median).* <=? ")
+    found = 0
+    for path in (root / "tests" / "browser").glob("test_*.py"):
+        for test in re.split(r"\n\n\n(?=@|def )", path.read_text(encoding="utf-8")):
+            if limit.search(test):
+                found += 1
+                assert "@pytest.mark.alone" in test, f"{path.name}: {test[:120]}"
+    assert found == 6
 
 
 def test_progress_tells_shares_failures_and_what_is_left(monkeypatch, pytestconfig):

@@ -1,7 +1,5 @@
 """How the tests use the real app in a browser. Waiting is for text or an address, never for time."""
 
-import os
-
 from playwright.sync_api import expect
 
 PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
@@ -17,11 +15,6 @@ SHOWN = """([wanted, patience]) => { window.shown = new Promise((done, failed) =
         ? done((performance.now() - began) / 1000) : requestAnimationFrame(look)
     requestAnimationFrame(look)
 }) }"""
-
-
-def busy() -> float:
-    """How many times longer something may take than alone on this machine, by what else runs on it."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)) if hasattr(os, "getloadavg") else 1.0
 
 
 def settle(page):
