@@ -9,10 +9,7 @@ import pytest
 
 STEPS = 20  # lines
 HEAVY = {"tests/browser/": 60, "tests/stress/": 10, "tests/cluster/": 20, "tests/studies/": 4, "tests/app/": 4}
-MINUTES = {
-    True: "about 8 minutes",
-    False: "25 minutes at most",
-}  # whether the long ones are left out
+MINUTES = {True: "about 8 minutes", False: "25 minutes at most"}  # without the long ones, and with them
 
 
 def weight(test: str) -> int:
