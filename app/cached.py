@@ -18,6 +18,7 @@ GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
 MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
+CARDS = "_cards"  # of the session: model -> its card, while one page is drawn
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
 
 
@@ -74,12 +75,25 @@ def find_run(run_id: str) -> Run | None:
         return None
 
 
+def card(model: str | None) -> Run | None:
+    """The stored card of a model, looked up once while a page is drawn, or a part of it that is redrawn alone."""
+    cards = st.session_state.setdefault(CARDS, {})
+    if cards.get(model) is None:
+        cards[model] = store().find("model", {"model": model})
+    return cards[model]
+
+
+def drawn_anew() -> None:
+    """A page, or a part of it, is about to be drawn: the cards are looked up again."""
+    st.session_state[CARDS] = {}
+
+
 def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = None) -> Due:
     """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
     predicts it itself."""
-    card = store().find("model", {"model": args.get("model")})
-    price = price or predicted(store(), verb, args, tokens or counted(args)[0])
-    in_memory = card is None or card.numbers["device"] == "cpu"
+    known = card(args.get("model"))
+    price = price or predicted(store(), verb, args, tokens or counted(args)[0], known)
+    in_memory = known is None or known.numbers["device"] == "cpu"
     return Due(price, price.over(free_memory() if in_memory else None))
 
 

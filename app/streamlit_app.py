@@ -59,6 +59,7 @@ if not sharing.admitted():
 page = st.navigation(offered(), expanded=True)
 st.session_state["page_shown"] = page.url_path
 
+cached.drawn_anew()
 dropped = state.read(st.session_state, st.query_params)
 wanted = st.session_state.pop("model_wanted", None)
 if wanted:

@@ -1,6 +1,7 @@
 """What a request will cost before anybody runs it: the same prediction for pages and for `--plan`."""
 
 from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price
+from analysis.runs.run import Run
 from analysis.runs.store import RunStore
 
 BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
@@ -8,11 +9,11 @@ FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
 
 
-def predicted(store: RunStore, verb: str, args: dict, tokens: int) -> Price:
+def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | None = None) -> Price:
     """Seconds of a request that reads so many tokens, and memory beside the model's weights where its model was loaded
-    here before."""
+    here before. `card`: the stored one of the model, by default looked up."""
     model = str(args.get("model") or "demo")
-    card = store.find("model", {"model": model})
+    card = card or store.find("model", {"model": model})
     if card is None:
         return store.price(verb, model, tokens, None, args)
     size = card.numbers["layers"] * card.numbers["width"]

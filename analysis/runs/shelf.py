@@ -12,11 +12,12 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.runs.database import disk_full
-from analysis.runs.folder import read_run, write_run
+from analysis.runs.folder import MANIFEST, read_run, write_run
 from analysis.runs.keys import Asked, is_id
 from analysis.runs.run import MARKS, Damaged, Report, Result, Run
 
 KEPT_DAMAGED = 10  # damaged folders set aside for a look
+KEPT_KNOWN = 200  # runs in memory
 STALE = 3600  # seconds after which an unfinished draft belongs to nobody
 _HIDDEN = (".tmp-*", ".old-*")  # drafts, and folders on their way out
 log = logging.getLogger("focuscope.runs")
@@ -31,6 +32,7 @@ class Shelf:
     def __init__(self, folder: Path, readonly: bool = False) -> None:
         self.folder, self._readonly = folder, readonly
         self.on_damage: Report | None = None
+        self._known: dict[str, tuple[tuple[Any, ...], Run | None]] = {}
 
     def read(self, run_id: str) -> Run | None:
         """The Run, or None when there is none here or it was damaged (and is now set aside)."""
@@ -43,6 +45,21 @@ class Shelf:
             return None
         except OSError as error:
             raise AnalysisError(f"The stored run {run_id} cannot be read ({error.strerror}): try again.") from error
+
+    def known(self, run_id: str) -> Run | None:
+        """The Run as it was read last, read again when its folder has changed: for lists, which ask for many."""
+        folder = self.folder / run_id
+        try:
+            stamp = tuple((at.st_ino, at.st_mtime_ns, at.st_size) for at in (folder.stat(), (folder / MANIFEST).stat()))
+        except OSError:
+            return self.read(run_id)
+        held, run = self._known.get(run_id, (None, None))
+        if held != stamp:
+            run = self.read(run_id)
+            if len(self._known) >= KEPT_KNOWN:
+                self._known.clear()
+            self._known[run_id] = stamp, run
+        return run
 
     def place(self, asked: Asked, result: Result, protocol: dict[str, Any], seconds: float) -> None:
         """Writes a run and shows it under its id, unless a whole one stands there already."""

@@ -120,9 +120,9 @@ class RunStore:
         return run
 
     def list(self, verb: str | None = None, limit: int = 50) -> Sequence[Run]:
-        """The newest own runs, of one verb or of all."""
+        """The newest own runs, of one verb or of all; shared between callers, so not to be changed."""
         ids = self._index.ids(verb if verb is None else check_verb(verb), int(limit))
-        return [run for run in map(self._own.read, ids) if run is not None]
+        return [run for run in map(self._own.known, ids) if run is not None]
 
     def delete(self, run_id: str) -> None:
         """Removes one own run; no error when it is gone already. Examples stay."""

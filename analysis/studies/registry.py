@@ -49,6 +49,11 @@ class Verb:
         return self.help[0].upper() + self.help[1:]
 
     @property
+    def brief(self) -> str:
+        """Its title up to the first comma, colon, semicolon or bracket: what a job of it is called."""
+        return re.split(r"[,:;(]", self.title)[0].strip()
+
+    @property
     def study(self) -> bool:
         """Whether it is a study, which the worker offers; the others only read and write files or start processes."""
         return self.module.startswith("analysis.studies.")

@@ -34,7 +34,9 @@ def here() -> dict:
 
 def card(model: str) -> dict:
     """The numbers of the `model` verb: sizes, routers, parity badge."""
-    return ask("model", {"model": model}, f"Loading {model} and holding it against the stock model").numbers
+    stored = cached.card(model)
+    run = stored or ask("model", {"model": model}, f"Loading {model} and holding it against the stock model")
+    return run.numbers
 
 
 def inspected() -> dict:

@@ -22,6 +22,7 @@ def alone(draw: Callable[..., None], *what: object) -> None:
         nonlocal with_the_page
         if not with_the_page:  # the page has read its selection, and widgets above may be drawn already
             state.keep(st.session_state)
+            cached.drawn_anew()
         with_the_page = False
         with widgets.guarded():
             draw(*what)

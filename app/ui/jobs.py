@@ -9,6 +9,7 @@ from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
 from analysis.limits import limits
 from analysis.runs import Price
+from analysis.studies.registry import STORED, VERBS
 from app import cached
 from app.selection import state
 from app.ui import asking, offers, widgets
@@ -94,7 +95,7 @@ def strip() -> None:
 
 def _done(job: JobStatus) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(f"{job.verb} is done", icon=":material/check:", color="green")
+        st.badge(f"Done: {called(job)}", icon=":material/check:", color="green")
         made = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
         if made and job.args.get("phase", 1) == 1:
             name = cached.router_name(job.args)
@@ -106,7 +107,7 @@ def _done(job: JobStatus) -> None:
 
 def ended(job: JobStatus) -> None:
     """A job that did not finish: why, and the way on."""
-    said = job.error or f"The job {job.verb} {WORDS[job.state]}."
+    said = job.error or f"“{called(job)}” {WORDS[job.state]}."
     (st.error if job.state == "failed" else st.warning)(widgets.plain(said))
     with st.container(horizontal=True):
         label = "Try again" if job.state == "failed" else "Resume"
@@ -135,13 +136,19 @@ def _live(job_ids: list[str]) -> None:
                 )
 
 
+def called(job: JobStatus) -> str:
+    """What a job does, in words: the registry's title of its verb, or of the named study it runs."""
+    known = STORED.get(str(job.args.get("name"))) if job.verb == "study" else VERBS.get(job.verb)
+    return known.brief if known else job.verb
+
+
 def progress_words(job) -> str:
     """What a job is doing: place in the queue, or stage, per cent and time left."""
     if job.state == "queued":
-        return f"{job.verb}: waiting, number {job.queue_position} in the queue"
+        return f"{called(job)}: waiting, number {job.queue_position} in the queue"
     left = "" if job.seconds_left is None else f", about {duration(job.seconds_left)} left"
     doing = f": {widgets.plain(job.stage)}" if job.stage else ""
-    return f"{job.verb}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
+    return f"{called(job)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
 
 
 def duration(seconds: float) -> str:

@@ -143,7 +143,8 @@ def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, m
     client.states |= {job.id: job for job in jobs}
     monkeypatch.setattr(client, "active", lambda session=None: [job for job in jobs if session])
     app = opened(job=jobs[1].id)
-    assert [bar.proto.text.partition(" ")[0] for bar in app.get("progress")] == ["bench", "launch"]
+    shown = [bar.proto.text.partition(" (")[0].partition(":")[0] for bar in app.get("progress")]
+    assert shown == ["Speed of the sparse kernels here", "Dense and sparse runs of a text in turns"]
     cancelled = []
     monkeypatch.setattr(client, "cancel", cancelled.append)
     app.button(key=f"job_cancel_{jobs[0].id}").click().run()
@@ -155,7 +156,7 @@ def test_a_finished_fit_offers_its_router(client):
     done = status("done", fraction=1.0, args={"model": "demo", "groups": 6, "top": 2})
     client.states["0123456789ab"] = done
     app = opened("groups", job="0123456789ab")
-    assert any("fit-router is done" in element.value for element in app.markdown)
+    assert any("Done: A Focus router without training" in element.value for element in app.markdown)
     app.button(key="job_use").click().run()
     assert app.query_params["router"] == "k6-top2" and "job" not in app.query_params
 

@@ -248,8 +248,8 @@ def test_a_router_is_fitted_as_a_job_that_survives_a_new_tab(app_server, page, b
     address = page.url
     other = browser.new_context().new_page()
     other.goto(address)
-    expect(other.get_by_text("fit-router").first).to_be_visible(timeout=PATIENCE)
-    expect(other.get_by_text("fit-router is done")).to_be_visible(timeout=PATIENCE)
+    expect(other.get_by_text("A Focus router without training").first).to_be_visible(timeout=PATIENCE)
+    expect(other.get_by_text("Done: A Focus router without training")).to_be_visible(timeout=PATIENCE)
     other.context.close()
     page.get_by_role("button", name="Use the router k5-top1").click(timeout=PATIENCE)
     page.wait_for_url(re.compile("router=k5-top1"))

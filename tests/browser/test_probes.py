@@ -55,7 +55,7 @@ def test_a_task_is_chosen_run_and_answered_and_the_link_restores_it(app_server, 
     expect(page).to_have_url(re.compile("probe=frequent_words"))
     settle(page)
     page.get_by_role("button", name="Run this test").click()
-    expect(page.get_by_text("probe is done")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("Done: Long-context probes")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text(re.compile("^Frequent words: "))).to_be_visible(timeout=PATIENCE)
     expect(page.locator(".st-key-probe_map_0 .js-plotly-plot")).to_be_visible()
     settle(page)

@@ -45,7 +45,7 @@ def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, r
     page.wait_for_url(re.compile("job=[0-9a-f]{12}"))
     other = browser.new_context().new_page()
     other.goto(page.url)
-    expect(other.get_by_text("train-router is done")).to_be_visible(timeout=PATIENCE)
+    expect(other.get_by_text("Done: Training of a Focus router")).to_be_visible(timeout=PATIENCE)
     other.context.close()
     page.get_by_role("button", name="Use the router k4-top1-two").first.click(timeout=PATIENCE)
     page.wait_for_url(re.compile("router=k4-top1-two"))
@@ -87,7 +87,7 @@ def test_what_cannot_be_trained_is_one_sentence(app_server, page, link, words):
     expect(page.get_by_text("The router in use: k8-top1")).to_be_visible()
 
 
-STEP = re.compile("train-router: router, step ([0-9]+) of 40")
+STEP = re.compile("Training of a Focus router: router, step ([0-9]+) of 40")
 
 
 def step(page) -> int:
