@@ -37,3 +37,9 @@ def random_tokens(tokens: int, groups: int, top: int = 1, seed: int = 0) -> Tens
         raise BadSetting(f"Each token can be in 1 to {groups} groups here, and {top} were asked for.")
     chosen = torch.rand(tokens, groups, generator=torch.Generator().manual_seed(seed)).topk(top, -1).indices
     return torch.zeros(tokens, groups, dtype=torch.bool).scatter_(-1, chosen, True)
+
+
+def shuffled(members: Tensor, seed: int) -> Tensor:
+    """The memberships [T, K] dealt to the tokens by chance: groups of the same sizes."""
+    order = torch.randperm(len(members), generator=torch.Generator().manual_seed(seed))
+    return members[order.to(members.device)]

@@ -116,6 +116,16 @@ def ratio_interval(above, below, level: float = LEVEL, fewest: int = DOCUMENTS, 
     return Interval(mean, mean - high * error, mean - low * error, units, "bootstrap-t")
 
 
+def over_units(values, units, fewest: int = DOCUMENTS, level: float = LEVEL) -> tuple[Interval, np.ndarray]:
+    """The mean of values [n] with its interval over units [n], which document or block each is of; and the mean of each
+    unit, in the order of their numbers. A unit with more values weighs more. Errors: as `interval`."""
+    values, which = _vector(values), np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
+    if len(values) != len(which):
+        raise BadSetting(f"Every value belongs to a unit, and got {len(values)} values and {len(which)} units.")
+    sums, counts = np.bincount(which, values), np.bincount(which)
+    return ratio_interval(sums, counts, level, fewest), sums / np.maximum(counts, 1)
+
+
 def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> Interval:
     """Mean of values [seeds, documents]: what is trained varies with its seed, and texts differ; both enter.
 

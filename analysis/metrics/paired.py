@@ -6,30 +6,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.errors import BadSetting
-from analysis.metrics.intervals import UNIT, bootstrap_mean, bootstrap_ratio
+from analysis.metrics.intervals import BLOCKS, DOCUMENTS, LEVEL, UNIT, over_units
 
 STRETCH = 64  # tokens in a row that form a unit where there are too few windows
-ENOUGH = 8  # units of windows below which a bootstrap over them says little
+ENOUGH = 8  # units of windows below which one text gives too few of them
 
 
 @dataclass(frozen=True)
 class Change:
-    """Perplexity by that of the baseline, minus 1 (0.02 is 2 % worse), with its 95 % bootstrap interval (None with
-    fewer than two units). `units` of `unit`, which says in words what was drawn."""
+    """Perplexity by that of the baseline, minus 1 (0.02 is 2 % worse), with its studentised 95 % interval; None with
+    too few units, and then `points` are those of the units. `upper` is the limit of "no worse than": one-sided, 95 %.
+    `units` of `unit`, which says in words what they are."""
 
     change: float
     low: float | None
     high: float | None
+    upper: float | None
     units: int
     unit: str
+    points: tuple[float, ...] = ()
 
 
-def perplexity_change(losses, baseline, stretch: int = STRETCH, seed: int = 0) -> Change:
+def perplexity_change(losses, baseline, documents=None, stretch: int = STRETCH) -> Change:
     """The change of perplexity from `baseline` to `losses`, both nats per token [windows, positions].
 
-    Tokens are paired, so what makes a text hard cancels. Units are 8 consecutive windows; with fewer than eight of
-    them `stretch` consecutive tokens of a window, which says how even the change is inside this text, not what another
-    text would give.
+    Tokens are paired, so what makes a text hard cancels. With `documents` [windows], which text each window is of,
+    units are documents, and fewer than five have no interval. Without, it is one text, and units are its blocks: 8
+    consecutive windows, or where there are fewer than eight such blocks `stretch` consecutive tokens of a window. That
+    says how even the change is inside this text, not what another text would give; fewer than 8 have no interval.
     """
     losses, baseline = np.asarray(losses, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if losses.ndim != 2 or losses.shape != baseline.shape or losses.size == 0:
@@ -37,14 +41,21 @@ def perplexity_change(losses, baseline, stretch: int = STRETCH, seed: int = 0) -
             f"Paired losses are two tables of windows and positions, and got {losses.shape} and {baseline.shape}."
         )
     apart = losses - baseline
-    if len(apart) > UNIT * (ENOUGH - 1):
-        found, unit = bootstrap_mean(apart.mean(1), unit=UNIT, seed=seed), f"{UNIT} windows"
-    else:
-        stretch = min(stretch, apart.shape[1])
-        starts = np.arange(0, apart.shape[1], stretch)
-        sums = np.add.reduceat(apart, starts, axis=1).ravel()
-        counts = np.tile(np.diff([*starts, apart.shape[1]]), len(apart))
-        found, unit = bootstrap_ratio(sums, counts, unit=1, seed=seed), f"{stretch} tokens in a row"
-    mean = float(apart.mean())
-    low, high = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high))
-    return Change(math.expm1(mean), low, high, found.units, unit)
+    values, which, fewest, unit = _units(apart, documents, stretch)
+    found, points = over_units(values, which, fewest)
+    upper = over_units(values, which, fewest, 2 * LEVEL - 1)[0].high
+    low, high, upper = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high, upper))
+    few = () if found.low is not None else tuple(math.expm1(point) for point in points)
+    return Change(math.expm1(float(apart.mean())), low, high, upper, found.units, unit, few)
+
+
+def _units(apart: np.ndarray, documents, stretch: int) -> tuple[np.ndarray, np.ndarray, int, str]:
+    """Values, the unit each is of, how many units give an interval, and what they are."""
+    windows, positions = apart.shape
+    if documents is not None:
+        return apart.mean(1), np.asarray(documents), DOCUMENTS, "documents"
+    if windows > UNIT * (ENOUGH - 1):
+        return apart.mean(1), np.arange(windows) // UNIT, BLOCKS, f"blocks of {UNIT} windows in this text"
+    stretch = min(stretch, positions)
+    blocks = np.arange(windows)[:, None] * -(-positions // stretch) + np.arange(positions) // stretch
+    return apart.ravel(), blocks.ravel(), BLOCKS, f"blocks of {stretch} tokens in this text"

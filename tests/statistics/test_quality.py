@@ -129,24 +129,48 @@ def test_bins_that_cannot_be_are_refused(shape, bins, said):
 def test_a_paired_change_by_hand_and_what_its_units_are():
     losses = np.random.default_rng(0).random((3, 10))
     same = perplexity_change(losses, losses)
-    assert (same.change, same.low, same.high, same.units) == (0, 0, 0, 3)
-    assert same.unit == "10 tokens in a row", "a window is no longer than that"
+    assert (same.change, same.low, same.high, same.units, same.points) == (0, None, None, 3, (0, 0, 0)), "three blocks"
+    assert same.unit == "blocks of 10 tokens in this text", "a window is no longer than that"
     worse = perplexity_change(losses + math.log(1.02), losses, stretch=4)
     assert [worse.change, worse.low, worse.high] == pytest.approx([0.02] * 3), "what makes a text hard cancels"
-    assert (worse.units, worse.unit) == (9, "4 tokens in a row")
+    assert (worse.units, worse.unit, worse.points) == (9, "blocks of 4 tokens in this text", ())
     uneven = np.zeros((1, 10))
     uneven[0, :4] = math.log(2)
     change = perplexity_change(uneven, np.zeros((1, 10)), stretch=4)
     assert change.change == pytest.approx(2**0.4 - 1), "every token weighs the same, also in a short stretch"
-    assert change.low == 0 and change.high == pytest.approx(1)
+    assert change.low is None and change.points == pytest.approx([1, 0, 0])
 
 
 def test_many_windows_are_drawn_in_eights_and_one_stretch_gives_no_interval():
     few, many = (perplexity_change(np.ones((n, 4)), np.zeros((n, 4))) for n in (7 * UNIT, 7 * UNIT + 1))
-    assert (few.units, few.unit) == (7 * UNIT, "4 tokens in a row")
-    assert (many.units, many.unit) == (8, "8 windows") and many.change == pytest.approx(math.e - 1)
+    assert (few.units, few.unit) == (7 * UNIT, "blocks of 4 tokens in this text")
+    assert (many.units, many.unit) == (8, "blocks of 8 windows in this text") and many.change == pytest.approx(
+        math.e - 1
+    )
     one = perplexity_change(np.ones((1, 4)), np.zeros((1, 4)))
     assert (one.units, one.low, one.high) == (1, None, None) and one.change == pytest.approx(math.e - 1)
+
+
+def test_documents_are_units_and_fewer_than_five_give_their_points():
+    """Five documents of two windows each: the t interval of their means by hand; four give no bar, but four points."""
+    apart = np.repeat([0.0, 0.01, 0.02, 0.03, 0.04], 2)[:, None] + np.zeros((10, 3))
+    found = perplexity_change(apart, np.zeros((10, 3)), np.repeat([7, 3, 9, 1, 4], 2))
+    half = 2.7764451 * np.std([0.0, 0.01, 0.02, 0.03, 0.04], ddof=1) / 5**0.5
+    assert (found.units, found.unit, found.points) == (5, "documents", ())
+    assert [found.low, found.high] == pytest.approx([math.expm1(0.02 - half), math.expm1(0.02 + half)])
+    four = perplexity_change(apart[:8], np.zeros((8, 3)), np.repeat([0, 1, 2, 3], 2))
+    assert (four.low, four.high) == (None, None)
+    assert four.points == pytest.approx([math.expm1(each) for each in (0, 0.01, 0.02, 0.03)])
+    with pytest.raises(BadSetting, match="10 values and 3 units"):
+        perplexity_change(apart, np.zeros((10, 3)), [1, 2, 3])
+
+
+def test_one_sided_a_worse_tail_decides():
+    """The upper limit is that of a one-sided 95 % claim: the t quantile of 95 and not of 97.5 %."""
+    each = np.array([0.0, 0.01, 0.02, 0.03, 0.04])
+    found = perplexity_change(each[:, None] + np.zeros((5, 3)), np.zeros((5, 3)), np.arange(5))
+    assert found.upper == pytest.approx(math.expm1(0.02 + 2.1318468 * each.std(ddof=1) / 5**0.5))
+    assert perplexity_change(np.ones((3, 4)), np.zeros((3, 4)), [1, 2, 3]).upper is None
 
 
 @pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((3,), (3,)), ((2, 3), (1, 3)), ((0, 3), (0, 3))])

@@ -114,14 +114,14 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, seed: int) -> dict:
 
     `worst_bin` is the one whose perplexity changed most, up or down; `worst_bin_change` in perplexity.
     """
-    change = perplexity_change(losses, dense, seed=seed)
+    change = perplexity_change(losses, dense)
     table = position_bins(losses, min(BINS, losses.shape[1]))
     table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
     spans = list(zip(table["first"], table["last"], strict=True))
-    changes = [perplexity_change(losses[:, a:b], dense[:, a:b], STRETCH, seed) for a, b in spans]
+    changes = [perplexity_change(losses[:, a:b], dense[:, a:b], stretch=STRETCH) for a, b in spans]
     for name, value in {"difference": "change", "low": "low", "high": "high"}.items():
         table[name] = np.array([getattr(one, value) for one in changes], dtype=float)
-    own = [perplexity_change(losses[:, a:b], np.zeros((len(losses), b - a)), STRETCH, seed) for a, b in spans]
+    own = [perplexity_change(losses[:, a:b], np.zeros((len(losses), b - a)), stretch=STRETCH) for a, b in spans]
     for name in ("low", "high"):  # of the perplexity itself, beside that of its change
         ends = [getattr(one, name) for one in own]
         table[f"perplexity_{name}"] = np.array([None if end is None else 1 + end for end in ends], dtype=float)

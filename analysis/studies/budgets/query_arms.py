@@ -128,7 +128,7 @@ def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, t
 
 
 def _row(name: str, cap: int | None, losses: np.ndarray, dense: np.ndarray, plain: np.ndarray, seed: int) -> dict:
-    change, against = (perplexity_change(losses, other, seed=seed) for other in (dense, plain))
+    change, against = (perplexity_change(losses, other) for other in (dense, plain))
     return {
         "cap": cap,
         "arm": name,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from analysis.attention import apply
 from analysis.calls import Attended, Call
+from analysis.groups.controls import shuffled
 from analysis.groups.router import FocusRouter
 from analysis.kernels.reference import kept
 from analysis.metrics.quality import token_losses
@@ -22,12 +23,6 @@ from analysis.studies.stored.measured import Arm, Bench, Noted, read_pairs
 
 BLOCK = 128  # queries at once
 NAMES = ("entropy", "candidates", "mass", "norm", "change")  # what is measured of every way to prune
-
-
-def shuffled(members: Tensor, seed: int) -> Tensor:
-    """The memberships [T, K] dealt to the tokens by chance: groups of the same sizes."""
-    order = torch.randperm(len(members), generator=torch.Generator().manual_seed(seed))
-    return members[order.to(members.device)]
 
 
 def seeds(seed: int, index: int, layers: int) -> list[int]:

@@ -1,20 +1,21 @@
-"""The methods of the equal-budget table: which setting of each counts keys, and what is set with the budget."""
+"""The methods of the equal-budget table: which setting of each counts keys, and which others are searched with it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
+import torch
+
+from analysis.groups.controls import shuffled
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.models import Model
-from analysis.studies.context import Context
-from analysis.studies.groups.routers import router_for
-from analysis.studies.quality.equal_budget import FIELDS, at_budget
-from analysis.studies.ready.candidates import candidates
+from analysis.methods.focus import Focus
+from analysis.studies.quality.budget_states import States
+from analysis.studies.quality.equal_budget import FIELDS, NO_CAP
 
-QUARTER = 4  # of a budget is the window that a method reads beside what it chooses
-PAGES = 6  # pages of Quest that a budget is to hold at least
-PAGE = 16  # keys of a page at most
-RANDOM = "random groups"
+PARTS = (8, 4, 2)  # a budget by these is the window that a method reads beside what it chooses
+RANDOM, SAME_SIZES = "random groups", "the same sizes at random"
+SEEDS = 3  # of a method that draws
 
 
 @dataclass(frozen=True)
@@ -26,20 +27,31 @@ class Budget:
     buckets: int
 
     @property
-    def part(self) -> int:
-        """Keys of the window that a method reads beside what it chooses."""
-        return max(1, round(self.target / QUARTER))
+    def parts(self) -> list[int]:
+        """Windows worth trying for a method that reads one beside what it chooses."""
+        return sorted({max(1, round(self.target / part)) for part in PARTS})
+
+    @property
+    def sinks(self) -> list[int]:
+        """Numbers of first tokens worth trying: at most half of the budget."""
+        return [few for few in (1, 4, 16) if few <= self.target / 2] or [1]
+
+
+def _grid(**axes: list) -> list[dict]:
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the table: a method, what tells it from another line of it, its settings for a budget, and whether
-    its window is searched in place of what usually counts its keys."""
+    """One line of the table: a method, what tells it from another line of it, and `free`, the settings that are tried
+    at a budget beside the one that counts keys. `by_window`: the window is set to meet the budget, in place of what
+    usually counts the method's keys. `seeds`: how many draws are averaged."""
 
     method: str
     variant: str = ""
-    settings: Callable[[Budget], dict] = lambda budget: {}
+    free: Callable[[Budget], list[dict]] = lambda budget: [{}]
     by_window: bool = False
+    seeds: int = 1
 
     @property
     def label(self) -> str:
@@ -48,60 +60,75 @@ class Entry:
 
     @property
     def field(self) -> str:
-        """What is searched."""
+        """The setting that is set to meet the budget."""
         return "window" if self.by_window else FIELDS[self.method]
 
-    def spec(self, value: int, budget: Budget) -> dict:
-        """The method at a value of its field, in the words of `evaluate`."""
-        settings = self.settings(budget)
-        if self.by_window:
-            return {"name": self.method, "settings": settings | {self.field: value}}
-        return at_budget({"name": self.method} | ({"settings": settings} if settings else {}), value)
-
-    def make(self, context: Context, lm: Model, router: str, spec: dict) -> Method:
-        """The method itself; random groups are those of the control that is stored beside the router."""
+    def make(self, states: States, settings: dict, seed: int = 0) -> Method:
+        """The method with these settings and what `states` calibrated."""
+        settings = dict(settings)
+        if self.method == "csa":
+            total, cap = settings.pop("total", 0), settings.pop("cap")
+            return METHODS["csa"].build(states.policy(total, cap), **settings)
         if self.variant == RANDOM:
-            return METHODS["focus"].build(router_for(context, lm, router)[1], **spec["settings"])
-        return candidates(context, lm, [spec | ({"router": router} if self.method == "focus" else {})])[0].method
+            return METHODS["focus"].build(states.control, **settings)
+        if self.variant == SAME_SIZES:
+            return Dealt.build(states.of("focus"), dealt=seed, **settings)
+        if self.method == "magicpig":
+            settings["seed"] = seed
+        state = states.of(self.method, settings.pop("clusters", None))
+        return METHODS[self.method].build(state, **settings)
 
-    def bounds(self, context: Context, lm: Model, router: str, length: int, budget: Budget) -> tuple[int, int, int]:
+    def bounds(self, states: States, settings: dict, length: int, budget: Budget) -> tuple[int, int, int]:
         """Least and largest value of the field in windows of `length` tokens, and where to begin."""
         if self.by_window:
-            return 1, length, round(budget.target)
-        plain = {"name": self.method, "settings": self.settings(budget)}
-        return self.make(context, lm, router, plain).budget_range(length, budget.target)
+            return 1, length, max(1, round(budget.target / 2))
+        return self.make(states, settings).budget_range(length, budget.target)
 
 
-def _visited(budget: Budget) -> dict:
-    """Half of the budget is what the buckets hold, the window the rest."""
-    return {"visited": max(1, round(budget.share * budget.buckets / 2)), "n_sink": 4}
+@dataclass
+class Dealt(Focus):
+    """Focus with its memberships dealt to the tokens by chance: as many groups of exactly the same sizes."""
+
+    dealt: int = 0
+
+    def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+        groups = super().observe(layer, hidden, real)
+        seed = 1000 * self.dealt + layer
+        return torch.stack([shuffled(one, seed) for one in groups])
 
 
-def _page(budget: Budget) -> dict:
-    """No layer is left dense, and the pages are small enough that several of them make the budget."""
-    page = PAGE
-    while page > 1 and PAGES * page > budget.target:
-        page //= 2
-    return {"dense_layers": 0, "page": page}
+def _buckets(budget: Budget) -> list[dict]:
+    """One bucket, two, four, up to as many as hold the budget by themselves."""
+    most = max(1, round(budget.share * budget.buckets))
+    visited = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return _grid(visited=visited, n_sink=budget.sinks[-2:])
 
 
-def _sampled(budget: Budget) -> dict:
-    """No layer is left dense; fewer bits where many keys are to be found."""
-    bits = 10 if budget.share <= 0.1 else 8 if budget.share <= 0.25 else 6
-    return {"dense_every": 0, "window": budget.part, "bits": bits}
+def _pages(budget: Budget) -> list[dict]:
+    """No layer is left dense, and three pages fit the budget."""
+    fit = [page for page in (1, 2, 4, 8, 16, 32) if 3 * page <= budget.target] or [1]
+    return _grid(dense_layers=[0], page=fit[-3:])
 
 
 ENTRIES = (
-    Entry("streaming_llm"),
-    Entry("longformer", "growing windows", lambda budget: {"n_global": 4, "widths": "growing"}),
-    Entry("focus", "hard groups"),
-    Entry("focus", RANDOM),
-    Entry("routing_transformer"),
-    Entry("bucket_routing", "", _visited, by_window=True),
+    Entry("streaming_llm", free=lambda budget: _grid(n_sink=budget.sinks)),
+    Entry("longformer", "growing windows", lambda budget: _grid(n_global=budget.sinks, widths=["growing"])),
+    Entry("focus", "hard groups", lambda budget: _grid(n_sink=budget.sinks)),
+    Entry("focus", RANDOM, lambda budget: _grid(n_sink=budget.sinks)),
+    Entry("focus", SAME_SIZES, lambda budget: _grid(n_sink=budget.sinks), seeds=SEEDS),
+    Entry(
+        "routing_transformer",
+        free=lambda budget: _grid(clusters=[8, 16, 32, 64], rotary=["kept", "undone"], n_sink=[4]),
+    ),
+    Entry("bucket_routing", free=_buckets, by_window=True),
     Entry("oracle_topk"),
-    Entry("csa"),
-    Entry("quest", "", _page),
-    Entry("sparq", "mean reallocated", lambda budget: {"local": budget.part}),
-    Entry("sparq", "", lambda budget: {"local": budget.part, "reallocate": "none"}),
-    Entry("magicpig", "", _sampled),
+    Entry("csa", free=lambda budget: _grid(cap=[NO_CAP, 2 * round(budget.target), 4 * round(budget.target)])),
+    Entry("quest", free=_pages),
+    Entry("sparq", "mean reallocated", lambda budget: _grid(local=budget.parts)),
+    Entry("sparq", "", lambda budget: _grid(local=budget.parts, reallocate=["none"])),
+    Entry(
+        "magicpig",
+        free=lambda budget: _grid(dense_every=[0], window=budget.parts, bits=[6, 8, 10], n_sink=[4]),
+        seeds=SEEDS,
+    ),
 )

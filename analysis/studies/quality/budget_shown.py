@@ -3,15 +3,19 @@
 from analysis.studies.stored.panels import column, of_rows, panel
 
 
-def columns() -> list[dict]:
+def columns(rows: list[dict]) -> list[dict]:
     """The columns of the rows, for a page."""
-    return [
+    every = [
         *(column("domain", "text"), column("context", "context", "tokens"), column("share", "asked", "of causal")),
         *(column("label", "method"), column("field", "set by"), column("value", "to")),
+        *(column("said", "other settings"), column("searched", "tried")),
+        *(column("calibrated", "calibrated on"), column("calibration_tokens", "with", "tokens")),
         *(column("attended", "keys of a query"), column("reads_causal", "pairs read", "of causal")),
         *(column("kv_read", "fetched", "of dense"), column("perplexity", "perplexity")),
         *(column("difference", "against dense"), column("difference_low", "from"), column("difference_high", "to")),
+        *(column("units", "units"), column("unit", "of"), column("seeds", "draws")),
     ]
+    return [one for one in every if one["name"] in rows[0]]
 
 
 def panels(rows: list[dict]) -> list[dict]:
@@ -69,4 +73,7 @@ def sentence(rows: list[dict]) -> str:
             continue
         least, most = " and ".join(told[:2]), f"; most, {told[-1]}" if len(told) > 2 else ""
         said.append(f"At {share:.0%} of the reads, {least} lose least{most}.")
-    return f"Mean change of perplexity over {len(places)} places. " + " ".join(said)
+    units = sorted({row["units"] for row in rows if row.get("unit") == "documents"})
+    counted = " to ".join(map(str, dict.fromkeys((units[0], units[-1])))) if units else ""
+    texts = f", each of {counted} held-out text{'s' * (counted != '1')}" if units else ""
+    return f"Mean change of perplexity over {len(places)} places{texts}. " + " ".join(said)

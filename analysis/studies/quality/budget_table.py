@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from analysis.attention import apply
+from analysis.errors import BadText
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
@@ -19,20 +20,31 @@ from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
 from analysis.studies.quality.budget_search import nearest
 from analysis.studies.quality.budget_shown import columns, means, panels, sentence
-from analysis.studies.quality.equal_budget import REACHED
-from analysis.studies.routing.states import state_for
+from analysis.studies.quality.budget_states import States
+from analysis.studies.quality.equal_budget import NO_CAP, REACHED
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
+from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
+from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
 NOTES = (
-    "Every method is set to the same keys of a query on average, over all layers and heads (its field and value stand "
-    "in the rows); the search counts the first window of a domain, and what is shown was counted on all of them.",
+    "Every method is set to the same keys of a query on average, over all layers and heads. Its other settings are all "
+    "searched (searched says how many were tried), each brought to the budget: the one with the smallest loss on the "
+    "selection texts is shown, on the held-out texts. There the last setting meets the budget on the first window.",
+    "What is fitted is fitted on the same calibration windows for every method; they, the selection texts and the "
+    "held-out texts are different documents. Groups of Focus were trained, on more tokens, which stand in its rows.",
+    "SparQ looks at a quarter of the channels: more of them cost fetched keys, which this budget does not count.",
     "Attended keys are those in the softmax; what is fetched from memory besides, to choose them, is in kv_read, "
     "in which CSA, the oracle and SparQ read more than they attend.",
     "Everything is a masked pass, so nothing here was timed: a horizontal axis in times faster is what the pairs read "
     "would allow at most.",
+)
+BEFORE = (
+    "Measured before all settings were searched and all methods calibrated on the same texts: the buckets that bucket "
+    "routing visits were fixed, which left it a window of few tokens, and Routing Transformer and MagicPIG saw 3,072 "
+    "tokens of two samples, the others a corpus. Intervals are of stretches inside these texts. Rows of different "
+    "methods are not on equal terms until it is measured again."
 )
 
 
@@ -40,7 +52,9 @@ NOTES = (
 class Sizes(Windows):
     """What the study can be asked for."""
 
-    windows: int = option(4, "held-out windows of a domain, or as many tokens in longer ones")
+    windows: int = option(16, "held-out windows of a domain, of as many documents as there are")
+    select: int = option(4, "windows of the selection texts of a domain")
+    calibrate: int = option(16, "windows of the calibration texts, of all domains together")
     router: str = option("k8-top1", "which router: kGROUPS-topMEMBERSHIPS")
     rows: str | None = option(None, "only these domains, joined by commas (default: all)")
 
@@ -48,23 +62,33 @@ class Sizes(Windows):
         Texts.check(self, lm)
         check_range("A window of text", self.length, 64, lm.max_positions)
         check_range("The number of windows of text", self.windows, 1, 4096)
+        check_range("The number of selection windows", self.select, 1, 4096)
+        check_range("The number of calibration windows", self.calibrate, 1, 4096)
 
 
 def measure(at: Setting) -> dict:
     """Methods set to 5, 10, 25 and 50 % of the causal pairs, in contexts of `length` and twice it, on every domain.
 
-    `rows`: per domain, context, share and method `domain context share target method label field value settings
-    attended off reached reads_causal kv_read perplexity perplexity_dense difference difference_low difference_high
-    units unit tokens`; no quality where the budget was missed by more than 5 %; `means` over domains and contexts.
-    Errors: BadSetting, BadText, NotFitted.
+    Of the training documents of a domain every second one calibrates and the others select; its held-out documents
+    report. `rows`: per domain, context, share and method `domain context share target method label field value settings
+    searched calibrated calibration_texts calibration_tokens seeds attended off reached reads_causal kv_read perplexity
+    perplexity_dense difference difference_low difference_high units unit points tokens`; no quality where the budget
+    was missed by more than 5 %; `means` over domains and contexts. Errors: BadSetting, BadText, NotFitted.
     """
     lm, sizes = at.lm, at.sizes
-    texts = {name: held for name, (_, held) in domains(sizes.corpus, sizes.rows, at.context).items()}
+    texts = {name: split(*both) for name, both in domains(sizes.corpus, sizes.rows, at.context).items()}
     contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
+    mine = -(-sizes.calibrate // len(texts))
+    learned = [document_windows(lm, calibrate, sizes.length, mine * sizes.length) for calibrate, _, _ in texts.values()]
+    numbers = [1000 * place + documents for place, (_, documents) in enumerate(learned)]  # of all domains, told apart
+    windows = np.concatenate([ids for ids, _ in learned])[: sizes.calibrate]
+    states = States(at.context, lm, windows, np.concatenate(numbers)[: sizes.calibrate], sizes.router, sizes.seed)
     cells = []
     for size in contexts:
-        count = max(1, sizes.windows * sizes.length // size)
-        cells += [Cell(at, name, held_out_windows(lm, held, size, count)) for name, held in texts.items()]
+        select, report = (max(size, count * sizes.length) for count in (sizes.select, sizes.windows))
+        for name, (_, choose, held) in texts.items():
+            chosen, _ = document_windows(lm, choose, size, select)
+            cells.append(Cell(at, states, name, chosen, *document_windows(lm, held, size, report)))
     found, began = [], {}
     for place, cell in enumerate(cells):
         for turn, entry in enumerate(ENTRIES):
@@ -81,15 +105,28 @@ def measure(at: Setting) -> dict:
             "router": sizes.router,
             "contexts": contexts,
             "shares": list(SHARES),
+            "calibrated_on": ids_hash(windows),
+            "selected_on": ids_hash(np.concatenate([cell.select.ravel() for cell in cells])),
             "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
         },
     }
 
 
+def split(train: list[str], held: list[str]) -> tuple[list[tuple[str, str]], ...]:
+    """Documents that calibrate, that select and that report, as (name, text); none is in two. Errors: BadText."""
+    if len(train) < 2:
+        raise BadText(
+            f"There is {len(train)} training document, and one has to calibrate and another to select: give more texts."
+        )
+    sides = {"calibration text": train[::2], "selection text": train[1::2], "held-out text": held}
+    return tuple([(name, text) for text in side] for name, side in sides.items())
+
+
 def shown(numbers: dict) -> dict:
     """How the table is told and drawn."""
     rows = numbers["rows"]
-    return {"sentence": sentence(rows), "columns": columns(), "panels": panels(rows), "notes": list(NOTES)}
+    notes = NOTES if "searched" in rows[0] else (BEFORE, *NOTES[-2:])
+    return {"sentence": sentence(rows), "columns": columns(rows), "panels": panels(rows), "notes": list(notes)}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -122,66 +159,97 @@ class Pass:
 
 
 class Cell:
-    """One domain in one context: its windows of token ids [n, T], and its dense pass, done when it is needed."""
+    """One domain in one context: windows of token ids that select [m, T] and that report [n, T], with the document of
+    each [n], and the dense pass of these, done when it is needed."""
 
-    def __init__(self, at: Setting, domain: str, ids: np.ndarray) -> None:
-        self.context, self.lm, self.work = at.context, at.lm, at.work
-        self.router, self.seed, self.domain, self.ids = at.sizes.router, at.sizes.seed, domain, ids
+    def __init__(
+        self, at: Setting, states: States, domain: str, select: np.ndarray, ids: np.ndarray, documents: np.ndarray
+    ) -> None:
+        self.context, self.lm, self.work, self.states = at.context, at.lm, at.work, states
+        self.router, self.seed, self.domain = at.sizes.router, at.sizes.seed, domain
+        self.select, self.ids, self.documents = select, ids, documents
         self._dense: np.ndarray | None = None
 
     def rows(self, entry: Entry, began: dict, span: tuple[float, float]) -> list[dict]:
         """The rows of a method, one for every share; `began`: where a search in this context ended before."""
         found, length = [], self.ids.shape[1]
         for turn, share in enumerate(SHARES):
-            key = entry.label, length, share
-            budget = Budget(share * (length + 1) / 2, share, state_for(self.context, self.lm).settings.buckets)
-            decides = [self.lm.revision, str(self.lm.dtype), ids_hash(self.ids), self.router, self.seed, share]
-            decides.append(entry.spec(0, budget))
+            budget = Budget(share * (length + 1) / 2, share, self.states.buckets)
+            decides = [self.lm.revision, str(self.lm.dtype), self.router, self.seed, share, entry.free(budget)]
+            decides += [ids_hash(one) for one in (self.ids, self.select, self.states.windows)]
             name = f"{entry.label} {self.domain}".replace(",", "").replace(" ", "-")
             said = f"{self.domain}, {length:,} tokens, {share:.0%}: {entry.label}"
             told = partial(self._tell, span[0] + span[1] * turn / len(SHARES), said)
-            make = partial(self._row, entry, budget, began.get(key), told)
+            make = partial(self._row, entry, budget, began, told)
             row = self.context.part(self.work, f"equal-{name}-{length}", decides, lambda doing, make=make: make())
-            began[key] = row["value"]
+            began[entry.label, length, share, str(row["settings"])] = row["value"]
             found.append(row)
         return found
 
     def _tell(self, fraction: float, said: str, more: str) -> None:
         self.context.progress(min(1.0, fraction), said + more)
 
-    def _row(self, entry: Entry, budget: Budget, start: int | None, told: Callable[[str], None]) -> dict:
+    def _met(
+        self, entry: Entry, settings: dict, ids: np.ndarray, budget: Budget, start: int | None, told: Callable
+    ) -> tuple[int, Pass]:
+        """The value of the field that meets the budget on the first window, and the method's pass over it."""
         passes: dict[int, Pass] = {}
-        target = budget.target
 
         def read(value: int) -> float:
             told(f", {entry.field} {value:,}")
-            method = entry.make(self.context, self.lm, self.router, entry.spec(value, budget))
-            passes[value] = Pass(self.lm, method, self.ids).on(1)
+            method = entry.make(self.states, settings | {entry.field: value}, self.seed)
+            passes[value] = Pass(self.lm, method, ids).on(1)
             return passes[value].reads().attended
 
-        low, high, guess = entry.bounds(self.context, self.lm, self.router, self.ids.shape[1], budget)
-        value = nearest(read, low, high, target, guess if start is None else start)
-        chosen = passes.pop(value)
-        passes.clear()
-        reached = abs(chosen.reads().attended / target - 1) <= REACHED
-        for until in range(2, len(self.ids) + 1 if reached else 0):
+        low, high, guess = entry.bounds(self.states, settings, ids.shape[1], budget)
+        value = nearest(read, low, high, budget.target, guess if start is None else start)
+        return value, passes[value]
+
+    def _chosen(self, entry: Entry, budget: Budget, began: dict, told: Callable) -> tuple[dict, int]:
+        """The free settings with the smallest loss on the selection windows, among those that meet the budget there,
+        and the value of the field; of settings that all miss it, those that come nearest."""
+        tried = []
+        for settings in entry.free(budget):
+            start = began.get((entry.label, self.ids.shape[1], budget.share, str(settings)))
+            value, found = self._met(entry, settings, self.select, budget, start, told)
+            off = abs(found.reads().attended / budget.target - 1)
+            loss = float(np.mean(found.on(len(self.select)).losses)) if off <= REACHED else np.inf
+            tried.append((loss, max(0.0, off - REACHED), len(tried), settings, value))
+        *_, settings, value = min(tried, key=lambda one: one[:3])
+        return settings, value
+
+    def _row(self, entry: Entry, budget: Budget, began: dict, told: Callable[[str], None]) -> dict:
+        settings, start = self._chosen(entry, budget, began, told)
+        value, first = self._met(entry, settings, self.ids, budget, start, told)
+        target = budget.target
+        reached = abs(first.reads().attended / target - 1) <= REACHED
+        passes = [first]
+        for more in range(1, entry.seeds if reached else 1):
+            method = entry.make(self.states, settings | {entry.field: value}, self.seed + more)
+            passes.append(Pass(self.lm, method, self.ids))
+        for until in range(1, len(self.ids) + 1 if reached else 0):
             told(f", window {until} of {len(self.ids)}")
-            chosen.on(until)
-        reads, dense = chosen.reads(), self._dense_losses(told) if reached else None
+            for one in passes:
+                one.on(until)
+        reads, dense = [one.reads() for one in passes], self._dense_losses(told) if reached else None
+        attended, causal, fetched = (
+            float(np.mean([getattr(one, name) for one in reads])) for name in ("attended", "reads_causal", "kv_read")
+        )
         row = {"domain": self.domain, "context": self.ids.shape[1], "share": budget.share, "target": target}
         row |= {"method": entry.method, "label": entry.label, "field": entry.field, "value": value}
-        row |= {"settings": entry.settings(budget), "attended": reads.attended}
-        row |= {"off": reads.attended / target - 1, "reached": reached, "reads_causal": reads.reads_causal}
-        row |= {"kv_read": reads.kv_read, "tokens": int(self.ids.size) if reached else self.ids.shape[1]}
-        names = ("perplexity", "perplexity_dense", "difference", "difference_low", "difference_high", "units", "unit")
+        row |= {"settings": settings, "searched": len(entry.free(budget)), **self.states.told(entry.method)}
+        row |= {"said": ", ".join(f"{name} {one}" for name, one in settings.items() if one != NO_CAP)}
+        row |= {"seeds": len(passes), "attended": attended, "off": attended / target - 1, "reached": reached}
+        row |= {"reads_causal": causal, "kv_read": fetched}
+        row |= {"tokens": int(self.ids.size) if reached else self.ids.shape[1]}
+        names = ("perplexity", "perplexity_dense", "difference", "difference_low", "difference_high")
         if not reached:
-            return row | dict.fromkeys(names)
-        losses = np.stack(chosen.losses)
-        change = perplexity_change(losses, dense, seed=self.seed)
+            return row | dict.fromkeys((*names, "units", "unit"))
+        losses = np.mean([one.losses for one in passes], axis=0)
+        change = perplexity_change(losses, dense, self.documents)
         values = [float(np.exp(part.astype(float).mean())) for part in (losses, dense)]
-        return row | dict(
-            zip(names, (*values, change.change, change.low, change.high, change.units, change.unit), strict=True)
-        )
+        row |= dict(zip(names, (*values, change.change, change.low, change.high), strict=True))
+        return row | {"units": change.units, "unit": change.unit, "points": list(change.points)}
 
     def _dense_losses(self, told: Callable[[str], None]) -> np.ndarray:
         """Losses under dense attention [n, T - 1], through the same path."""

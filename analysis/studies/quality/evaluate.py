@@ -85,7 +85,7 @@ def _seen(chosen: list[Candidate], text: str) -> list[str]:
 
 def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, count: int, seed: int) -> dict:
     over = bootstrap_mean(scored.losses.mean(1), unit=UNIT, seed=seed)
-    change = perplexity_change(scored.losses, dense.losses, seed=seed)
+    change = perplexity_change(scored.losses, dense.losses)
     worst = bins["difference"].idxmax()
     return {
         "method": one.name,
@@ -125,7 +125,7 @@ def _bins(scored: Scored, dense: Scored, seed: int) -> pd.DataFrame:
     """Perplexity by position in the window, and its paired change against dense with an interval."""
     table = position_bins(scored.losses, min(BINS, scored.losses.shape[1]))
     changes = [
-        perplexity_change(scored.losses[:, first:last], dense.losses[:, first:last], STRETCH, seed)
+        perplexity_change(scored.losses[:, first:last], dense.losses[:, first:last], stretch=STRETCH)
         for first, last in zip(table["first"], table["last"], strict=True)
     ]
     for name, value in {"difference": "change", "low": "low", "high": "high"}.items():

@@ -1,6 +1,7 @@
 """Which fitted buckets and routers a study or a method uses: the stored ones, or some fitted on the bundled samples."""
 
 import math
+from typing import Any
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.errors import AnalysisError, BadSetting, NotFitted
@@ -11,7 +12,7 @@ from analysis.studies.context import Context, protocol
 from analysis.studies.routing.cells import RAW, SINKS, Cell
 from analysis.studies.routing.fit import calibrate
 from analysis.studies.routing.passes import rotated_layers
-from analysis.studies.routing.texts import heads_of, prompts_of, tokens_needed
+from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, tokens_needed
 
 DISTANCE = 64  # of the routers that are fitted on the samples
 
@@ -73,23 +74,31 @@ def fit_on_samples(context: Context, model: Model, seed: int = 0) -> RoutingStat
     samples = {name: text for name, (_, text) in sample_texts().items() if name != "story"}
     length = min(model.max_positions, 2048)
     prompts = prompts_of(model, list(samples.values()), length, len(samples), 2)
-    shortest = min(len(prompt.ids) for prompt in prompts)
-    distance = max(1, min(DISTANCE, shortest // 4))
-    sinks = SINKS if tokens_needed(distance, SINKS) <= shortest // 2 else 0
-    cell, buckets = Cell(distance, sinks), max(4, buckets_for(length))
-    fitted = calibrate(
-        context, model, prompts, heads_of(model, "all"), rotated_layers(model), [cell], buckets, seed, mlp=False
-    )
-    settings = RoutingSettings(buckets, distance, sinks, length, seed, fitted.rotated)
-    routers = [fitted.routers[cell][layer] for layer in fitted.heads]
     keys = text_hash(" ".join(map(text_hash, samples.values())))
     tokens = sum(len(prompt.ids) for prompt in prompts)
     about = protocol("route", model, keys, tokens, window=length, seed=seed, texts="bundled samples without the story")
-    centroids = [fitted.partitions[RAW].centroids[layer] for layer in fitted.heads]
-    state = stack(routers, centroids, settings, model=model.name, revision=model.revision, protocol=about)
+    state = fit_prompts(context, model, prompts, length, max(4, buckets_for(length)), seed, protocol=about)
     folder = context.state_dirs(model)[0] / FOLDER
     try:
         state.save(folder)
     except OSError as error:
         raise BadSetting(f"The routers cannot be stored in {folder} ({error.strerror}): name another one.") from error
     return state
+
+
+def fit_prompts(
+    context: Context, model: Model, prompts: list[Prompt], length: int, buckets: int, seed: int, **about: Any
+) -> RoutingState:
+    """Buckets and closed-form routers from prompts of at most `length` tokens, for keys at least DISTANCE tokens back
+    and without the sinks where the prompts are long enough; nothing is stored. `about` is kept with them."""
+    shortest = min(len(prompt.ids) for prompt in prompts)
+    distance = max(1, min(DISTANCE, shortest // 4))
+    sinks = SINKS if tokens_needed(distance, SINKS) <= shortest // 2 else 0
+    cell = Cell(distance, sinks)
+    fitted = calibrate(
+        context, model, prompts, heads_of(model, "all"), rotated_layers(model), [cell], buckets, seed, mlp=False
+    )
+    settings = RoutingSettings(buckets, distance, sinks, length, seed, fitted.rotated)
+    routers = [fitted.routers[cell][layer] for layer in fitted.heads]
+    centroids = [fitted.partitions[RAW].centroids[layer] for layer in fitted.heads]
+    return stack(routers, centroids, settings, model=model.name, revision=model.revision, **about)

@@ -40,7 +40,7 @@ class Curve:
         each = by_layer if t is None else (t,) * self.lm.num_layers
         name = f"layers at {', '.join(f'{one:g}' for one in by_layer)}" if t is None else f"temperature {t:g}"
         losses = self.dense if set(each) == {1.0} else self._losses(METHODS["focal"](by_layer=each), name)
-        change = perplexity_change(losses, self.dense, seed=self.seed)
+        change = perplexity_change(losses, self.dense)
         row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
         return row | {"high": change.high, "units": change.units, "unit": change.unit}, losses
 

@@ -90,8 +90,15 @@ def halves(text: str) -> tuple[str, str]:
 def whole_windows(
     model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, what: str = "calibration text"
 ) -> np.ndarray:
+    """The windows of `document_windows` alone."""
+    return document_windows(model, texts, window, tokens, what)[0]
+
+
+def document_windows(
+    model: Model, texts: list[tuple[str, str]], window: int | None, tokens: int, what: str = "calibration text"
+) -> tuple[np.ndarray, np.ndarray]:
     """Whole windows of texts, int64 [n, T], evenly spaced over all of them and together at most `tokens` tokens (but
-    one window at least); each begins as the model's texts begin.
+    one window at least); each lies in one text and begins as the model's texts begin. And which text each is of [n].
 
     Without `window` as long as `longest_window`. Errors: BadSetting, BadText for no window.
     """
@@ -102,7 +109,7 @@ def whole_windows(
     first = _evenly(len(texts), count)
     for chosen, most in ((first, -(-count // max(1, len(first)))), (range(len(texts)), count)):
         if size >= 8 and len(found) < count:  # again from all texts where the chosen ones are too short
-            found = [window for at in chosen for window in _windows(model, texts[at][1], size, most)]
+            found = [(window, at) for at in chosen for window in _windows(model, texts[at][1], size, most)]
     if not found:
         have = sum(
             _tokens(model, text[: PIECE * model.max_positions], model.max_positions, 1).total for _, text in texts
@@ -111,7 +118,8 @@ def whole_windows(
             f"The {what} has {have:,} tokens and one window needs {window or 8:,}: give a longer text or a shorter "
             "window."
         )
-    return np.stack([found[at] for at in _evenly(len(found), count)]).astype(np.int64)
+    windows, documents = zip(*(found[at] for at in _evenly(len(found), count)), strict=True)
+    return np.stack(windows).astype(np.int64), np.array(documents)
 
 
 def longest_window(model: Model, texts: list[tuple[str, str]]) -> int:

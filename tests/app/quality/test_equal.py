@@ -144,7 +144,7 @@ def stored_table() -> dict:
     ]
     return {
         "rows": rows,
-        "columns": told_columns(),
+        "columns": told_columns(rows),
         "panels": panels(rows),
         "means": means(rows),
         "sentence": "At 5%.",

@@ -3,14 +3,18 @@
 import json
 
 import pytest
+import torch
 
 from analysis.corpus import sample_texts
-from analysis.errors import BadSetting, Cancelled
+from analysis.errors import BadSetting, BadText, Cancelled
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.quality.budget_arms import ENTRIES, RANDOM
+from analysis.studies.quality.budget_arms import ENTRIES, RANDOM, Budget, Dealt
 from analysis.studies.quality.budget_shown import panels, sentence
-from analysis.studies.quality.budget_table import SHARES
+from analysis.studies.quality.budget_table import SHARES, split
 from tests.made.evaluating import tiny_models
 from tests.made.studied import asker
 
@@ -30,7 +34,14 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ask(home):
     """`ask(progress, **arguments)` -> Result; what is done stays in one folder."""
-    given = {"corpus": str(home / "corpus"), "output": str(home / "e.json"), "windows": 2, "router": "k4-top1"}
+    given = {
+        "corpus": str(home / "corpus"),
+        "output": str(home / "e.json"),
+        "windows": 2,
+        "select": 1,
+        "calibrate": 2,
+        "router": "k4-top1",
+    }
     return asker(NAMED["equal-budget"], home, **given, length=64)
 
 
@@ -60,20 +71,65 @@ def test_every_method_at_every_share(stored):
         if row["reached"]:
             gone = row["perplexity"] / row["perplexity_dense"] - 1
             assert row["difference"] == pytest.approx(gone, abs=1e-4), row["label"]
-            assert row["difference_low"] <= row["difference"] <= row["difference_high"]
+            assert (row["unit"], row["units"], row["difference_low"]) == ("documents", 1, None), "no bar from one text"
+            assert len(row["points"]) == row["units"]
     met = {row["label"] for row in stored["rows"] if row["reached"] and row["share"] == 0.5}
     assert {"StreamingLLM", "Oracle top-k", "Calibrated Sparse Attention", "SparQ", f"Focus, {RANDOM}"} <= met
     fetched = {row["label"]: row["kv_read"] / row["reads_causal"] for row in stored["rows"] if row["share"] == 0.5}
     assert fetched["StreamingLLM"] == pytest.approx(1) and fetched["Oracle top-k"] > 1.4 and fetched["Quest"] > 1
 
 
+def test_the_row_says_what_was_searched_and_what_calibrated_it(stored):
+    """All fitted states have the same texts and tokens, and every free setting was tried, visited beside the window."""
+    rows = {(row["label"], row["share"]): row for row in stored["rows"]}
+    fitted = {rows[label, 0.5]["calibration_tokens"] for label in FITTED}
+    assert fitted == {2 * 64} and {rows[label, 0.5]["calibration_texts"] for label in FITTED} <= {1, 2}
+    buckets = rows["Bucket routing", 0.5]
+    assert buckets["field"] == "window" and "visited" in buckets["settings"] and buckets["searched"] > 2
+    assert rows["Focus, hard groups", 0.5]["calibrated"] == "k4-top1, trained"
+    assert rows["SparQ", 0.5]["calibrated"] == "nothing" and "local" in rows["SparQ", 0.5]["said"]
+    draws = {row["label"]: row["seeds"] for row in stored["rows"] if row["reached"]}
+    assert draws["MagicPIG"] == draws["Focus, the same sizes at random"] == 3 and draws["SparQ"] == 1
+
+
+FITTED = ("Bucket routing", "Routing Transformer", "MagicPIG", "Calibrated Sparse Attention")
+
+
+def test_bucket_routing_tries_one_bucket_and_more_at_every_budget():
+    """Half of the budget given to buckets by fiat squeezed the window to a token: fewer buckets are tried as well."""
+    (entry,) = (one for one in ENTRIES if one.method == "bucket_routing")
+    for share in SHARES:
+        tried = {settings["visited"] for settings in entry.free(Budget(share * 512, share, 32))}
+        assert 1 in tried and max(tried) <= max(1, round(share * 32))
+    assert {settings["visited"] for settings in entry.free(Budget(128, 0.25, 32))} == {1, 2, 4, 8}
+
+
+def test_no_document_calibrates_selects_and_reports():
+    learn, choose, report = split(["a", "b", "c"], ["d"])
+    assert [text for _, text in learn] == ["a", "c"] and [text for _, text in choose] == ["b"]
+    assert [text for _, text in report] == ["d"]
+    with pytest.raises(BadText, match="one has to calibrate and another to select"):
+        split(["a"], ["d"])
+
+
+def test_the_same_sizes_dealt_anew(home):
+    """Every token's groups are another token's; how many tokens a group has stays."""
+    model = load_model(str(home / "tiny"))
+    router = FocusRouter(model.num_layers, model.width, groups=4, window=4, n_sink=1, seed=3)
+    hidden = torch.randn(2, 20, model.width)
+    plain, dealt = (
+        one.observe(1, hidden, torch.ones(2, 20, dtype=torch.bool))
+        for one in (METHODS["focus"].build(router), Dealt.build(router, dealt=2))
+    )
+    assert plain.sum(1).tolist() == dealt.sum(1).tolist() and not torch.equal(plain, dealt)
+
+
 def test_windows_with_sinks_by_hand(stored):
-    """Four sinks and a window, n keys in all, over 64 queries: 64 n - n (n - 1) / 2 pairs."""
+    """Sinks and a window, n keys in all, over 64 queries: 64 n - n (n - 1) / 2 pairs."""
     rows = {row["share"]: row for row in stored["rows"] if row["label"] == "StreamingLLM"}
     for share in (0.5, 0.25):
-        n = rows[share]["value"] + 4
+        n = rows[share]["value"] + rows[share]["settings"]["n_sink"]
         assert rows[share]["attended"] == pytest.approx((64 * n - n * (n - 1) / 2) / 64)
-    assert not rows[0.05]["reached"], "sinks and the token itself are more than 1.6 keys"
 
 
 def test_figure_1_leaves_out_what_missed_its_budget(stored):
@@ -81,8 +137,9 @@ def test_figure_1_leaves_out_what_missed_its_budget(stored):
     assert quality["up"] == "low" and quality["x_values"] == [2, 4, 10, 20] and "up" not in fetched
     missed = {(row["label"], row["share"]) for row in stored["rows"] if not row["reached"]}
     for line in quality["series"]:
-        for x, y, low in zip(quality["x_values"], line["y"], line["low"] or [None] * 4, strict=True):
-            assert (y is None) == ((line["name"], 1 / x) in missed) and (low is None) == (y is None)
+        assert line["low"] is None, "one text has no bar"
+        for x, y in zip(quality["x_values"], line["y"], strict=True):
+            assert (y is None) == ((line["name"], 1 / x) in missed)
     assert panels(stored["rows"]) == stored["panels"] and sentence(stored["rows"]) == stored["sentence"]
     assert "At 50% of the reads" in stored["sentence"] and stored["protocol"]["command"].endswith("--seed 0")
 
