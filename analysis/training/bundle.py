@@ -59,48 +59,13 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
         for entry in log
         if f"valid_{next(iter(domains))}" in entry and "length" in entry
     )  # fmt: skip
-    used = "yes" if gain["low"] > 0 else "no, it misleads" if gain["high"] < 0 else "not shown"
-    better, sign = ("worse", -1) if gain["nats"] < 0 else ("better", 1)
-    low, high = sorted((sign * gain["low"], sign * gain["high"]))
-    return f"""# A small language model to look into
-
-{shape}; byte-level BPE of {about["vocabulary"]:,} tokens trained on the same mixture; context {recipe.context:,};
-{numbers["parameters"] / 1e6:.2f} M parameters, {numbers["weight_bytes"] / 1e6:.1f} MB of bfloat16. Attention while
-training: {recipe.attention}.
-
-## Data and result
-
-| domain | share of tokens | train documents | train tokens | epochs seen | valid text | valid bits per byte |
-|---|---|---|---|---|---|---|
-{rows}
-
-Bits per byte = nats per token x tokens / (ln 2 x UTF-8 bytes of the prepared text), on the whole valid split in
-non-overlapping windows of {recipe.context:,} tokens (the first token of a window is not predicted), weights rounded to
-bfloat16. Novels: hard-wrapped lines joined, paragraphs kept. Python: line breaks and indentation kept. WikiText-2:
-detokenised; its `<unk>` stays in the text, so the model writes it too. `<|endoftext|>` stands before every document.
-Train and valid are different files; the texts themselves are not part of this folder.
-
-Uses its context: {used}. On the valid {gain["domain"]}, at positions from {gain["first_position"]:,} on, the full
-context predicts {better} by **{abs(gain["nats"]):.3f} nats per token** (95 % interval {low:.3f} to {high:.3f};
-{gain["n"]:,} positions in {gain["windows"]} windows, paired) than a fresh run on the last {gain["short"]} tokens.
-
-## Training
-
-{numbers["tokens"] / 1e6:.1f} M tokens in {numbers["seconds"] / 60:.0f} minutes, pauses left out. {recipe.told()} Muon
-for hidden matrices (peak rate {recipe.matrix_rate}, weight decay {recipe.weight_decay}, updates scaled to AdamW's),
-AdamW for the rest (peak {recipe.other_rate}, betas 0.9 and 0.95), {recipe.warm_up} steps of warm-up, gradients clipped
-at 1.0, bfloat16 autocast, seed {recipe.seed}. Nothing is dropped out.
-
-Bits per byte on evenly spaced parts of the valid texts, at the sequence length of that moment (so steps of different
-length do not compare exactly):
-
-| step | tokens | minutes | length | {" | ".join(domains)} |
-|---|---|---|---|{"---|" * len(domains)}
-{curve}
-
-## What it cannot do
-
-It is made to be looked into, not to be used: it continues prose, code and encyclopaedic text in their manner, knows
-hardly any fact, follows no instruction, and reasons about nothing. English and Python only. Its novels are in the
-public domain and carry the views of their time. Beyond {recipe.context:,} tokens it was never trained.
-"""
+    worse = gain["nats"] < 0
+    low, high = sorted(-gain[end] if worse else gain[end] for end in ("low", "high"))
+    said = {"shape": shape, "rows": rows, "curve": curve, "told": recipe.told()}
+    said |= {"named": " | ".join(domains), "dashes": "---|" * len(domains), "better": "worse" if worse else "better"}
+    said |= {"used": "yes" if gain["low"] > 0 else "no, it misleads" if gain["high"] < 0 else "not shown"}
+    said |= {"nats": abs(gain["nats"]), "low": low, "high": high, "minutes": numbers["seconds"] / 60}
+    millions = {"parameters": "parameters", "weights": "weight_bytes", "tokens": "tokens"}
+    said |= {name: numbers[key] / 1e6 for name, key in millions.items()}
+    template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return template.format(about=about, recipe=recipe, gain=gain, **said)

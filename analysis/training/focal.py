@@ -17,6 +17,7 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.methods.focal_learned import DENSE, FocalLearned, FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.training.focus import _frozen
+from analysis.training.settings import warmed
 
 HELD_OUT = 8  # windows at the end of the text that are not trained on
 SHARE = 8  # at most one in so many
@@ -44,13 +45,6 @@ class FocalTraining:
                 f"Training takes 1 or more steps of 2 or more tokens at a rate between 0 and 1, and got {self.steps} "
                 f"steps of {self.tokens_per_step} tokens at {self.rate}."
             )
-
-    def rate_at(self, step: int) -> float:
-        """Multiple of the peak rate: linear warm-up, then cosine to 5 %."""
-        if step < self.warm_up:
-            return (step + 1) / self.warm_up
-        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
-        return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def train_temperatures(
@@ -82,7 +76,7 @@ def train_temperatures(
     with _frozen(model.lm):
         for step in range(plan.steps):
             progress(step / plan.steps, f"temperatures, step {step + 1} of {plan.steps}")
-            optimiser.param_groups[0]["lr"] = plan.rate * plan.rate_at(step)
+            optimiser.param_groups[0]["lr"] = plan.rate * warmed(step, plan.steps, plan.warm_up)
             optimiser.zero_grad()
             windows = draw.integers(0, len(ids) - length, max(1, plan.tokens_per_step // length))
             total = 0.0

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from transformers import AutoModelForCausalLM
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
@@ -66,16 +65,3 @@ def inject(lm, rank: int, **more) -> None:
 def trainable(lm) -> int:
     """How many parameters of a model have a gradient."""
     return sum(p.numel() for p in lm.parameters() if p.requires_grad)
-
-
-def lora_parameters(config, rank: int) -> int:
-    """How many parameters LoRA of this rank trains in a model of this configuration; no weights are made."""
-    with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config)
-    inject(lm, rank, low_cpu_mem_usage=True)
-    return trainable(lm)
-
-
-def router_parameters(layers: int, width: int, groups: int, d_s: int = 16) -> int:
-    """How many parameters Focus' router trains: a projection and centroids in every layer."""
-    return layers * d_s * (width + groups)

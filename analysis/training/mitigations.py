@@ -6,14 +6,16 @@ cites for routing collapse; the others are the plainest readings. Shapes: N toke
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from analysis.groups.controls import random_tokens
 from analysis.groups.kmeans import spherical_kmeans
 from analysis.groups.router import FocusRouter
 from analysis.methods.focus import Focus
-from analysis.training.settings import RouterTraining
+from analysis.training.settings import CONTROLS, RouterTraining
 
 TINY = 1e-30  # below it an assignment has no gradient: at 0 that of its entropy is infinite
 
@@ -89,3 +91,25 @@ class Learning(Focus):
             vectors = self.router.project(layer, hidden).flatten(0, -2)
             moved = follow(self.router.centroids[layer], vectors, groups.detach().flatten(0, -2), self.plan.ema)
             self.router.centroids[layer] = moved
+
+
+@dataclass
+class Control(Learning):
+    """Groups by chance, as many and as many per token as the router has, drawn anew for every text and layer (the
+    plan's reading is `drawn`), or the window and the sinks alone (`alone`; a window as long as the text is full
+    attention). Deterministic: the seed of the plan, the turn and the layer decide."""
+
+    def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
+        batch, length = hidden.shape[:2]
+        if self.plan.reading == "alone":
+            return torch.zeros(batch, length, 1, dtype=torch.bool, device=hidden.device)
+        seed = np.random.SeedSequence([self.plan.seed, *self.turn, layer]).generate_state(1)
+        members = random_tokens(batch * length, self.router.K, self.top, int(seed[0]))  # [B T, K]
+        return members.view(batch, length, -1).to(hidden.device)
+
+
+def method_of(plan: RouterTraining, router) -> Learning:
+    """How the attention is read in training: Focus with this router, or the control that the plan names."""
+    if plan.reading in CONTROLS:
+        return Control.build(router, reading="hard", membership="literal", plan=plan)
+    return Learning.build(router, reading=plan.reading, membership="literal", plan=plan)

@@ -22,6 +22,7 @@ from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
 from analysis.training.mixture import plan
+from analysis.training.settings import warmed
 from analysis.training.yardsticks import bits_by_domain, token_losses
 
 FAMILIES = ("llama", "llama_plain", "gpt2")  # plain: without the norm of queries and keys
@@ -82,10 +83,7 @@ class Recipe:
 
     def rate(self, step: int) -> float:
         """Factor of the peak rates at a step: linear warm-up, then cosine to `floor`."""
-        if step < self.warm_up:
-            return (step + 1) / self.warm_up
-        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
-        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * done))
+        return warmed(step, self.steps, self.warm_up, self.floor)
 
 
 def build_model(recipe: Recipe, vocabulary: int):

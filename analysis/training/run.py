@@ -21,8 +21,7 @@ from analysis.methods.focus import Focus
 from analysis.metrics.quality import perplexity
 from analysis.statistics import attention_inputs
 from analysis.training.checkpoints import load_checkpoint, save_checkpoint
-from analysis.training.controls import method_of
-from analysis.training.mitigations import recluster
+from analysis.training.mitigations import method_of, recluster
 from analysis.training.settings import CONTROLS
 
 KEEP_EVERY = 20  # steps between looks at the groups, and at most between checkpoints

@@ -11,6 +11,14 @@ READINGS = ("soft", "straight_through", "hard")
 CONTROLS = ("drawn", "alone")  # phase 2 under a hard mask that no router decides
 
 
+def warmed(step: int, steps: int, warm_up: int, floor: float = 0.05) -> float:
+    """Multiple of a peak rate: linear warm-up, then cosine to `floor`."""
+    if step < warm_up:
+        return (step + 1) / warm_up
+    done = (step - warm_up) / max(1, steps - warm_up)
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
+
+
 @dataclass(frozen=True)
 class RouterTraining:
     """What a training run is; with the corpus and the model it decides every number of the result.
@@ -92,10 +100,7 @@ class RouterTraining:
 
     def rate_at(self, step: int) -> float:
         """Multiple of the peak rates: linear warm-up, then cosine to 5 %."""
-        if step < self.warm_up:
-            return (step + 1) / self.warm_up
-        done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
-        return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
+        return warmed(step, self.steps, self.warm_up)
 
     def sharpening(self, step: int) -> float:
         """Multiple of the gate's sharpness: 1, then rising, so that the soft gate ends near the hard mask."""

@@ -2,8 +2,7 @@
 
 from analysis.papers.ours import Number, reading
 from analysis.studies.temperature import limits, scaling, trained as focal_temperatures
-from analysis.studies.training.finetune import RATES, Way, _about
-from analysis.studies.training.finetune_shown import row_of
+from analysis.studies.training.finetune import RATES, Way, _about, row_of
 from tests.made.focal import WINDOWS, pooled, told
 
 

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import GPT2Config, MistralConfig
+from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig
 
 from analysis.__main__ import main
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, Cancelled
+from analysis.groups.router import FocusRouter
 from analysis.metrics.quality import token_losses
 from analysis.models import load_model
 from analysis.papers import find
 from analysis.studies import NAMED, STUDIES
 from analysis.studies.context import Context
-from analysis.studies.training.finetune import READ
-from analysis.studies.training.finetune_shown import row_of, sentence
+from analysis.studies.training.finetune import READ, row_of, sentence
 from analysis.training import run
-from analysis.training.lora import finetune_lora, lora_copy, lora_parameters, router_parameters, trainable
+from analysis.training.lora import finetune_lora, inject, lora_copy, trainable
 from tests.made.studied import asker, studied_home
 from tests.made.tiny import LAYERS, tiny, token_ids
 from tests.studies.training.test_finetune import SECOND, start
@@ -33,6 +33,19 @@ def said(table: str, row: str) -> tuple[float, float]:
     """A printed count, and half of its last digit."""
     (cell,) = find("focus", table, row, "Params")
     return cell.value * UNIT[cell.unit], UNIT[cell.unit] * (0.5 if cell.value >= 100 else 0.05)
+
+
+def lora_parameters(config, rank: int) -> int:
+    """How many parameters LoRA of this rank trains in a model of this configuration; no weights are made."""
+    with torch.device("meta"):
+        lm = AutoModelForCausalLM.from_config(config)
+    inject(lm, rank, low_cpu_mem_usage=True)
+    return trainable(lm)
+
+
+def router_parameters(layers: int, width: int, groups: int) -> int:
+    """How many parameters Focus' router trains: a projection and centroids in every layer."""
+    return FocusRouter(layers, width, groups=groups).size
 
 
 def test_parameter_counts_are_the_papers():

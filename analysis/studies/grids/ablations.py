@@ -5,16 +5,35 @@ from dataclasses import replace
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
-from analysis.studies.grids.factors import FACTORS, columns, panels, paper_numbers, sentence
-from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, drawn_arm, trained_arm, window_arm
-from analysis.studies.stored.panels import difference, how_sure
+from analysis.studies.stored.measured import DENSE, HARD, KERNELS, drawn_arms, hard_arms, window_arm
+from analysis.studies.stored.panels import chart, columns, decided, difference, how_sure, paper_lines, printed
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample
 from analysis.training.settings import RouterTraining
 
-SEEDS = 3  # of random tokens
-SHOWN = ("trained", "trained, literal")
+FACTORS = {
+    "groups": (2, 4, 8, 16, 32),
+    "window": (16, 64, 128, 256, 512),
+    "temperature": (0.05, 0.1, 0.2, 0.5),
+    "iterations": (3, 5, 10, 20),
+    "dimensions": ("full", 128, 32, 16),
+}
+NAMES = {"groups": "K", "window": "w", "temperature": "τ", "iterations": "Sinkhorn iters", "dimensions": "d_s"}
+LABELS = {
+    "groups": "groups, K",
+    "window": "window, tokens",
+    "temperature": "temperature",
+    "iterations": "Sinkhorn iterations",
+    "dimensions": "dimensions of routing vectors",
+}
+PRINTED = {  # key of a row -> column of table 9, and what it is divided by
+    "paper_centroid": ("Centroid PPL", 1),
+    "paper_tuned": ("Fine-tuned PPL", 1),
+    "paper_share_centroid": ("Dominance (centroid)", 100),
+    "paper_share_tuned": ("Dominance (full FT)", 100),
+}
+VARIED = ("groups", "window", "temperature", "iterations", "d_s")  # of a plan
 READ_AS = (
     "One factor differs from the default at a time; cells that are the default are trained once. Two groups always get "
     "the window of 16 that appendix B gives them. Phase 2 trains through the soft gate; its random groups get the same "
@@ -38,18 +57,17 @@ def measure(at: Setting) -> dict:
     grid = cells(sizes.rows, plan, lm)
     plans = list(dict.fromkeys(grid.values()))
     drawn = {(one.groups, one.window) for one in plans}
-    trainer = PhaseTrainer.of(at, plan.n_sink, 4 * len(plans) + len(drawn) + 1)
+    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=4 * len(plans) + len(drawn) + 1)
     controls: dict = {}
-    done = {one: _cell(trainer, one, controls, plan) for one in plans}
-    found = []
-    for (factor, value), one in grid.items():
-        about = {name: getattr(one, name) for name in ("groups", "window", "temperature", "iterations", "d_s")}
-        row = {"factor": factor, "value": value, "default": one == plan, **about, **done[one]}
-        found.append(row | paper_numbers(factor, value))
+    done = {one: {n: getattr(one, n) for n in VARIED} | _cell(trainer, one, controls, plan) for one in plans}
+    found = [
+        {"factor": factor, "value": value, "default": one == plan, **done[one], **paper_numbers(factor, value)}
+        for (factor, value), one in grid.items()
+    ]
     anyone = FocusRouter(lm.num_layers, lm.width, plan.router_settings())
     dense = trainer.measure(anyone, [DENSE])["dense"]
-    kinds = {"centroids": plan, "fine-tuned": phase_2(plan, anyone, "soft")[0]}
-    kinds["random groups"] = phase_2(plan, anyone, "drawn")[0]
+    kinds = {"fine-tuned": "soft", "random groups": "drawn"}
+    kinds = {"centroids": plan} | {name: phase_2(plan, anyone, reading)[0] for name, reading in kinds.items()}
     told = {"steps": sizes.steps, "rate": sizes.rate, "base_rate": sizes.base_rate, "training_text": trainer.texts}
     return {
         "rows": found,
@@ -64,25 +82,28 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    rows = numbers["rows"]
+    rows, length = numbers["rows"], numbers["length"]
+    wide = sorted({row["window"] for row in rows if row["window"] >= length})
+    full = (
+        f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention: nothing is "
+        "left to the groups."
+    )
     return {
         "sentence": sentence(rows, numbers["dense"]["perplexity"]),
-        "columns": columns(),
+        "columns": columns("ablations"),
         "panels": panels(rows),
-        "notes": [READ_AS, how_sure(numbers["windows"]), *_local(rows, numbers["length"])],
+        "notes": [READ_AS, how_sure(numbers["windows"]), *([full] if wide else [])],
     }
 
 
 def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, float | str], RouterTraining]:
     """(factor, value) -> the plan of that cell, of the factors and cells that are asked for. Errors: BadSetting."""
-    every = {}
-    for factor, values in FACTORS.items():
-        for value in values:
-            name = "d_s" if factor == "dimensions" else factor
-            changed = {name: lm.width if value == "full" else value}
-            if (factor, value) == ("groups", 2):
-                changed["window"] = 16
-            every[factor, value] = changed
+    every = {
+        (factor, value): {"d_s" if factor == "dimensions" else factor: lm.width if value == "full" else value}
+        for factor, values in FACTORS.items()
+        for value in values
+    }
+    every["groups", 2]["window"] = 16
     named = {f"{factor}={value}": (factor, value) for factor, value in every}
     wanted = [word.strip() for word in rows.split(",")] if rows else list(FACTORS)
     if unknown := [word for word in wanted if word not in (*FACTORS, *named)]:
@@ -90,16 +111,15 @@ def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, 
             f"There is no row {unknown[0][:40]!r}: the rows are {', '.join(FACTORS)}, or one of their cells such as "
             f"{', '.join(list(named)[1:3])}."
         )
-    chosen = [key for key in every if key[0] in wanted or f"{key[0]}={key[1]}" in wanted]
-    return {key: replace(plan, **every[key]) for key in chosen}
+    return {named[cell]: replace(plan, **every[named[cell]]) for cell in named if {cell, named[cell][0]} & set(wanted)}
 
 
 def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: RouterTraining) -> dict:
     """The numbers of one cell: phase 1, its controls, phase 2; `controls` holds the random groups that were tuned."""
     said, length = _name(plan, default), trainer.windows.shape[1]
     router = trainer.router(f"{said}, phase 1", plan)
-    chance = [drawn_arm(router, plan.window, plan.seed + more) for more in range(SEEDS)]
-    reads = trainer.measure(router, [*(trained_arm(one, router, plan.window) for one in SHOWN), *chance])
+    chance = drawn_arms(router, plan.window, plan.seed)
+    reads = trainer.measure(router, [*hard_arms(router, plan.window), *chance])
     wide = equal_pairs_window(reads["trained"].pairs, length, trainer.n_sink)
     alone = trainer.measure(router, [window_arm(wide)])[f"window {wide}"]
     row = _phase("centroid", reads)
@@ -107,7 +127,7 @@ def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: 
     row |= {"window_centroid": alone.perplexity, "parameters": router.size}
     row |= difference("centroid_against_window", reads["trained"].means, alone.means)
     after, start = phase_2(plan, router, "soft")
-    tuned = trainer.tuned(f"{said}, phase 2", after, start, lambda own: [_shown(one, own, plan) for one in SHOWN])
+    tuned = trainer.tuned(f"{said}, phase 2", after, start, lambda own: hard_arms(own, plan.window))
     if (which := (plan.groups, plan.window)) not in controls:
         same = replace(default, groups=plan.groups, window=plan.window)
         anyone = FocusRouter(trainer.lm.num_layers, trainer.lm.width, same.router_settings(), seed=plan.seed)
@@ -116,34 +136,69 @@ def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: 
     return row | _phase("tuned", tuned["held out"] | controls[which])
 
 
-def _shown(name: str, router: FocusRouter, plan: RouterTraining) -> Arm:
-    return Arm(name, {"window": plan.window, **READINGS[name]}, router)
-
-
 def _phase(phase: str, reads: dict[str, Read]) -> dict:
     """The columns of one phase."""
-    mine, literal = (reads[name] for name in SHOWN)
+    mine, literal = (reads[name] for name in HARD)
     random = Read.pool([read for name, read in reads.items() if name.startswith("random tokens")])
-    shares = {"share": sum(mine.shares) / len(mine.shares), "worst": max(mine.shares)}
-    shares["literal_share"] = sum(literal.shares) / len(literal.shares)
-    row = {"perplexity": mine.perplexity, "literal": literal.perplexity, **shares, "random": random.perplexity}
+    row = {"perplexity": mine.perplexity, "literal": literal.perplexity, "random": random.perplexity}
+    row |= {"share": sum(mine.shares) / len(mine.shares), "worst": max(mine.shares)}
+    row["literal_share"] = sum(literal.shares) / len(literal.shares)
     return {f"{k}_{phase}": v for k, v in row.items()} | difference(f"{phase}_against_random", mine.means, random.means)
 
 
 def _name(plan: RouterTraining, default: RouterTraining) -> str:
-    names = ("groups", "window", "temperature", "iterations", "d_s")
-    changed = [f"{n}={getattr(plan, n)}" for n in names if getattr(plan, n) != getattr(default, n)]
+    changed = [f"{n}={getattr(plan, n)}" for n in VARIED if getattr(plan, n) != getattr(default, n)]
     return " ".join(changed) or "default"
 
 
-def _local(rows: list[dict], length: int) -> list[str]:
-    wide = sorted({row["window"] for row in rows if row["window"] >= length})
-    if not wide:
-        return []
-    return [
-        f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention: nothing is "
-        "left to the groups."
-    ]
+def paper_numbers(factor: str, value: int | str) -> dict:
+    """What the paper prints for a cell (GPT-2 124M, PG-19, window 128 unless varied); None where it prints nothing.
+
+    Of the dimensions section 2 gives the perplexity of trained centroids, of two groups appendix B.
+    """
+    if (factor, value) == ("groups", 2):
+        return dict.fromkeys(PRINTED) | {"paper_centroid": printed("appendix B", "w=16", "PPL")}
+    if factor == "dimensions":
+        named = f"d_s={'768 (full)' if value == 'full' else value}"
+        return dict.fromkeys(PRINTED) | {"paper_centroid": printed("section 2", named, "PPL")}
+    found = {key: (printed("table 9", f"{NAMES[factor]}={value}", name), by) for key, (name, by) in PRINTED.items()}
+    return {key: None if number is None else number / by for key, (number, by) in found.items()}
+
+
+def panels(rows: list[dict]) -> list[dict]:
+    """Three small charts for each factor: perplexity of both phases, and the largest group's share."""
+    made = []
+    for factor in dict.fromkeys(row["factor"] for row in rows):
+        mine, label = [row for row in rows if row["factor"] == factor], LABELS[factor]
+        for phase, title in (("centroid", "Trained centroids"), ("tuned", "Fine-tuned")):
+            named = {"trained": "perplexity", "literal": "literal", "random": "random"}
+            keys = {f"{name} groups": f"{key}_{phase}" for name, key in named.items()}
+            keys |= {"window of equal pairs": "window_centroid"} if phase == "centroid" else {}
+            paper = paper_lines({"GPT-2 124M, paper": [row[f"paper_{phase}"] for row in mine]})
+            made.append(chart(f"{title}: {factor}", mine, "value", label, "perplexity", keys, paper))
+        both = {"centroids": "centroid", "fine-tuned": "tuned"}
+        keys = {name: f"share_{phase}" for name, phase in both.items()}
+        keys |= {f"{name}, literal": f"literal_share_{phase}" for name, phase in both.items()}
+        paper = {f"{name}, paper": [row[f"paper_share_{phase}"] for row in mine] for name, phase in both.items()}
+        drawn = ("value", label, "share of the tokens", keys, paper_lines(paper))
+        made.append(chart(f"Largest group: {factor}", mine, *drawn))
+    return made
+
+
+def sentence(rows: list[dict], dense: float) -> str:
+    """How far the cells lie apart in each phase, and how many beat their random groups."""
+    cells = list({tuple(row[name] for name in VARIED): row for row in rows}.values())
+    said = []
+    for phase, name in (("centroid", "trained centroids"), ("tuned", "fine-tuned")):
+        values, shares = ([row[f"{key}_{phase}"] for row in cells] for key in ("perplexity", "share"))
+        beaten = sum(decided(row, f"{phase}_against_random") < 0 for row in cells)
+        said.append(
+            f"{name} from {min(values):.2f} to {max(values):.2f} (largest group {min(shares):.0%} to "
+            f"{max(shares):.0%}), {beaten} better than random groups"
+        )
+    return (
+        f"Perplexity over {len(cells)} cells: {'; '.join(said)}; dense attention without fine-tuning has {dense:.2f}."
+    )
 
 
 ablations = Study("ablations", __doc__, Training, measure, shown, sample)

@@ -1,32 +1,39 @@
 """Do the groups do anything? Trained groups beside windows, random groups and k-means on the same held-out windows."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
+import torch
+
+from analysis.corpus import text_hash, token_stream
+from analysis.groups.controls import random_centroids
+from analysis.groups.fit import fit_without_training
 from analysis.groups.router import FocusRouter
+from analysis.models import Model
+from analysis.statistics import attention_inputs
+from analysis.studies.context import Context
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import (
     DENSE,
     KERNELS,
     READINGS,
+    SEEDS,
     Arm,
     Bench,
     always,
-    drawn_arm,
+    drawn_arms,
     router_hash,
     trained_arm,
     window_arm,
 )
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, summary
 from analysis.studies.stored.runner import Routed, Setting, Study, option
-from analysis.studies.stored.untrained import untrained_routers
-from analysis.studies.text.held_out import corpus_hash, sample_windows
+from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
+from analysis.training.settings import RouterTraining
 
-SEEDS = 3  # of random tokens and of random centroids
-COLUMNS = [
-    *(column("arm", "read with"), column("pairs_share", "pairs read", "share"), column("perplexity", "perplexity")),
-    column("recovery", "of what the window loses, given back", "share"),
-]
+DOCUMENTS = 16  # training documents, evenly chosen, that are tokenised for it
+CALIBRATION = RouterTraining.calibration_windows  # from them: as many as a trained router's balance is frozen on
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ def measure(at: Setting) -> dict:
     equal = equal_pairs_window(found["trained"].mean_pairs, length, n_sink)
     seeds = [sizes.seed + more for more in range(SEEDS)]
     untrained = untrained_routers(at.context, lm, made, at.texts[0], length, seeds, at.work)
-    controls = [window_arm(chosen), window_arm(equal), *(drawn_arm(made, chosen, one) for one in seeds)]
+    controls = [window_arm(chosen), window_arm(equal), *drawn_arms(made, chosen, sizes.seed)]
     controls += [Arm(name, {"window": chosen}, fitted) for name, fitted in untrained.items()]
     found |= {arm.name: bench.measure(arm) for arm in controls if arm.name not in found}
     told = {"kernel": KERNELS, "router": sizes.router, "router_hash": router_hash(made)}
@@ -74,7 +81,7 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """The columns of the arms; what is said of them stands in the numbers."""
-    return {"columns": COLUMNS}
+    return {"columns": columns("groups")}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -82,7 +89,7 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     made, chosen = trained_router(at.context, at.lm, numbers["router"]), numbers["window"]
     ids = sample_windows(at.lm, numbers["length"])
     bench = Bench(at.lm, made, ids, numbers["n_sink"], None, at.context, expected=4)
-    arms = (DENSE, window_arm(chosen), trained_arm("trained", made, chosen), drawn_arm(made, chosen, at.sizes.seed))
+    arms = (DENSE, window_arm(chosen), trained_arm("trained", made, chosen), drawn_arms(made, chosen, at.sizes.seed)[0])
     return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
 
 
@@ -95,6 +102,41 @@ def _notes(router: FocusRouter, train: list[str], count: int, wanted: int, chose
     if router.window != chosen:
         said.append(f"The router was trained with a window of {router.window}, and every arm reads one of {chosen}.")
     return said
+
+
+def untrained_routers(
+    context: Context, lm: Model, router: FocusRouter, train: list[str], length: int, seeds: list[int], work: Path
+) -> dict[str, FocusRouter]:
+    """`random centroids SEED` for every seed, and `k-means` with the first, of the sizes, gate and window of `router`.
+
+    Fitted and balanced on windows of `length` tokens of the training texts; kept in `work` and read from there.
+    """
+    documents = train[:: -(-len(train) // DOCUMENTS)]
+    decides = f"{router_hash(router)} {lm.revision} {length} {CALIBRATION} {list(map(text_hash, documents))}"
+    named = {f"random centroids {seed}": seed for seed in seeds} | {"k-means": seeds[0]}
+    places = {
+        name: work / f"{name.replace(' ', '-')}-{text_hash(f'{decides} {name} {seed}')}.safetensors"
+        for name, seed in named.items()
+    }
+    if not all(path.is_file() and path.with_suffix(".json").is_file() for path in places.values()):
+        inputs = _inputs(context, lm, documents, length)
+        for name, seed in named.items():
+            context.progress(0.5, f"fitting {name}")
+            if name == "k-means":
+                fitted = fit_without_training(inputs, seed=seed, **asdict(router.settings))
+            else:
+                fitted = random_centroids(router, inputs, seed)
+            fitted.save(places[name])
+    return {name: FocusRouter.load(path, lm.num_layers, lm.width) for name, path in places.items()}
+
+
+def _inputs(context: Context, lm: Model, documents: list[str], length: int) -> list[torch.Tensor]:
+    """Attention inputs L x [N, width] of evenly spaced windows of the documents."""
+    context.progress(0.5, "reading the calibration texts")
+    ids = token_stream(lm.tokenizer, documents)
+    length = min(length, len(ids))
+    windows = spread_windows(ids, length, CALIBRATION).reshape(-1, length)
+    return attention_inputs(lm, list(windows), lambda done: context.progress(0.5, f"calibration texts, {done:.0%}"))
 
 
 arms = Study("groups", __doc__, Sizes, measure, shown, sample, "groups-{router}", tables=("rows", "comparisons"))

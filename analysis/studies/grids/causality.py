@@ -1,5 +1,7 @@
 """Does the rule read the future, and what does that gain? Literal against causal membership, and the gate's forms."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -14,8 +16,8 @@ from analysis.metrics.quality import same_top1
 from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
@@ -23,14 +25,6 @@ from analysis.training.mitigations import Learning
 SAMPLE = 8  # first windows, on which gates, groups and logits are looked at
 MOVED = 1e-4  # logits that move more than this saw what was changed
 MEMBERSHIPS = ("causal", "literal")
-COLUMNS = [
-    *(column("arm", "read with"), column("gate", "gate"), column("membership", "membership")),
-    *(column("perplexity", "perplexity"), column("pairs_share", "pairs read", "share")),
-    *(column("smallest_gate", "smallest gate of a far pair"), column("mean_gate", "mean gate")),
-    column("moved", "largest change of a logit by later tokens"),
-    column("predictions_changed", "likeliest tokens that change", "share"),
-    column("reads_future", "reads the future"),
-]
 
 
 def measure(at: Setting) -> dict:
@@ -50,38 +44,38 @@ def measure(at: Setting) -> dict:
     arms = {(None, "dense", None): DENSE, **_arms(made, window)}
     bench = Bench(lm, made, ids, n_sink, at.work, at.context, expected=len(arms) + 1)
     found = {key: bench.measure(arm) for key, arm in arms.items()}
-    rows = []
+    rows, differences, some = [], [], ids[:SAMPLE]
     for index, ((gate, reading, membership), arm) in enumerate(arms.items()):
         at.context.progress((len(arms) + index / len(arms)) / bench.expected, f"{arm.name}, does it read the future")
         row = found[gate, reading, membership].row(arm.name)
         kept = {name: row[name] for name in ("arm", "loss", "perplexity", "pairs_share")}
+        kept |= {"gate": gate, "reading": reading, "membership": membership}
         method = Learning.build(arm.router, **arm.settings, n_sink=n_sink) if arm.router else METHODS["dense"]()
-        gates = _gates(lm, method, ids[:SAMPLE])
-        rows.append(kept | {"gate": gate, "reading": reading, "membership": membership} | gates)
-        rows[-1] |= foresight(lm, method, ids[:SAMPLE])
-    differences = []
-    for gate, reading, membership in arms:
+        rows.append(kept | _gates(lm, method, some) | foresight(lm, method, some))
         if membership == "literal":
             apart = found[gate, reading, "literal"].means - found[gate, reading, "causal"].means
             differences.append({"reading": reading, "gate": gate, **bootstrap_mean(apart)._asdict()})
     return {
         "rows": rows,
         "literal_minus_causal": differences,
-        "group_agreement": group_agreement(made, attention_inputs(lm, list(ids[:SAMPLE])), ids.shape[1]),
-        "prediction_agreement": _same_predictions(lm, made, window, n_sink, ids[:SAMPLE]),
+        "group_agreement": group_agreement(made, attention_inputs(lm, list(some)), ids.shape[1]),
+        "prediction_agreement": _same_predictions(lm, made, window, n_sink, some),
         "router": sizes.router,
         "trained_with": made.settings.gate,
         "window": window,
         "n_sink": n_sink,
         "windows": len(ids),
-        "looked_at": len(ids[:SAMPLE]),
+        "looked_at": len(some),
         "protocol": at.about(ids, kernel=KERNELS, router=sizes.router, router_hash=router_hash(made)),
     }
 
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    return {"sentence": sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), "columns": COLUMNS}
+    return {
+        "sentence": sentence(numbers["rows"], numbers["literal_minus_causal"], numbers),
+        "columns": columns("causality"),
+    }
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -98,14 +92,11 @@ def _arms(made: FocusRouter, window: int) -> dict[tuple, Arm]:
     where the arm is one of them, so that what the study `groups` kept is found."""
     named = {(s.get("reading", "hard"), s.get("membership", "causal")): name for name, s in READINGS.items()}
     arms = {}
-    for reading, gates in (("hard", (None,)), ("soft", GATES)):
-        for gate in gates:
-            own = gate in (None, made.settings.gate)
-            router = made if own else made.variant(gate=gate)
-            for membership in MEMBERSHIPS:
-                name = named[reading, membership]
-                settings = {"window": window, **READINGS[name]}
-                arms[gate, reading, membership] = Arm(name if own else f"{name}, {gate} gate", settings, router)
+    for reading, gate in (("hard", None), *(("soft", gate) for gate in GATES)):
+        own = gate in (None, made.settings.gate)
+        for membership in MEMBERSHIPS:
+            arm = trained_arm(named[reading, membership], made if own else made.variant(gate=gate), window)
+            arms[gate, reading, membership] = arm if own else replace(arm, name=f"{arm.name}, {gate} gate")
     return arms
 
 
@@ -150,9 +141,7 @@ def foresight(lm: Model, method: Method | None, ids: np.ndarray) -> dict:
     other[:, half:] = np.roll(ids, 1, axis=0)[:, half:]
     with apply(lm, method):
         for pair in zip(ids, other, strict=True):
-            logits = [
-                lm.lm(torch.as_tensor(one, device=lm.device)[None], use_cache=False).logits[0, :half] for one in pair
-            ]
+            logits = [_logits(lm, one)[:half] for one in pair]
             moved = max(moved, float((logits[0] - logits[1]).abs().max()))
             changed.append(float((~same_top1(*logits)).float().mean()))
     return {"moved": moved, "predictions_changed": float(np.mean(changed)), "reads_future": moved > MOVED}
@@ -175,11 +164,15 @@ def _same_predictions(lm: Model, router: FocusRouter, window: int, n_sink: int, 
     for one in ids:
         logits = []
         for membership in MEMBERSHIPS:
-            method = Focus.build(router, window=window, n_sink=n_sink, membership=membership)
-            with apply(lm, method, kernels=True):
-                logits.append(lm.lm(torch.as_tensor(one, device=lm.device)[None], use_cache=False).logits[0])
+            with apply(lm, Focus.build(router, window=window, n_sink=n_sink, membership=membership), kernels=True):
+                logits.append(_logits(lm, one))
         same.append(float(same_top1(*logits).float().mean()))
     return float(np.mean(same))
+
+
+def _logits(lm: Model, ids: np.ndarray) -> torch.Tensor:
+    """Logits [T, V] of token ids [T]."""
+    return lm.lm(torch.as_tensor(ids, device=lm.device)[None], use_cache=False).logits[0]
 
 
 def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:

@@ -1,6 +1,7 @@
 """Does balance hold? Training with and without Sinkhorn, phase 1 then phase 2, and what Focus' table 8 tries."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,9 @@ from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.statistics import attention_inputs
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Study, option
-from analysis.studies.stored.trained import Training, plain, sample
-from analysis.studies.stored.trainer import Trainer
+from analysis.studies.stored.trained import Trainer, Training, plain, sample
 from analysis.studies.text.held_out import chosen
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
@@ -64,16 +64,12 @@ def measure(at: Setting) -> dict:
     """
     lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
     plans = {name: [sizes.plan(phase=phase, **ROWS[name]) for phase in (1, 2)] for name in names}
-    about = {"documents": at.texts[0], "windows": at.windows, "expected": len(plans)}
-    trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
+    trainer = Trainer.of(at, expected=len(plans))
     found = {}
     for name, both in plans.items():
         decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
-        found[name] = trainer.part(
-            f"dominance-{name.replace(' ', '-')}",
-            decides,
-            lambda doing, name=name, both=both: _row(trainer, name, both, doing),
-        )
+        place, make = f"dominance-{name.replace(' ', '-')}", partial(_row, trainer, name, both)
+        found[name] = trainer.part(place, decides, make)
     told = {"text": trainer.texts, "window": sizes.length, "steps": sizes.steps, "kernel": "gate on the scores"}
     return {
         "even": 1 / sizes.groups,
@@ -90,20 +86,9 @@ def shown(numbers: dict) -> dict:
     looked = PROBED * numbers["protocol"]["window"]
     return {
         "sentence": sentence(numbers["rows"], numbers["even"]),
-        "columns": columns(),
+        "columns": columns("dominance"),
         "notes": [READ_AS, f"One look at the groups reads {looked:,} training tokens."],
     }
-
-
-def columns() -> list[dict]:
-    """The columns of the rows."""
-    found = [column("row", "balanced by")]
-    for phase in "12":
-        found += [column(f"worst_{phase}", f"largest group, worst layer, phase {phase}", "share")]
-        found += [column(f"share_{phase}", f"mean of layers, phase {phase}", "share")]
-        found += [column(f"causal_{phase}", f"balance frozen, worst layer, phase {phase}", "share")]
-    found += [column("collapsed_at", f"passed {COLLAPSED:.0%} at step")]
-    return [*found, *(column(f"hard_{phase}", f"hard loss, phase {phase}", "nats per token") for phase in "12")]
 
 
 def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:

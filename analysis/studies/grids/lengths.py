@@ -7,9 +7,8 @@ import numpy as np
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.metrics.intervals import UNIT
-from analysis.models import Model
-from analysis.studies.stored.measured import DENSE, KERNELS, Arm, window_arm
-from analysis.studies.stored.panels import column, difference, how_sure, nats, of_rows, panel, printed, series
+from analysis.studies.stored.measured import DENSE, KERNELS, Arm, drawn_arms, window_arm
+from analysis.studies.stored.panels import chart, columns, difference, how_sure, nats, panel, paper_lines, printed
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, plain, sample
@@ -17,7 +16,7 @@ from analysis.studies.text.held_out import held_out_windows
 from analysis.training.settings import RouterTraining
 
 TIMES = (1, 2, 4)  # lengths by default, times that of the training
-SEEDS = 3  # of random tokens
+KS = (1, 2)  # groups per token that are read
 PAPER = (1024, 2048, 4096, 8192)
 READ_AS = (
     "Every length reads the same held-out tokens, cut into windows of it: longer ones cut fewer texts, so dense "
@@ -47,14 +46,14 @@ def measure(at: Setting) -> dict:
     lm, sizes = at.lm, at.sizes
     lengths = _lengths(sizes.rows, sizes.length)
     far = [size for size in lengths if size > lm.max_positions]
-    if far and not _rotary(lm):
+    if far and not any("rotary" in name for name, _ in lm.lm.named_modules()):
         raise BadSetting(
             f"{lm.name} has learned positions for {lm.max_positions:,} tokens, so nothing can be read at {far[0]:,}."
         )
     plan, longest = sizes.plan(), max(lengths)
     train, held_out = at.texts
     long = held_out_windows(lm, held_out, longest, -(-sizes.windows * sizes.length // longest))
-    trainer = PhaseTrainer.of(at, plan.n_sink, 1 + 2 * len(lengths), documents=train, windows=long)
+    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=1 + 2 * len(lengths), documents=train, windows=long)
     router = trainer.router(f"at {sizes.length:,} tokens", plan)
     found = []
     for size in lengths:
@@ -77,11 +76,13 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, length = numbers["rows"], numbers["trained_at"]
     sure = how_sure(numbers["windows"], f"windows of {length:,} tokens")
+    far = dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"])
+    beyond = f"The model was trained on up to {numbers['positions']:,} positions; {', '.join(far)} is extrapolated, "
     return {
         "sentence": sentence(rows, length),
-        "columns": columns(),
+        "columns": columns("lengths"),
         "panels": panels(rows),
-        "notes": [READ_AS, sure, *_beyond(rows, numbers["positions"])],
+        "notes": [READ_AS, sure, *([f"{beyond}dense as well."] if far else [])],
     }
 
 
@@ -95,94 +96,64 @@ def _lengths(rows: str | None, length: int) -> list[int]:
     return sizes
 
 
-def _rotary(lm: Model) -> bool:
-    """Whether positions are computed, and not looked up in a learned table."""
-    return any("rotary" in name for name, _ in lm.lm.named_modules())
-
-
-def _beyond(rows: list[dict], positions: int) -> list[str]:
-    far = dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"])
-    if not far:
-        return []
-    said = f"The model was trained on up to {positions:,} positions"
-    return [f"{said}; {', '.join(far)} is extrapolated, dense as well."]
-
-
 def _rows(trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray, unit: int) -> list[dict]:
-    """Two rows of a length, k = 1 and 2; intervals draw units of so many windows."""
-    size, ks, window, seed = ids.shape[1], (1, 2), plan.window, plan.seed
+    """A row of a length for each k; intervals draw units of so many windows."""
+    size, window = ids.shape[1], plan.window
+    chance = {k: drawn_arms(router, window, plan.seed, k) for k in KS}
     arms = [DENSE]
-    for k in ks:
+    for k in KS:
         settings = {"window": window, "top": k}
-        arms += [Arm(f"trained, top {k}", settings, router)]
+        arms += [Arm(f"trained, top {k}", settings, router), *chance[k]]
         arms += [Arm(f"trained, top {k}, literal", settings | {"membership": "literal"}, router)]
-        arms += [_random(router, k, window, seed + more) for more in range(SEEDS)]
     found = trainer.measure(router, arms, ids)
-    wide = {k: equal_pairs_window(found[f"trained, top {k}"].pairs, size, trainer.n_sink) for k in ks}
+    wide = {k: equal_pairs_window(found[f"trained, top {k}"].pairs, size, trainer.n_sink) for k in KS}
     found |= trainer.measure(router, [window_arm(one) for one in dict.fromkeys(wide.values())], ids)
     rows = []
-    for k in ks:
-        mine, dense = found[f"trained, top {k}"], found["dense"]
-        random = Read.pool([found[_random(router, k, window, seed + more).name] for more in range(SEEDS)])
-        alone = found[f"window {wide[k]}"]
-        row = {"length": size, "k": k, "extrapolated": size > trainer.lm.max_positions, "windows": len(ids)}
-        row |= {"perplexity_dense": dense.perplexity, "perplexity": mine.perplexity}
-        row |= {"perplexity_literal": found[f"trained, top {k}, literal"].perplexity}
-        row |= {"perplexity_random": random.perplexity, "perplexity_window": alone.perplexity}
-        row |= {"equal_window": wide[k], "largest_share": max(mine.shares)}
-        row |= {"pairs_share": mine.pairs / (size * (size + 1) // 2)}
-        for key, ours, other in (
-            *(("against_dense", mine, dense), ("against_random", mine, random), ("against_window", mine, alone)),
-            *(("random_against_dense", random, dense), ("window_against_dense", alone, dense)),
-        ):
-            row |= difference(key, ours.means, other.means, unit)
+    for k in KS:
+        mine, dense, alone = found[f"trained, top {k}"], found["dense"], found[f"window {wide[k]}"]
+        random = Read.pool([found[arm.name] for arm in chance[k]])
+        row = {
+            "length": size,
+            "k": k,
+            "extrapolated": size > trainer.lm.max_positions,
+            "windows": len(ids),
+            "perplexity_dense": dense.perplexity,
+            "perplexity": mine.perplexity,
+            "perplexity_literal": found[f"trained, top {k}, literal"].perplexity,
+            "perplexity_random": random.perplexity,
+            "perplexity_window": alone.perplexity,
+            "equal_window": wide[k],
+            "largest_share": max(mine.shares),
+            "pairs_share": mine.pairs / (size * (size + 1) // 2),
+        }
+        for name, other in {"dense": dense, "random": random, "window": alone}.items():
+            row |= difference(f"against_{name}", mine.means, other.means, unit)
+        for name, other in {"random": random, "window": alone}.items():
+            row |= difference(f"{name}_against_dense", other.means, dense.means, unit)
         rows.append(row)
     return rows
 
 
-def _random(router: FocusRouter, k: int, window: int, seed: int) -> Arm:
-    return Arm(f"random tokens {seed}, top {k}", {"window": window}, drawn=(router.K, k, seed))
-
-
-def columns() -> list[dict]:
-    """The columns of the rows, for a page."""
-    return [
-        *(
-            column("length", "length", "tokens"),
-            column("k", "groups per token"),
-            column("extrapolated", "extrapolated"),
-        ),
-        *(column("perplexity_dense", "perplexity, dense"), column("perplexity", "trained groups, hard")),
-        *(column("perplexity_literal", "trained groups, literal"), column("perplexity_random", "random tokens")),
-        *(column("perplexity_window", "window of equal pairs"), column("equal_window", "that window", "tokens")),
-        *(column("pairs_share", "pairs read"), column("largest_share", "largest group's share, worst layer")),
-        *(column(f"against_{name}", f"above {name}", "nats per token") for name in ("dense", "random", "window")),
-    ]
-
-
 def panels(rows: list[dict]) -> list[dict]:
     """Small multiples over the lengths, one pair for each k, and the paper's table beside."""
-    made = []
-    for k in (1, 2):
+    made, x, controls = [], ("length", "length, tokens"), {"random": "random tokens", "window": "window of equal pairs"}
+    read = {"dense": "perplexity_dense", "trained groups, hard": "perplexity"}
+    read |= {label: f"perplexity_{name}" for name, label in controls.items()}
+    above = {"trained groups": "against_dense"}
+    above |= {label: f"{name}_against_dense" for name, label in controls.items()}
+    for k in KS:
         mine = [row for row in rows if row["k"] == k]
-        sizes = [row["length"] for row in mine]
-        labels = {"perplexity_dense": "dense", "perplexity": "trained groups, hard"}
-        labels |= {"perplexity_random": "random tokens", "perplexity_window": "window of equal pairs"}
-        lines = [of_rows(label, mine, key) for key, label in labels.items()]
-        made.append(panel(f"Perplexity, k = {k}", "length", "length, tokens", sizes, "perplexity", lines))
-        labels = {"against_dense": "trained groups", "random_against_dense": "random tokens"}
-        labels |= {"window_against_dense": "window of equal pairs"}
-        lines = [of_rows(label, mine, key) for key, label in labels.items()]
-        made.append(panel(f"Loss above dense, k = {k}", "length", "length, tokens", sizes, "nats per token", lines))
+        made.append(chart(f"Perplexity, k = {k}", mine, *x, "perplexity", read))
+        made.append(chart(f"Loss above dense, k = {k}", mine, *x, "nats per token", above))
     names = ("Full attn", "Focus top-k=2 (2x speedup)", "Focus top-k=3 (1.3x speedup)")
-    lines = [series(name, [printed("section 3.5", f"{n:,}", name) for n in PAPER], paper=True) for name in names]
-    return [*made, panel("Section 3.5: Mistral 7B", "length", "length, tokens", list(PAPER), "perplexity", lines)]
+    lines = paper_lines({name: [printed("section 3.5", f"{n:,}", name) for n in PAPER] for name in names})
+    return [*made, panel("Section 3.5: Mistral 7B", *x, list(PAPER), "perplexity", lines)]
 
 
 def sentence(rows: list[dict], length: int) -> str:
     """How the distance to dense goes on from the length of the training."""
     said = []
-    for k in (1, 2):
+    for k in KS:
         told = [
             f"{row['length']:,}{' (extrapolated)' if row['extrapolated'] else ''} {nats(row, 'against_dense')}"
             for row in rows

@@ -3,33 +3,44 @@
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from analysis.attention import apply
 from analysis.groups.fit import fit_without_training
 from analysis.models import Model, load_model
 from analysis.statistics import attention_inputs
-from analysis.studies.grids.pretraining_shown import columns, panels, pool, sentence
-from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arm, window_arm
-from analysis.studies.stored.panels import how_sure
+from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
+from analysis.studies.stored.panels import columns, decided, difference, how_sure, nats, of_rows, panel, printed, series
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, Windows, option
-from analysis.studies.stored.trained import Read
-from analysis.studies.stored.trainer import Trainer
+from analysis.studies.stored.trained import Read, Trainer
 from analysis.studies.text.held_out import chosen, ids_hash, make_folder, sample_windows, spread_windows
 from analysis.training.checkpoints import read_log
-from analysis.training.controls import Control
+from analysis.training.mitigations import Control
 from analysis.training.pretrain import Recipe, train, training_method
 from analysis.training.settings import RouterTraining
 
 SMALL = {"layers": 4, "width": 128, "heads": 4, "kv_heads": 2, "intermediate": 384}
-ROWS = ("dense", "focus", "random groups")  # what the models are trained with
+ROWS = {"dense": "dense", "focus": "focus", "random groups": "dense"}  # trained with -> its recipe's attention
 SEEDS = 2
-DRAWS = 3  # of random tokens
 KEPT_EVERY = 60.0  # seconds between checkpoints
 CALIBRATION = 32  # training windows on which balances are frozen
+SAID = {  # kept name -> what a reader calls it
+    "dense": "dense",
+    "trained": "trained groups, hard",
+    "trained, literal": "trained groups, literal",
+    "trained, soft": "soft gate",
+    "trained, soft literal": "soft gate, literal",
+    "k-means": "k-means groups",
+    "random groups": "random groups",
+    "window": "window alone",
+    "window of equal pairs": "window of equal pairs",
+}
+AGAINST = {"against_dense": ("dense", "dense"), "against_random": ("random groups", "random groups")}
 READ_AS = (
     "Models of one shape and start see the same tokens in the same order and differ in attention alone. Focus has "
     "8 groups and a window of a 16th of the context, no sinks, the soft gate and literal groups, as `pretrain "
@@ -58,28 +69,16 @@ def measure(at: Setting) -> dict:
     random groups, paired, with `_low` and `_high`; `curves` (training losses). Errors: BadSetting, BadText.
     """
     lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
-    made = Recipe(
-        steps=sizes.steps,
-        context=sizes.length,
-        tokens_per_step=sizes.tokens_per_step,
-        warm_up=min(100, sizes.steps // 4),
-        seed=sizes.seed,
-        **SMALL,
-    )
-    recipes = {
-        (name, one): replace(made, attention="focus" if name == "focus" else "dense", seed=one)
-        for name in names
-        for one in range(sizes.seed, sizes.seed + SEEDS)
-    }
-    about = {"documents": at.texts[0], "windows": at.windows, "expected": len(recipes)}
-    trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
+    read = {"steps": sizes.steps, "context": sizes.length, "tokens_per_step": sizes.tokens_per_step}
+    made = Recipe(**read, warm_up=min(100, sizes.steps // 4), seed=sizes.seed, **SMALL)
+    seeds = range(sizes.seed, sizes.seed + SEEDS)
+    recipes = {(name, one): replace(made, attention=ROWS[name], seed=one) for name in names for one in seeds}
+    trainer = Trainer.of(at, expected=len(recipes))
     found = {}
     for (name, one), recipe in recipes.items():
-        found[name, one] = trainer.part(
-            f"pretraining-{name.replace(' ', '-')}",
-            [lm.revision, trainer.texts, ids_hash(trainer.windows), name, asdict(recipe)],
-            lambda doing, name=name, recipe=recipe: _one(trainer, name, recipe, doing),
-        )
+        decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), name, asdict(recipe)]
+        place, make = f"pretraining-{name.replace(' ', '-')}", partial(_one, trainer, name, recipe)
+        found[name, one] = trainer.part(place, decides, make)
     told = {"steps": sizes.steps, "training_text": trainer.texts}
     told |= {"training_tokens": sizes.steps * sizes.tokens_per_step, "kernel": "bfloat16 in training, exact kernels"}
     return {
@@ -98,7 +97,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     return {
         "sentence": sentence(numbers["rows"]),
-        "columns": columns(),
+        "columns": columns("pretraining"),
         "panels": panels(numbers["rows"], numbers["curves"]),
         "notes": [READ_AS, how_sure(numbers["windows"])],
     }
@@ -110,7 +109,7 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     ids = np.append(sample_windows(at.lm, made.context, 4).reshape(-1), 0)
     found = {}
     for name in numbers["trained_with"]:
-        recipe = replace(made, attention="focus" if name == "focus" else "dense", steps=4, warm_up=1)
+        recipe = replace(made, attention=ROWS[name], steps=4, warm_up=1)
         with tempfile.TemporaryDirectory() as folder:
             _train(at.lm, name, recipe, ids, ids, Path(folder))
             found[name] = [read_log(Path(folder))[-1]["loss"]]
@@ -131,11 +130,10 @@ def _train(
     size = {"tokens": len(valid), "bytes": max(1, len(text.encode()) * len(valid) // len(valid[:4096]))}
     about = {"vocabulary": len(lm.tokenizer), "domains": {"text": {"share": 1.0, "valid": size}}}
     make_folder(work)
-    made_with = _control if name == "random groups" else training_method
-    return train(
-        recipe, {"text": ids}, {"text": valid}, about, work, str(lm.device), checkpoint_seconds=KEPT_EVERY,
-        report=report or (lambda fraction, stage: None), made_with=made_with,
-    )  # fmt: skip
+    more = {"report": report} if report else {}
+    more |= {"made_with": _control} if name == "random groups" else {}
+    device = str(lm.device)
+    return train(recipe, {"text": ids}, {"text": valid}, about, work, device, checkpoint_seconds=KEPT_EVERY, **more)
 
 
 def _control(recipe: Recipe, device: str) -> Control:
@@ -160,12 +158,12 @@ def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
         with apply(own, method, kernels=True):
             inputs = attention_inputs(own, list(calibration))
         router.cpu().fit_potential(inputs)
-        groups = [Arm(one, {"window": window, **settings}, router) for one, settings in READINGS.items()]
+        groups = [trained_arm(one, router, window) for one in READINGS]
     else:
         inputs = attention_inputs(own, list(calibration))
         router = fit_without_training(inputs, groups=8, window=window, seed=recipe.seed)
         groups = [Arm("k-means", {"window": window}, router)] if name == "dense" else []
-    chance = [drawn_arm(router, window, recipe.seed + more) for more in range(DRAWS)]
+    chance = drawn_arms(router, window, recipe.seed)
     arms = [DENSE, window_arm(window), *groups, *chance]
     where = trainer.within(f"{name}, seed {recipe.seed}", 0.1, 0.9)
     bench = Bench(own, router, valid, 0, None, where, expected=len(arms) + 1)
@@ -177,6 +175,66 @@ def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
     reads["window of equal pairs"] = Read.of(bench.measure(wide))
     curve = [{"step": row["step"], "loss": row["loss"]} for row in read_log(work) if "loss" in row]
     return {"readings": {one: read.plain() for one, read in reads.items()}, "curve": curve}
+
+
+def pool(found: dict[tuple[str, int], dict], names: list[str], length: int) -> list[dict]:
+    """One row for each model and reading, both seeds together; `found` {(trained with, seed): its part}."""
+    parts = {name: [kept["readings"] for (one, _), kept in found.items() if one == name] for name in names}
+    there = [(name, reading) for name in names for reading in SAID if reading in parts[name][0]]
+    each = {(name, reading): [Read.kept(part[reading]) for part in parts[name]] for name, reading in there}
+    pooled, rows = {key: Read.pool(seeds) for key, seeds in each.items()}, []
+    for (name, reading), seeds in each.items():
+        both = pooled[name, reading]
+        row = {"trained": name, "reading": SAID[reading], "loss": both.loss, "perplexity": both.perplexity}
+        row |= {"first": seeds[0].perplexity, "second": seeds[-1].perplexity}
+        row |= {"pairs_share": both.pairs / (length * (length + 1) // 2)}
+        row |= {"largest_share": max(both.shares) if reading.startswith(("trained", "k-means")) else None}
+        for key, other in AGAINST.items():
+            if other in pooled:
+                row |= difference(key, both.means, pooled[other].means)
+        rows.append(row)
+    return rows
+
+
+def panels(rows: list[dict], points: list[dict]) -> list[dict]:
+    """Perplexity and loss by reading, a line for each way to train; the training's losses; the paper's model."""
+    readings = [label for label in SAID.values() if any(row["reading"] == label for row in rows)]
+    names = list(dict.fromkeys(row["trained"] for row in rows))
+    table = {(row["trained"], row["reading"]): row for row in rows}
+    made = []
+    for key, title, unit in (
+        ("perplexity", "Perplexity, held out", "perplexity"),
+        ("against_dense", "Loss above dense training read dense", "nats per token"),
+    ):
+        lines = [of_rows(f"trained: {one}", [table.get((one, label), {}) for label in readings], key) for one in names]
+        made.append(panel(title, "reading", "read with", readings, unit, lines))
+    curves = pd.DataFrame(points).pivot(index="step", columns=["trained", "seed"], values="loss").dropna()
+    lines = [series(f"trained: {name}", curves[name].mean(axis=1)) for name in names]
+    made.append(panel("Training, as each model reads", "step", "steps", curves.index.tolist(), "nats per token", lines))
+    paper = ("7B from scratch, full attention", "7B from scratch, Focus (K=4)")
+    line = series("7B, paper", [printed("section 3.4", row, "PPL") for row in paper], paper=True)
+    drawn = ("trained", "trained with", ["dense", "focus"], "perplexity", [line])
+    return [*made, panel("Section 3.4: 7B from scratch", *drawn)]
+
+
+def sentence(rows: list[dict]) -> str:
+    """What training with groups costs or brings, each model read as it was trained, whichever way it came out."""
+    as_trained = {"focus": "trained groups, hard", "random groups": "random groups"}
+    table = {(row["trained"], row["reading"]): row for row in rows}
+    if ("dense", "dense") not in table:
+        return "Without dense training there is nothing to compare with."
+    word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
+    for name, reading in as_trained.items():
+        for how in (reading, "dense"):
+            if row := table.get((name, how)):
+                told = f"{word[decided(row, 'against_dense')]} ({nats(row, 'against_dense')})"
+                said.append(f"trained with {name} and read with {how}: {told}")
+    focus = table.get(("focus", as_trained["focus"]), {})
+    if "against_random" in focus:
+        told = f"{word[decided(focus, 'against_random')]} ({nats(focus, 'against_random')})"
+        said.append(f"trained groups against groups that were random from the first step: {told}")
+    start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
+    return f"{start}: {'; '.join(said)}."
 
 
 pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

@@ -1,18 +1,12 @@
 """Why less can be more, measured (Focus, appendix A): what the pruned pairs of each layer held, and what they cost."""
 
-from pathlib import Path
-
 import numpy as np
 
-from analysis.corpus import text_hash
-from analysis.errors import BadSetting
-from analysis.files import read_json, write_json
 from analysis.groups.router import FocusRouter
-from analysis.models import Model
 from analysis.studies.grids.pruning import NAMES, LayerArm, LayerBench, look, seeds
 from analysis.studies.groups.routers import trained_router
-from analysis.studies.stored.measured import DENSE, KEEP_EVERY, KERNELS, Bench, Measured, always, router_hash
-from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, of_rows, panel
+from analysis.studies.stored.measured import DENSE, KERNELS, Measured, always, router_hash
+from analysis.studies.stored.panels import chart, column, decided, difference, how_sure, nats
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
@@ -27,6 +21,7 @@ TITLES = {  # key of a row -> (panel, what its values are, unit)
     "change": ("Change of the layer's output", "norm of change by norm of output", ""),
     "loss": ("Loss when this layer alone is pruned", "change of the loss", "nats per token"),
 }
+DENSE_TOO = ("entropy", "candidates")  # keys that dense attention has as well
 READ_AS = (
     "Entropy, candidates, mass and norms are means over windows, queries and (of entropy and mass) heads, on hidden "
     "states of dense attention, so a layer is seen with nothing pruned before it. Early queries have little to prune."
@@ -53,25 +48,25 @@ def measure(at: Setting) -> dict:
     found, wide = {}, []
     for layer in [*range(layers), None]:
         arms = layer_arms(made, window, layer, seed)
-        found["groups", layer] = bench.measure(arms["groups"])
-        found["random", layer] = bench.measure(arms["random"])
-        if layer is not None:
-            wide.append(equal_pairs_window(float(found["groups", layer].pairs[:, layer].mean()), length, n_sink))
-        alone = wide[layer] if layer is not None else _equal(found["groups", None], length, n_sink)
-        found["window", layer] = bench.measure(_window_arm(alone, layer))
-    seen = _looks(lm, made, ids, window, n_sink, wide, seed, at.work, bench)  # [n, L, 4, 5]
+        found |= {(way, layer): bench.measure(arm) for way, arm in arms.items()}
+        pairs = found["groups", layer].pairs[:, slice(None) if layer is None else layer]
+        wide.append(equal_pairs_window(float(pairs.mean()), length, n_sink))
+        alone = LayerArm(f"window {wide[-1]} in {_where(layer)}", {"window": wide[-1]}, layer=layer)
+        found["window", layer] = bench.measure(alone)
+    *wide, widest = wide
+    seen = bench.looks(window, wide, seed)  # [n, L, 4, 5]
     rows = []
     for layer, ((before, *after), equal) in enumerate(zip(seen.mean(0), wide, strict=True)):
         row = {"layer": layer, "equal_window": equal}
         for place, key in enumerate(NAMES):
-            row |= {f"{key}_dense": float(before[place])} if key in ("entropy", "candidates") else {}
+            row |= {f"{key}_dense": float(before[place])} if key in DENSE_TOO else {}
             row |= {f"{key}_{way}": float(values[place]) for way, values in zip(WAYS, after, strict=True)}
         rows.append(row | _losses({way: found[way, layer] for way in WAYS}, dense))
-    together = _losses({way: found[way, None] for way in WAYS}, dense)
+    together = _losses({way: found[way, None] for way in WAYS}, dense) | {"equal_window": widest}
+    together["sum_of_layers"] = {way: sum(row[f"loss_{way}"] for row in rows) for way in WAYS}
     return {
         "rows": rows,
-        "all_layers": together
-        | {"equal_window": alone, "sum_of_layers": {way: sum(row[f"loss_{way}"] for row in rows) for way in WAYS}},
+        "all_layers": together,
         "dense": {"loss": float(dense.means.mean()), "perplexity": float(np.exp(dense.means.mean()))},
         "router": sizes.router,
         "window": window,
@@ -84,17 +79,18 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
+    columns, panels = drawn(numbers["rows"])
     return {
         "sentence": sentence(numbers["rows"], numbers["all_layers"]),
-        "columns": columns(),
-        "panels": panels(numbers["rows"]),
+        "columns": columns,
+        "panels": panels,
         "notes": [READ_AS, how_sure(numbers["windows"])],
     }
 
 
 def layer_arms(made: FocusRouter, window: int, layer: int | None, seed: int) -> dict[str, LayerArm]:
     """The router's groups, and those dealt by chance, in one layer alone (None: in all)."""
-    where, settings = "all layers" if layer is None else f"layer {layer}", {"window": window}
+    where, settings = _where(layer), {"window": window}
     return {
         "groups": LayerArm(f"groups in {where}", settings, made, layer=layer),
         "random": LayerArm(f"random groups {seed} in {where}", settings, made, layer=layer, chance=seed),
@@ -114,13 +110,8 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return found | {f"pruned by {way}": seen[:, at].ravel().tolist() for at, way in enumerate(ways)}
 
 
-def _window_arm(window: int, layer: int | None) -> LayerArm:
-    where = "all layers" if layer is None else f"layer {layer}"
-    return LayerArm(f"window {window} in {where}", {"window": window}, layer=layer)
-
-
-def _equal(found: Measured, length: int, n_sink: int) -> int:
-    return equal_pairs_window(found.mean_pairs, length, n_sink)
+def _where(layer: int | None) -> str:
+    return "all layers" if layer is None else f"layer {layer}"
 
 
 def _losses(found: dict[str, Measured], dense: Measured) -> dict:
@@ -131,54 +122,16 @@ def _losses(found: dict[str, Measured], dense: Measured) -> dict:
     return row | difference("groups_minus_random", found["groups"].means, found["random"].means)
 
 
-def _looks(
-    lm: Model,
-    made: FocusRouter,
-    ids: np.ndarray,
-    window: int,
-    n_sink: int,
-    wide: list[int],
-    seed: int,
-    work: Path | None,
-    bench: Bench,
-) -> np.ndarray:
-    """What `look` says of every window, [n, L, 4, 5]; kept in `work` as it goes."""
-    decides = [lm.revision, str(lm.dtype), bench.text, router_hash(made), window, n_sink, wide, seed]
-    part = work and work / f"pruned-{text_hash(repr(decides))}.json"
-    seen = (part and read_json(part) or {}).get("windows", [])
-    for index in range(len(seen), len(ids)):
-        fraction = (bench.done + index / len(ids)) / bench.expected
-        bench.context.progress(min(1.0, fraction), f"what is pruned, window {index + 1} of {len(ids)}")
-        one = look(lm, made, ids[index], window, n_sink, wide, seeds(seed, index, lm.num_layers))
-        if not len(one):
-            raise BadSetting(
-                f"{lm.name} has sliding windows or soft-capped scores, and this study reads attention where there is "
-                "neither: choose another model."
-            )
-        seen.append(one.tolist())
-        if part and ((index + 1) % KEEP_EVERY == 0 or index + 1 == len(ids)):
-            write_json(part, {"windows": seen})
-    return np.array(seen)
-
-
-def columns() -> list[dict]:
-    """The columns of the rows, for a page."""
-    found = [column("layer", "layer"), column("equal_window", "window of equal pairs", "tokens")]
-    for key, (title, _, unit) in TITLES.items():
-        ways = ("dense", *WAYS) if key in ("entropy", "candidates") else WAYS
-        found += [column(f"{key}_{way}", f"{title}: {LABELS.get(way, way)}", unit) for way in ways]
-    return [*found, column("groups_minus_random", "loss: trained minus random groups", "nats per token")]
-
-
-def panels(rows: list[dict]) -> list[dict]:
-    """One small chart for each thing that is measured, over the layers."""
-    made = []
+def drawn(rows: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(the columns of the rows, one small chart over the layers for each thing that is measured)."""
+    found, made = [column("layer", "layer"), column("equal_window", "window of equal pairs", "tokens")], []
     for key, (title, label, unit) in TITLES.items():
-        ways = ("dense", *WAYS) if key in ("entropy", "candidates") else WAYS
-        lines = [of_rows(LABELS.get(way, "dense attention"), rows, f"{key}_{way}") for way in ways]
+        keys = {"dense attention": f"{key}_dense"} if key in DENSE_TOO else {}
+        keys |= {LABELS[way]: f"{key}_{way}" for way in WAYS}
+        found += [column(name, f"{title}: {said.removesuffix(' attention')}", unit) for said, name in keys.items()]
         label = f"{label}, {unit}" if unit and unit not in label else label
-        made.append(panel(title, "layer", "layer", [row["layer"] for row in rows], label, lines))
-    return made
+        made.append(chart(title, rows, "layer", "layer", label, keys))
+    return [*found, column("groups_minus_random", "loss: trained minus random groups", "nats per token")], made
 
 
 def sentence(rows: list[dict], together: dict) -> str:

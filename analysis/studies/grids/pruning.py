@@ -13,13 +13,16 @@ from torch import Tensor
 
 from analysis.attention import apply
 from analysis.calls import Attended, Call
+from analysis.corpus import text_hash
+from analysis.errors import BadSetting
+from analysis.files import read_json, write_json
 from analysis.groups.controls import shuffled
 from analysis.groups.router import FocusRouter
 from analysis.kernels.reference import kept
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.statistics import forward
-from analysis.studies.stored.measured import Arm, Bench, Noted, read_pairs
+from analysis.studies.stored.measured import Arm, Bench, Noted, read_pairs, router_hash
 
 BLOCK = 128  # queries at once
 NAMES = ("entropy", "candidates", "mass", "norm", "change")  # what is measured of every way to prune
@@ -153,3 +156,23 @@ class LayerBench(Bench):
         with apply(self.model, method, kernels=True):
             losses = token_losses(self.model, torch.as_tensor(self.ids[index])[None])[0]
         return losses, np.array(method.pairs), np.stack(method.counts)
+
+    def looks(self, window: int, wide: list[int], seed: int) -> np.ndarray:
+        """What `look` says of every window, [n, L, 4, 5]; kept in `work` as it goes. Errors: BadSetting."""
+        lm, n_sink = self.model, self.n_sink
+        decides = [lm.revision, str(lm.dtype), self.text, router_hash(self.stand_in), window, n_sink, wide, seed]
+        part = self.work and self.work / f"pruned-{text_hash(repr(decides))}.json"
+        seen = (part and read_json(part) or {}).get("windows", [])
+        for index in range(len(seen), len(self.ids)):
+            self.tell("what is pruned", index)
+            chance = seeds(seed, index, lm.num_layers)
+            one = look(lm, self.stand_in, self.ids[index], window, n_sink, wide, chance)
+            if not len(one):
+                raise BadSetting(
+                    f"{lm.name} has sliding windows or soft-capped scores, and this study reads attention where there "
+                    "is neither: choose another model."
+                )
+            seen.append(one.tolist())
+            if part and self.due(index):
+                write_json(part, {"windows": seen})
+        return np.array(seen)

@@ -9,13 +9,33 @@ from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import stored_routers, trained_router
-from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, Measured, always, router_hash, window_arm
-from analysis.studies.stored.panels import column, difference, how_sure, of_rows, panel, printed, series
+from analysis.studies.stored.measured import (
+    DENSE,
+    KERNELS,
+    SEEDS,
+    Arm,
+    Bench,
+    Measured,
+    always,
+    drawn_arms,
+    router_hash,
+    window_arm,
+)
+from analysis.studies.stored.panels import (
+    chart,
+    columns,
+    difference,
+    how_sure,
+    of_rows,
+    panel,
+    paper_lines,
+    printed,
+    series,
+)
 from analysis.studies.stored.recovery import equal_pairs_window, window_pairs
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import sample_windows
 
-SEEDS = 3  # of random tokens
 SAME = 1e-3  # nats of a token by which two ways to compute one loss may differ
 PAPER = {"GPT-2 124M": 42.8, "Mistral 7B": 10.8}  # model -> perplexity before Focus, as the caption of table 7 says
 NAMED_AS = {1: "top-k=1 (argmax)", 4: "top-k=4 (full)"}
@@ -52,7 +72,8 @@ def measure(at: Setting) -> dict:
     expected = 1 + 2 * len(readings) + paired * (SEEDS + 1)
     bench = Bench(at.lm, made, ids, n_sink, at.work, at.context, expected)
     dense = bench.measure(DENSE)
-    random = {k: _random(bench, made.K, k, window, sizes.seed) for k in range(1, made.K // 2 + 1)}
+    drawn = {k: drawn_arms(made, window, sizes.seed, k) for k in range(1, made.K // 2 + 1)}
+    random = {k: Measured.pool([bench.measure(arm) for arm in arms]) for k, arms in drawn.items()}
     hashes = {name: router_hash(one) for (name, _), one in readings.items()}
     return {
         "rows": [_row(bench, name, k, one, window, dense, random.get(k)) for (name, k), one in readings.items()],
@@ -71,7 +92,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     return {
         "sentence": sentence(numbers["rows"], numbers["groups"]),
-        "columns": columns(),
+        "columns": columns("top"),
         "panels": panels(numbers),
         "notes": [READ_AS, how_sure(numbers["windows"])],
     }
@@ -101,14 +122,6 @@ def _trained(name: str, router: FocusRouter, k: int, window: int, **more: Any) -
     return Arm(f"{name} with top {k}{said}", {"window": window, "top": k, **more}, router)
 
 
-def _random(bench: Bench, groups: int, k: int, window: int, seed: int) -> Measured:
-    arms = [
-        Arm(f"random tokens {seed + more}, top {k}", {"window": window}, drawn=(groups, k, seed + more))
-        for more in range(SEEDS)
-    ]
-    return Measured.pool([bench.measure(arm) for arm in arms])
-
-
 def _row(
     bench: Bench, name: str, k: int, router: FocusRouter, window: int, dense: Measured, random: Measured | None
 ) -> dict:
@@ -125,33 +138,13 @@ def _row(
     equal = equal_pairs_window(found.mean_pairs, length, n_sink)
     row |= {"perplexity_random": None, "perplexity_window": None, "equal_window": equal}
     if random is not None:
-        alone = bench.measure(window_arm(equal))
-        row |= difference("against_random", found.means, random.means)
-        row |= difference("against_window", found.means, alone.means)
-        row |= {"random_pairs_share": random.row("")["pairs_share"], "window_pairs_share": alone.row("")["pairs_share"]}
-        row |= {f"perplexity_{arm}": m.row("")["perplexity"] for arm, m in (("random", random), ("window", alone))}
-        row |= difference("random_against_dense", random.means, dense.means)
-        row |= difference("window_against_dense", alone.means, dense.means)
-    return row | {
-        **{"formula": router.K / k, "ideal": 1 / row["pairs_share"]},
-        **{"furthest": furthest, "equals_dense": furthest < SAME},
-    }
-
-
-def columns() -> list[dict]:
-    """The columns of the rows, for a page."""
-    return [
-        *(column("k", "groups per token"), column("router", "router"), column("perplexity", "perplexity, hard")),
-        *(column("pairs_share", "pairs read, of all"), column("distant_share", "pairs read, of the far ones")),
-        column("against_dense", "above dense", "nats per token"),
-        column("against_random", "above random tokens", "nats per token"),
-        column("against_window", "above the window of equal pairs", "nats per token"),
-        *(column("perplexity_random", "random tokens"), column("perplexity_window", "window of equal pairs")),
-        column("equal_window", "window of equal pairs", "tokens"),
-        column("literal_minus_causal", "literal minus causal", "nats per token"),
-        column("formula", "K/k, as the paper says", "times"),
-        *(column("ideal", "1 / pairs read", "times"), column("equals_dense", "equals dense")),
-    ]
+        for key, control in {"random": random, "window": bench.measure(window_arm(equal))}.items():
+            read = control.row("")
+            row |= difference(f"against_{key}", found.means, control.means)
+            row |= {f"{key}_pairs_share": read["pairs_share"], f"perplexity_{key}": read["perplexity"]}
+            row |= difference(f"{key}_against_dense", control.means, dense.means)
+    ideal = {"formula": router.K / k, "ideal": 1 / row["pairs_share"]}
+    return row | ideal | {"furthest": furthest, "equals_dense": furthest < SAME}
 
 
 def panels(numbers: dict) -> list[dict]:
@@ -160,37 +153,31 @@ def panels(numbers: dict) -> list[dict]:
     one = [row for row in numbers["rows"] if row["router"] == numbers["router"]]
     own = {row["k"]: row for row in numbers["rows"] if row["router"] != numbers["router"]}
     others = [own.get(k, {}) for k in ks]
-    paper = _paper(ks) if numbers["groups"] == 4 else {}
+    printed_too = _paper(ks) if numbers["groups"] == 4 else {}
     dense = numbers["dense"]["perplexity"]
 
     def ratio(rows: list[dict], key: str = "perplexity") -> list:
         return [row[key] / dense if row.get(key) else None for row in rows]
 
+    def paper(name: str) -> list[dict]:
+        return paper_lines({f"{model}, paper": cells[name] for model, cells in printed_too.items()})
+
     alone = {"random tokens": "random", "window of equal pairs": "window"}
-    lines = {
-        ("Perplexity by that of dense attention", "times"): [
-            series("one router, read with k", ratio(one)),
-            *([series("routers trained for k", ratio(others))] if own else []),
-            *(series(name, ratio(one, f"perplexity_{key}")) for name, key in alone.items()),
-            *(series(f"{name}, paper", cells["PPL"], paper=True) for name, cells in paper.items()),
-        ],
-        ("Loss above dense attention", "nats per token"): [
-            of_rows("one router, read with k", one, "against_dense"),
-            *([of_rows("routers trained for k", others, "against_dense")] if own else []),
-            *(of_rows(name, one, f"{key}_against_dense") for name, key in alone.items()),
-        ],
-        ("Pairs read", "share of the pairs"): [
-            of_rows("of all causal pairs", one, "pairs_share"),
-            of_rows("of the far pairs", one, "distant_share"),
-            of_rows("random tokens, of all", one, "random_pairs_share"),
-            *(series(f"{name}, paper", cells["Pairs retained"], paper=True) for name, cells in paper.items()),
-        ],
-        ("Speed-up that the pairs would allow", "times"): [
-            of_rows("1 / pairs read", one, "ideal"),
-            of_rows("K/k, as the paper says", one, "formula"),
-        ],
-    }
-    return [panel(title, "k", "groups per token, k", ks, label, drawn) for (title, label), drawn in lines.items()]
+    trained = [series("routers trained for k", ratio(others))] if own else []
+    lines = [series(name, ratio(one, f"perplexity_{key}")) for name, key in alone.items()]
+    lines = [series("one router, read with k", ratio(one)), *trained, *lines, *paper("PPL")]
+    trained = [of_rows("routers trained for k", others, "against_dense")] if own else []
+    above = [of_rows(name, one, f"{key}_against_dense") for name, key in alone.items()]
+    above = [of_rows("one router, read with k", one, "against_dense"), *trained, *above]
+    pairs = {"of all causal pairs": "pairs_share", "of the far pairs": "distant_share"}
+    pairs["random tokens, of all"] = "random_pairs_share"
+    speed, x = {"1 / pairs read": "ideal", "K/k, as the paper says": "formula"}, ("k", "groups per token, k")
+    return [
+        panel("Perplexity by that of dense attention", *x, ks, "times", lines),
+        panel("Loss above dense attention", *x, ks, "nats per token", above),
+        chart("Pairs read", one, *x, "share of the pairs", pairs, paper("Pairs retained")),
+        chart("Speed-up that the pairs would allow", one, *x, "times", speed),
+    ]
 
 
 def _paper(ks: list[int]) -> dict[str, dict[str, list]]:

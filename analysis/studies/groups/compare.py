@@ -59,21 +59,18 @@ def compare(
         shares = {"share": largest_share(mine, K), "share_other": largest_share(its, K_other)}
         drawn = chance(mine, its, max(K, K_other), seed)
         layers.append({"layer": layer, "agreement": agreement, "chance": drawn, **shares})
-        sizes = table.sum(1)
-        for group in range(K):
-            partner = matched[group] if matched[group] < K_other else None
-            found = int(table[group, partner]) if partner is not None else 0
-            row = {"layer": layer, "group": group, "other": partner, "tokens": int(sizes[group])}
-            matching.append(row | {"shared": found / sizes[group] if sizes[group] else None})
-        order = [m for m in matched.tolist() if m < K_other]
+        partners = [int(one) if one < K_other else None for one in matched]
+        order = [one for one in partners if one is not None]
         order += [group for group in range(K_other) if group not in order]
-        for group in range(K):
-            confusion += [
-                {"layer": layer, "group": group, "place": place, "other": at, "tokens": int(table[group, at])}
-                for place, at in enumerate(order)
-            ]
-    found, by_chance = ([row[name] for row in layers] for name in ("agreement", "chance"))
-    mean, by_chance = float(np.mean(found)), float(np.mean(by_chance))
+        for group, partner in enumerate(partners):
+            row, tokens = {"layer": layer, "group": group}, int(table[group].sum())
+            shared = 0 if partner is None else int(table[group, partner])
+            matching.append(row | {"other": partner, "tokens": tokens, "shared": shared / tokens if tokens else None})
+            places = enumerate(order)
+            confusion += [row | {"place": place, "other": at, "tokens": int(table[group, at])} for place, at in places]
+    found = [row["agreement"] for row in layers]
+    mean, by_chance = float(np.mean(found)), float(np.mean([row["chance"] for row in layers]))
+    asked = {"seed": seed, "router": router, "other": other, "other_model": name}
     what = f"{router} and {other}" if name == model else f"{router} now and {other} of {name}"
     numbers = {
         "K": K,
@@ -83,14 +80,11 @@ def compare(
         "layers": layers,
         "sentence": (
             f"{what} put {mean:.0%} of the tokens into matching groups (mean of {len(layers)} layers; chance "
-            f"{by_chance:.0%}); the most in layer {np.argmax(found)}, the fewest in layer "
-            f"{np.argmin(found)}."
+            f"{by_chance:.0%}); the most in layer {np.argmax(found)}, the fewest in layer {np.argmin(found)}."
         ),
         "notes": reading.notes,
-        "protocol": protocol(
-            "compare", lm, text, len(reading.tokens), seed=seed, router=router, other=other, other_model=name
-        ),
-    }  # fmt: skip
+        "protocol": protocol("compare", lm, text, len(reading.tokens), **asked),
+    }
     matching = pd.DataFrame(matching).astype({"other": "Int64"})
     return Result(numbers, {"matching": matching, "confusion": pd.DataFrame(confusion)})
 
@@ -146,7 +140,8 @@ def group_controls(
     context.progress(0.3, "routing the text")
     inputs = attention_inputs(lm, reading.windows)
     soft = {"this router": memberships(made, inputs)[0], "random centroids": memberships(control, inputs)[0]}
-    words, (kinds, decided_by) = token_table(reading), _kinds(reading)
+    words = token_table(reading)
+    kinds, decided_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
     if len(words) < made.K:
         raise BadSetting(f"The text has {len(words)} tokens and {made.K} groups are compared: use a longer text.")
     rows = []
@@ -169,10 +164,6 @@ def group_controls(
         "protocol": protocol("group-controls", lm, text, len(words), seed=seed, router=router),
     }
     return Result(numbers)
-
-
-def _kinds(reading: Reading) -> list[str]:
-    return categories(reading.text, reading.tokens.starts, reading.tokens.ends)
 
 
 def _row(group: np.ndarray, sure: np.ndarray | None, words: pd.DataFrame, kinds: list[str], K: int, seed: int) -> dict:

@@ -3,44 +3,29 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 
-from analysis.corpus import sample_texts, text_hash
+from analysis.corpus import sample_texts
 from analysis.methods import METHODS
 from analysis.models import CACHE
 from analysis.probes.tasks import TASKS
 from analysis.runs import Result, Run, RunStore
-from analysis.studies.budgets.cap_sweep import cap_sweep
-from analysis.studies.budgets.edited import budgets
+from analysis.studies import STUDIES
 from analysis.studies.budgets.policies import DEFAULT
 from analysis.studies.budgets.reads_sweep import SHARES
-from analysis.studies.budgets.reads_text import reads_text
 from analysis.studies.budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
 from analysis.studies.context import Context, protocol
-from analysis.studies.groups.contents import groups
-from analysis.studies.groups.pairs import pairs
-from analysis.studies.heads.head import head
-from analysis.studies.heads.statistics import statistics
-from analysis.studies.probes.probe import probe
-from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.routing.kept import stored_curves
 from analysis.studies.routing.live import route_at
-from analysis.studies.routing.visit import route_visit
-from analysis.studies.start.card import model_card
-from analysis.studies.start.start import start
-from analysis.studies.temperature.sharpness import temperature
-from analysis.studies.text.text import inspect
-from analysis.studies.worth.worth import worth
 
 FOLDER = CACHE / "demo" / "examples"  # those that every store is given
 RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
 FILTERS = {"min_distance": 128, "top": 100, "layer": None, "group": None, "head": None, "content": True}
 PAGES = {  # what a page asks for when nothing was chosen yet, beside model, text and long_text
-    "inspect": (inspect, {}),
-    "start": (start, {"router": ROUTER}),
-    "groups": (groups, {"router": ROUTER}),
-    "pairs": (pairs, {"router": ROUTER, **FILTERS}),
+    "inspect": {},
+    "start": {"router": ROUTER},
+    "groups": {"router": ROUTER},
+    "pairs": {"router": ROUTER, **FILTERS},
 }
 READING = {"window": 1024, "long_text": "first", "seed": 0}  # of the page that compares methods
 WORTH = {  # the same of a page that reads no text, for each model that it shows first
@@ -59,7 +44,7 @@ SHAPES = ("demo", "EleutherAI/pythia-410m")
 def requests(text: str) -> dict[str, dict]:
     """verb -> arguments of the pages' first requests for a text hash."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
-    return {verb: common | more for verb, (_, more) in PAGES.items()}
+    return {verb: common | more for verb, more in PAGES.items()}
 
 
 def compared(text: str) -> list[dict]:
@@ -69,34 +54,34 @@ def compared(text: str) -> list[dict]:
     return [{"model": "demo", "text": text, "methods": [one], **READING} for one in asked]
 
 
-def opened(text: str) -> list[tuple[str, Callable, dict]]:
-    """(verb, study, arguments) of the first requests of the pages on heads and on the softmax temperature, which open
+def opened(text: str) -> list[tuple[str, dict]]:
+    """(verb, arguments) of the first requests of the pages on heads and on the softmax temperature, which open
     on the first sample."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
     last = {"part": 0, "query": None}  # what the last token of the text's first window reads
     return [
-        ("statistics", statistics, common | {"without_first": False}),
-        ("head", head, common | {"without_first": False, **SHARPEST, **last}),
-        ("temperature", temperature, common | {"t": SLIDER}),
-        ("temperature", temperature, common | {"t": SLIDER, "layer": 3, "head": 0, **last}),
+        ("statistics", common | {"without_first": False}),
+        ("head", common | {"without_first": False, **SHARPEST, **last}),
+        ("temperature", common | {"t": SLIDER}),
+        ("temperature", common | {"t": SLIDER, "layer": 3, "head": 0, **last}),
     ]
 
 
-def budgeted(text: str) -> list[tuple[str, Callable, dict]]:
-    """(verb, study, arguments) of the first requests of the page on key budgets; its policy must not have seen the
+def budgeted(text: str) -> list[tuple[str, dict]]:
+    """(verb, arguments) of the first requests of the page on key budgets; its policy must not have seen the
     text."""
     common, swept = {"model": "demo", "window": None}, {"tolerance": TOLERANCE, "tolerance_bin": TOLERANCE_BIN}
     whole = {"policy": DEFAULT, "shares": list(SHARES), "seed": 0, "long_text": "windows"}
     swept |= {"caps": list(CAPS), "tokens": TOKENS, "seed": 0}
     return [
-        ("budgets", budgets, common | {"policy": {"name": DEFAULT}}),
-        ("reads-text", reads_text, common | whole | {"text": text}),
-        ("cap-sweep", cap_sweep, common | swept | {"policy": {"name": DEFAULT}, "texts": [text]}),
+        ("budgets", common | {"policy": {"name": DEFAULT}}),
+        ("reads-text", common | whole | {"text": text}),
+        ("cap-sweep", common | swept | {"policy": {"name": DEFAULT}, "texts": [text]}),
     ]
 
 
-def routed(context: Context, text: str) -> list[tuple[str, Callable, dict]]:
-    """(verb, study, arguments) of the first requests of the page on routing: the stored curves, and the last token of
+def routed(context: Context, text: str) -> list[tuple[str, dict]]:
+    """(verb, arguments) of the first requests of the page on routing: the stored curves, and the last token of
     the text's first window in the head where GWR linear finds most."""
     made = stored_curves(context, context.model("demo")).about["date"]
     curves = {"model": "demo", "visited": None, "min_distance": None, "sinks": None, "partition": "raw keys"}
@@ -105,17 +90,17 @@ def routed(context: Context, text: str) -> list[tuple[str, Callable, dict]]:
     best = max(numbers["heads"], key=lambda row: row["gwr_linear"])
     one = {name: best[name] for name in ("layer", "head")} | {name: numbers[name] for name in ("min_distance", "sinks")}
     one |= {"model": "demo", "text": text, "router": "gwr_linear", "position": None, "made": made}
-    return [("route-at", route_at, curves), ("route-visit", route_visit, one)]
+    return [("route-at", curves), ("route-visit", one)]
 
 
-def probed(text: str) -> list[tuple[str, Callable, dict]]:
-    """(verb, study, arguments) of the first requests of the page on long-context tests: one map, and every task."""
+def probed(text: str) -> list[tuple[str, dict]]:
+    """(verb, arguments) of the first requests of the page on long-context tests: one map, and every task."""
     common = {"model": "demo", "text": text, "choices": 4, "too_long": "refuse", "seed": 0}
     common |= {"rope": "as_trained", "factor": 2.0}
     needle = {"probes": ["uuid_needle"], "methods": [{"name": "streaming_llm", "settings": {}}]}
     needle |= {"lengths": [128, 256, 512], "depths": [0.0, 0.25, 0.5, 0.75, 1.0], "examples": [4, 16, 64], "items": 8}
     every = {"probes": list(TASKS), "methods": [], "lengths": [512], "depths": [0.5], "examples": [16], "items": 16}
-    return [("probe", probe, common | needle), ("probe", probe, common | every)]
+    return [("probe", common | needle), ("probe", common | every)]
 
 
 def examples(*, context: Context) -> Result:
@@ -123,22 +108,16 @@ def examples(*, context: Context) -> Result:
     that come with the program are made with `--state models_cache/demo`. numbers: `path`, `runs`, `bytes`."""
     lm = context.model("demo")
     folder = context.state_dirs(lm)[0] / FOLDER.name
+    wanted = [("model", {"model": "demo"}), *(("worth", {"model": shape, **WORTH}) for shape in SHAPES)]
+    keys = [context.add_text(title, text) for title, text in sample_texts().values()]
+    for key in keys:
+        wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key))]
+    wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(keys[0]), *routed(context, keys[0])]
     with tempfile.TemporaryDirectory() as scratch:
-        store = RunStore(scratch)
-        runs = [_run(store, "model", {"model": "demo"}, model_card, context)]
-        runs += [_run(store, "worth", {"model": shape, **WORTH}, worth, context) for shape in SHAPES]
-        wanted = []
-        for title, text in sample_texts().values():
-            key = context.add_text(title, text)
-            wanted += [(verb, PAGES[verb][0], arguments) for verb, arguments in requests(key).items()]
-            wanted += [("evaluate", evaluate, arguments) for arguments in compared(key)]
-        wanted += budgeted(text_hash(next(iter(sample_texts().values()))[1]))
-        wanted += opened(text_hash(next(iter(sample_texts().values()))[1]))
-        wanted += probed(text_hash(next(iter(sample_texts().values()))[1]))
-        wanted += routed(context, text_hash(next(iter(sample_texts().values()))[1]))
-        for at, (verb, study, arguments) in enumerate(wanted):
+        store, runs = RunStore(scratch), []
+        for at, (verb, arguments) in enumerate(wanted):
             context.progress(at / len(wanted), f"{verb}, {at + 1} of {len(wanted)}")
-            runs.append(_run(store, verb, arguments, study, context))
+            runs.append(_run(store, verb, arguments, context))
         for old in folder.glob(RUNS):
             shutil.rmtree(old)
         for run in runs:
@@ -148,8 +127,8 @@ def examples(*, context: Context) -> Result:
     return Result({"path": str(folder), "runs": len(runs), "bytes": size, "protocol": protocol("examples", lm)})
 
 
-def _run(store: RunStore, verb: str, arguments: dict, study: Callable, context: Context) -> Run:
+def _run(store: RunStore, verb: str, arguments: dict, context: Context) -> Run:
     began = time.monotonic()
-    result = study(**arguments, context=context)
+    result = STUDIES[verb](**arguments, context=context)
     result.numbers["protocol"]["command"] = "python -m analysis examples --state models_cache/demo"
     return store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began)

@@ -32,6 +32,8 @@ READINGS = {  # of the trained router: how its groups are balanced, and whether 
     "trained, soft": {"reading": "soft"},
     "trained, soft literal": {"membership": "literal", "reading": "soft"},
 }
+HARD = ("trained", "trained, literal")  # of them, those that inference reads
+SEEDS = 3  # of random tokens
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,16 @@ def trained_arm(name: str, router: FocusRouter, window: int) -> Arm:
     return Arm(name, {"window": window, **READINGS[name]}, router)
 
 
-def drawn_arm(router: FocusRouter, window: int, seed: int) -> Arm:
-    """Random tokens: as many groups and memberships as `router` has, by chance."""
-    return Arm(f"random tokens {seed}", {"window": window}, drawn=(router.K, router.top, seed))
+def hard_arms(router: FocusRouter, window: int) -> list[Arm]:
+    """The trained router read hard, with causal and with literal groups."""
+    return [trained_arm(name, router, window) for name in HARD]
+
+
+def drawn_arms(router: FocusRouter, window: int, seed: int, top: int | None = None) -> list[Arm]:
+    """Random tokens of `SEEDS` seeds: as many groups and memberships (or `top` of them) as `router` has, by chance."""
+    said, top = ("", router.top) if top is None else (f", top {top}", top)
+    seeds = range(seed, seed + SEEDS)
+    return [Arm(f"random tokens {one}{said}", {"window": window}, drawn=(router.K, top, one)) for one in seeds]
 
 
 @dataclass(frozen=True)
@@ -182,15 +191,23 @@ class Bench:
         path = self._place(arm)
         losses, pairs, counts = _stored(path)
         for index in range(len(losses), len(self.ids)):
-            fraction = (self.done + index / len(self.ids)) / self.expected
-            self.context.progress(min(1.0, fraction), f"{arm.name}, window {index + 1} of {len(self.ids)}")
+            self.tell(arm.name, index)
             row = self._window(arm, index)
             for kept, new in zip((losses, pairs, counts), row, strict=True):
                 kept.append(new)
-            if path and ((index + 1) % KEEP_EVERY == 0 or index + 1 == len(self.ids)):
+            if path and self.due(index):
                 _keep(path, losses, pairs, counts)
         self.done += 1
         return Measured(np.stack(losses), np.stack(pairs), np.stack(counts))
+
+    def tell(self, stage: str, index: int) -> None:
+        """Say that a window is read."""
+        fraction = (self.done + index / len(self.ids)) / self.expected
+        self.context.progress(min(1.0, fraction), f"{stage}, window {index + 1} of {len(self.ids)}")
+
+    def due(self, index: int) -> bool:
+        """Whether what was measured is kept after this window."""
+        return (index + 1) % KEEP_EVERY == 0 or index + 1 == len(self.ids)
 
     def _window(self, arm: Arm, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         layers, length = self.model.num_layers, self.ids.shape[1]

@@ -1,6 +1,9 @@
 """How a study says what is drawn of it: columns of its rows, and panels of small multiples, as plain data."""
 
+import csv
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +14,13 @@ from analysis.papers import find
 def column(name: str, label: str, unit: str = "") -> dict:
     """A column of the rows: its key, what a reader calls it, its unit."""
     return {"name": name, "label": label, "unit": unit}
+
+
+@cache
+def columns(study: str) -> list[dict]:
+    """The columns of a study's rows, from the table beside this file."""
+    with open(Path(__file__).with_name("columns.csv"), encoding="utf-8", newline="") as lines:
+        return [row for row in csv.DictReader(lines) if row.pop("study") == study]
 
 
 def series(
@@ -37,6 +47,19 @@ def panel(
         **{"title": title, "x": x, "x_label": x_label, "x_values": list(x_values), "y_label": y_label},
         "series": list(lines),
     } | ({"share": True} if share else {})
+
+
+def chart(
+    title: str, rows: Sequence[dict], x: str, x_label: str, y_label: str, keys: dict[str, str], more: Sequence = ()
+) -> dict:
+    """A panel over column `x` of the rows: a line for each name -> key of a row, and `more` lines."""
+    lines = [of_rows(name, rows, key) for name, key in keys.items()]
+    return panel(title, x, x_label, [row[x] for row in rows], y_label, [*lines, *more])
+
+
+def paper_lines(lines: dict[str, Sequence]) -> list[dict]:
+    """The series name -> values that a paper prints, without those of which it prints nothing."""
+    return [series(name, y, paper=True) for name, y in lines.items() if any(value is not None for value in y)]
 
 
 def printed(table: str, row: str, name: str) -> float | None:

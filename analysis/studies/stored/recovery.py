@@ -58,15 +58,8 @@ def compare(trained: np.ndarray, control: np.ndarray, window: np.ndarray, dense:
     points = Interval(None, None, None, 0)
     if np.mean(window) > np.mean(dense):
         points = bootstrap_ratio(100 * (control - trained), window - dense)
-    return {
-        "difference": difference.mean,
-        "low": difference.low,
-        "high": difference.high,
-        "units": difference.units,
-        "points": points.mean,
-        "points_low": points.low,
-        "points_high": points.high,
-    }
+    found = {"difference": difference.mean, "low": difference.low, "high": difference.high, "units": difference.units}
+    return found | {"points": points.mean, "points_low": points.low, "points_high": points.high}
 
 
 def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int) -> dict:
@@ -167,15 +160,13 @@ def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: 
 
 
 def _headline(found: dict) -> str:
-    if found["holds"]:
-        said = "Trained groups do more than random ones here"
-    elif found["beats"]["random tokens"]:
-        said = "Trained groups beat random ones here, but not everything that the claim asks for holds"
-    elif found["beats"]["random tokens"] is None:
-        said = "Trained groups cannot be told apart from random ones here"
-    else:
-        said = "Trained groups do not beat random ones here"
-    return f"{said}{', and a wider window of equal pairs is better' if found['window_better'] else ''}."
+    words = {
+        True: "beat random ones here, but not everything that the claim asks for holds",
+        False: "do not beat random ones here",
+        None: "cannot be told apart from random ones here",
+    }
+    said = "do more than random ones here" if found["holds"] else words[found["beats"]["random tokens"]]
+    return f"Trained groups {said}{', and a wider window of equal pairs is better' if found['window_better'] else ''}."
 
 
 def _verb(comparison: dict) -> str:

@@ -3,18 +3,19 @@
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from analysis.corpus import text_hash
+from analysis.corpus import text_hash, token_stream
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
+from analysis.studies.context import Context
 from analysis.studies.stored.measured import Arm, Bench, Measured, router_hash
 from analysis.studies.stored.runner import Setting, Windows, option
-from analysis.studies.stored.trainer import Trainer
-from analysis.studies.text.held_out import ids_hash, sample_windows, spread_windows
+from analysis.studies.text.held_out import corpus_hash, ids_hash, sample_windows, spread_windows
 from analysis.training.focus import finetune, train_router
 from analysis.training.settings import RouterTraining
 
@@ -83,17 +84,58 @@ class Read:
 
 
 @dataclass(kw_only=True)
+class Trainer:
+    """Trains on `documents` and measures on held-out `windows` [n, T].
+
+    What is done lies in `work`, named by a hash of all that decides it, and is not done again; a training that was
+    stopped goes on from its checkpoint. `expected` units of work are to do, of which `done` are.
+    """
+
+    lm: Model
+    documents: list[str]
+    windows: np.ndarray
+    work: Path
+    context: Context
+    expected: int
+    done: int = 0
+
+    @classmethod
+    def of(cls, at: Setting, **more: Any) -> Self:
+        """On the texts of a setting; `more` adds to that and overrides. Errors: BadSetting, BadText."""
+        texts = {} if "documents" in more else {"documents": at.texts[0], "windows": at.windows}
+        return cls(**{"lm": at.lm, "work": at.work, "context": at.context} | texts | more)
+
+    @cached_property
+    def texts(self) -> str:
+        """Twelve digits that name the training texts."""
+        return corpus_hash(self.documents)
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The training texts as one run of tokens; made when something has to be trained."""
+        self.context.progress(min(1.0, self.done / self.expected), "tokenising the training texts")
+        return token_stream(self.lm.tokenizer, self.documents)
+
+    def part(self, name: str, decides: list, make: Callable[[Path], dict]) -> dict:
+        """What `make(doing)` gives, kept and found again as `Context.part` does; one unit of work."""
+        found = self.context.part(self.work, name, decides, make)
+        self.done += 1
+        return found
+
+    def within(self, name: str, share: float = 1.0, began: float = 0.0) -> Context:
+        """The context of a piece of the current unit: a `share` of it, from the fraction `began` on."""
+        return self.context.within((self.done + began) / self.expected, share / self.expected, name)
+
+    def told(self, name: str, share: float = 1.0, began: float = 0.0) -> Callable[[float, str], None]:
+        """The progress of such a piece."""
+        return self.within(name, share, began).progress
+
+
+@dataclass(kw_only=True)
 class PhaseTrainer(Trainer):
     """Trains routers (phase 1) and copies of the model with them (phase 2); everything reads with the same `n_sink`."""
 
     n_sink: int
-
-    @classmethod
-    def of(cls, at: Setting, n_sink: int, expected: int, **more: Any) -> "PhaseTrainer":
-        """On the texts of a setting; `more` adds to that and overrides. Errors: BadSetting, BadText."""
-        texts = {} if "documents" in more else {"documents": at.texts[0], "windows": at.windows}
-        about = {"lm": at.lm, "work": at.work, "context": at.context, "n_sink": n_sink, "expected": expected}
-        return cls(**about | texts | more)
 
     def sample(self, count: int) -> np.ndarray:
         """`count` windows of the training texts as long as the held-out ones, evenly spaced [n, T]."""

@@ -24,7 +24,7 @@ from analysis.methods.focal_learned import FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.models import Model, load_model
 from analysis.studies.stored.runner import Setting, Windows, option
-from analysis.studies.stored.trainer import Trainer
+from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, sample_windows
 from analysis.training.checkpoints import read_log, save_checkpoint
 from analysis.training.focal import watched

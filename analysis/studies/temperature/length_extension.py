@@ -15,7 +15,7 @@ from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
 from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, panel, series
 from analysis.studies.stored.runner import Setting, Study, Texts, option
-from analysis.studies.stored.trainer import Trainer
+from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
 from analysis.training.extend import Extension, extend
 

@@ -8,17 +8,17 @@ import numpy as np
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
+from analysis.metrics.proportions import share_difference
 from analysis.models import Model
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, trained_arm
-from analysis.studies.stored.panels import how_sure
+from analysis.studies.stored.panels import columns, decided, difference, how_sure, of_rows, panel, printed, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
 from analysis.studies.text.domains import domains
 from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash
-from analysis.studies.training.finetune_shown import columns, panels, row_of, sentence
 from analysis.studies.training.finetune_tasks import answers, questions
 from analysis.training.focus import finetune as finetune_all
-from analysis.training.lora import finetune_lora, lora_copy, router_parameters, trainable
+from analysis.training.lora import finetune_lora, lora_copy, trainable
 from analysis.training.settings import RouterTraining
 
 METHOD = ("lora", "focus", "full")
@@ -27,6 +27,7 @@ RANKS, GROUPS = (4, 16), 8
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}
 NEW = "python"  # the domain that is learned, if there is one of this name
 TASK_TOKENS, ITEMS = 256, 16
+DOMAINS = {"new": "the new domain", "old": "the old one"}
 NOTES = (
     "Every arm starts from the same base and reads the same sequences in the same order; the state after the last step "
     "counts. Focus trains its router alone, its centroids at ten times the rate; LoRA adds to the attention's "
@@ -49,6 +50,11 @@ class Way:
     def line(self) -> str:
         """Its name without the rate."""
         return {"lora": f"LoRA r={self.size}", "focus": f"Focus K={self.size}", "full": "full fine-tuning"}[self.kind]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return f"{self.line}, {self.rate:g}"
 
 
 @dataclass(frozen=True)
@@ -95,12 +101,12 @@ def measure(at: Setting) -> dict:
     ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
     asked = questions(lm, min(TASK_TOKENS, lm.max_positions), ITEMS, sizes.seed)
     about = {"documents": texts[new][0], "windows": held[new], "held": held, "asked": asked}
-    trainer = Baselines.of(at, plan.n_sink, len(ways) + 1, **about)
+    trainer = Baselines.of(at, n_sink=plan.n_sink, expected=len(ways) + 1, **about)
     base = trainer.base(plan)
-    found = [row_of(_about("base", "dense", None, 0), base, base, new) | {"rate": None}]
+    found = [row_of(_about("base", "dense", None, 0), base, base, new)]
     plans = {}
     for way in ways:
-        plans[f"{way.line}, {way.rate:g}"], parts = trainer.way(way, plan)
+        plans[way.name], parts = trainer.way(way, plan)
         for read, part in parts["reads"].items():
             line = way.line if read == "dense" else f"{way.line}, {READ[read]}"
             found.append(row_of(_about(line, READ.get(read, read), way.rate, parts["parameters"]), part, base, new))
@@ -131,7 +137,7 @@ def shown(numbers: dict) -> dict:
     seen = [SEEN] if told["model"] == "demo" else []
     return {
         "sentence": sentence(rows),
-        "columns": columns(),
+        "columns": columns("baselines"),
         "panels": panels(rows, told["rates"]),
         "notes": [*NOTES, new, how_sure(windows - windows // 2), *seen],
     }
@@ -155,11 +161,8 @@ class Baselines(PhaseTrainer):
 
     def base(self, plan: RouterTraining) -> dict:
         """What the base is: `means` and `tasks`."""
-        decides = self._decides(self._measured(), plan.seed)
-        base = self._untrained(plan)
-        return self.part(
-            "baselines-base", decides, lambda _: self._read(self.lm, DENSE, base, plan.window, 0.0, "base")
-        )
+        decides, base = self._decides(self._measured(), plan.seed), self._untrained(plan)
+        return self.part("baselines-base", decides, lambda _: self._read(self.lm, DENSE, base, plan, 0.0, "base"))
 
     def way(self, way: Way, plan: RouterTraining) -> tuple[RouterTraining, dict]:
         """(the plan, `parameters` trained and what every reading gives) of one training."""
@@ -174,29 +177,23 @@ class Baselines(PhaseTrainer):
 
     def _focus(self, way: Way, plan: RouterTraining, start: None, doing: Path) -> dict:
         """The router alone, read hard and through its soft gate."""
-        name = f"{way.line}, {way.rate:g}"
-        router = self.router(name, plan)
+        router, reads = self.router(way.name, plan), {}
         self.done -= 1  # the router and its reading are one unit
-        arms = {read: trained_arm(read, router, plan.window) for read in READ}
-        reads = {
-            read: self._read(self.lm, arm, router, plan.window, TRAINED, f"{name}, {READ[read]}")
-            for read, arm in arms.items()
-        }
-        parameters = router_parameters(self.lm.num_layers, self.lm.width, way.size, plan.d_s)
-        return {"parameters": parameters, "reads": reads}
+        for read, said in READ.items():
+            arm = trained_arm(read, router, plan.window)
+            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{way.name}, {said}")
+        return {"parameters": router.size, "reads": reads}
 
     def _copy(self, way: Way, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
         """A copy of the model, with LoRA or whole."""
-        name, checkpoint = f"{way.line}, {way.rate:g}", doing / "training.checkpoint"
-        told = self.told(name, TRAINED)
+        checkpoint, told = doing / "training.checkpoint", self.told(way.name, TRAINED)
         if way.kind == "lora":
             own = finetune_lora(self.lm, start, self.ids, plan, way.size, checkpoint, told)[0]
             parameters = trainable(lora_copy(self.lm, way.size).lm)
         else:
             own = finetune_all(self.lm, start, self.ids, plan, checkpoint, told)[0]
             parameters = sum(p.numel() for p in own.lm.parameters())
-        read = self._read(own, DENSE, start, plan.window, TRAINED, name)
-        return {"parameters": parameters, "reads": {"dense": read}}
+        return {"parameters": parameters, "reads": {"dense": self._read(own, DENSE, start, plan, TRAINED, way.name)}}
 
     def _measured(self) -> list:
         items = {name: len(one) for name, one in self.asked.items()}
@@ -205,18 +202,76 @@ class Baselines(PhaseTrainer):
     def _untrained(self, plan: RouterTraining) -> FocusRouter:
         return FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
 
-    def _read(self, lm: Model, arm: Arm, router: FocusRouter, window: int, began: float, name: str) -> dict:
+    def _read(self, lm: Model, arm: Arm, router: FocusRouter, plan: RouterTraining, began: float, name: str) -> dict:
         """`means` domain -> nats per token of each window, `tasks` task -> scores of its items."""
         means = {}
         for domain, ids in self.held.items():
             bench = self._bench(lm, router, ids, None, len(self.held) + 1, began, f"{name}, {domain}")
             means[domain] = [round(one, 6) for one in bench.measure(arm).means.tolist()]
-        if arm is DENSE:
-            method = METHODS["dense"]()
-        else:
-            method = METHODS["focus"].build(router, window=window, n_sink=self.n_sink, **READINGS[arm.name])
+        method = METHODS["dense"]()
+        if arm is not DENSE:
+            method = METHODS["focus"].build(router, window=plan.window, n_sink=self.n_sink, **READINGS[arm.name])
         told = self.told(name, 0.0, 0.99)
         return {"means": means, "tasks": answers(lm, method, self.asked, lambda stage: told(0.0, stage))}
+
+
+def row_of(about: dict, found: dict, base: dict, new: str) -> dict:
+    """A row: `about` it, the perplexity of every domain, and the differences to the base. `found` and `base`: `means`
+    domain -> nats per token of each window, `tasks` task -> scores of items. The first half of the new domain's windows
+    is kept for `choosing` among rates (nats per token): nothing else is told of it."""
+    means, before = ({name: np.array(one) for name, one in given["means"].items()} for given in (found, base))
+    row = about | {"choosing": float(means[new][: len(means[new]) // 2].mean())}
+    for given in (means, before):
+        given[new] = given[new][len(given[new]) // 2 :]
+    old = [name for name in means if name != new]
+    row["perplexities"] = {name: float(np.exp(one.mean())) for name, one in means.items()}
+    row |= {"new_domain": row["perplexities"][new], **difference("new", means[new], before[new])}
+    row |= dict.fromkeys(("old_domain", "old", "old_low", "old_high"))
+    if old:
+        mine, theirs = (np.concatenate([given[name] for name in old]) for given in (means, before))
+        row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs)
+    right, before = (sum(one["tasks"].values(), []) for one in (found, base))
+    apart = share_difference(right, before)
+    row |= {"scores": {name: float(np.mean(one)) for name, one in found["tasks"].items()}}
+    row |= {"task_score": float(np.mean(right)) if right else None}
+    return row | {"tasks": apart.mean, "tasks_low": apart.low, "tasks_high": apart.high}
+
+
+def panels(rows: list[dict], rates: list[float]) -> list[dict]:
+    """Differences to the base against the learning rate, a line for every arm; and what the paper prints."""
+    trained = [row for row in rows if row["rate"] is not None]
+    names = list(dict.fromkeys(row["line"] for row in trained))
+    table = {(row["line"], row["rate"]): row for row in trained}
+    made = []
+    for key, title in {"new": "New domain", "old": "Old domain", "tasks": "Tasks"}.items():
+        unit = "share of items" if key == "tasks" else "nats per token"
+        lines = [of_rows(name, [table.get((name, rate), {}) for rate in rates], key) for name in names]
+        made.append(panel(f"{title}, minus the base", "rate", "learning rate", rates, unit, lines))
+    ranks = ["LoRA (r=4)", "LoRA (r=16)", "Centroids (d_s=16)"]
+    tasks = ["HellaSwag", "ARC-E", "PIQA", "LAMBADA"]
+    lines = [series(name, [printed("table 3", name, task) for task in tasks], paper=True) for name in ranks]
+    return [*made, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
+
+
+def sentence(rows: list[dict]) -> str:
+    """What every way does at the rate that the `choosing` windows of the new domain prefer: which are lower or higher
+    than the base there and on the old domain, and which get more or fewer tasks right."""
+    lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
+    best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
+    said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
+    tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
+    said.append(f"Tasks right: {', '.join(tasks) or 'no change is told apart from none'}.")
+    return f"Each at the rate that other windows chose. {' '.join(said)}"
+
+
+def _decided(best: list[dict], key: str) -> str:
+    """The rows that are lower, higher and neither, the lowest first."""
+    words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, []
+    known = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
+    for sign, word in words.items():
+        mine = [f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}" for row in known if decided(row, key) == sign]
+        said += [f"{word}: {', '.join(mine)}"] if mine else []
+    return "; ".join(said) or "nothing else was read"
 
 
 finetune = Study("baselines", __doc__, Baseline, measure, shown, sample)

@@ -204,7 +204,7 @@ def test_what_it_costs(client):
 
 
 def test_the_first_requests_of_the_page_are_those_of_the_stored_examples(client):
-    asked = {verb: arguments for verb, _, arguments in budgeted(key(client))}
+    asked = {verb: arguments for verb, arguments in budgeted(key(client))}
     page()
     assert client.store.list("budgets")[0].request == asked["budgets"]
     for tab, button, verb in (("reads", "budget_reads_run", "reads-text"), ("cap", "budget_sweep_run", "cap-sweep")):
@@ -216,6 +216,6 @@ def test_the_bundled_policy_has_its_examples(tmp_path):
     if not (CACHE / "demo" / "csa" / "policy.json").is_file():
         pytest.skip("no policy comes with the bundled model")
     store = RunStore(tmp_path, examples=FOLDER)
-    for verb, _, arguments in budgeted(text_hash(sample_texts()["story"][1])):
+    for verb, arguments in budgeted(text_hash(sample_texts()["story"][1])):
         assert store.find(verb, arguments), f"{verb} is not stored: python -m analysis examples"
     store.close()

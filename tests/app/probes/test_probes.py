@@ -28,7 +28,7 @@ def client(client, monkeypatch):
     monkeypatch.setattr(results, "CONTEXT", 2048)
     monkeypatch.setitem(STUDIES, "probe", probe)
     client.store.samples()
-    for verb, _, arguments in probed(STORY):
+    for verb, arguments in probed(STORY):
         client.request(verb, arguments)
     return client
 

@@ -8,8 +8,7 @@ from analysis.errors import BadSetting, Cancelled
 from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.grids.ablations import cells
-from analysis.studies.grids.factors import FACTORS, paper_numbers
+from analysis.studies.grids.ablations import FACTORS, cells, paper_numbers
 from analysis.training import run
 from analysis.training.settings import RouterTraining
 from tests.made.studied import asker, studied_home

@@ -15,7 +15,7 @@ from analysis.metrics.quality import perplexity
 from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arm, trained_arm, window_arm
+from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
 from analysis.studies.stored.recovery import window_pairs
 from tests.made.studied import asker, studied_home
 from tests.made.tiny import LAYERS, VOCABULARY, WIDTH, tiny, token_ids
@@ -66,11 +66,11 @@ def test_arms_equal_the_plain_methods(bench):
 
 def test_random_tokens_depend_on_seed_layer_window_and_place_alone(bench):
     router = FocusRouter(LAYERS, WIDTH, groups=4, top=2)
-    arm = drawn_arm(router, 5, 7)
+    arm = drawn_arms(router, 5, 7)[0]
     first = arm.given(0, 24, LAYERS)
     assert all(torch.equal(a, b) for a, b in zip(first, arm.given(0, 24, LAYERS), strict=True))
     assert all(layer.shape == (24, 4) and (layer.sum(1) == 2).all() for layer in first)
-    others = [first[1], arm.given(1, 24, LAYERS)[0], drawn_arm(router, 5, 8).given(0, 24, LAYERS)[0]]
+    others = [first[1], arm.given(1, 24, LAYERS)[0], drawn_arms(router, 5, 8)[0].given(0, 24, LAYERS)[0]]
     assert not any(torch.equal(first[0], other) for other in others)
     shares = torch.cat(arm.given(0, 4000, LAYERS)).float().mean(0)
     assert ((shares - 0.5).abs() < 0.03).all()
@@ -80,7 +80,7 @@ def test_random_tokens_depend_on_seed_layer_window_and_place_alone(bench):
 def test_only_literal_arms_read_the_future(name, bench):
     """Other tokens after the 12th: what is lost before it stays, unless groups are balanced over the whole text."""
     router = bench.stand_in
-    arm = {"window": window_arm(5), "drawn": drawn_arm(router, 5, 0)}.get(name) or trained_arm(name, router, 5)
+    arm = {"window": window_arm(5), "drawn": drawn_arms(router, 5, 0)[0]}.get(name) or trained_arm(name, router, 5)
     changed = bench.ids.copy()
     changed[:, 12:] = 3 + (changed[:, 12:] + 40) % (VOCABULARY - 3)
     other = Bench(bench.model, router, changed, 1, None, Context())

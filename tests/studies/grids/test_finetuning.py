@@ -15,8 +15,8 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.grids.table5 import AGAINST, ARMS
 from analysis.training import run
-from analysis.training.controls import Control, method_of
 from analysis.training.focus import finetune
+from analysis.training.mitigations import Control, method_of
 from tests.made.studied import asker, studied_home
 from tests.made.tiny import LAYERS, tiny, token_ids
 from tests.studies.training.test_finetune import SECOND, start

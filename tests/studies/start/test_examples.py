@@ -7,6 +7,7 @@ from analysis.corpus import sample_texts, text_hash
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.runs import RunStore
+from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import control_path, fit_router
 from analysis.studies.start.examples import (
@@ -54,7 +55,7 @@ def test_every_page_of_every_sample_has_its_example(store):
 
 
 def test_the_pages_on_heads_and_temperature_open_with_an_example(store):
-    runs = [store.find(verb, arguments) for verb, _, arguments in opened(text_hash(sample_texts()["story"][1]))]
+    runs = [store.find(verb, arguments) for verb, arguments in opened(text_hash(sample_texts()["story"][1]))]
     assert all(run is not None and run.example for run in runs), "not stored: python -m analysis examples"
     sharpest = runs[0].table("heads").sort_values("entropy").iloc[0]
     assert SHARPEST == {"layer": sharpest["layer"], "head": sharpest["head"]} and SLIDER == list(SOFTMAX)
@@ -62,7 +63,7 @@ def test_the_pages_on_heads_and_temperature_open_with_an_example(store):
 
 def test_the_page_on_routing_opens_with_an_example(store, context):
     """The stored curves answer it, and the token in the head where GWR linear finds most."""
-    for verb, _, arguments in routed(context, text_hash(sample_texts()["story"][1])):
+    for verb, arguments in routed(context, text_hash(sample_texts()["story"][1])):
         run = store.find(verb, arguments)
         assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
 
@@ -79,7 +80,7 @@ def test_the_page_without_a_text_has_its_example_too(shape, store, context):
 def test_an_example_computed_again_is_the_same(verb, store, context):
     key = text_hash(sample_texts()["essay"][1])
     stored = store.find(verb, requests(key)[verb])
-    again = PAGES[verb][0](**requests(key)[verb], context=context)
+    again = STUDIES[verb](**requests(key)[verb], context=context)
     for name, frame in again.tables.items():
         kept = stored.table(name)
         assert list(kept.columns) == list(frame.columns)
