@@ -6,7 +6,7 @@ from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.stored.measured import DENSE, HARD, KERNELS, drawn_arms, hard_arms, window_arm
-from analysis.studies.stored.panels import chart, columns, decided, difference, how_sure, paper_lines, printed
+from analysis.studies.stored.panels import chart, decided, difference, how_sure, paper_lines, presented, printed
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample
@@ -34,12 +34,6 @@ PRINTED = {  # key of a row -> column of table 9, and what it is divided by
     "paper_share_tuned": ("Dominance (full FT)", 100),
 }
 VARIED = ("groups", "window", "temperature", "iterations", "d_s")  # of a plan
-READ_AS = (
-    "One factor differs from the default at a time; cells that are the default are trained once. Two groups always get "
-    "the window of 16 that appendix B gives them. Phase 2 trains through the soft gate; its random groups get the same "
-    "training of the base under a hard mask, once for each number of groups and window. Shares are of the largest "
-    "group, mean of layers, on held-out windows."
-)
 
 
 def measure(at: Setting) -> dict:
@@ -83,17 +77,11 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, length = numbers["rows"], numbers["length"]
-    wide = sorted({row["window"] for row in rows if row["window"] >= length})
-    full = (
-        f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention: nothing is "
-        "left to the groups."
-    )
-    return {
-        "sentence": sentence(rows, numbers["dense"]["perplexity"]),
-        "columns": columns("ablations"),
-        "panels": panels(rows),
-        "notes": [READ_AS, how_sure(numbers["windows"]), *([full] if wide else [])],
-    }
+    more = [how_sure(numbers["windows"])]
+    if wide := sorted({row["window"] for row in rows if row["window"] >= length}):
+        said = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
+        more.append(f"{said}: nothing is left to the groups.")
+    return presented("ablations", sentence(rows, numbers["dense"]["perplexity"]), panels(rows), *more)
 
 
 def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, float | str], RouterTraining]:

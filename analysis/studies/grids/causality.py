@@ -17,7 +17,7 @@ from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
-from analysis.studies.stored.panels import columns
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
@@ -72,10 +72,7 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    return {
-        "sentence": sentence(numbers["rows"], numbers["literal_minus_causal"], numbers),
-        "columns": columns("causality"),
-    }
+    return presented("causality", sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), None)
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

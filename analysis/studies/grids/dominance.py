@@ -13,7 +13,7 @@ from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.statistics import attention_inputs
-from analysis.studies.stored.panels import columns
+from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import Trainer, Training, plain, sample
 from analysis.studies.text.held_out import chosen
@@ -35,10 +35,6 @@ ROWS = {  # name -> what differs from the others; the third to the last but one 
 }
 COLLAPSED = 0.9  # a layer whose largest group holds this share of the tokens
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
-READ_AS = (
-    "Balance loss as in Switch Transformers (K sum f P), weight 0.01; entropy of the assignments, weight 0.01; EMA "
-    "decay 0.99 with detached inputs; k-means of the routing vectors every 100 steps: the paper gives none of these."
-)
 
 
 @dataclass(frozen=True)
@@ -83,12 +79,8 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    looked = PROBED * numbers["protocol"]["window"]
-    return {
-        "sentence": sentence(numbers["rows"], numbers["even"]),
-        "columns": columns("dominance"),
-        "notes": [READ_AS, f"One look at the groups reads {looked:,} training tokens."],
-    }
+    looked = f"One look at the groups reads {PROBED * numbers['protocol']['window']:,} training tokens."
+    return presented("dominance", sentence(numbers["rows"], numbers["even"]), None, looked)
 
 
 def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:

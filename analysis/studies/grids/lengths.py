@@ -8,7 +8,7 @@ from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.metrics.intervals import UNIT
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, drawn_arms, window_arm
-from analysis.studies.stored.panels import chart, columns, difference, how_sure, nats, panel, paper_lines, printed
+from analysis.studies.stored.panels import chart, difference, how_sure, nats, panel, paper_lines, presented, printed
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, plain, sample
@@ -18,11 +18,6 @@ from analysis.training.settings import RouterTraining
 TIMES = (1, 2, 4)  # lengths by default, times that of the training
 KS = (1, 2)  # groups per token that are read
 PAPER = (1024, 2048, 4096, 8192)
-READ_AS = (
-    "Every length reads the same held-out tokens, cut into windows of it: longer ones cut fewer texts, so dense "
-    "attention gets better as well, and differences are of one length. With K = 4 any two tokens share a group from "
-    "k = 3 on: the paper's row of top-k = 3 is dense attention, so k = 1 and 2 are read here."
-)
 
 
 @dataclass(frozen=True)
@@ -75,15 +70,11 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, length = numbers["rows"], numbers["trained_at"]
-    sure = how_sure(numbers["windows"], f"windows of {length:,} tokens")
-    far = dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"])
-    beyond = f"The model was trained on up to {numbers['positions']:,} positions; {', '.join(far)} is extrapolated, "
-    return {
-        "sentence": sentence(rows, length),
-        "columns": columns("lengths"),
-        "panels": panels(rows),
-        "notes": [READ_AS, sure, *([f"{beyond}dense as well."] if far else [])],
-    }
+    more = [how_sure(numbers["windows"], f"windows of {length:,} tokens")]
+    if far := dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"]):
+        said = f"The model was trained on up to {numbers['positions']:,} positions"
+        more.append(f"{said}; {', '.join(far)} is extrapolated, dense as well.")
+    return presented("lengths", sentence(rows, length), panels(rows), *more)
 
 
 def _lengths(rows: str | None, length: int) -> list[int]:

@@ -14,7 +14,17 @@ from analysis.groups.fit import fit_without_training
 from analysis.models import Model, load_model
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
-from analysis.studies.stored.panels import columns, decided, difference, how_sure, nats, of_rows, panel, printed, series
+from analysis.studies.stored.panels import (
+    decided,
+    difference,
+    how_sure,
+    nats,
+    of_rows,
+    panel,
+    presented,
+    printed,
+    series,
+)
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import Read, Trainer
@@ -41,12 +51,6 @@ SAID = {  # kept name -> what a reader calls it
     "window of equal pairs": "window of equal pairs",
 }
 AGAINST = {"against_dense": ("dense", "dense"), "against_random": ("random groups", "random groups")}
-READ_AS = (
-    "Models of one shape and start see the same tokens in the same order and differ in attention alone. Focus has "
-    "8 groups and a window of a 16th of the context, no sinks, the soft gate and literal groups, as `pretrain "
-    "--attention focus`; random groups are drawn anew for every text under a hard mask. Held-out losses are of both "
-    "seeds' mean, window by window."
-)
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,8 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    return {
-        "sentence": sentence(numbers["rows"]),
-        "columns": columns("pretraining"),
-        "panels": panels(numbers["rows"], numbers["curves"]),
-        "notes": [READ_AS, how_sure(numbers["windows"])],
-    }
+    drawn = panels(numbers["rows"], numbers["curves"])
+    return presented("pretraining", sentence(numbers["rows"]), drawn, how_sure(numbers["windows"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

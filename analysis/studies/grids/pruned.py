@@ -6,7 +6,7 @@ from analysis.groups.router import FocusRouter
 from analysis.studies.grids.pruning import NAMES, LayerArm, LayerBench, look, seeds
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import DENSE, KERNELS, Measured, always, router_hash
-from analysis.studies.stored.panels import chart, column, decided, difference, how_sure, nats
+from analysis.studies.stored.panels import chart, column, decided, difference, how_sure, nats, presented
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
@@ -22,10 +22,6 @@ TITLES = {  # key of a row -> (panel, what its values are, unit)
     "loss": ("Loss when this layer alone is pruned", "change of the loss", "nats per token"),
 }
 DENSE_TOO = ("entropy", "candidates")  # keys that dense attention has as well
-READ_AS = (
-    "Entropy, candidates, mass and norms are means over windows, queries and (of entropy and mass) heads, on hidden "
-    "states of dense attention, so a layer is seen with nothing pruned before it. Early queries have little to prune."
-)
 
 
 def measure(at: Setting) -> dict:
@@ -79,13 +75,10 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    columns, panels = drawn(numbers["rows"])
-    return {
-        "sentence": sentence(numbers["rows"], numbers["all_layers"]),
-        "columns": columns,
-        "panels": panels,
-        "notes": [READ_AS, how_sure(numbers["windows"])],
-    }
+    rows = numbers["rows"]
+    columns, panels = drawn(rows)
+    said = sentence(rows, numbers["all_layers"])
+    return presented("pruned", said, panels, how_sure(numbers["windows"])) | {"columns": columns}
 
 
 def layer_arms(made: FocusRouter, window: int, layer: int | None, seed: int) -> dict[str, LayerArm]:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from analysis.studies.stored.measured import DENSE, KERNELS, drawn_arms, hard_arms, window_arm
 from analysis.studies.stored.panels import (
-    columns,
     decided,
     difference,
     how_sure,
@@ -12,6 +11,7 @@ from analysis.studies.stored.panels import (
     of_rows,
     panel,
     paper_lines,
+    presented,
     printed,
 )
 from analysis.studies.stored.recovery import equal_pairs_window
@@ -34,12 +34,6 @@ AGAINST = {
     "against_window": "window of equal pairs",
 }
 PAPER = {"PG-19": "PG-19 (books)", "WikiText-103": "WikiText-103 (Wikipedia)", "OpenWebText": "OpenWebText (web)"}
-READ_AS = (
-    "Every arm starts from the same base model and trains all its parameters on the same sequences in the same order, "
-    "at the same rate; the state after the last step counts. Focus starts with a router that phase 1 trained on the "
-    "domain, the base frozen. Full attention is read in full, Focus with hard causal groups, random groups are drawn "
-    "anew for every text, in training and when read."
-)
 SEEN = "The bundled model was pretrained on texts of these kinds, so there is less to learn than on a new domain."
 
 
@@ -88,13 +82,8 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    rows, model = numbers["rows"], numbers["protocol"]["model"]
-    return {
-        "sentence": sentence(rows),
-        "columns": columns("finetuning"),
-        "panels": panels(rows),
-        "notes": [READ_AS, how_sure(numbers["windows"]), *([SEEN] if model == "demo" else [])],
-    }
+    rows, seen = numbers["rows"], [SEEN] if numbers["protocol"]["model"] == "demo" else []
+    return presented("finetuning", sentence(rows), panels(rows), how_sure(numbers["windows"]), *seen)
 
 
 def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, count: int) -> tuple[list[dict], dict]:

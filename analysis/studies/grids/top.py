@@ -23,12 +23,12 @@ from analysis.studies.stored.measured import (
 )
 from analysis.studies.stored.panels import (
     chart,
-    columns,
     difference,
     how_sure,
     of_rows,
     panel,
     paper_lines,
+    presented,
     printed,
     series,
 )
@@ -39,12 +39,6 @@ from analysis.studies.text.held_out import sample_windows
 SAME = 1e-3  # nats of a token by which two ways to compute one loss may differ
 PAPER = {"GPT-2 124M": 42.8, "Mistral 7B": 10.8}  # model -> perplexity before Focus, as the caption of table 7 says
 NAMED_AS = {1: "top-k=1 (argmax)", 4: "top-k=4 (full)"}
-READ_AS = (
-    "Table 7 varies k at inference, so one router is read with every k; where a router of as many groups was trained "
-    "for a k of its own, it stands beside. With 2 k > K any two tokens share a group and all is read: such rows are "
-    "dense attention. The paper's speed-up is the formula K/k; what the pairs that are left would allow at most is "
-    "beside it."
-)
 
 
 @dataclass(frozen=True)
@@ -90,12 +84,8 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    return {
-        "sentence": sentence(numbers["rows"], numbers["groups"]),
-        "columns": columns("top"),
-        "panels": panels(numbers),
-        "notes": [READ_AS, how_sure(numbers["windows"])],
-    }
+    said = sentence(numbers["rows"], numbers["groups"])
+    return presented("top", said, panels(numbers), how_sure(numbers["windows"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

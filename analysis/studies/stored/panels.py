@@ -16,10 +16,22 @@ def column(name: str, label: str, unit: str = "") -> dict:
     return {"name": name, "label": label, "unit": unit}
 
 
-@cache
 def columns(study: str) -> list[dict]:
-    """The columns of a study's rows, from the table beside this file."""
-    with open(Path(__file__).with_name("columns.csv"), encoding="utf-8", newline="") as lines:
+    """The columns of a study's rows."""
+    return _of("columns.csv", study)
+
+
+def presented(study: str, sentence: str, panels: list[dict] | None, *notes: str) -> dict:
+    """What is shown of a study: its `sentence columns panels notes`, its own notes before these."""
+    said = [*(row["note"] for row in _of("notes.csv", study)), *notes]
+    found = {"sentence": sentence, "columns": columns(study), "panels": panels, "notes": said or None}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@cache
+def _of(file: str, study: str) -> list[dict]:
+    """The rows of a study in a table beside this file."""
+    with open(Path(__file__).with_name(file), encoding="utf-8", newline="") as lines:
         return [row for row in csv.DictReader(lines) if row.pop("study") == study]
 
 

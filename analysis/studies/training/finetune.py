@@ -11,7 +11,7 @@ from analysis.methods import METHODS
 from analysis.metrics.proportions import share_difference
 from analysis.models import Model
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, trained_arm
-from analysis.studies.stored.panels import columns, decided, difference, how_sure, of_rows, panel, printed, series
+from analysis.studies.stored.panels import decided, difference, how_sure, of_rows, panel, presented, printed, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
 from analysis.studies.text.domains import domains
@@ -28,13 +28,6 @@ READ = {"trained": "hard groups", "trained, soft": "soft gate"}
 NEW = "python"  # the domain that is learned, if there is one of this name
 TASK_TOKENS, ITEMS = 256, 16
 DOMAINS = {"new": "the new domain", "old": "the old one"}
-NOTES = (
-    "Every arm starts from the same base and reads the same sequences in the same order; the state after the last step "
-    "counts. Focus trains its router alone, its centroids at ten times the rate; LoRA adds to the attention's "
-    "projections (alpha twice the rank). Differences are paired with the base, window by window and item by item.",
-    "Of the new domain's windows the first half chooses each arm's rate and the second half is told.",
-    "Tasks are the generated long-context tasks: forced choice among four, chance is 25 %.",
-)
 SEEN = "The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."
 
 
@@ -133,14 +126,9 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, told, windows = numbers["rows"], numbers["protocol"], numbers["windows"]
-    new = f"The new domain is {told['new_domain']}."
-    seen = [SEEN] if told["model"] == "demo" else []
-    return {
-        "sentence": sentence(rows),
-        "columns": columns("baselines"),
-        "panels": panels(rows, told["rates"]),
-        "notes": [*NOTES, new, how_sure(windows - windows // 2), *seen],
-    }
+    more = [f"The new domain is {told['new_domain']}.", how_sure(windows - windows // 2)]
+    more += [SEEN] if told["model"] == "demo" else []
+    return presented("baselines", sentence(rows), panels(rows, told["rates"]), *more)
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
