@@ -100,10 +100,10 @@ def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = 
 def load_price(name: str) -> str:
     """What it costs to load the model `name`, in words: from all loaded here before, by the size of their weights."""
     if store().find("model", {"model": name}) is not None:
-        return "It was loaded here before: it is used at once."
+        return "It was loaded here before, so it is ready at once."
     size = places.weight_bytes(name, places.CACHE)
     if size is None:
-        return "It is not on this disk: it is downloaded first, and how large it is its page on the Hub says."
+        return "It is not on this disk, so it is downloaded first; its page on the Hub gives its size."
     loads = [(took, asked) for took, _, asked in store().past("model") if asked["model"] != "demo"]  # that one waits
     cards = [(took, store().find("model", asked)) for took, asked in loads]
     done = [(took, run.numbers["weight_bytes"]) for took, run in cards if run is not None]

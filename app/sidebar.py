@@ -122,7 +122,7 @@ def _price(name: str) -> str:
     try:
         return cached.load_price(state.CONTROLS["model"].parse(name))
     except (ValueError, AnalysisError):
-        return "A model on this disk takes seconds, another one is downloaded first: a name and Enter tell more."
+        return "Type a model name and press Enter to see what loading it costs."
 
 
 def _load(name: str) -> None:

@@ -10,8 +10,8 @@ from analysis.methods.base import Method
 class Dense(Method):
     """Each token reads all tokens before it, as the stock model does.
 
-    It runs through the same seam as every other method and gives the stock model's logits. That equality is the parity
-    badge: what another method changes comes from the method and not from the seam.
+    It runs through the same code as every other method and gives the stock model's logits, which the parity badge
+    shows. What another method changes therefore comes from that method alone.
     """
 
     title: ClassVar[str] = "Dense"

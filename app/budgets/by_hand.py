@@ -90,7 +90,7 @@ def _total(numbers: dict) -> None:
     total, stored = numbers["total"], numbers["stored_total"]
     moved = "as calibrated" if total == stored else f"{total - stored:+,} by your changes".replace("-", "−")
     facts = (
-        ("Keys in all", f"{total:,}", moved, cached.glossary("key budget")),
+        ("Keys in total", f"{total:,}", moved, cached.glossary("key budget")),
         ("Reads", share(numbers["reads_causal"]), "of the causal pairs", cached.glossary("KV reads (% of causal)")),
         ("Reads", share(numbers["reads_full"]), "of all pairs, T × T", cached.glossary("two denominators of reads")),
         ("Cap", f"{numbers['cap']:,}", "keys of a head at most", cached.glossary("cap")),
@@ -104,7 +104,7 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
     layers = len(run.numbers["budgets"])
     _how_many(run)
     now = budgets_edits.words({"cells": list(cells), "pin": True}, heads).removesuffix(" pinned")
-    st.caption(f"Chosen: {now} (layer.head). A click in the right map chooses a head, Shift and a click one more.")
+    st.caption(f"Chosen: {now} (layer.head). Click a head in the right map to choose it; Shift-click adds one.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         for name, count, at in (("layer", layers, cells[-1] // heads), ("head", heads, cells[-1] % heads)):
             st.session_state[f"budget_{name}_pick"] = at
@@ -135,7 +135,9 @@ def _change(run: Run, cells: Sequence[int], heads: int) -> None:
         if budgets.by_hand():
             st.button("Start over", key="budget_over", type="tertiary", on_click=budgets.start_over)
         st.toggle(
-            "Keep the total", key="budget_keep", help="Heads that no change names share what is left, by their ranks."
+            "Keep the total",
+            key="budget_keep",
+            help="The other heads share what is left, in proportion to their ranks.",
         )
     widgets.trouble("budget_trouble")
     if changes:
@@ -148,7 +150,7 @@ def _how_many(run: Run) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         chosen["budget_way_pick"] = chosen["budget_way"]
         st.selectbox(
-            "Keys in all",
+            "Keys in total",
             list(WAYS),
             format_func=lambda way: WAYS[way][0],
             key="budget_way_pick",

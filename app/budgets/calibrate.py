@@ -33,7 +33,7 @@ def _form() -> None:
     chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         fields.corpus("budget_texts", chosen["text"], ("Calibrate on", "Texts"), "The text in use", "calibration")
-        fields.number("Tokens, each side", "budget_tokens", 64, 999_999, "calibration", width=140)
+        fields.number("Tokens, each half", "budget_tokens", 64, 999_999, "calibration", width=140)
         st.text_input(
             "Name", key="budget_name", max_chars=32, width=130, on_change=_named, help=cached.glossary("policy")
         )
@@ -42,7 +42,7 @@ def _form() -> None:
         fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, **look)
         fields.number("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", width=120)
         st.selectbox(
-            "Keys by",
+            "Keys set by",
             list(SHARED_OUT),
             format_func=SHARED_OUT.get,
             key="budget_by",
@@ -57,7 +57,7 @@ def _form() -> None:
             term = "KV reads (% of causal)"
             fields.number("% of the causal pairs", "budget_share", 0.1, 100.0, term, step=5.0, **look)
         fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
-        st.toggle("Sweep the cap too", key="budget_sweep", help=cached.glossary("cap"))
+        st.toggle("Find the smallest cap too", key="budget_sweep", help=cached.glossary("cap"))
 
 
 def arguments() -> dict:
@@ -79,7 +79,7 @@ def smaller(args: dict) -> list[Scope]:
     if fewer < args["tokens"]:
         found.append(Scope(f"{fewer:,} tokens", {"budget_tokens": fewer}, fewer / args["tokens"]))
     if args["caps"]:
-        found.append(Scope("no sweep of caps", {"budget_sweep": False}, 1 / (1 + len(args["caps"]))))
+        found.append(Scope("without the search for a cap", {"budget_sweep": False}, 1 / (1 + len(args["caps"]))))
     return found
 
 
@@ -98,8 +98,8 @@ def _run() -> None:
         type="primary",
     )
     widgets.prose(
-        "The first half of several texts calibrates and the rest measures, of one text its halves, of a folder the "
-        "held-out texts measure; nothing is on both sides.",
+        "Calibration and measurement never share text. Of several texts the first half calibrates; one text is split "
+        "in two; of a folder the held-out texts measure.",
         "quiet",
     )
     if run is None:
@@ -116,11 +116,11 @@ def _bias(about: dict) -> None:
     st.subheader("Early positions pull the ranks down", anchor=False, help=cached.glossary("early-position bias"))
     rows, bias = about.get("positions"), about.get("bias")
     if not rows or not bias:
-        widgets.prose("This policy does not say its ranks by position: calibrate it here to see them.", "quiet")
+        widgets.prose("This policy stores no ranks by position: calibrate it here to see them.", "quiet")
         return
     start = about.get("min_pos") or 0
-    said = f"{bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention, over all positions; over the last "
-    said += f"sixteenth of the window {bias['last_sixteenth']:,.0f}, because a token at position i can read i + 1 keys."
+    said = f"Over all positions, {bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention. Over the last "
+    said += f"sixteenth of the window {bias['last_sixteenth']:,.0f} do, because late tokens have more keys to read."
     said += f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys." if start else ""
     widgets.prose(said, "more")
     widgets.chart(
@@ -138,7 +138,7 @@ def _two(known: dict[str, dict]) -> None:
     first = st.session_state["budget_policy"]
     others = [name for name in known if name != first]
     if not others:
-        said = "There is one policy. Calibrate another one, on other texts and under another name, to compare them."
+        said = "Only one policy is stored. Calibrate another on other texts, under another name, to compare the two."
         widgets.prose(said, "quiet")
         return
     widgets.settled("budget_other", [None, *others], None)

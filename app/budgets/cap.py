@@ -32,9 +32,9 @@ STUDY = {
     "context": tables.Column("context", "whole"),
     "perplexity_dense": tables.Column("dense", "number", help="perplexity of dense attention"),
     "cap": tables.Column("cap", "whole"),
-    "beta": tables.Column("beta", "number", 0, help="keys in all, by the sum of the ranks"),
-    "reads_causal": tables.Column("reads of causal", "share"),
-    "reads_full": tables.Column("reads of T × T", "share"),
+    "beta": tables.Column("beta", "number", 0, help="keys in total, divided by the sum of the ranks"),
+    "reads_causal": tables.Column("reads, of causal pairs", "share"),
+    "reads_full": tables.Column("reads, of T × T", "share"),
     "difference": tables.Column("change", "share"),
     "worst_bin_change": tables.Column("worst stretch, perplexity", "number"),
     "passes": tables.Column("passes"),
@@ -49,7 +49,9 @@ def caps(raw: str) -> list[int]:
     except ValueError:
         found = []
     if not 1 <= len(found) <= MOST_CAPS or not all(1 <= cap <= 1 << 20 for cap in found):
-        raise BadSetting(f"“{raw[:40]}” is no list of caps: give 1 to {MOST_CAPS} whole numbers such as 32, 64, 128.")
+        raise BadSetting(
+            f"“{raw[:40]}” is not a list of caps: give 1 to {MOST_CAPS} whole numbers such as 32, 64, 128."
+        )
     return sorted(set(found))
 
 
@@ -74,7 +76,7 @@ def _sweep(known: dict[str, dict]) -> None:
     run = cached.store().find("cap-sweep", args)
     if run is None:
         jobs.run_button(
-            f"Sweep {len(args['caps'])} caps on this text",
+            f"Try {len(args['caps'])} caps on this text",
             "cap-sweep",
             args,
             "budget_sweep_run",
@@ -169,4 +171,8 @@ def _study() -> None:
         values = {"model": rows} | {name: [str(printed.get((row, name), "–")) for row in rows] for name in columns}
         shown = {name: tables.Column(name) for name in values}
         tables.table(shown, values, key="budget_paper", identity="paper", label="Table 1 of the paper", height=330)
-        widgets.prose("Other models and other text: no common scale with ours. Its tolerances are not stated.", "quiet")
+        widgets.prose(
+            "The paper used other models and text, so its numbers share no scale with ours. It does not state its "
+            "tolerances.",
+            "quiet",
+        )

@@ -25,11 +25,11 @@ COLUMNS = {
 }
 CANNOT = (
     "Top-k cannot beat dense attention while all scores are computed: to find the largest scores, every query is "
-    "multiplied with every key. What it saves is reading values, and softmax over fewer of them."
+    "multiplied with every key. It saves only the reading of values, and a softmax over fewer scores."
 )
 EVICTION = (
-    "Eviction is a composition that the paper only proposes: a head that holds more keys than its budget lets the one "
-    "of least attention go for good, the newest half being safe."
+    "The paper proposes eviction and does not build it: a head that holds more keys than its budget drops the one with "
+    "the least attention for good. The newest half of its keys is safe."
 )
 
 
@@ -47,8 +47,8 @@ def _times() -> None:
     run = cached.store().find("topk-cost", args)
     if run is None:
         widgets.prose(
-            f"Not timed on this machine yet: {card['heads']} heads of {card['head_dim']}, {KEYS} keys kept, dense and "
-            "top-k in turns.",
+            f"Not timed on this machine yet. The button times {card['heads']} heads of size {card['head_dim']} with "
+            f"{KEYS} keys kept, dense and top-k in turns.",
             "quiet",
         )
         price = cached.store().price("topk-cost", "demo", 1, request=args, guess=lambda _: GUESS)
@@ -106,8 +106,8 @@ def _memory(run: Run, known: dict[str, dict]) -> None:
         for row in found.numbers["rows"]
     )
     widgets.prose(
-        f"On this text: {kept} perplexity against dense when nothing is evicted, {gone} when it is (masked passes; no "
-        "kernel evicts).",
+        f"On this text perplexity changes by {kept} against dense when nothing is evicted, and by {gone} when keys "
+        "are (masked passes; no kernel evicts).",
         "more",
     )
     widgets.source(found)

@@ -17,6 +17,7 @@ from app.ui import asking, widgets
 
 DEFAULT = "policy"
 MOST_BYTES = 1_000_000  # of an uploaded file
+A_POLICY = "give a list of whole numbers, a budget for each head and then the cap"
 SENT = ("layers", "heads", "policy", "ranks", "mass", "min_pos", "tokens", "window", "beta", "texts", "halves")
 
 
@@ -117,7 +118,7 @@ def download(run: Run) -> None:
         mime="application/json",
         key="budget_download",
         icon=":material/download:",
-        help=f"{len(numbers['integers']['policy']):,} whole numbers, a budget for each head and the cap, as JSON.",
+        help=f"{len(numbers['integers']['policy']):,} whole numbers as JSON: a budget for each head, and the cap.",
         on_click="ignore",
     )
 
@@ -170,12 +171,12 @@ def read_json(data: bytes) -> dict | list:
     try:
         found = json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise BadSetting("The policy is no JSON: give a list of L * H + 1 whole numbers.") from None
+        raise BadSetting(f"The file is not JSON: {A_POLICY}.") from None
     if isinstance(found, dict):
         return {key: found[key] for key in SENT if key in found}
     if isinstance(found, list):
         return found
-    raise BadSetting("The policy is no list of L * H + 1 whole numbers, budgets and a cap: give one.")
+    raise BadSetting(f"The file holds no policy: {A_POLICY}.")
 
 
 def _no_number(word: str):

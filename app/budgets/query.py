@@ -29,8 +29,9 @@ def tab() -> None:
     found = stored.study("query-router")
     if found is None:
         widgets.prose(
-            "A small network predicts from a query, its norm, its position and its head how many keys it needs; "
-            "then the query is zeroed at the test, or left out of the training. What is left says whether it matters.",
+            "A small network predicts how many keys a query needs, from the query, its norm, its position and its "
+            "head. Then the query is set to zero in the test, or left out of the training. Where the prediction stays "
+            "as good, the query does not matter.",
             "more",
         )
         stored.missing("Whether the query matters", "query-router")
@@ -41,14 +42,14 @@ def tab() -> None:
     widgets.prose(found.get("notes", []), "quiet")
     with st.grid(2, min_column_width=360, gap="medium"):
         with st.container():
-            st.subheader("Correlation with log k*", anchor=False, help=cached.glossary("query router"))
+            st.subheader("Correlation with the keys a query needs", anchor=False, help=cached.glossary("query router"))
             rows = found["correlations"]
             values = {name: [row[name] for row in rows] for name in PEARSON}
             tables.table(PEARSON, values, key="budget_pearson", identity="pearson", label="Correlations", height=240)
             widgets.numbers(values, "correlations", "budget_pearson_rows")
             widgets.prose(
-                f"{found['parameters']:,} parameters. Pooled, most of the correlation is what the head alone tells; "
-                "within a head and a stretch of positions only the query is left.",
+                f"{found['parameters']:,} parameters. Over all heads together, most of the correlation comes from the "
+                "head alone; within one head and one stretch of positions only the query can explain it.",
                 "quiet",
             )
         with st.container():
@@ -58,7 +59,7 @@ def tab() -> None:
             widgets.chart(
                 charts.router(rows),
                 {name: values[name] for name in ROWS},
-                title="Perplexity at as many keys",
+                title="Perplexity at equal keys",
                 key="budget_router",
                 alt="Change of perplexity under each cap, static budgets and predicted ones at equal mean budget",
                 help=cached.glossary("query router"),
@@ -79,7 +80,7 @@ def _paper() -> None:
     cells = papers.find("calibrated_sparse_attention", "section routing", column="Pearson")
     said = "; ".join(f"{cell.row}: {cell.value:g}" for cell in cells)
     widgets.prose(
-        f"The paper prints pooled Pearson correlations only ({said}). Pooled over heads, the differences between heads "
-        "carry most of such a number.",
+        f"The paper prints only Pearson correlations over all heads together ({said}). Differences between heads make "
+        "up most of such a number.",
         "quiet",
     )

@@ -45,8 +45,8 @@ def tab(stored: dict[str, dict]) -> None:
     run = found()
     if run is None:
         widgets.prose(
-            f"This text is read {len(READS)} times, with ever fewer keys, shared out by the ranks of the policy; "
-            "then the slider is live.",
+            f"The text is read {len(READS)} times with fewer and fewer keys, shared out by the ranks of the policy. "
+            "After that a slider shows every step at once.",
             "more",
         )
         jobs.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
@@ -167,7 +167,7 @@ def _text(run: Run, at: int) -> None:
         key="budget_text",
         identity=f"{run.id}.{run.created}.{at}",
         place=f"{st.session_state['text']}.budgets",
-        hint="A click on a token shows the keys it lost; a second click or Esc goes back to the worst one.",
+        hint="Click a token to see the keys it lost; a second click or Esc goes back to the worst one.",
         locked=lost["position"] if lost else None,
         on_token=lambda: state.choose(st.session_state, budget_token=painted.clicked("budget_text", "token")),
     )
@@ -177,4 +177,4 @@ def _ask(run: Run, at: int) -> Run:
     policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][at]["share"]}
     args = state.study_args(st.session_state, policy=policy, cap=NO_CAP, position=st.session_state["budget_token"])
     args |= {"window": run.numbers["window"], "top": 20}
-    return asking.ask("lost-keys", args, "Looking which keys it lost")
+    return asking.ask("lost-keys", args, "Looking up the keys it lost")

@@ -43,17 +43,20 @@ def breaks(rows: Sequence[dict]) -> str:
     inside = [row for row in rows if abs(row["worst_bin_difference"]) <= ALLOWED]
     first = next((row for row in rows if abs(row["worst_bin_difference"]) > ALLOWED), None)
     if first is None:
-        return f"No stretch of positions changes by more than {share(ALLOWED)}, down to {share(rows[-1]['share'])}."
+        return (
+            f"Down to {share(rows[-1]['share'])} of the reads, perplexity changes by at most {share(ALLOWED)} at every "
+            "stretch of positions."
+        )
     said = (
-        f"At {share(first['share'])} of the reads {positions(first)} change by {signed(first['worst_bin_difference'])} "
-        f"while the mean moves by {signed(first['difference'])}"
+        f"With {share(first['share'])} of the reads, perplexity at {positions(first)} changes by "
+        f"{signed(first['worst_bin_difference'])} and on average by {signed(first['difference'])}"
     )
-    kept = f"; at {share(inside[-1]['share'])} every stretch stays within {share(ALLOWED)}" if inside else ""
+    kept = f"; with {share(inside[-1]['share'])} every stretch stays within {share(ALLOWED)}" if inside else ""
     last = rows[-1]
     if last is not first:
         kept += (
-            f". At {share(last['share'])} it is {signed(last['worst_bin_difference'])} at {positions(last)}, and "
-            f"{signed(last['difference'])} on average"
+            f". With {share(last['share'])} it changes by {signed(last['worst_bin_difference'])} at {positions(last)} "
+            f"and by {signed(last['difference'])} on average"
         )
     return f"{said}{kept}."
 
@@ -64,7 +67,7 @@ def made(about: dict) -> str:
     facts += ["uploaded"] if about.get("corpus") == "uploaded" else []
     facts += [f"{about['tokens']:,} tokens"] if about.get("tokens") else []
     facts += [f"windows of {about['window']:,}"] if about.get("window") else []
-    facts += [f"p = {about['mass']:g}"] if about.get("mass") else []
+    facts += [f"for {share(about['mass'])} of the attention"] if about.get("mass") else []
     facts += [f"positions from {about['min_pos']:,} on"] if about.get("min_pos") else []
     return " · ".join(fact for fact in facts if fact)
 

@@ -51,8 +51,8 @@ def controls(args: dict, tokens: int) -> None:
     tables.table(SECTION_5, values, key="groups_section_5", identity=run.id, label=label, height=620)
     widgets.numbers(values, "section-5", "groups_section_5_rows")
     widgets.prose(
-        "Purity: mean over tokens of their group's. The paper prints one table and names no layer; its 96 % is that of "
-        "its purest group, and it has no controls.",
+        "Purity here is the mean over tokens. The paper prints one table without naming a layer; its 96 % is the "
+        "purity of its purest group, and it has no controls.",
         "quiet",
     )
 
@@ -137,8 +137,8 @@ def persistence() -> None:
     said = " and ".join(f"{share:.0%} with {name}" for name, share in kept.items())
     if said:
         widgets.prose(
-            f"Through phase 2 (the whole model trained, {study['protocol'].get('steps', 0):,} steps in the stored "
-            f"study), held-out tokens that were still in the group in which phase 1 left them, groups matched: {said}; "
-            f"even groups by chance keep a little over {study['even']:.1%}.",
+            f"Phase 2 trained the whole model for {study['protocol'].get('steps', 0):,} steps in the stored study. "
+            f"After it, so many held-out tokens were still in their group of phase 1, groups matched: {said}. By "
+            f"chance, even groups keep a little over {study['even']:.1%}.",
             "quiet",
         )

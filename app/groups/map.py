@@ -102,7 +102,7 @@ def vectors(
 def fit_panel(tokens: int | None) -> None:
     """Fit a router without training, for any model: a long job with its price, then the router is chosen."""
     st.caption(
-        "Takes the model's own vectors on the bundled samples, sorts them into groups and trains nothing.",
+        "Sorts the model's own vectors of the bundled samples into groups. Nothing is trained.",
         help=cached.glossary("fit without training"),
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):

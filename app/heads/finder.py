@@ -32,7 +32,7 @@ def controls() -> None:
             width=250,
         )
         st.toggle(
-            "Leave out the first token and renormalise",
+            "Leave out the first token",
             key="without_first",
             help=cached.glossary("without the first token"),
         )
@@ -75,7 +75,7 @@ def overview(run: Run, table: dict) -> tuple[int, int]:
             if cell := widgets.new_cell(points, "heads_map"):
                 choose(*cell)
                 st.rerun()
-            st.caption("A click on a cell chooses the head." + _sink(run))
+            st.caption("Click a cell to choose the head." + _sink(run))
         with st.container():
             _finder(run, table, name, order, every, (layer, head))
     return layer, head

@@ -49,12 +49,12 @@ def answer(found: Known) -> None:
     counts = Counter(row_state for row_state, _ in found.values())
     model = st.session_state["model"]
     widgets.prose(
-        f"Of {len(found)} printed rows {counts[MEASURED]} have a quantity that they print measured here, with the "
-        f"model {model}; beside {counts[RELATED]} stand other, related quantities; {counts[NOT_MEASURED]} are not "
-        f"measured here, and {counts[CANNOT_HOLD]} cannot hold as printed."
+        f"Of {len(found)} printed rows, {counts[MEASURED]} have their own quantity measured here with the model "
+        f"{model} and {counts[RELATED]} a related one; {counts[NOT_MEASURED]} are not measured here, and "
+        f"{counts[CANNOT_HOLD]} cannot hold as printed."
     )
     widgets.prose(
-        "Printed numbers are of other models and other texts: they stand beside ours, and on no scale with them.",
+        "The papers used other models and other texts, so their numbers stand beside ours without a common scale.",
         "more",
     )
 

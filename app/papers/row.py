@@ -12,8 +12,8 @@ from app.papers.found import Stored, arguments
 from app.ui import jobs, tables, widgets
 
 FILES = {  # verb -> what a button needs
-    "study": "a folder of texts in models_cache/corpora",
-    "benchmark": "the benchmarks' files in models_cache/benchmarks",
+    "study": "a folder of texts into models_cache/corpora",
+    "benchmark": "the benchmarks' files into models_cache/benchmarks",
 }
 PRINTED = {
     "column": tables.Column("printed", wrap=True),
@@ -98,7 +98,7 @@ def measure(job: Job, one: Beside, key: str) -> None:
     if args is not None:
         jobs.run_button("Measure it here", job.verb, args, key)
     elif job.verb in FILES:
-        widgets.prose(f"With {FILES[job.verb]} a button measures it here.", "quiet")
+        widgets.prose(f"To measure it here with a button, put {FILES[job.verb]}.", "quiet")
 
 
 def link(panel: Panel) -> None:

@@ -85,7 +85,7 @@ def controls(methods: dict) -> list[Asked]:
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
         st.selectbox(
             "Questions in a cell", ITEMS, key="probe_items", width=150,
-            help="More questions make the intervals narrower and cost as much more time.",
+            help="More questions narrow the intervals and take longer in proportion.",
         )  # fmt: skip
         st.selectbox("Candidates", CHOICES, key="probe_choices", width=110, help=cached.glossary("forced choice"))
     return asked

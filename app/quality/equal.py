@@ -45,13 +45,13 @@ def said(found: list[tuple[Asked, Run | None]]) -> None:
     if runs:
         numbers = runs[0].numbers
         widgets.prose(
-            f"Every method is set so that a query reads {numbers['target']:,.1f} keys on average, counted over all "
-            f"layers and heads in the first {numbers['window']:,} tokens; what was reached stands in the table, and "
-            "what is fetched from memory to choose them under KV reads.",
+            f"Every method is set so that a query reads {numbers['target']:,.1f} keys on average over all layers and "
+            f"heads in the first {numbers['window']:,} tokens. The table shows what each reached; KV reads also counts "
+            "what it fetches from memory to choose its keys.",
             "more",
         )
     for one, run in found:
         if run is None:
-            widgets.prose(f"{one.about['title']} reads every key, so no budget can be given to it.", "note")
+            widgets.prose(f"{one.about['title']} reads every key, so it cannot be given a budget.", "note")
         elif not run.numbers["rows"][0]["reached"]:
             widgets.prose(run.numbers["notes"][-1], "note")

@@ -64,8 +64,8 @@ def headline(shown: Sequence[Shown]) -> str:
         return _verdict(best) if _gain(best) > (False, 0) else _none_wins(timed)
     able = [one for one in near if one.asked.about["kernels"]]
     if able:
-        return f"{BEGIN} stay dense until a speed is measured: {_names(able)} can be timed below."
-    return f"{BEGIN} stay dense. {_names(near)} would keep the quality, but nothing of it has a kernel here."
+        return f"{BEGIN} stay dense until a speed is measured; you can time {_names(able)} below."
+    return f"{BEGIN} stay dense. {_names(near)} would keep the quality, but there is no kernel for that here."
 
 
 def _gain(one: Shown) -> tuple[bool, float]:

@@ -85,5 +85,7 @@ def buttons(asked: Sequence[Asked], card: dict, size: int) -> None:
             jobs.run_button(label, "time-method", time_request(one), key, tokens=size)
     without = [one.about["title"] for one in asked if one.about.get("kernels") == []]
     if without:
-        said = "runs as a masked pass, which saves nothing" if len(without) == 1 else "run as masked passes"
-        widgets.prose(f"No kernel here: {', '.join(without)} {said}, so no speed of it is measured.", "quiet")
+        widgets.prose(
+            f"There is no kernel here for {', '.join(without)}. A masked pass measures quality and saves no time.",
+            "quiet",
+        )

@@ -44,8 +44,8 @@ def tab() -> None:
         left, right = st.container(), st.container()
     with left:
         widgets.prose(
-            "A slider reads the text again in a masked pass, which measures quality and no speed; Measure the speed "
-            "times the kernel.",
+            "A moved slider reads the text again in a masked pass: that measures quality, not speed. The button "
+            "“Measure the speed” times the kernel.",
             "quiet",
         )
         asked = cards.cards(described, mine, facts, size, share is not None)
@@ -113,7 +113,7 @@ def _trade(shown: Sequence[Shown], before: Sequence[Shown]) -> None:
         alt="Change of perplexity against speed of attention for each method, with intervals",
         help=cached.glossary("quality against speed"),
     )
-    said = "Hollow: the most that its reads allow, not timed. Solid: timed on this machine. Bars: 95 % intervals."
+    said = "Hollow: the most its reads allow, not timed. Solid: timed on this machine. Bars: 95 % intervals."
     st.caption(f"{said} Small: settings tried before." if before else said)
 
 

@@ -69,7 +69,7 @@ def text(shown: Sequence[Shown], tokens: dict) -> None:
         key="quality_text",
         identity=one.run.id + one.run.created,
         place=f"{st.session_state['text']}.{one.run.numbers['window']}",
-        hint="Hover shows a token, a click marks it; a second click or Esc releases it.",
+        hint="Hover to see a token, click to mark it; a second click or Esc releases it.",
         locked=locked,
         on_token=lambda: state.choose(st.session_state, quality_token=painted.clicked("quality_text", "token")),
     )
@@ -124,9 +124,8 @@ def _worst(one: Shown, tokens: dict, change: list, loss: list, locked: int | Non
         release=True,
         height=250,
     )
-    said = (
-        f"The {len(worst)} tokens that lose most under {one.title}. A click or the arrow keys go to their place below."
-    )
+    said = f"The {len(worst)} tokens that lose most under {one.title}. "
+    said += "Click one, or use the arrow keys, to see its place below."
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         st.caption(said)
         every = {"position": [at for at, own in enumerate(loss) if own is not None]}

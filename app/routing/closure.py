@@ -18,9 +18,7 @@ def show(numbers: dict) -> None:
     """Two charts on one scale; only the first has the paper's, which averages so."""
     rows = numbers["closures"]
     if not rows:
-        widgets.prose(
-            "There is no gap to close here: it lies between symmetric k-means and the learned router.", "note"
-        )
+        widgets.prose("There is no gap to close here: symmetric k-means finds as much as the learned router.", "note")
         return
     known = [
         row[way] for row in rows for way in WAYS if row["router"] not in ("random", "oracle") and row[way] is not None
@@ -40,8 +38,12 @@ def show(numbers: dict) -> None:
                 help=cached.glossary("gap closure"),
             )
     beyond = any(not SPAN[0] <= value <= SPAN[1] for value in known)
-    cut = f" What lies outside of {SPAN[0]:.0%} to {SPAN[1]:.0%} is cut off; the tables have it." if beyond else ""
-    st.caption("0 is symmetric k-means, 100 % the learned router. Heads without a gap (0.1 %) count for nothing." + cut)
+    cut = (
+        f" The chart cuts off what lies outside of {SPAN[0]:.0%} to {SPAN[1]:.0%}; the tables have it."
+        if beyond
+        else ""
+    )
+    st.caption("0 is symmetric k-means, 100 % the learned router. Heads whose gap is below 0.1 % are left out." + cut)
 
 
 def _said(numbers: dict) -> str:

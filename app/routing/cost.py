@@ -38,10 +38,10 @@ def _times(opened: Run) -> None:
     buckets = next((row for row in opened.numbers["timings"] if row["router"] == "buckets"), None)
     about = opened.protocol
     widgets.prose(
-        f"Measured when they were fitted, on {about.get('device', '?')} with {about.get('threads', '?')} "
+        f"Measured while they were fitted, on {about.get('device', '?')} with {about.get('threads', '?')} "
         f"{'thread' if about.get('threads') == 1 else 'threads'}, "
         f"{about.get('date', '')[:10]}; of {about.get('prompts', ['?'])[0]} prompts. "
-        + (f"The buckets that all share took {buckets['fit_seconds']:.1f} s." if buckets else ""),
+        + (f"The buckets that all routers share took {buckets['fit_seconds']:.1f} s." if buckets else ""),
         "quiet",
     )
     values = {
@@ -62,8 +62,8 @@ def _step(run: Run) -> None:
     args["visited"] = max(1, int(run.numbers["l"]))
     stored = cached.store().find("route-time", args)
     widgets.prose(
-        "The method Bucket routing reads near tokens and sinks densely and gathers the rest from the buckets that it "
-        "visits. Its perplexity stands beside that of the other methods on Quality vs speed.",
+        "Bucket routing reads near tokens and sinks in full, and the rest from the buckets that it visits. Its "
+        "perplexity stands beside the other methods on the page Quality vs speed.",
         "quiet",
     )
     jobs.run_button(
@@ -100,4 +100,6 @@ def _balance(run: Run) -> None:
         alt="The share of the keys in the largest bucket of each layer, with the even share",
         help=cached.glossary("bucket of keys"),
     )
-    st.caption("Of each layer the key-value head with the largest bucket; the table has all, with empty buckets.")
+    st.caption(
+        "The key-value head with the largest bucket in each layer; the table lists all heads and their empty buckets."
+    )

@@ -21,8 +21,8 @@ PROMPTS = 12
 def show(card: dict) -> None:
     """The form and its button, then the stored result of exactly this request."""
     widgets.prose(
-        "The first half of the texts calibrates buckets and routers, the rest tests them: at least three on either "
-        "side, each long enough for the minimum distance.",
+        "The first half of the texts calibrates buckets and routers, the second half tests them. Each half needs at "
+        "least three texts, each longer than the minimum distance.",
         "more",
     )
     _form(card)
@@ -41,7 +41,7 @@ def show(card: dict) -> None:
             _found(stored)
     with st.expander("The same from the command line", icon=":material/terminal:"):
         st.code(command(), language=None, wrap_lines=True)
-        widgets.prose("With --store the buckets, routers and curves become those that this page shows.", "quiet")
+        widgets.prose("With --store, this page shows these buckets, routers and curves from then on.", "quiet")
 
 
 def arguments() -> dict | None:
@@ -85,7 +85,7 @@ def _form(card: dict) -> None:
             help="all, or layer:head with commas between, as in 2:0,4:3",
         )  # fmt: skip
         st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
-        st.toggle("Also buckets of their own", key="route_own", help=cached.glossary("own partition"))
+        st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
         st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
     widgets.prose("Minimum distance and sinks are those chosen above.", "quiet")
 

@@ -75,7 +75,7 @@ def _map(run: Run, heads: list[dict], rows: dict, layer: int, head: int) -> None
         help=about.help,
         select="points",
     )
-    st.caption("A click on a cell chooses the head, which One token looks at.")
+    st.caption("Click a cell to choose the head shown in the tab One token.")
     if cell := widgets.new_cell(points, "routing_map"):
         state.choose(st.session_state, layer=cell[0], head=cell[1])
         st.rerun()

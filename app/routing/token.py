@@ -14,7 +14,7 @@ LEVELS = ((0.002, "0.2–1 %"), (0.01, "1–5 %"), (0.05, "over 5 %"))  # of the
 MIXES = ((16, 22), (38, 42), (72, 66))
 BUCKETS = {
     "place": tables.Column("place", "whole", help="in the router's order"),
-    "bucket": tables.Column("bucket", "whole", help="Its number means nothing; it is the same in every text."),
+    "bucket": tables.Column("bucket", "whole", help="The number is only a name, the same in every text."),
     "seen": tables.Column("visited"),
     "mass": tables.Column("far attention in it", "share", full=1.0, help="what the head really reads there"),
     "keys": tables.Column("keys", "whole", help="far enough back in this text"),
@@ -123,7 +123,7 @@ def _painted(visit: Run, visited: float) -> None:
         place=f"routing_text.{len(classes)}",
         tips=tips,
         legend="share of the far attention of the marked token; unpainted: less than 0.2 % and not visited",
-        hint="Hover shows a token; a click makes it the query, a second click or Esc goes back.",
+        hint="Hover to see a token, click to make it the query; a second click or Esc goes back.",
         locked=position,
         on_token=lambda: state.choose(st.session_state, query=painted.clicked("routing_text", "token")),
     )

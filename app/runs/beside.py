@@ -142,5 +142,5 @@ def _sentence(rows: Beside, column: str) -> str:
     mean = sum(b - a for a, b in known) / len(known)
     return (
         f"Of {len(known):,} rows that both have, {by}, the second run is higher in {higher:,} and lower in {lower:,}; "
-        f"{column.replace('_', ' ')} differs by {mean:+.4g} in the mean{alone}."
+        f"{column.replace('_', ' ')} differs by {mean:+.4g} on average{alone}."
     )

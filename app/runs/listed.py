@@ -40,7 +40,7 @@ def controls() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(
             "Search", key="runs_find", max_chars=80, width=320, placeholder="words, a text, a setting, an id",
-            help="All of the words stand in a run's verb, text, model, settings, date or id.",
+            help="Finds the runs that have all of these words in their verb, text, model, settings, date or id.",
         )  # fmt: skip
         st.selectbox(
             "Runs of", verbs, index=None, key="runs_made", width=220, placeholder="everything",
@@ -111,7 +111,7 @@ def _bundle_in() -> None:
             args=(f"runs_upload_{nonce}",),
             help="Up to 64 MB; larger ones with python -m analysis bundle-in FILE.zip.",
         )  # fmt: skip
-        st.caption("Names, sizes, schema and every checksum are judged before anything of it is kept.")
+        st.caption("Names, sizes, schema and every checksum are checked before anything is kept.")
 
 
 def _uploaded(name: str) -> None:
@@ -171,9 +171,9 @@ def disk(rows: Sequence[Row]) -> None:
     with st.popover(label, icon=":material/hard_drive:", key="runs_disk"):
         widgets.prose(
             [
-                f"{_runs(used.runs)} take {spell_bytes(used.bytes)}, of which {used.pinned:,} pinned "
+                f"{_runs(used.runs)} take up {spell_bytes(used.bytes)}, {used.pinned:,} of them pinned "
                 f"{spell_bytes(used.pinned_bytes)}; {used.texts:,} texts {spell_bytes(used.text_bytes)}.",
-                f"Beyond {used.kept_runs:,} runs or {spell_bytes(used.kept_bytes)} the oldest go by themselves; pinned "
+                f"Beyond {used.kept_runs:,} runs or {spell_bytes(used.kept_bytes)} the oldest runs are removed; pinned "
                 "ones stay.",
             ],
             "quiet",
@@ -181,12 +181,12 @@ def disk(rows: Sequence[Row]) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
             runs = st.number_input("Runs to keep", 1, 100_000, used.kept_runs, key="runs_keep", width=140)
             size = st.number_input("GB to keep", 0.01, 10_000.0, used.kept_bytes / 1e9, key="runs_keep_gb", width=140)
-            st.button("Keep so many", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
+            st.button("Keep this much", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
         own = [row.id for row in rows if not row.pinned and not row.example]
         if own:
             st.button(
                 f"Delete the {_runs(len(own))} of this list", key="runs_delete_all", on_click=delete, args=(own,),
-                icon=":material/delete:", help="Those of the search and the filters that are not pinned; Undo follows.",
+                icon=":material/delete:", help="Deletes the runs of this search that are not pinned; you can undo it.",
             )  # fmt: skip
         if used.deleted:
             gone = [run.id for run in cached.store().deleted()]

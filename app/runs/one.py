@@ -26,7 +26,7 @@ def opened() -> Run | None:
         return None
     run = cached.find_run(st.session_state["run"])
     if run is None:
-        st.caption(f"The run {st.session_state['run']} is not stored here (any more); a bundle can bring it.")
+        st.caption(f"The run {st.session_state['run']} is not stored here, or no longer: bring it in with a bundle.")
         state.choose(st.session_state, run=None)
     return run
 
@@ -57,7 +57,7 @@ def _buttons(run: Run) -> None:
                 f"Open on {pages.title(link['page'])}", key="run_open", type="primary", icon=":material/open_in_new:",
                 on_click=pages.go, args=(link,),
                 help="With every control as it was when this run was asked for." if link["exact"]
-                else "With the controls that its arguments name; it was stored before pages noted all of theirs.",
+                else "With the controls that its arguments name: the run was stored before pages kept all of theirs.",
             )  # fmt: skip
         if not run.example:
             pinned = run.marks.pinned

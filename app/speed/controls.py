@@ -4,7 +4,7 @@ from app.selection.control import Control, matching, one_of, whole
 
 ON = {"model": "The loaded model on this text", "shapes": "Bare attention shapes"}
 WHAT = {"attention": "attention over a prompt", "decode": "attention of one token", "inference": "the whole model"}
-MEMBERS = {"even": "by chance, equally full", "skewed": "by chance, unequal", "router": "this router on this text"}
+MEMBERS = {"even": "random, of equal size", "skewed": "random, of unequal size", "router": "this router's on this text"}
 DTYPES = ("bfloat16", "float32", "float16")
 
 CONTROLS = {

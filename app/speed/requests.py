@@ -28,8 +28,8 @@ def lengths(words: str) -> list[int]:
         match = re.fullmatch(r"([1-9][0-9]{0,6})([KM]?)", word.upper())
         if match is None:
             raise BadSetting(
-                f"“{word[:20]}” is no length: write whole numbers with a comma between them and none inside, such as "
-                "1024, 4096, 16K."
+                f"“{word[:20]}” is not a length: write whole numbers with a comma between them and none inside, such "
+                "as 1024, 4096, 16K."
             )
         found.add(int(match[1]) * UNITS[match[2]])
     if not found or len(found) > MOST_LENGTHS or max(found) > LONGEST:

@@ -47,9 +47,10 @@ def _model() -> None:
         _button(LAUNCH, "launch", request, stored, requests.launch_price(request, card, tokens))
         if stored is None:
             widgets.prose(
-                f"It will measure, in {chosen['speed_rounds']} rounds of dense and sparse in turns: time to the first "
-                f"token of a prompt of {tokens:,} tokens, time of each of {chosen['speed_new']:,} tokens after it, KV "
-                "cache and peak memory, where the time goes, and whether both write the same.",
+                f"This runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "
+                f"{tokens:,} tokens. It measures the time to the first token, the time of each of "
+                f"{chosen['speed_new']:,} tokens after it, KV cache and peak memory, where the time goes, and whether "
+                "both write the same.",
                 "more",
             )
         else:
@@ -89,7 +90,9 @@ def _curve(label: str, card: dict | None, router: dict | None, launch) -> None:
     fits = card["max_positions"] - chosen["speed_new"] if whole else 0
     lengths = [max(2, fits // part) for part in (4, 2, 1)] if whole else request["lengths"]
     if whole and chosen["speed_top"] not in (None, router["top"]):
-        st.caption(f"The whole model is timed with the {router['top']} of {router['groups']} groups of its router.")
+        st.caption(
+            f"The whole model is timed with its own router: each token in {router['top']} of {router['groups']} groups."
+        )
     stored = cached.store().find("bench", request)
     _button(label, "bench", request, stored, requests.bench_price(request, card, lengths))
     shape = (router["groups"], router["top"], request["window"]) if whole else [request[n] for n in SHAPE]
@@ -98,8 +101,8 @@ def _curve(label: str, card: dict | None, router: dict | None, launch) -> None:
         most, times = bound[-1]
         at = ", ".join(map(charts.short, lengths))
         widgets.prose(
-            f"It will time {WHAT[request['what']]} at {at} tokens, dense and sparse in turns. Hollow marks: "
-            f"{NO_MORE[request['what']].format(times=times, most=most)}, were the groups equally full.",
+            f"This times {WHAT[request['what']]} at {at} tokens, dense and sparse in turns. Hollow marks show the "
+            f"bound: with equally full groups, {NO_MORE[request['what']].format(times=times, most=most)}.",
             "more",
         )
     speed_curve.curve(stored, request["what"], bound, launch)

@@ -125,7 +125,7 @@ def _query(run: Run, tokens: dict, t: float) -> None:
     widgets.chart(
         charts.query(table, most, t),
         {name: table[name] for name in ("position", "piece", "word", "distance", "before", "after")},
-        title="Its keys with most attention",
+        title="The keys it reads most",
         key="temperature_query",
         alt="Attention of the keys that get most, in dense attention and at this temperature",
         help=cached.glossary("attention mass"),

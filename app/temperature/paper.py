@@ -32,8 +32,8 @@ def show() -> None:
         doubts = list(dict.fromkeys(f"{cell.row}, {cell.column}: {cell.note}" for cell in cells if cell.note))
         widgets.prose(["; ".join(facts), *doubts], "quiet")
     widgets.prose(
-        "These benchmarks are not measured here: the bundled model is too small for them. Printed numbers are of other "
-        "models and other text, so they stand beside ours and on no scale with them.",
+        "These benchmarks are not measured here: the bundled model is too small for them. The paper used other "
+        "models and other text, so its numbers stand beside ours without a common scale.",
         "quiet",
     )
 

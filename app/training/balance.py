@@ -20,7 +20,7 @@ def tab() -> None:
 def _live() -> None:
     chosen = st.session_state
     widgets.prose(
-        "The scores of this router on the first tokens of your text are balanced anew; nothing is trained again.",
+        "The router's scores on the first tokens of your text are balanced again here; nothing is trained.",
         "more",
     )
     if not 0 <= chosen["balance_iterations"] <= 20:
@@ -69,6 +69,6 @@ def _trap(curve: dict) -> str:
     few, many = curve["iterations"].index(TRAP), len(curve["iterations"]) - 1
     return (
         f"The trap of {TRAP} iterations: in the worst layer one group still holds {curve['mass'][few]:.1%} of the "
-        f"assignment, after {curve['iterations'][many]} iterations {curve['mass'][many]:.1%}; only once converged "
-        "are all groups equally full."
+        f"assignment, after {curve['iterations'][many]} iterations {curve['mass'][many]:.1%}. Groups are equally full "
+        "only once the iterations have converged."
     )

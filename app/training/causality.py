@@ -55,8 +55,8 @@ def tab() -> None:
     widgets.numbers(values, "causality", "causality_rows")
     widgets.prose(
         "The printed gate is a factor between one half and one: it cannot close, so all pairs are read and the "
-        "smallest gate stays at 0.5. The centred form closes the score and not the weight; only log and hard prune. "
-        "Left of zero in the chart, the future helps.",
+        "smallest gate stays at 0.5. The centred form can close the score but not the weight; only log "
+        "and hard skip pairs. Left of zero in the chart, the future helps.",
         "quiet",
     )
     stored.made(study)

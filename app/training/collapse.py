@@ -96,7 +96,7 @@ def _table_8(study: dict) -> None:
     widgets.numbers(values, "table-8", "collapse_table_8")
     widgets.prose(
         "Measured at the end of phase 2, mean of layers; shares are those of the worst layer on held-out text. In the "
-        "paper ✓ means that the path is blocked; it does not say how it looked.",
+        "paper ✓ means that the path is blocked; it does not say how that was tested.",
         "quiet",
     )
 
@@ -115,8 +115,8 @@ def _phases(study: dict) -> None:
         SECTION_4, values, key="collapse_phases", identity="phases", label="Both phases, here and in the paper"
     )
     widgets.prose(
-        "Share: largest group's, mean of layers. Stability here: tokens that kept their group over the last 20 steps "
-        "of phase 1; in phase 2, tokens still in the group in which phase 1 left them. The paper defines neither.",
+        "Share: of the largest group, mean of layers. Stability here: tokens that kept their group over the last 20 "
+        "steps of phase 1; in phase 2, tokens still in the group where phase 1 left them. The paper defines neither.",
         "quiet",
     )
 

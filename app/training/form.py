@@ -66,10 +66,10 @@ def tab() -> None:
         )
         made = cached.router_name(args)
         widgets.prose(
-            f"It makes the router {made}; the model stays as it is. A training that was stopped keeps its steps, and "
-            "the same settings go on from there."
+            f"This makes the router {made}; the model stays as it is. A stopped training keeps its steps: train again "
+            "with the same settings to continue."
             if args["phase"] == 1
-            else f"It trains a copy of the model together with the router {made}, under the name "
+            else f"This trains a copy of the model together with the router {made}, under the name "
             f"finetuned/{args['model'].replace('/', '--')}-{made}; the model and its router stay as they are.",
             "quiet",
         )
@@ -103,11 +103,11 @@ def _form() -> None:
         if first:
             st.text_input(
                 "Name", key="train_label", max_chars=16, width=130, on_change=_named,
-                help="Ends the router's name, so that it stands beside those that are there. Letters and digits.",
+                help="Added to the router's name, so that it replaces no other. Letters and digits.",
             )  # fmt: skip
     with st.expander("More settings", icon=":material/tune:"), st.grid(4, min_column_width=170, gap="small"):
         fields.number("Tokens in a step", "train_tokens", 2, 262_144, "optimiser step", width="stretch")
-        _real("Rate of the router", "train_rate", "learning rate")
+        _real("Learning rate, router", "train_rate", "learning rate")
         if first:
             fields.number("Window, tokens", "train_window", 1, 1024, "sliding window", width="stretch")
             fields.number("Sinks, tokens", "train_sinks", 0, 64, "attention sink", width="stretch")
@@ -120,7 +120,7 @@ def _form() -> None:
             fields.number("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations", width="stretch")
             fields.number("Size of routing vectors", "train_size", 1, 1024, "router", width="stretch")
         else:
-            _real("Rate of the model", "train_base_rate", "learning rate")
+            _real("Learning rate, model", "train_base_rate", "learning rate")
         readings = list(READINGS[:2] if first else READINGS)
         widgets.settled("train_reading", readings, "soft")
         st.selectbox(

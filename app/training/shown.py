@@ -118,7 +118,7 @@ def _said(log: dict) -> str:
     if shares:
         said += f"; at the end the largest group of the worst layer holds {shares[-1]:.0%} of the tokens"
     if stay:
-        said += f", and {stay[-1]:.0%} of them kept their group since the look before"
+        said += f", and {stay[-1]:.0%} of them kept their group since the check before"
     return f"{said}."
 
 

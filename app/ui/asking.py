@@ -35,7 +35,7 @@ def here() -> dict:
 def card(model: str) -> dict:
     """The numbers of the `model` verb: sizes, routers, parity badge."""
     stored = cached.card(model)
-    run = stored or ask("model", {"model": model}, f"Loading {model} and holding it against the stock model")
+    run = stored or ask("model", {"model": model}, f"Loading {model} and comparing it with the stock model")
     return run.numbers
 
 

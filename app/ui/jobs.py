@@ -38,12 +38,14 @@ def run_button(
     what the page offers instead where that is too much. What this installation does not allow has no button.
     """
     if not limits().allows(verb):
-        widgets.prose(f"{label}: not in this shared demo; start Focuscope on your own machine for it.", "quiet")
+        widgets.prose(
+            f"{label}: not available in this shared demo; start Focuscope on your own machine for it.", "quiet"
+        )
         return
     job = current()
     busy = job is not None and job.state in WAITING and (job.verb, job.args) == (verb, args)
     due = cached.due(verb, args, tokens, price)
-    said = "It runs: progress and Cancel are on top of the page." if busy else due.price.sentence
+    said = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
         st.button(label, key=key, on_click=_submit, args=(verb, args, instead_of), **look)

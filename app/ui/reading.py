@@ -52,14 +52,14 @@ def model_card(model: str) -> None:
     parity = card["parity"]
     st.badge(
         f"{'same as' if parity['same'] else 'differs from'} the stock model: "
-        f"max |difference| {parity['max_abs_difference']:.1e}",
+        f"largest difference {parity['max_abs_difference']:.1e}",
         icon=":material/check:" if parity["same"] else ":material/warning:",
         color="green" if parity["same"] else "red",
         help=cached.glossary("parity badge"),
     )
     widgets.prose(
         f"Largest difference of any logit on a sample (tolerance {parity['tolerance']:.0e}). Changing later tokens "
-        f"moves earlier logits by at most {parity['causal_difference']:.1e}: nothing of the future leaks.",
+        f"moves earlier logits by at most {parity['causal_difference']:.1e}, so nothing leaks from the future.",
         "quiet",
     )
     widgets.prose(

@@ -16,8 +16,8 @@ def study(name: str) -> dict | None:
 def missing(what: str, name: str, **chosen: object) -> None:
     """Say that the study `name` has not been run for this model, and which command runs it; `chosen`: its arguments."""
     model = st.session_state["model"]
-    st.info(f"{widgets.plain(what)} is not measured for the model {widgets.plain(model)} on this machine yet.")
-    widgets.prose("This command measures and stores it; it goes on where it was stopped:", "quiet")
+    st.info(f"{widgets.plain(what)}: not measured on this machine yet for the model {widgets.plain(model)}.")
+    widgets.prose("This command measures and stores it, and continues where it was stopped:", "quiet")
     command = commandline("study", {"name": name, "corpus": "DIR", **chosen, "model": model})
     st.code(command, language=None, wrap_lines=True)
 

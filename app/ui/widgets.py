@@ -150,7 +150,7 @@ def source(run: Run) -> None:
             help = cached.glossary("bundle (of runs)")
         elif run.example:
             said, icon = "example", "auto_stories"
-            help = "Computed when this version was made; choose another text in the sidebar and it is computed here."
+            help = "Computed when this version was made; choose another text in the sidebar to compute it here."
         st.badge(said, icon=f":material/{icon}:", color="gray", help=help)
         prose(" · ".join(fact for fact in facts if fact), "quiet")
 

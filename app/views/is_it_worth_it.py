@@ -8,8 +8,8 @@ from app.worth import charts, form, tables as worth
 
 widgets.header(
     "Is it worth it?",
-    "How much of a model's work is attention, and what reading fewer keys could gain at most (Amdahl): counted from "
-    "its config.json, without its weights; CSA's own table beside ours",
+    "How much of a model's work is attention, and the most that reading fewer keys could gain: counted from its "
+    "config.json, without its weights. The table of Calibrated Sparse Attention (CSA) stands beside ours",
 )
 answer = st.container()
 form.whose()
@@ -25,7 +25,7 @@ with answer:
     widgets.prose(said["further"][at], "more")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge("estimated", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
-        widgets.prose("Counted, not timed: what a machine really gains lies below this bound.", "quiet")
+        widgets.prose("Counted, not timed: what a machine gains lies below this bound.", "quiet")
     widgets.notes(run)
 
 with st.container(horizontal=True, gap="medium"):

@@ -10,7 +10,7 @@ from app.ui.tabs import tabs
 
 widgets.header(
     "How many keys does each head need, and where does it break?",
-    "Calibrated Sparse Attention: every head reads its budget of keys, those of largest score, and no others",
+    "Calibrated Sparse Attention: every head reads a budget of keys, those with the largest scores, and no others",
 )
 chosen = st.session_state
 answer = st.container()

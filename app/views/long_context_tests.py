@@ -9,8 +9,8 @@ from app.ui import asking, jobs, widgets
 
 widgets.header(
     "How far back can it find something and use it?",
-    "Needles, key-value pairs, passages and examples, after Focal Attention (section 4.3, appendix D): a forced choice "
-    "between answers, chance drawn, dense attention first",
+    "Needles, key-value pairs, passages and examples, after Focal Attention (section 4.3, appendix D): the model "
+    "chooses between given answers, beside chance and dense attention",
 )
 chosen = st.session_state
 asking.settle_router()

@@ -58,7 +58,7 @@ else:
                 on_row=lambda: pairs.choose_row(keys, painted.clicked("pairs_table", "row")),
                 height=470,
             )
-            st.caption("A click or the arrow keys open a pair.")
+            st.caption("Click a row, or use the arrow keys, to open a pair.")
         with st.container():
             points = widgets.chart(
                 charts.pairs(listed, len(tokens["word"]), row),

@@ -6,8 +6,8 @@ from app.ui import widgets
 
 widgets.header(
     "Do the papers' numbers hold here?",
-    "Every row of every table, and every figure that names its numbers, of Focus, Focal Attention, CSA and GWR Linear, "
-    "beside what this installation measured",
+    "Every row of every table, and every figure that names its numbers, of Focus, Focal Attention, Calibrated Sparse "
+    "Attention (CSA) and GWR Linear, beside what this installation measured",
 )
 stored = Stored()
 known = page.known(stored)

@@ -12,7 +12,7 @@ from app.ui.tabs import tabs
 
 widgets.header(
     "What does reading less cost, and what does it gain?",
-    "Focus (tables 6 and 7, appendix D) beside StreamingLLM and the ceiling of top-k: quality on this text, live; "
+    "Focus (tables 6 and 7, appendix D) beside StreamingLLM and the oracle top-k: quality on this text, live; "
     "speed against the fastest dense path here",
 )
 chosen = st.session_state

@@ -5,6 +5,6 @@ from app.ui import widgets
 
 widgets.header(
     "Can a router find what a token would read?",
-    "Keys in buckets, a few of them visited: GWR Linear and Saap, with the controls that the papers lack",
+    "Keys are sorted into buckets and a query visits a few of them: GWR Linear and Saap, with controls the papers lack",
 )
 page.live()

@@ -16,8 +16,7 @@ rows = listed.found()
 used = cached.store().usage()
 own = f"{used.runs:,} run{'s' * (used.runs != 1)} of your own {'is' if used.runs == 1 else 'are'} stored here"
 widgets.prose(
-    f"{own}, in {spell_bytes(used.bytes)}; {len(rows):,} stand in this list, the examples that came with the program "
-    "among them."
+    f"{own}, in {spell_bytes(used.bytes)}. This list shows {len(rows):,}, with the examples that came with the program."
     if used.runs
     else f"No run of your own is stored here yet; the {len(rows):,} in this list came with the program."
 )
@@ -32,7 +31,7 @@ for sentence in cached.store().damaged()[:3]:
     widgets.prose(sentence, "note")
 run = one.opened()
 if run is None:
-    st.caption("A click on a row, or the arrow keys, open a run; a second click closes it.")
+    st.caption("Click a row, or use the arrow keys, to open a run; a second click closes it.")
 else:
     with widgets.guarded():
         one.show(run)

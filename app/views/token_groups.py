@@ -11,7 +11,7 @@ from app.ui.reading import reading, rows_of
 
 run, tokens = reading(
     "Which tokens did the model learn to treat alike?",
-    "Focus: learned groups of tokens, balanced by Sinkhorn; null controls on the same charts",
+    "Focus: groups of tokens that a router learned, beside random groups and shuffled text",
     "groups",
     "Sorting the tokens into groups",
 )
@@ -63,7 +63,7 @@ tables.table(
     release=True,
 )
 st.caption(
-    f"Labels by {run.numbers['labels_by']}. A click on a row isolates its group; a second click or Esc releases it."
+    f"Labels by {run.numbers['labels_by']}. Click a row to isolate its group; a second click or Esc releases it."
 )
 if chosen is not None:
     groups.marking_words(rows_of(words, group=chosen), f"{chosen} ({labels[chosen]})", f"{run.id}.{layer}.{chosen}")
@@ -84,7 +84,7 @@ painted.painted(
     identity=f"{run.id}.{layer}",
     tips=[("group", [f"{g} {labels[g]}" for g in group]), ("confidence", [f"{value:.2f}" for value in sure])],
     legend=f"groups of layer {layer}",
-    hint="Hover shows a token; a click on it, or on a group, isolates the group.",
+    hint="Hover to see a token; click it, or a group, to isolate the group.",
     isolate=chosen,
     on_class=lambda: state.choose(st.session_state, group=painted.clicked("groups_text", "class")),
     on_token=lambda: isolate(painted.clicked("groups_text", "token")),

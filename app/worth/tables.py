@@ -32,8 +32,8 @@ COUNTS = (
     "Before the first token: 2 FLOPs for every weight a token passes, 4 for every number of a query and each key it "
     "can see (causal pairs only, fewer in a layer with a window), the output head once. Each later token: the bytes of "
     "every sequence's keys and values, and of the weights once for all sequences; of a mixture of experts those that "
-    "some sequence visits, all being equally likely. The bound takes time to follow arithmetic first and bytes "
-    "later, and finding the keys to cost nothing: what is measured will lie below it."
+    "some sequence visits, all being equally likely. The bound assumes that time follows arithmetic before the first "
+    "token and bytes after it, and that finding the keys costs nothing: what is measured lies below it."
 )
 COLUMNS = {
     "context": tables.Column("context", "whole", help="tokens"),
@@ -141,7 +141,9 @@ def paper_rows() -> dict:
 
 def beside() -> None:
     """CSA's own table with ours next to it."""
-    st.subheader("CSA's table beside ours", anchor=False, help=cached.glossary("attention's share"))
+    st.subheader(
+        "The table of Calibrated Sparse Attention beside ours", anchor=False, help=cached.glossary("attention's share")
+    )
     widgets.prose(f"Pythia 410M, a later token, attention made ten times cheaper ({PAPER_NAME}).", "quiet")
     rows = paper_rows()
     tables.table(CSA_COLUMNS, rows, key="worth_csa", identity="csa", label="CSA's table and ours", height=400)

@@ -108,14 +108,14 @@ def test_loading_a_model_says_its_price_before(client, tmp_path, monkeypatch):
         with open(tmp_path / name / "model.safetensors", "wb") as file:
             file.truncate(size)
     app = opened()
-    assert "another one is downloaded first" in said("") and "downloaded first" in said("no/such")
+    assert "press Enter" in said("") and "downloaded first" in said("no/such")
     assert "First time on this machine: perhaps 10 s" in said("large") and "1.0 GB of weights" in said("large")
     for name, size, took in (("owner/tiny", 10**6, 2.51), ("owner/other", 10**9, 5.0)):  # half of what was guessed
         made = STUDIES["model"]({"model": name}, None)
         made.numbers["weight_bytes"] = size
         client.store.put("model", {"model": name}, made, made.numbers["protocol"], took)
     assert "About 2.5 s (2.5 s to 2.5 s, from 2 runs on this machine" in said("small")
-    assert "used at once" in said("owner/tiny") and client.asked.count("model") == 1
+    assert "ready at once" in said("owner/tiny") and client.asked.count("model") == 1
 
 
 def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):

@@ -114,7 +114,7 @@ def test_bad_policies_are_refused_in_one_sentence(app_server, page, silent):
     for data, said in (
         (json.dumps([4] * 145), "made for 144 heads and this model has 6 layers of 8 heads"),
         (json.dumps([1] * 49), "holds 48 keys, below the floor"),
-        ("[" * 50_000, "The policy is no JSON"),
+        ("[" * 50_000, "The file is not JSON"),
         ('{"policy": "<script>alert(1)</script>", "layers": 6, "heads": 8}', "holds no list of"),
     ):
         button = page.get_by_role("button", name="Upload", exact=True)

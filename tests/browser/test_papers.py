@@ -21,7 +21,7 @@ def papers(page, address: str, link: str = ""):
 
 def test_a_row_is_chosen_and_the_link_brings_it_back(app_server, page):
     papers(page, app_server)
-    said = re.compile(r"^Of 172 printed rows \d+ have a quantity that they print measured here")
+    said = re.compile(r"^Of 172 printed rows, \d+ have their own quantity measured here")
     expect(page.get_by_text(said)).to_be_visible(timeout=PATIENCE)
     choose(page, "GWR Linear")
     rows = page.get_by_role("region", name=ROWS).locator("tbody tr")

@@ -46,7 +46,7 @@ def test_the_page_opens_with_a_map_its_sentence_and_every_task(app_server, page)
     expect(page.locator(".st-key-probe_tasks .js-plotly-plot")).to_be_visible()
     expect(page.get_by_text("chance (25%)").first).to_be_visible()
     expect(page.get_by_text("Asked at the end:")).to_be_visible()
-    expect(page.get_by_test_id("stAlert").filter(has_not_text="is not measured")).to_have_count(0)
+    expect(page.get_by_test_id("stAlert").filter(has_not_text="not measured")).to_have_count(0)
 
 
 def test_a_task_is_chosen_run_and_answered_and_the_link_restores_it(app_server, page):

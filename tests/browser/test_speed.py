@@ -23,7 +23,7 @@ def speed_tab(page, address: str, **link: object):
 
 def test_a_short_launch_is_watched_to_its_result(app_server, page):
     speed_tab(page, app_server, speed_prompt=128, speed_new=4, speed_rounds=2)
-    expect(page.get_by_text("It will measure, in 2 rounds")).to_be_visible()
+    expect(page.get_by_text("dense and sparse inference in turns, 2 rounds")).to_be_visible()
     page.get_by_role("button", name=LAUNCH).click()
     expect(page.locator(".st-key-job_strip").get_by_role("progressbar")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("region", name="Dense and sparse")).to_contain_text("time to first token", timeout=PATIENCE)
@@ -46,7 +46,7 @@ def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("nothing half-made was kept")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("button", name=LAUNCH)).to_be_enabled()
-    expect(page.get_by_text("It will measure, in 50 rounds")).to_be_visible()
+    expect(page.get_by_text("dense and sparse inference in turns, 50 rounds")).to_be_visible()
 
 
 @pytest.mark.slow
@@ -56,4 +56,4 @@ def test_a_length_beyond_memory_is_refused_with_the_numbers(app_server, page):
     expect(page.get_by_text(re.compile("need about .* GB and .* GB are free"))).to_be_visible(timeout=PATIENCE)
     page.get_by_role("textbox", name="Lengths, tokens").fill("many")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("is no length: write whole numbers")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("is not a length: write whole numbers")).to_be_visible(timeout=PATIENCE)

@@ -1,5 +1,7 @@
 """KV budgets in-process with hand-made results: the slider over the reads, caps, calibrations."""
 
+import re
+
 import pytest
 
 from analysis.errors import BadSetting
@@ -34,7 +36,7 @@ def test_a_text_is_measured_by_a_job_and_then_the_slider_is_live(client):
     assert "The worst token: Token 63 lost &lt;b&gt;." in markup(app) and "A note to &lt;read&gt;." in markup(app)
     assert [panel["role"] for panel in part(app, "contexts")["panels"]] == ["key", "query"]
     assert figures(app)[0]["layout"]["yaxis"]["range"] == figures(page(budgets="reads"))[0]["layout"]["yaxis"]["range"]
-    assert "positions 31 to 61 change by +" in markup(app), "the answer above says where it breaks"
+    assert "positions 31 to 61 changes by +" in markup(app), "the answer above says where it breaks"
 
 
 def test_a_token_shows_the_keys_it_lost(client):
@@ -63,11 +65,9 @@ def test_a_text_that_calibrated_is_not_measured(client):
 def test_where_it_breaks_in_words():
     rows = [row(change, share=share) for share, change in ((1.0, 0.0), (0.5, 0.01), (0.1, 0.05), (0.02, 0.5))]
     said = budgets_words.breaks(rows)
-    assert said == (
-        "At 10 % of the reads positions 31 to 61 change by +5.0 % while the mean moves by +2.5 %; at 50 % every "
-        "stretch stays within 2 %. At 2 % it is +50.0 % at positions 31 to 61, and +25.0 % on average."
-    )
-    assert budgets_words.breaks(rows[:2]) == "No stretch of positions changes by more than 2 %, down to 50 %."
+    told = ["10 %", "+5.0 %", "+2.5 %", "50 %", "2 %", "2 %", "+50.0 %", "+25.0 %"]
+    assert re.findall(r"[+]?[\d.]+ %", said) == told and said.count("positions 31 to 61") == 2
+    assert budgets_words.breaks(rows[:2]).startswith("Down to 50 % of the reads, perplexity changes by at most 2 %")
 
 
 # --- caps -------------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_where_it_breaks_in_words():
 
 def test_the_cap_is_chosen_by_tolerances_that_are_judged_at_once(client):
     app = page(budgets="cap")
-    assert app.button(key="budget_sweep_run").label == "Sweep 5 caps on this text"
+    assert app.button(key="budget_sweep_run").label == "Try 5 caps on this text"
     sweep(client, {"name": "policy"}, [32, 64, 128, 256, 512])
     app = page(budgets="cap")
     assert "The smallest cap that passes is 128" in markup(app) and "At 64 perplexity changes" in markup(app)
@@ -101,7 +101,7 @@ def test_where_no_cap_passes_more_keys_are_offered(client):
 def test_a_list_of_caps():
     assert budgets_cap.caps(" 64, 32 1k,32") == [32, 64, 1024]
     for raw in ("", "x", "0", "1,,k", "9" * 9, ",".join(["1"] * 40)):
-        with pytest.raises(BadSetting, match="is no list of caps"):
+        with pytest.raises(BadSetting, match="is not a list of caps"):
             budgets_cap.caps(raw)
 
 
@@ -132,7 +132,7 @@ def test_a_running_calibration_can_be_cancelled(client):
 
 def test_early_positions_and_two_calibrations(client):
     app = page(budgets="calibrate")
-    assert "over the last sixteenth of the window 30" in markup(app)
+    assert "the last sixteenth of the window 30" in markup(app)
     assert "The ranks of policy and other agree to 0.50." in markup(app)
     titles = [chart["layout"]["xaxis"]["title"]["text"] for chart in figures(app)]
     assert titles == ["position in the window, tokens", "rank in policy, keys"]

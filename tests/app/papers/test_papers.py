@@ -84,7 +84,7 @@ def test_what_can_be_asked_for_here_has_a_button(made, monkeypatch):
     assert job.verb == "bench" and (job.args["groups"], job.args["lengths"][0]) == (4, 1024)
     monkeypatch.setattr(found, "corpora", lambda: [])
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
-    assert "With a folder of texts in models_cache/corpora a button measures it here." in markup(app)
+    assert "put a folder of texts into models_cache/corpora" in markup(app)
     monkeypatch.setattr(found, "corpora", lambda: ["novels"])
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     app.button(key="papers_run").click().run()

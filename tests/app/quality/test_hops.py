@@ -76,4 +76,4 @@ def test_a_moved_slider_is_read_once_and_looked_up_once(client, hops):
     assert len(stored) == 5 and sum(seen[f"manifest {run_id}"] for run_id in stored) == 4, (
         "tried before: not read again"
     )
-    assert "measures quality and no speed" in markup(app)
+    assert "measures quality, not speed" in markup(app)

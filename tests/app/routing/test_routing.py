@@ -173,7 +173,7 @@ def test_own_texts_are_a_job_and_its_result_is_shown(client):
 def test_a_model_without_curves_shows_the_command_and_the_form(client):
     client.refusals["route-at"] = NotFitted("demo has no stored routing curves.")
     app = page()
-    assert "not measured for the model demo" in app.info[0].value and not app.error
+    assert "not measured on this machine yet for the model demo" in app.info[0].value and not app.error
     assert app.code[0].value == "python -m analysis study routing --corpus DIR --model demo"
     assert "Choose at least 6 texts above" in markup(app)
 

@@ -66,7 +66,7 @@ def tables(app: AppTest) -> list[dict]:
 def test_without_a_run_it_says_what_will_be_measured_and_shows_only_hollow_marks(client):
     app = opened()
     assert app.button(key="speed_launch").label == "Launch sparse inference"
-    assert "It will measure" in markup(app) and "First time on this machine" in markup(app)
+    assert "dense and sparse inference in turns" in markup(app) and "First time on this machine" in markup(app)
     assert not tables(app) and not app.error
     (curve,) = charts(app)
     ours = [trace for trace in curve["data"] if "xaxis" not in trace]
@@ -106,7 +106,7 @@ def test_a_stored_launch_shows_both_sides_spread_proof_and_opponent(client):
     assert "whole model, first token (estimated)" in names and "attention alone (measured)" in names
     assert "whole model, each further token (estimated)" not in names
     assert app.button(key="speed_launch").label == "Launch sparse inference again"
-    assert "It will measure" not in said
+    assert "dense and sparse inference in turns" not in said
 
 
 def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):
@@ -180,7 +180,7 @@ def test_a_real_routers_groups_are_timed_for_the_loaded_model(client):
     args = client.states["0123456789ab"].args
     assert "router" not in args and (args["groups"], args["top"]) == (4, 2)
     app = opened(speed_what="inference", speed_new=4, speed_window=9)
-    assert "It will time the whole model at 15, 30, 60 tokens" in markup(app)
+    assert "This times the whole model at 15, 30, 60 tokens" in markup(app)
     app.button(key="speed_bench").click().run()
     args = client.states["0123456789ab"].args
     about = {"what": "inference", "model": "demo", "router": "k4-top1", "text": cached.samples()[0][0]}

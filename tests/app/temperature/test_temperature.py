@@ -63,7 +63,7 @@ def test_a_query_of_another_window_is_measured_there(made):
 
 def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
     app = page()
-    assert "not measured for the model demo" in app.info[0].value
+    assert "not measured on this machine yet for the model demo" in app.info[0].value
     assert app.code[0].value == "python -m analysis study temperature --model demo"
     assert "here it is not measured yet" in markup(app)
     put_studies(made.store, temperature=study())

@@ -49,7 +49,7 @@ def test_every_tab_opens_and_says_what_is_not_there(client, tab):
     assert app.title[0].value == "Do the groups stay balanced while a router learns?" and not app.error
     assert [one.label for one in app.tabs][0] == "Train" and "was fitted without training" in markup(app)
     if tab in ("collapse", "causality", "ablations"):
-        assert "is not measured for the model demo" in app.info[0].value
+        assert "not measured on this machine yet for the model demo" in app.info[0].value
         assert app.code[0].value.startswith("python -m analysis study ") and app.code[0].value.endswith("--model demo")
 
 

@@ -18,7 +18,7 @@ OFFERED = [
     (speed.smaller, {"repeats": 2, "lengths": [1024]}, {}),
     (speed.smaller, {"repeats": 6, "lengths": [1000, 3000]}, {"up to 1,000 tokens": 0.1, "2 rounds": 0.6}),
     (calibrate.smaller, {"tokens": 1024, "caps": []}, {}),
-    (calibrate.smaller, {"tokens": 8192, "caps": [64]}, {"2,048 tokens": 0.25, "no sweep of caps": 0.5}),
+    (calibrate.smaller, {"tokens": 8192, "caps": [64]}, {"2,048 tokens": 0.25, "without the search for a cap": 0.5}),
     (cap.smaller, [32], {}),
     (cap.smaller, [32, 64, 128], {"1 cap": 0.5}),
     (probes.smaller, PROBE, {"4 questions in a cell": 0.25, "dense attention only": 1 / 3}),
