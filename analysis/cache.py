@@ -48,10 +48,6 @@ class TokenMemory:
     def __contains__(self, layer: int) -> bool:
         return layer in self._rows
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._rows.clear()
-
 
 class GrowingLayer(CacheLayerMixin):
     """Keys and values of one layer in buffers with room: a step copies the new token, not the past."""
@@ -174,27 +170,23 @@ class GroupedLayer(GrowingLayer):
         return sum(text.read_bytes for text in self._texts) if self.is_sorted else super().read_bytes
 
 
-def _layers(config, kind: type[GrowingLayer]) -> list[CacheLayerMixin]:
-    """The layers transformers would take, with `kind` wherever a layer keeps the whole past."""
-    own = DynamicCache(config=config).layers
-    return [kind() if type(layer) is DynamicLayer else layer for layer in own]
-
-
 class GrowingCache(Cache):
     """Dense, but no step copies the past: the fastest cache for dense attention that runs any model as it is."""
 
+    kept = GrowingLayer  # in the place of a layer that keeps the whole past; others are those that transformers takes
+
     def __init__(self, config):
-        super().__init__(layers=_layers(config, GrowingLayer))
+        own = DynamicCache(config=config).layers
+        super().__init__(layers=[self.kept() if type(layer) is DynamicLayer else layer for layer in own])
 
 
-class GroupedCache(Cache):
+class GroupedCache(GrowingCache):
     """A group-major KV cache, for `past_key_values`, inside `apply(..., kernels=True)`.
 
     A layer is sorted once its method attended to a prompt; layers with a sliding window stay as they are.
     """
 
-    def __init__(self, config):
-        super().__init__(layers=_layers(config, GroupedLayer))
+    kept = GroupedLayer
 
 
 def cache_bytes(cache: Cache) -> tuple[int, int]:

@@ -11,13 +11,12 @@ import queue
 import threading
 import time
 from io import BytesIO
-from pathlib import Path
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.jobs.client import STUDIES, Jobs
 from analysis.jobs.inbox import Inbox
-from analysis.jobs.keeper import PROJECT, Keeper
-from analysis.jobs.process import Connection
+from analysis.jobs.keeper import Keeper
+from analysis.jobs.process import PROJECT, Connection
 from analysis.jobs.wire import encode
 from analysis.runs import RunStore
 from analysis.runs.bundle import named_texts
@@ -50,10 +49,10 @@ class Host:
         threading.Thread(target=self._work, args=(studies, os.fdopen(source, "rb")), daemon=True).start()
 
     def _work(self, studies, source):
-        from analysis.jobs.worker import make_worker
+        from analysis.jobs.worker import Worker
 
         try:
-            worker = make_worker(self._store, Inbox(source), self._send, studies, self._note)
+            worker = Worker(self._store, Inbox(source), self._send, studies, self._note)
         except Exception as error:
             said = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"
             self._said.put({"fatal": f"it could not start: {said.rstrip('.')}"})
@@ -152,17 +151,6 @@ class RayWorker(Connection):
         return 0
 
 
-class RayKeeper(Keeper):
-    """Keeps one actor warm."""
-
-    def __init__(self, jobs, log_path):
-        super().__init__([], log_path)
-        self._jobs = jobs
-
-    def _start(self):
-        return self._jobs.host()
-
-
 class RayJobs(Jobs):
     """`Jobs` on Ray. `address`: None for this machine, else `ray://host:10001`. `gpus` and `cpus`: what each of the
     `workers` reserves of the cluster; Ray shows it only those GPUs. Errors: BadSetting where Ray is missing, no cluster
@@ -185,12 +173,13 @@ class RayJobs(Jobs):
                 )
 
     def _make_keeper(self):
-        return RayKeeper(self, FAR_LOG if self._remote else self._store.root / LOG)
+        return Keeper(self.host, FAR_LOG if self._remote else self._store.root / LOG)
 
     def host(self):
         """A fresh worker on the cluster."""
         actor = self._ray.remote(**self._resources)(Host)
-        seen = (None, None) if self._remote else (str(self._store.root), _path(self._store.examples))
+        examples = self._store.examples
+        seen = (None, None) if self._remote else (str(self._store.root), examples and str(examples))
         return RayWorker(self._ray, actor.remote(self._studies, *seen), self)
 
     def texts_of(self, args):
@@ -241,10 +230,6 @@ def _connected(address):
             "a token set RAY_AUTH_MODE=token here too."
         ) from error
     return ray
-
-
-def _path(place: Path | None) -> str | None:
-    return None if place is None else str(place)
 
 
 def _first(error: BaseException) -> str:

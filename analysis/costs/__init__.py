@@ -3,16 +3,5 @@
 from analysis.costs.config import KNOWN, MAX_BYTES, read_config, read_shape
 from analysis.costs.shape import FeedForward, Shape, amdahl, costs, decode_bytes, first_context, prefill_flops
 
-__all__ = [
-    "KNOWN",
-    "MAX_BYTES",
-    "FeedForward",
-    "Shape",
-    "amdahl",
-    "costs",
-    "decode_bytes",
-    "first_context",
-    "prefill_flops",
-    "read_config",
-    "read_shape",
-]
+__all__ = ["KNOWN", "MAX_BYTES", "FeedForward", "Shape", "amdahl", "costs", "decode_bytes", "first_context"]
+__all__ += ["prefill_flops", "read_config", "read_shape"]

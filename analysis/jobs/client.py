@@ -10,7 +10,7 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.jobs.described import kept
 from analysis.jobs.keeper import HUNG, Keeper
 from analysis.jobs.lease import Lease, is_alive
-from analysis.jobs.process import Call
+from analysis.jobs.process import Call, WorkerProcess
 from analysis.jobs.runner import Runner
 from analysis.jobs.table import JobStatus, JobTable
 from analysis.limits import limits
@@ -154,11 +154,12 @@ class Jobs:
         self._lease.release()
 
     def _make_keeper(self) -> Keeper:
-        store = self._store
+        store, fd = self._store, self._lease.fd
         command = ["-m", "analysis.jobs.worker", "--root", str(store.root), "--studies", self._studies]
         command += ["--examples", str(store.examples)] if store.examples else []
-        command += ["--lease", str(self._lease.fd)]
-        return Keeper(command, store.root / "worker.log", keep_open=(self._lease.fd,))
+        command += ["--lease", str(fd)]
+        log = store.root / "worker.log"
+        return Keeper(lambda: WorkerProcess(command, log, (fd,)), log)
 
     def _settle(self) -> None:
         """Jobs whose app and worker are both gone are interrupted."""

@@ -23,9 +23,7 @@ class Task:
     cancelled: bool = False
     begun: float = 0.0
     paused: float = 0.0
-    first: tuple[float, float] | None = (
-        None  # (seconds, fraction) when something was done; a resumed job begins above 0
-    )
+    first: tuple[float, float] | None = None  # (seconds, fraction) of the first progress; a resumed job begins above 0
     written: float = 0.0
     curve: dict[str, Any] | None = None  # what it can draw already and has not written yet
 
@@ -75,9 +73,8 @@ class Inbox:
                 if "cancel" in message:
                     self._cancel(message["cancel"])
                 elif "do" in message:
-                    task = Task(
-                        message["do"], message.get("kind", ""), message.get("verb", ""), message.get("args", {})
-                    )
+                    kind, verb = message.get("kind", ""), message.get("verb", "")
+                    task = Task(message["do"], kind, verb, message.get("args", {}))
                     (self._jobs if task.kind == "job" else self._requests).append(task)
                 self._changed.notify_all()
         with self._changed:

@@ -1,39 +1,29 @@
 """Keeps one worker warm: starts it when first needed, and a new one when it has died."""
 
-import os
-import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError, Busy
-from analysis.jobs.process import Call, Connection, WorkerLost, WorkerProcess
+from analysis.jobs.process import Call, Connection, WorkerLost
 from analysis.jobs.wire import Message
 
 GRACE = 5.0  # seconds between asking and killing
 HUNG = 1800.0  # seconds a call may run on after nobody waits for it: a large model may just be loading
 MAX_PENDING = 200  # interactive calls under way at once
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 class Keeper:
-    """Owns at most one live WorkerProcess. `command` is what follows the Python executable."""
+    """Owns at most one live worker, which `start` makes; `log_path` is named where one was lost."""
 
-    def __init__(self, command: list[str], log_path: Path | str, keep_open: Sequence[int] = ()) -> None:
-        self.log_path = log_path
-        self._command = [sys.executable, *command]
-        self._keep_open = keep_open
+    def __init__(self, start: Callable[[], Connection], log_path: Path | str) -> None:
+        self.log_path, self._start = log_path, start
         self._lock = threading.Lock()
-        self._process: Connection | None = None
+        self.process: Connection | None = None  # dead or alive; None before the first was needed
         self._closed = False
         self._pending = 0
-
-    @property
-    def process(self) -> Connection | None:
-        """The process as it is, dead or alive, or None before the first was needed."""
-        return self._process
 
     def live(self) -> Connection:
         """A process that lives, started now if need be; returns without waiting until it is ready."""
@@ -41,20 +31,17 @@ class Keeper:
             if self._closed:
                 raise AnalysisError("Focuscope was closed: start it again.")
             self._end_hung()
-            if self._process is None or not self._process.alive:
+            if self.process is None or not self.process.alive:
                 try:
-                    self._process = self._start()
+                    self.process = self._start()
                 except OSError as error:
                     raise AnalysisError(f"The worker could not be started ({error.strerror}): try again.") from error
-            return self._process
-
-    def _start(self) -> Connection:
-        return WorkerProcess(self._command, Path(self.log_path), self._keep_open, _environment())
+            return self.process
 
     @property
     def load(self) -> int:
         """How many calls are under way, for choosing the idlest of several keepers."""
-        return self._process.pending if self._process is not None and self._process.alive else 0
+        return self.process.pending if self.process is not None and self.process.alive else 0
 
     def ask(self, verb: str, args: dict[str, Any], timeout: float) -> Message:
         """The worker's answer to an interactive request. A call that a dying worker had not begun, or that died with
@@ -99,7 +86,7 @@ class Keeper:
 
     def state(self) -> dict[str, Any]:
         """{"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}"""
-        process = self._process
+        process = self.process
         if process is None or not process.alive:
             return {"state": "cold", "pid": None, "memory": 0}
         running = process.running
@@ -110,21 +97,13 @@ class Keeper:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            process = self._process
+            process = self.process
         if process is not None:
             process.close(GRACE)
 
     def _end_hung(self) -> None:
-        if self._process is None or not self._process.alive:
+        if self.process is None or not self.process.alive:
             return
-        for call in self._process.running:
+        for call in self.process.running:
             if call.abandoned is not None and time.monotonic() - call.abandoned > HUNG:
-                self._process.kill(blame=call)
-
-
-def _environment() -> dict[str, str]:
-    """The worker finds the project, and its threads sleep while they wait: spinning ones make a machine that does
-    other work too 2 to 5 times slower."""
-    known = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(PROJECT), *([known] if known else [])])
-    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONPATH": path}
+                self.process.kill(blame=call)

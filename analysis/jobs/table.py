@@ -4,8 +4,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from sqlite3 import Connection, Row
+from sqlite3 import Connection
 from typing import Any
 
 from analysis.errors import BadSetting, Busy
@@ -13,14 +12,20 @@ from analysis.limits import limits
 from analysis.runs.database import Database, now
 from analysis.runs.keys import check_id
 
-WAITING, ENDED = ("queued", "running"), ("done", "failed", "cancelled", "interrupted")
 KEPT = 500  # ended jobs
-_SCHEMA = """CREATE TABLE IF NOT EXISTS jobs (
+_SCHEMAS = (
+    """CREATE TABLE IF NOT EXISTS jobs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL, verb TEXT NOT NULL,
     args TEXT NOT NULL, session TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
     fraction REAL NOT NULL DEFAULT 0, stage TEXT NOT NULL DEFAULT '', seconds_left REAL,
-    cancel INTEGER NOT NULL DEFAULT 0, run TEXT, error TEXT, created TEXT NOT NULL, started TEXT, ended TEXT)"""
-_CURVES = "CREATE TABLE IF NOT EXISTS curves (job TEXT PRIMARY KEY, points TEXT NOT NULL)"  # of jobs that are not done
+    cancel INTEGER NOT NULL DEFAULT 0, run TEXT, error TEXT, created TEXT NOT NULL, started TEXT, ended TEXT)""",
+    "CREATE TABLE IF NOT EXISTS curves (job TEXT PRIMARY KEY, points TEXT NOT NULL)",  # of jobs that are not done
+)
+_STATUS = (  # the fields of a JobStatus
+    "id, verb, args, state, fraction, stage, seconds_left, CASE WHEN state = 'queued' THEN (SELECT count(*) FROM jobs o"
+    " WHERE o.owner = jobs.owner AND o.state = 'queued' AND o.seq <= jobs.seq) ELSE 0 END AS queue_position,"
+    " run AS run_id, error, created, started, ended, cancel AS cancelling"
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,7 @@ class JobTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        for schema in (_SCHEMA, _CURVES):
-            database.prepare(partial(_execute, schema))
+        database.prepare(self._create)
 
     def add(self, key: str, verb: str, args: dict[str, Any], session: str, owner: str) -> str:
         """Id of a new queued job; an equal one that still waits or runs is answered with its own id.
@@ -62,19 +66,13 @@ class JobTable:
             find = "SELECT id FROM jobs WHERE key = ? AND state IN ('queued', 'running') AND NOT cancel"
             if equal := connection.execute(find, (key,)).fetchone():
                 return str(equal["id"])
-            counts = (
-                "SELECT count(*), count(*) FILTER (WHERE session = ?) FROM jobs WHERE state IN ('queued', 'running')"
-            )
-            total, own = connection.execute(counts, (session,)).fetchone()
-            allowed = limits()
-            if own >= allowed.jobs_each or total >= allowed.jobs_all:
-                mine = own >= allowed.jobs_each
-                number, limit, whose = (
-                    (own, allowed.jobs_each, "of yours") if mine else (total, allowed.jobs_all, "in all")
-                )
-                raise Busy(
-                    f"{number} jobs {whose} are waiting or running and {limit} is the limit: cancel one, or wait."
-                )
+            counts = "SELECT count(*) FILTER (WHERE session = ?), count(*) FROM jobs WHERE ended IS NULL"
+            own, total = connection.execute(counts, (session,)).fetchone()
+            for number, limit, whose in ((own, limits().jobs_each, "of yours"), (total, limits().jobs_all, "in all")):
+                if number >= limit:
+                    raise Busy(
+                        f"{number} jobs {whose} are waiting or running and {limit} is the limit: cancel one, or wait."
+                    )
             job_id = secrets.token_hex(6)
             connection.execute(
                 "INSERT INTO jobs (id, key, verb, args, session, owner, state, created)"
@@ -174,31 +172,13 @@ class JobTable:
         return self._select("WHERE session = ? OR ? IS NULL ORDER BY seq DESC LIMIT ?", (session, session, limit))
 
     def _select(self, chosen: str, values: Sequence[Any]) -> list[JobStatus]:
-        ahead = "SELECT count(*) FROM jobs o WHERE o.owner = jobs.owner AND o.state = 'queued' AND o.seq <= jobs.seq"
-        rows = self._database.read(
-            f"SELECT *, CASE WHEN state = 'queued' THEN ({ahead}) ELSE 0 END AS position FROM jobs {chosen}", values
-        )
-        return [_status(row) for row in rows]
+        found = []
+        for row in self._database.read(f"SELECT {_STATUS} FROM jobs {chosen}", values):
+            args, cancelling = json.loads(row["args"]), bool(row["cancelling"])
+            found.append(JobStatus(**{**dict(row), "args": args, "cancelling": cancelling}))
+        return found
 
-
-def _execute(schema: str, connection: Connection) -> None:
-    connection.execute(schema)
-
-
-def _status(row: Row) -> JobStatus:
-    return JobStatus(
-        id=row["id"],
-        verb=row["verb"],
-        args=json.loads(row["args"]),
-        state=row["state"],
-        fraction=row["fraction"],
-        stage=row["stage"],
-        seconds_left=row["seconds_left"],
-        queue_position=row["position"],
-        run_id=row["run"],
-        error=row["error"],
-        created=row["created"],
-        started=row["started"],
-        ended=row["ended"],
-        cancelling=bool(row["cancel"]),
-    )
+    @staticmethod
+    def _create(connection: Connection) -> None:
+        for schema in _SCHEMAS:
+            connection.execute(schema)

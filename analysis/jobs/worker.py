@@ -44,16 +44,16 @@ log = logging.getLogger("focuscope.worker")
 
 class Worker:
     """Executes tasks one after the other on one thread. `progress` is the border of a job's chunks: there its
-    state is written, a wish to cancel is granted and waiting requests are served. `note(job, fraction, stage, seconds
-    left, curve)` writes a job's state."""
+    state is written, a wish to cancel is granted and waiting requests are served. `studies` names what it offers, as
+    module:attribute; `note(job, fraction, stage, seconds left, curve)` writes a job's state."""
 
-    def __init__(
-        self, store: RunStore, inbox: Inbox, send: Send, module: ModuleType, studies: Studies, note: Note
-    ) -> None:
+    def __init__(self, store: RunStore, inbox: Inbox, send: Send, studies: str, note: Note) -> None:
         self._store, self._inbox, self._send, self._write = store, inbox, send, note
         self._thread: threading.Thread | None = None
-        self._module, self._studies = module, studies
-        self._context = _context_class(module)(store=store, progress=self.progress, show=self.show)
+        name, attribute = studies.split(":")
+        self._module = importlib.import_module(name)
+        self._studies: Studies = getattr(self._module, attribute)
+        self._context = _context_class(self._module)(store=store, progress=self.progress, show=self.show)
         self._stack: list[Task] = []  # the job and, inside it, the request served at its border
 
     def run(self) -> None:
@@ -138,22 +138,13 @@ class Worker:
         stored = self._store.find(task.verb, task.args)
         if stored is not None:
             return {"run": stored.id, "cached": True}
-        revision = asked_now(
-            task.verb, task.args
-        ).revision  # of the weights that are read; they may be replaced meanwhile
+        revision = asked_now(task.verb, task.args).revision  # of the weights read; they may be replaced meanwhile
         result = study(**args, context=self._context)
         if not isinstance(result, Result):
             raise TypeError(f"{task.verb} returned {type(result).__name__}, not a Result")
         protocol = result.numbers.get("protocol", {})
         run = self._store.put(task.verb, task.args, result, protocol, task.seconds(), revision)
         return {"run": run.id, "cached": False}
-
-
-def make_worker(store: RunStore, inbox: Inbox, send: Send, studies: str, note: Note) -> Worker:
-    """A Worker that offers `studies`, named as module:attribute."""
-    name, attribute = studies.split(":")
-    module = importlib.import_module(name)
-    return Worker(store, inbox, send, module, getattr(module, attribute), note)
 
 
 def _context_class(module: ModuleType) -> Callable[..., Any]:
@@ -237,7 +228,7 @@ def main() -> int:
     inbox = Inbox(source)
     try:
         store = RunStore(options.root, options.examples)
-        worker = make_worker(store, inbox, send, options.studies, JobTable(store.database).progress)
+        worker = Worker(store, inbox, send, options.studies, JobTable(store.database).progress)
     except Exception as error:
         log.exception("The worker could not start.")
         said = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"
