@@ -4,54 +4,34 @@ How a parameter of a function is spelled on the command line stands here too, on
 (`analysis.cli`). Loads nothing.
 """
 
+import csv
 import json
 import re
 import shlex
+from pathlib import Path
 
-SPELLED = {  # parameter -> its option, where that is not the parameter's own name
-    "d_s": "--dimensions",
-    "given": "--with",
-    "n_sink": "--sinks",
-    "output": "-o",
-    "windows": "--windows-count",
-    ("probe", "methods"): "--method",
-    ("route-time", "router"): "--bucket-router",
-    ("route-visit", "router"): "--bucket-router",
-}
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
+    # (verb, parameter), of all verbs where that is empty -> its option, where that is not the parameter's own name; and
+    # how the usage shows it where it stands without one: [one that may be left out], several...
+    _SPELLED = {(row["verb"], row["parameter"]): row for row in csv.DictReader(_file)}
 FLAGS = {  # parameter -> {value: the option that means it}, where `--name` and `--no-name` would not do
     "content": {False: "--all-words"},
     "long_text": {"first": "--first", "windows": "--all-windows"},
 }
-WORDS = {  # parameters that stand without an option -> how the usage shows them: [one that may be left out], several...
-    "bundle": "FILE.zip",
-    "config": "[CONFIG.json|MODEL]",
-    "ids": "RUN...",
-    "tasks": "[TASK...]",
-    "text": "TEXT",
-    "texts": "[TEXT...]",
-    "what": "[WHAT]",
-    "words": "[WORD...]",
-    ("fit-method", "method"): "METHOD",
-    ("import-policy", "text"): "[FILE.json]",
-    ("spread", "study"): "STUDY",
-    ("study", "name"): "NAME",
-}
-NO_WORDS = {("bench", "text"), ("probe", "text"), ("route-at", "text")}
 METHODS = ("method", "methods")  # parameters that may name methods with their settings: --set and others help
 PLAIN = (bool, int, float, str)
 
 
 def word(verb: str, parameter: str) -> str | None:
     """How the usage shows a parameter that stands without an option, or None for one that has an option."""
-    if (verb, parameter) in NO_WORDS:
-        return None
-    return WORDS.get((verb, parameter), WORDS.get(parameter))
+    told = _SPELLED.get((verb, parameter), _SPELLED.get(("", parameter), {}))
+    return told.get("word") or None
 
 
 def option(verb: str, parameter: str) -> str:
     """The option of a parameter: `--tokens-per-step` of `tokens_per_step`."""
-    usual = SPELLED.get(parameter, f"--{parameter.replace('_', '-')}")
-    return SPELLED.get((verb, parameter), usual)
+    told = _SPELLED.get((verb, parameter), _SPELLED.get(("", parameter), {}))
+    return told.get("option") or f"--{parameter.replace('_', '-')}"
 
 
 def commandline(verb: str, arguments: dict) -> str:

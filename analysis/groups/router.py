@@ -136,11 +136,10 @@ class FocusRouter(nn.Module):
         """Hard membership at inference: the `top` largest groups of the causal assignment, bool [..., T, K]."""
         return top_groups(self.soft(layer, hidden, causal=True), self.top if top is None else top)
 
-    def gate(self, scores: Tensor, affinity: Tensor, sharpness: float | None = None) -> Tensor:
+    def gate(self, scores: Tensor, affinity: Tensor) -> Tensor:
         """Gated scores of distant pairs in this router's form (`gates.gate_logits`)."""
-        s = self.settings
         return gate_logits(
-            scores, affinity, s.gate, s.gate_sharpness if sharpness is None else sharpness, s.gate_offset
+            scores, affinity, self.settings.gate, self.settings.gate_sharpness, self.settings.gate_offset
         )
 
     @torch.no_grad()

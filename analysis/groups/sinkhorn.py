@@ -8,7 +8,6 @@ token.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -45,33 +44,21 @@ def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mas
 
 
 @torch.no_grad()
-def frozen_potential(
-    scores: Tensor | Sequence[Tensor], temperature: float = 0.1, iterations: int = 50, mask: Tensor | None = None
-) -> Tensor:
+def frozen_potential(scores: Tensor, temperature: float = 0.1, iterations: int = 50) -> Tensor:
     """The bias per group of one Sinkhorn run over all pooled calibration tokens, centred (it is defined up to a
     constant).
 
-    scores [..., K], or a list of such pieces for a pool that should not be joined; mask [...] True = real token
-    (only with one tensor). Memory stays bounded: pieces are read in blocks of 262,144 tokens. Returns float32 [K].
-    Errors: BadSetting as in `sinkhorn`, and for a pool without a token.
+    scores [..., K]. Memory stays bounded: they are read in blocks of 262,144 tokens. Returns float32 [K]. Errors:
+    BadSetting as in `sinkhorn`, and for a pool without a token.
     """
-    if isinstance(scores, Tensor):
-        logits, mask = _logits(scores, temperature, iterations, mask)
-        pieces = [logits.reshape(-1, logits.shape[-1]) if mask is None else logits[mask]]
-    else:
-        if mask is not None:
-            raise BadSetting(
-                "A mask goes with one tensor of scores, not with a list of pieces; drop the masked rows first."
-            )
-        pieces = [_logits(piece, temperature, iterations, None)[0].reshape(-1, piece.shape[-1]) for piece in scores]
-    blocks = [block for piece in pieces for block in piece.split(CHUNK) if len(block)]
-    if not blocks:
+    logits = _logits(scores, temperature, iterations, None)[0].flatten(0, -2)
+    if not len(logits):
         raise BadSetting("The balance of the groups needs at least 1 calibration token, and the pool holds 0.")
-    exact = torch.float32 if blocks[0].device.type == "mps" else torch.float64
-    potential = torch.zeros(blocks[0].shape[-1], dtype=exact, device=blocks[0].device)  # [K]
+    exact = torch.float32 if logits.device.type == "mps" else torch.float64
+    potential = torch.zeros(logits.shape[-1], dtype=exact, device=logits.device)  # [K]
     for step in range(iterations):
         total = torch.full_like(potential, -math.inf)
-        for block in blocks:
+        for block in logits.split(CHUNK):
             rows = block.to(exact)
             rows = torch.log_softmax(rows + potential, -1) if step else rows
             total = torch.logaddexp(total, torch.logsumexp(rows, 0))

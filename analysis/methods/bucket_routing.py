@@ -1,7 +1,6 @@
 """Bucket routing: near tokens are read, and far ones only where a router says that attention lies."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -42,11 +41,11 @@ class BucketRouting(Method):
     runs as a masked pass, which saves nothing; each token after it gathers only the keys it visits.
     """
 
-    title: ClassVar[str] = "Bucket routing"
-    paper: ClassVar[str] = "GWR Linear (the routers), Saap (the use at inference)"
-    needs: ClassVar[str] = "buckets"
-    budgeted: ClassVar[str] = "visited"
-    kernels: ClassVar[tuple[str, ...]] = ("token",)
+    title = "Bucket routing"
+    paper = "GWR Linear (the routers), Saap (the use at inference)"
+    needs = "buckets"
+    budgeted = "visited"
+    kernels = ("token",)
 
     fitted: RoutingState | None = None
     router: str = setting("gwr_linear", "the router that chooses the buckets", "live", options=ROUTERS)

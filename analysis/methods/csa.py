@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
@@ -33,12 +32,12 @@ class CSA(Method):
     then shrinks, and a later token can miss what was dropped.
     """
 
-    title: ClassVar[str] = "Calibrated Sparse Attention"
-    paper: ClassVar[str] = "Calibrated Sparse Attention, steps 1 to 4 (eviction: a composition it only proposes)"
-    needs: ClassVar[str] = "policy"
-    budgeted: ClassVar[str] = "total"  # of its policy, not a field
-    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
-    ceiling: ClassVar[bool] = True
+    title = "Calibrated Sparse Attention"
+    paper = "Calibrated Sparse Attention, steps 1 to 4 (eviction: a composition it only proposes)"
+    needs = "policy"
+    budgeted = "total"  # of its policy, not a field
+    kernels = ("prompt", "token")
+    ceiling = True
 
     budgets: tuple[int, ...] | None = None
     shape: tuple[int, int] | None = None

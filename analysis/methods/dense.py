@@ -1,7 +1,6 @@
 """Every visible key: the baseline that everything else is compared with."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from analysis.methods.base import Method
 
@@ -14,6 +13,6 @@ class Dense(Method):
     shows. What another method changes therefore comes from that method alone.
     """
 
-    title: ClassVar[str] = "Dense"
-    paper: ClassVar[str] = "Vaswani et al., 2017"
-    dense: ClassVar[bool] = True
+    title = "Dense"
+    paper = "Vaswani et al., 2017"
+    dense = True

@@ -1,7 +1,6 @@
 """Focal Attention with a constant temperature."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -24,9 +23,9 @@ class Focal(Method):
     the temperature acts before the cap.
     """
 
-    title: ClassVar[str] = "Focal Attention"
-    paper: ClassVar[str] = "Focal Attention, section 2.1, equation 5"
-    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
+    title = "Focal Attention"
+    paper = "Focal Attention, section 2.1, equation 5"
+    kernels = ("prompt", "token")
 
     by_layer: tuple[float, ...] | None = None  # a temperature for each layer, in place of t
     t: float = setting(0.4, "temperature of the softmax; 1 is dense attention", "live", 0.05, 3.0, 0.05)

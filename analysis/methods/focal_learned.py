@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -77,10 +76,10 @@ class FocalLearned(Method):
     attention, and 5 to 10 is a temperature of 0.44 to 0.88. All keys are read, so it saves nothing.
     """
 
-    title: ClassVar[str] = "Learned Focal Attention"
-    paper: ClassVar[str] = "Focal Attention, section 2.2, equations 6 and 7"
-    needs: ClassVar[str] = "temperatures"
-    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
+    title = "Learned Focal Attention"
+    paper = "Focal Attention, section 2.2, equations 6 and 7"
+    needs = "temperatures"
+    kernels = ("prompt", "token")
 
     weights: FocalWeights | None = None
     mean: str = setting(

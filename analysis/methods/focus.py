@@ -1,7 +1,6 @@
 """Focus: far tokens read each other only inside a learned group."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -33,11 +32,11 @@ class Focus(Method):
     so it is dense attention.
     """
 
-    title: ClassVar[str] = "Focus"
-    paper: ClassVar[str] = "Focus, sections 2 and 3.6, appendix D"
-    needs: ClassVar[str] = "router"
-    budgeted: ClassVar[str] = "window"
-    kernels: ClassVar[tuple[str, ...]] = ("prompt", "token")
+    title = "Focus"
+    paper = "Focus, sections 2 and 3.6, appendix D"
+    needs = "router"
+    budgeted = "window"
+    kernels = ("prompt", "token")
 
     router: FocusRouter | None = None
     top: int = setting(1, "groups each token belongs to", "live", 1, 64)

@@ -1,7 +1,6 @@
 """Longformer: a sliding window in every layer, and a few tokens that all read."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
@@ -24,9 +23,9 @@ class Longformer(Method):
     through its own projections, without training.
     """
 
-    title: ClassVar[str] = "Longformer"
-    paper: ClassVar[str] = "Beltagy et al., 2020 (Longformer), sections 3.1 and 4.1"
-    budgeted: ClassVar[str] = "window"
+    title = "Longformer"
+    paper = "Beltagy et al., 2020 (Longformer), sections 3.1 and 4.1"
+    budgeted = "window"
 
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     n_global: int = setting(1, "first tokens of the text, which every token reads", "live", 0, 64)

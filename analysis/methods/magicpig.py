@@ -1,7 +1,6 @@
 """MagicPIG: far keys are sampled by locality-sensitive hashing, and weighted by how likely they were to be found."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,10 +32,10 @@ class MagicPIG(Method):
     hash tables (bits times tables for each key).
     """
 
-    title: ClassVar[str] = "MagicPIG"
-    paper: ClassVar[str] = "Chen et al., 2024 (MagicPIG), sections 3 and 4"
-    needs: ClassVar[str] = "calibration"
-    budgeted: ClassVar[str] = "tables"
+    title = "MagicPIG"
+    paper = "Chen et al., 2024 (MagicPIG), sections 3 and 4"
+    needs = "calibration"
+    budgeted = "tables"
 
     fitted: Fitted | None = None
     bits: int = setting(10, "bits of a hash: with more bits fewer keys collide", "live", 1, 15)

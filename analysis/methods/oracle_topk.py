@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -20,10 +19,10 @@ class OracleTopK(Method):
     k-th all stay, so slightly more than k may be read; the reads shown were counted.
     """
 
-    title: ClassVar[str] = "Oracle top-k"
-    paper: ClassVar[str] = "the ceiling of top-k methods (CSA, SparQ, Quest)"
-    budgeted: ClassVar[str] = "k"
-    ceiling: ClassVar[bool] = True
+    title = "Oracle top-k"
+    paper = "the ceiling of top-k methods (CSA, SparQ, Quest)"
+    budgeted = "k"
+    ceiling = True
 
     k: int = setting(64, "keys that each query keeps, of each head", "live", 1, 1 << 20)
     fraction: float = setting(

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,8 +29,8 @@ class Performer(Method):
     kernel here is a reference that forms all weights.
     """
 
-    title: ClassVar[str] = "Performer"
-    paper: ClassVar[str] = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
+    title = "Performer"
+    paper = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
 
     features: int = setting(
         0, "random features of each query and key; 0: d ln d for heads of d dimensions", "live", 0, 4096

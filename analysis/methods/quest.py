@@ -1,7 +1,6 @@
 """Quest: the pages of keys that could hold the largest scores, told from two vectors a page."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
@@ -29,10 +28,10 @@ class Quest(Method):
     which is where reads are saved. It needs no training, and the softmax over what it reads is exact.
     """
 
-    title: ClassVar[str] = "Quest"
-    paper: ClassVar[str] = "Tang et al., 2024 (Quest), section 3"
-    budgeted: ClassVar[str] = "budget"
-    kernels: ClassVar[tuple[str, ...]] = ("token",)
+    title = "Quest"
+    paper = "Tang et al., 2024 (Quest), section 3"
+    budgeted = "budget"
+    kernels = ("token",)
 
     budget: int = setting(128, "keys that each query reads, of each head, in whole pages", "live", 1, 1 << 20)
     page: int = setting(16, "keys of a page", "live", 1, 256)

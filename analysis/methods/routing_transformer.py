@@ -1,7 +1,6 @@
 """Routing Transformer: a token reads what lies in the same cluster, clusters being means of normalised vectors."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -32,10 +31,10 @@ class RoutingTransformer(Method):
     vectors are clustered with their rotary embedding or without it. The softmax over what it reads is exact.
     """
 
-    title: ClassVar[str] = "Routing Transformer"
-    paper: ClassVar[str] = "Roy et al., 2020 (Routing Transformer), section 4"
-    needs: ClassVar[str] = "calibration"
-    budgeted: ClassVar[str] = "window"
+    title = "Routing Transformer"
+    paper = "Roy et al., 2020 (Routing Transformer), section 4"
+    needs = "calibration"
+    budgeted = "window"
 
     fitted: Fitted | None = None
     window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
@@ -132,7 +131,7 @@ def normalised(x: Tensor) -> Tensor:
 class _Seen(Method):
     """Dense attention that keeps each layer's normalised queries and keys [G, m, D], as they meet and un-rotated."""
 
-    dense: ClassVar[bool] = True
+    dense = True
 
     vectors: dict[tuple[int, str], list[Tensor]] = field(default_factory=dict)
 

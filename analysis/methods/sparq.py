@@ -1,7 +1,6 @@
 """SparQ: scores told from the few largest channels of a query, and only the best keys and values read in full."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
@@ -24,9 +23,9 @@ class SparQ(Method):
     does, as if it were new. It needs no training; without reallocation the softmax over what it reads is exact.
     """
 
-    title: ClassVar[str] = "SparQ"
-    paper: ClassVar[str] = "Ribar et al., 2023 (SparQ), sections 4 and 5"
-    budgeted: ClassVar[str] = "k"
+    title = "SparQ"
+    paper = "Ribar et al., 2023 (SparQ), sections 4 and 5"
+    budgeted = "k"
 
     k: int = setting(128, "keys and values that each query reads besides its own token's", "live", 1, 1 << 20)
     channels: int = setting(0, "channels from which scores are estimated; 0: a quarter of them", "live", 0, 512)

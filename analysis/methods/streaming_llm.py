@@ -1,7 +1,6 @@
 """StreamingLLM: the first tokens of the text and the last ones."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -20,9 +19,9 @@ class StreamingLLM(Method):
     The original renumbers its cache to go further, which needs the keys before their rotation and is not offered.
     """
 
-    title: ClassVar[str] = "StreamingLLM"
-    paper: ClassVar[str] = "Xiao et al., 2023 (StreamingLLM)"
-    budgeted: ClassVar[str] = "window"
+    title = "StreamingLLM"
+    paper = "Xiao et al., 2023 (StreamingLLM)"
+    budgeted = "window"
 
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
