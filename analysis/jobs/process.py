@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
+import psutil
+
 from analysis.jobs.wire import Message, encode, messages, rebuild_error
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -199,16 +201,8 @@ class WorkerProcess(Connection):
     def memory(self) -> int:
         """Resident bytes of the worker, 0 when it cannot be told."""
         try:
-            with open(f"/proc/{self.pid}/statm") as file:
-                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, ValueError, IndexError):
-            pass
-        try:
-            answer = subprocess.run(
-                ["ps", "-o", "rss=", "-p", str(self.pid)], check=False, capture_output=True, timeout=2
-            )
-            return int(answer.stdout) * 1024
-        except (OSError, ValueError, subprocess.SubprocessError):
+            return psutil.Process(self.pid).memory_info().rss
+        except psutil.Error:
             return 0
 
     def _write(self) -> None:

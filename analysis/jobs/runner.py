@@ -69,12 +69,8 @@ class Runner(threading.Thread):
                 return "done", stored.id, None
             answer = self._ask(job)
             return "done", answer["run"], None
-        except Cancelled as error:
-            if self._overdue == job.id:
-                return self._too_long()
-            return self._closed() if self._stopping else ("cancelled", None, str(error))
-        except WorkerLost as lost:
-            return self._lost(job, lost)
+        except (Cancelled, WorkerLost) as error:
+            return self._left(job, error)
         except AnalysisError as error:
             return "failed", None, str(error)
         except Exception as error:
@@ -108,30 +104,24 @@ class Runner(threading.Thread):
                 process.kill(blame=call)
                 call.wait(GRACE)
 
-    def _lost(self, job: JobStatus, lost: WorkerLost) -> End:
+    def _left(self, job: JobStatus, error: Cancelled | WorkerLost) -> End:
         if self._overdue == job.id:
-            return self._too_long()
-        if self._table.cancel_asked(job.id):
+            most = limits().job_seconds
+            return "failed", None, f"The job took more than {most:.0f} s, the limit here: choose a smaller scope."
+        if isinstance(error, WorkerLost) and self._table.cancel_asked(job.id):
             said = (
                 "The job was cancelled and did not stop by itself, so its worker was replaced: resumed, it goes on "
                 "from its last checkpoint where it has one."
             )
             return "cancelled", None, said
         if self._stopping:
-            return self._closed()
-        if not lost.began:
-            return "failed", None, str(self._keeper.sentence(job.verb, lost))
+            return "interrupted", None, "Focuscope was closed while this job ran: resume it to go on."
+        if isinstance(error, Cancelled):
+            return "cancelled", None, str(error)
+        if not error.began:
+            return "failed", None, str(self._keeper.sentence(job.verb, error))
         said = (
-            f"The worker process stopped while it ran this job ({lost.reason}): resume it, and it goes on from its "
+            f"The worker process stopped while it ran this job ({error.reason}): resume it, and it goes on from its "
             f"last checkpoint where it has one; the log is at {self._keeper.log_path}."
         )
         return "interrupted", None, said
-
-    @staticmethod
-    def _too_long() -> End:
-        most = limits().job_seconds
-        return "failed", None, f"The job took more than {most:.0f} s, the limit here: choose a smaller scope."
-
-    @staticmethod
-    def _closed() -> End:
-        return "interrupted", None, "Focuscope was closed while this job ran: resume it to go on."

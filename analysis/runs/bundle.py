@@ -4,26 +4,49 @@
     runs/<id>/manifest.json       and the other files of each run, as they lie in the store
     texts/<hash>.json             name and content
 
-Writing stands here, reading in `unbundle`; `store` is a RunStore in both.
+`store` is a RunStore here. Of a bundle that is read, names, sizes, schema and every checksum are judged before anything
+is shown in the store. What somebody else made is unpacked into a draft folder by our own names, never by the archive's,
+and a separate process opens every table first. Whatever is wrong is one sentence, and then nothing of the bundle stays.
 """
 
 import json
 import re
+import secrets
+import shutil
+import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.errors import BadSetting
+from analysis.corpus import text_hash
+from analysis.errors import AnalysisError, BadSetting
 from analysis.runs.database import now
-from analysis.runs.folder import MANIFEST
-from analysis.runs.keys import SCHEMA, is_id
+from analysis.runs.folder import MANIFEST, MAX_MANIFEST, read_run
+from analysis.runs.keys import SCHEMA, SCHEMAS, is_id
+from analysis.runs.proof import prove
+from analysis.runs.run import Damaged, Marks, Run, checked_link, write_marks
+from analysis.runs.shelf import room
+from analysis.runs.texts import MAX_BYTES
 
 FORMAT, TITLE = 1, "bundle.json"
 MOST_RUNS, MOST_TEXTS, MOST_FILES = 500, 500, 5_000
 MOST_BYTES = 2_000_000_000  # of all files, unpacked
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no file without a date; the same runs give the same file
 _TEXTS = re.compile(r"[0-9a-f]{12}(\+[0-9a-f]{12})*")
+_ID = "[0-9a-f]{12}"
+NAMES = re.compile(
+    rf"{re.escape(TITLE)}|texts/{_ID}\.json"
+    rf"|runs/{_ID}/(?:manifest\.json|arrays\.safetensors|tables/[a-z_]{{1,40}}\.parquet)"
+)
+CENTRAL = 200 * MOST_FILES  # bytes of the list of files: our names are short
+END = struct.Struct("<4s4H2LH")  # of a zip file: signature, disks, entries, size and place of the list, comment
+KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+BLOCK = 1 << 20
+Entries = dict[str, zipfile.ZipInfo]
 
 
 def write_bundle(store: Any, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
@@ -35,7 +58,7 @@ def write_bundle(store: Any, run_ids: Iterable[str], target: Path | IO[bytes]) -
     runs = [store.open(run_id) for run_id in ids]
     for run in runs:
         run.prove()
-    texts = {key: entry for run in runs for key in named_texts(run.request) if (entry := _text(store, key))}
+    texts = {key: entry for run in runs for key in named_texts(run.request) if (entry := _packed(store, key))}
     size = sum(run.bytes for run in runs) + sum(map(len, texts.values()))
     if size > MOST_BYTES or len(texts) > MOST_TEXTS:
         raise BadSetting(
@@ -69,7 +92,7 @@ def named_texts(request: object) -> list[str]:
     return request.split("+") if isinstance(request, str) and _TEXTS.fullmatch(request) else []
 
 
-def _text(store: Any, key: str) -> bytes | None:
+def _packed(store: Any, key: str) -> bytes | None:
     try:
         name, text = store.text(key)
     except BadSetting:
@@ -82,3 +105,177 @@ def _add(file: zipfile.ZipFile, name: str, data: bytes) -> None:
     entry = zipfile.ZipInfo(name, EARLIEST)
     entry.external_attr = 0o100644 << 16
     file.writestr(entry, data, zipfile.ZIP_DEFLATED)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What came in: ids of new runs, ids of runs that stood here already (they stay as they are), hashes of texts."""
+
+    new: list[str]
+    known: list[str]
+    texts: list[str]
+
+
+def read_bundle(store: Any, source: str | Path | IO[bytes], own: bool = False) -> Arrived:
+    """Bring the bundle `source` (path or binary file) into the store; returns Arrived. `own`: our own workers computed
+    its runs. BadSetting with one sentence, and nothing written, when it is not what `write_bundle` makes."""
+    if isinstance(source, (str, Path)):
+        try:
+            with open(source, "rb") as opened:
+                return read_bundle(store, opened, own)
+        except OSError as error:
+            raise BadSetting(f"{str(source)[:80]!r} cannot be opened ({error.strerror}): name a bundle.") from error
+    runs = store.root / "runs"
+    draft = runs / f".tmp-bundle-{secrets.token_hex(4)}"
+    with room(runs):
+        try:
+            with zipfile.ZipFile(_listed(source)) as file:
+                entries = _entries(file)
+                about = _title(file, entries)
+                draft.mkdir(parents=True)
+                _unpack(file, entries, draft)
+            texts = [_text(draft / "texts" / f"{key}.json", key) for key in about["texts"]]
+            found = [_run(draft / "runs" / run_id, entries) for run_id in about["runs"]]
+            prove([run.folder for run in found])
+            return _show(store, found, texts, about, own)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
+            raise _refusal(f"it is no sound zip file: {str(error)[:80] or type(error).__name__}") from error
+        except Damaged as error:
+            raise _refusal(str(error)) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _refusal(why: str) -> BadSetting:
+    return BadSetting(f"The bundle is refused ({why}) and nothing of it was kept: export it again where it was made.")
+
+
+def _listed(file: IO[bytes]) -> IO[bytes]:
+    """`file`, once its list of files is known to be short: that list is read whole before it can be judged."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - END.size - 65_535 - 20))
+    tail = file.read()
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) < at + END.size:
+        raise _refusal("it is no zip file")
+    _, _, _, _, count, length, _, _ = END.unpack_from(tail, at)
+    if tail[max(0, at - 20) : at].startswith(b"PK\x06\x07") or count > MOST_FILES or length > CENTRAL:
+        raise _refusal(f"it lists {count:,} files in {length:,} bytes, and the limit is {MOST_FILES:,}")
+    file.seek(0)
+    return file
+
+
+def _entries(file: zipfile.ZipFile) -> Entries:
+    """name -> ZipInfo of every file, none of them strange."""
+    found, total = {}, 0
+    for entry in file.infolist():
+        shown, mode = repr(entry.filename[:60]), entry.external_attr >> 16
+        if not NAMES.fullmatch(entry.filename):
+            raise _refusal(f"it holds {shown}, a name no bundle has")
+        if entry.filename in found:
+            raise _refusal(f"it holds {shown} twice")
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise _refusal(f"{shown} is a link or a device, not a file")
+        if entry.flag_bits & 1 or entry.compress_type not in KINDS:
+            raise _refusal(f"{shown} is encrypted, or packed in a way no bundle is")
+        total += entry.file_size
+        found[entry.filename] = entry
+    if len(found) > MOST_FILES or total > MOST_BYTES:
+        raise _refusal(
+            f"it unpacks to {len(found):,} files of {total / 1e6:,.0f} MB, and the limit is {MOST_FILES:,} files of "
+            f"{MOST_BYTES / 1e6:,.0f} MB"
+        )
+    return found
+
+
+def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
+    """The contents of bundle.json, when they name exactly what the bundle holds."""
+    if TITLE not in entries or entries[TITLE].file_size > MAX_MANIFEST:
+        raise _refusal(f"it has no {TITLE}")
+    try:
+        about = json.loads(file.read(entries[TITLE]))
+        made, schema = about["format"], about["schema"]
+        runs, texts, links = about["runs"], about["texts"], about.get("links", {})
+        named = set(runs), set(texts)
+        whole = all(is_id(key) for key in [*runs, *texts]) and isinstance(links, dict)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _refusal(f"its {TITLE} cannot be read") from error
+    if made != FORMAT or schema not in SCHEMAS:
+        raise _refusal(
+            f"it has format {str(made)[:20]} and schema {str(schema)[:20]}, and this version reads format {FORMAT} "
+            f"and schemas up to {SCHEMA}"
+        )
+    inside = tuple(
+        {path.split("/")[1].removesuffix(".json") for path in entries if path.startswith(place)}
+        for place in ("runs/", "texts/")
+    )
+    if not whole or inside != named or len(runs) + len(texts) > sum(map(len, named)):
+        raise _refusal(f"its {TITLE} names other runs or texts than it holds")
+    if not 0 < len(runs) <= MOST_RUNS or len(texts) > MOST_TEXTS:
+        raise _refusal(f"it holds {len(runs):,} runs and {len(texts):,} texts, and {MOST_RUNS} are the limit of each")
+    return about | {"links": links}
+
+
+def _unpack(file: zipfile.ZipFile, entries: Entries, draft: Path) -> None:
+    for name, entry in entries.items():
+        place = draft / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        left = entry.file_size
+        with file.open(entry) as packed, place.open("xb") as out:
+            while block := packed.read(BLOCK):
+                left -= len(block)
+                if left < 0:
+                    raise _refusal(f"{name!r} is larger than it says")
+                out.write(block)
+        if left:
+            raise _refusal(f"{name!r} is smaller than it says")
+
+
+def _run(folder: Path, entries: Entries) -> Run:
+    """The Run in an unpacked folder, whole: its manifest names it and exactly its files, each with its checksum."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        json.dumps(manifest, ensure_ascii=False).encode()  # half a character would stop a page later
+        schema = manifest.get("schema")
+    except (ValueError, AttributeError, RecursionError, FileNotFoundError) as error:
+        raise _refusal(f"the manifest of {folder.name} cannot be read") from error
+    if schema not in SCHEMAS:
+        raise _refusal(f"the run {folder.name} has schema {str(schema)[:20]}, and this version reads up to {SCHEMA}")
+    run = read_run(folder)
+    held = {name for name in entries if name.startswith(f"runs/{folder.name}/")}
+    if held != {f"runs/{folder.name}/{name}" for name in (MANIFEST, *run.files)}:
+        raise _refusal(f"the run {folder.name} comes with files that its manifest does not name")
+    run.prove()
+    return run
+
+
+def _text(path: Path, key: str) -> tuple[str, str]:
+    """(name, text) of an unpacked text whose content has this hash."""
+    try:
+        entry = json.loads(path.read_bytes()) if path.stat().st_size <= 7 * MAX_BYTES else {}
+        name, text = entry["name"], entry["text"]
+        if isinstance(name, str) and text_hash(text) == key and len(text.encode()) <= MAX_BYTES:
+            return name, text
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise _refusal(f"the text {key} is not the one of that name")
+
+
+def _show(store: Any, found: list[Run], texts: list[tuple[str, str]], about: dict[str, Any], own: bool) -> Arrived:
+    """Put everything in its place, the runs last; what failed in the middle is taken away again."""
+    known = [run.id for run in found if store.has(run.id)]
+    new = [run for run in found if run.id not in known]
+    for run in new:
+        write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
+    shown = []
+    try:
+        for run in new:
+            store.take(run.folder)
+            shown.append(run.id)
+        keys = [store.put_text(text, name) for name, text in texts]
+    except (OSError, AnalysisError):
+        for run_id in shown:
+            store.delete(run_id)
+        raise
+    store.make_room(set(shown))
+    return Arrived(shown, known, keys)

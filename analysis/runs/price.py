@@ -1,11 +1,11 @@
 """What an action will cost, predicted from what it cost on this machine before, and how far off that was."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+import psutil
 
 RECENT = 20  # past runs that count: enough for a median, few enough to follow a change of machine or load
 APART = 1.5  # a run and one of so many times its size tell what more work costs
@@ -119,17 +119,9 @@ def _line(done: Sequence[tuple[float, float]], guess: Callable[[float], float]) 
     return lambda work: min(scale * guess(work), rate * work)
 
 
-def free_memory() -> int | None:
-    """Bytes of main memory that a program can still have, or None where the system does not tell."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return None
+def free_memory() -> int:
+    """Bytes of main memory that a program can still have."""
+    return psutil.virtual_memory().available
 
 
 def spell(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import IO, Any
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
 from analysis.runs import retention, search
-from analysis.runs.bundle import write_bundle
+from analysis.runs.bundle import Arrived, read_bundle, write_bundle
 from analysis.runs.database import Database
 from analysis.runs.folder import read_run
 from analysis.runs.index import Index
@@ -19,7 +19,6 @@ from analysis.runs.price import RECENT, Price, predict, usual, work
 from analysis.runs.run import Result, Run, checked_link, write_marks
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
-from analysis.runs.unbundle import Arrived, read_bundle
 from analysis.runs.uses import Forgotten, named
 
 Request = dict[str, Any]
@@ -279,7 +278,7 @@ class RunStore:
         return write_bundle(self, run_ids, target)
 
     def unbundle(self, source: str | Path | IO[bytes], own: bool = False) -> Arrived:
-        """Brings in what `bundle` wrote, here or elsewhere (`unbundle.read_bundle`); `own`: by a worker of ours."""
+        """Brings in what `bundle` wrote, here or elsewhere (`bundle.read_bundle`); `own`: by a worker of ours."""
         arrived = read_bundle(self, source, own)
         for run_id in arrived.new if own else ():
             (self._outdated / run_id).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.runs import unbundle
+from analysis.runs import bundle
 from tests.store.test_bundles import everything, here, packed, put, there
 
 __all__ = ["here", "there"]
@@ -204,7 +204,7 @@ def flipped(data):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_hostile_bundle_is_refused_and_nothing_is_written(here, there, tmp_path, monkeypatch, name):
     change, words = HOSTILE[name]
-    monkeypatch.setattr(unbundle, "MOST_BYTES", 20_000_000)
+    monkeypatch.setattr(bundle, "MOST_BYTES", 20_000_000)
     run = put(here)
     text = run.request["text"]
     if name == "wrong text":

@@ -13,9 +13,9 @@ from analysis.jobs.wire import encode, messages
 from analysis.places import HUB_ID, locate
 from analysis.runs import RunStore
 from analysis.runs.arguments import check_arguments
+from analysis.runs.bundle import read_bundle
 from analysis.runs.corpora import corpus_folder
 from analysis.runs.studies import policies
-from analysis.runs.unbundle import read_bundle
 from analysis.studies import STUDIES
 from tests.stress.bundles import hostile_bundle
 from tests.stress.deal import judged
