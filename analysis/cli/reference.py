@@ -8,23 +8,12 @@ from analysis.cli.options import SHARED, takes_methods
 from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, option, word
 from analysis.files import write_whole
-from analysis.jobs.described import keep
+from analysis.jobs.client import keep
 from analysis.runs.run import Result, without_model
 from analysis.studies import STUDIES, describe
 from analysis.studies.registry import STORED, VERBS, Verb
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
-HEAD = """# The command line
-
-Made by `python -m analysis commands` from the registry of verbs and the signatures of their functions: do not edit.
-
-Every verb takes `--model` (demo, a Hugging Face id, or a local folder), `--seed`, `--device`, `--state DIR` (fitted
-state; default: the model's own folder), `--json` (one JSON object as the last line of standard output) and `--plan`
-(say what would run, its price and what is stored; run nothing). An option that is left out keeps the default below.
-A verb that compares methods takes `--set METHOD.FIELD=VALUE`, as often as needed, `--router` for Focus and `--policy`
-for Calibrated Sparse Attention. A list is written with commas, an empty one as `none`. TEXT is a text file, `-` for
-standard input, or one of the bundled story, essay and program.
-"""
 
 
 def commands(output: str = "") -> Result:
@@ -40,7 +29,7 @@ def commands(output: str = "") -> Result:
 
 def document() -> str:
     """The page, Markdown."""
-    parts = [HEAD.rstrip()]
+    parts = [Path(__file__).with_name("commands.md").read_text(encoding="utf-8").rstrip()]
     for verb, known in VERBS.items():
         if verb != "study":
             parts += _section("##", verb, None, known)

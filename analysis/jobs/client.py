@@ -2,12 +2,14 @@
 
 import atexit
 import contextlib
+import hashlib
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
-from analysis.jobs.described import kept
+from analysis.files import read_json, write_json
 from analysis.jobs.keeper import HUNG, Keeper
 from analysis.jobs.lease import Lease, is_alive
 from analysis.jobs.process import Call, WorkerProcess
@@ -18,6 +20,8 @@ from analysis.runs import Run, RunStore
 from analysis.runs.keys import canonical, check_verb
 
 STUDIES = "analysis.studies:STUDIES"
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = ROOT / "methods" / "described.json"  # what the worker offers, before one has started
 Request = dict[str, Any]
 
 
@@ -166,3 +170,23 @@ class Jobs:
         for owner in self._table.owners():
             if owner != self._lease.owner and not is_alive(self._owners, owner):
                 self._table.interrupt(owner, "Focuscope stopped while this job waited or ran: resume it to go on.")
+
+
+def kept() -> dict[str, Any] | None:
+    """The description of what the worker offers that was kept last; None where methods or verbs were changed since."""
+    found = read_json(PLACE)
+    return found["described"] if found and found.get("sources") == sources() else None
+
+
+def keep(described: dict[str, Any]) -> None:
+    """Keep what the worker says of itself, with a fingerprint of the sources that it follows from."""
+    write_json(PLACE, {"sources": sources(), "described": described})
+
+
+def sources() -> str:
+    """Twelve digits that name the files in which methods and verbs are written."""
+    read = hashlib.sha256()
+    named = (ROOT / "studies" / name for name in ("registry.py", "verbs.csv"))
+    for path in (*sorted(ROOT.glob("methods/*.py")), *named):
+        read.update(path.read_bytes().replace(b"\r\n", b"\n"))
+    return read.hexdigest()[:12]

@@ -1,8 +1,5 @@
 """Routers that learn from pairs of queries and masses as they come and keep sums only: the static prior, and attention
-mass per bucket predicted from the query by least squares, in closed form.
-
-Their `partial_fit` adds queries [..., n, D] with their masses [..., n, C]; a query without any mass counts for nothing.
-"""
+mass per bucket predicted from the query by least squares, in closed form."""
 
 from functools import cached_property
 
@@ -33,6 +30,7 @@ class GWRLinear(Router):
         self._gram = self._cross = None
 
     def partial_fit(self, queries: Tensor, mass: Tensor) -> "GWRLinear":
+        """Add queries [..., n, D] with their masses [..., n, C]; a query without any mass counts for nothing."""
         if self.intercept:
             queries = torch.cat([queries, torch.ones_like(queries[..., :1])], -1)
         queries, mass = paired(queries, mass)

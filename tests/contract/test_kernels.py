@@ -32,7 +32,7 @@ TOLD += [pytest.param(family, 41, marks=pytest.mark.slow) for family in FAMILIES
 
 @pytest.mark.parametrize("family, count", TOLD)
 def test_kernels_compute_what_the_masked_path_does(family, count, monkeypatch):
-    monkeypatch.setattr("analysis.kernels.plans._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
+    monkeypatch.setattr("analysis.kernels.grouped._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
 
     def check(case, lm):
         ids = token_ids(2, 40)

@@ -120,7 +120,7 @@ def test_forged_job_ids_are_refused(calm, job_id):
 
 def test_what_is_kept_of_the_methods_is_what_the_worker_says():
     """`python -m analysis commands` keeps it; pages then open before a worker has started."""
-    from analysis.jobs.described import kept
+    from analysis.jobs.client import kept
     from analysis.studies import STUDIES, describe
 
     said = json.loads(json.dumps({"verbs": list(STUDIES), "methods": describe()}))
@@ -128,7 +128,7 @@ def test_what_is_kept_of_the_methods_is_what_the_worker_says():
 
 
 def test_a_description_of_other_sources_is_none(monkeypatch):
-    from analysis.jobs import described
+    from analysis.jobs import client as described
 
     assert described.kept() is not None
     monkeypatch.setattr(described, "sources", lambda: "0" * 12)

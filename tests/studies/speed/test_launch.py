@@ -7,12 +7,13 @@ import psutil
 import pytest
 import torch
 
+from analysis import inference as whole
 from analysis.__main__ import main
 from analysis.attention import apply
 from analysis.cache import GrowingCache
 from analysis.calls import Ran
 from analysis.errors import BadSetting, Cancelled, TooLarge
-from analysis.inference import PARTS, time_inference, whole
+from analysis.inference import PARTS, time_inference
 from analysis.kernels import plan
 from analysis.methods import METHODS
 from analysis.studies.groups.routers import router_for
