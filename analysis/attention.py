@@ -243,8 +243,8 @@ def _by_kernel(seat: _Seat, query, key, value, scaling: float) -> Attended:
 
 
 def _probabilities(method, block: Block) -> torch.Tensor:
-    """Softmax of what the method reads, or the weights it makes of it, float32 [B, H, n, Tk]; a query that may read
-    nothing gets zeros."""
+    """Softmax of what the method reads, or weights made of it, float32 [B, H, n, Tk]; zeros where nothing may be
+    read."""
     scores = method.scores(block)
     keep = method.keep(block)
     block.read = visible = block.visible if keep is None else block.visible & keep

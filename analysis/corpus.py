@@ -123,7 +123,7 @@ class Tokens:
     `ids` and `window` int64 [T], `starts` and `ends` character offsets into the text (equal for a token that is no
     text, such as the begin-of-sequence token), `broken` bool [T] tokens that hold a part of a character only, `pieces`
     what each token shows, `total` the tokens of the whole text before it was cut, `begin` the special tokens (0 or 1)
-    that every window begins with.
+    before every window.
     """
 
     ids: np.ndarray

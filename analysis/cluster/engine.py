@@ -115,8 +115,7 @@ class RayWorker(Connection):
             self.kill()  # one that was only out of reach must not stay behind
 
     def _guess(self):
-        """Its last words were lost with it: the oldest call that it was handed had begun, else it would be sent again
-        and end the next worker too."""
+        """Its last words are lost: the oldest call it was handed had begun, else that would end the next worker too."""
         with self._lock:
             handed = [call for call in self._calls.values() if call.id in self._handed]
         if self.ready and handed and not any(call.begun for call in handed):

@@ -34,10 +34,9 @@ def spread(
 ) -> Result:
     """The study `verb` with `args` for every one of `values` of the argument `over`, each as a job of its own.
 
-    What is stored already is not computed again, so what was stopped goes on where it was. numbers: `rows`, those of
-    all parts with the value they belong to, `parts` (value, run, seconds and every plain number of it), `protocol`;
-    tables: those of the parts below each other. Errors: BadSetting; AnalysisError with the first part that failed, when
-    all have ended.
+    What is stored is not computed again, so what was stopped goes on. numbers: `rows`, those of all parts with the
+    value they belong to, `parts` (value, run, seconds and every plain number of it), `protocol`; tables: those of the
+    parts below each other. Errors: BadSetting; AnalysisError with the first part that failed, when all have ended.
     """
     if not 0 < len(values) <= MOST or len(set(map(str, values))) != len(values):
         raise BadSetting(f"{len(values):,} values of {over} were given, and 1 to {MOST:,} different ones are spread.")

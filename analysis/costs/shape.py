@@ -1,8 +1,8 @@
 """The shape of a decoder, and what attention and everything else cost in it: FLOPs of a prefill, bytes of a step.
 
-Everything is counted from matrices alone (norms, biases, activations and rotations are left out, under 1 % together).
-A multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values,
-not the projections around them.
+Everything is counted from matrices alone (norms, biases, activations and rotations are left out, under 1 % together). A
+multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values, no
+projections.
 """
 
 from dataclasses import dataclass

@@ -1,2 +1,1 @@
-"""Focus' learned groups: router, Sinkhorn, fit without training, contents, long-range pairs, dominance, null
-controls."""
+"""Focus' learned groups: router, Sinkhorn, fit without training, contents, far pairs, dominance, null controls."""

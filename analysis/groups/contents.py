@@ -54,8 +54,7 @@ def group_contents(
 
 
 def label_of(counts: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The labelling rule: counts [..., C] of categories in token sets, total [C] in the text -> (index, purity)
-    [...].
+    """The labelling rule: counts [..., C] of categories in sets, total [C] in the text -> (index, purity) [...].
 
     The index has the largest share * lift, proportional to counts^2 / total; ties go to the category of larger
     share, then to the lower index. Sets must not be empty.

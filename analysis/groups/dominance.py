@@ -1,5 +1,5 @@
-"""How balanced, sure and stable groups are: largest group's share, confidence, stability (definitions 2.1), and what
-Sinkhorn does to them.
+"""How balanced, sure and stable groups are: largest group's share, confidence, stability (definitions 2.1); Sinkhorn by
+hand.
 
 And how groups escape balance: the three paths of Focus, section 4, each a number that can be followed while training.
 Table 8 of the paper ticks them off without saying how they were measured; these are the readings taken here. A: the
@@ -32,16 +32,14 @@ def group_counts(group: np.ndarray, groups: int) -> np.ndarray:
 def largest_share(group: np.ndarray, groups: int) -> float:
     """Dominance (Focus, section 4): share of all tokens, pooled, in the largest group; 1/K is perfect balance.
 
-    The mean of this over single sequences is biased upwards; `balanced_largest_share` says by how much. NaN without
-    tokens.
+    The mean of this over single sequences is biased upwards: see `balanced_largest_share`. NaN without tokens.
     """
     counts = group_counts(group, groups)
     return float(counts.max() / counts.sum()) if counts.sum() else math.nan
 
 
 def balanced_largest_share(tokens: int, groups: int, draws: int = 2000, seed: int = 0) -> float:
-    """The largest share that perfectly balanced chance shows on a text of this length (K = 8: .171 at 128, .141 at
-    1,024)."""
+    """The largest share that balanced chance shows in so many tokens (K = 8: .171 of 128, .141 of 1,024)."""
     counts = np.random.default_rng(seed).multinomial(tokens, np.full(groups, 1 / groups), size=draws)
     return float(counts.max(-1).mean() / tokens) if tokens else math.nan
 
@@ -56,19 +54,16 @@ def balance_note(tokens: int, groups: int) -> str:
 
 
 def confidence(assignment: np.ndarray) -> float:
-    """Mean over tokens of the largest entry of the assignment [..., K], from 1/K (undecided) to 1; NaN without
-    tokens."""
+    """Mean over tokens of the assignment's [..., K] largest entry, 1/K (undecided) to 1; NaN without tokens."""
     best = np.asarray(assignment, dtype=np.float64).max(-1)
     return float(best.mean()) if best.size else math.nan
 
 
 def stability(first: np.ndarray, second: np.ndarray, groups: int) -> tuple[float, np.ndarray]:
-    """Share of tokens that stay in their group between two routers, after matching the groups one to one
-    (Hungarian).
+    """Share of tokens that stay in their group between two routers, groups matched one to one (Hungarian).
 
-    Group numbers carry no meaning across routers; the matching keeps most tokens. first, second: labels [...] of
-    the same tokens -> (share, matched [K]) where first's group g is second's group matched[g]. Errors: BadSetting
-    on unequal shapes.
+    Group numbers mean nothing across routers; the matching keeps most tokens. first, second: labels [...] of the same
+    tokens -> (share, matched [K]) where first's group g is second's matched[g]. Errors: BadSetting.
     """
     first, second = np.asarray(first), np.asarray(second)
     if first.shape != second.shape:
@@ -100,7 +95,7 @@ def rebalance(scores: Tensor, temperature: float, iterations: int) -> Balance:
 
 
 def centroid_cosine(centroids: Tensor) -> float:
-    """Path A: mean cosine of all pairs of centroids [K, d_s]; near 0 when spread, 1 when all point one way. NaN for
+    """Path A: mean cosine of all pairs of centroids [K, d_s]; near 0 when spread, 1 when all point one way; NaN of
     one."""
     unit = F.normalize(centroids.detach().float(), dim=-1)
     count = len(unit)
@@ -108,8 +103,7 @@ def centroid_cosine(centroids: Tensor) -> float:
 
 
 def hidden_drift(start: Tensor, now: Tensor) -> float:
-    """Path B: mean over tokens of 1 - cosine between the hidden states [N, width] of the start and of now; 0 without
-    change."""
+    """Path B: mean over tokens of 1 - cosine between hidden states [N, width] of the start and of now; 0: no change."""
     return float(1 - F.cosine_similarity(start.float(), now.float(), dim=-1).mean())
 
 

@@ -32,10 +32,9 @@ def gate_logits(
 ) -> Tensor:
     """Gated attention scores of distant pairs; `scores` are scaled (and softcapped), both broadcast to one shape.
 
-    `literal` (Focus, equation 2): s * sigmoid(lambda a), which stays in [s/2, s], a temperature per pair, because a
-    >= 0. `centred`: s * sigmoid(lambda (a - b)), which can reach 0, a weight of e^0. `log`: s + logsigmoid(lambda
-    (a - b)), which prunes; its limit for large lambda is the hard mask 1[a > b]. Errors: BadSetting for an unknown
-    form.
+    `literal` (Focus, equation 2): s * sigmoid(lambda a), which stays in [s/2, s]: a temperature per pair. `centred`: s
+    * sigmoid(lambda (a - b)), which can reach 0, a weight of e^0. `log`: s + logsigmoid(lambda (a - b)), which prunes;
+    its limit for large lambda is the hard mask 1[a > b]. Errors: BadSetting.
     """
     if form == "literal":
         return scores * torch.sigmoid(sharpness * affinity)

@@ -13,9 +13,8 @@ BLOCK = 1 << 24  # similarities held at once
 def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 25) -> tuple[Tensor, Tensor]:
     """Centroids [C, D] (float32 unit rows) and labels [n] (int64) of x [n, D]; every bucket has at least one row.
 
-    Starts by k-means++ on the cosine distance, stops early when no label moves. A bucket that runs empty is
-    restarted at the row that its own centroid fits worst. Errors: BadSetting for fewer rows than buckets, or rows
-    that are not finite.
+    Starts by k-means++ on the cosine distance, stops early when no label moves. A bucket that runs empty is restarted
+    at the row that its own centroid fits worst. Errors: BadSetting for too few rows, or infinite ones.
     """
     if x.dim() != 2 or not 1 <= buckets <= len(x):
         raise BadSetting(
@@ -44,8 +43,7 @@ def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 2
 
 
 def _plus_plus(x: Tensor, buckets: int, seed: int) -> Tensor:
-    """First centroids: each next row is drawn with odds proportional to its distance 1 - cos to the nearest one so
-    far."""
+    """First centroids: a row's odds to be drawn next are its distance 1 - cos to the nearest one so far."""
     draws = torch.rand(buckets, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     away = torch.ones(len(x), dtype=torch.float64, device=x.device)
     chosen = []

@@ -86,9 +86,8 @@ class PairCollector(FarShares):
     def add(self, layer: int, rows: Tensor, probabilities: Tensor, start: int = 0) -> None:
         """One block of queries of one window.
 
-        rows int [n]: query positions inside the window, any order; probabilities [H, n, Tk]: attention to the
-        window's keys 0..Tk-1 (0 at keys after the query), H the query heads; start: position of the window's first
-        token in the text.
+        rows int [n]: query positions inside the window, any order; probabilities [H, n, Tk]: attention to the window's
+        keys 0..Tk-1 (0 after the query), H the query heads; start: position of the window in the text.
         """
         heads, n, keys = probabilities.shape
         if n != len(rows) or start + keys > len(self.content) or (n and int(rows.max()) >= keys):

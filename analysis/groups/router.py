@@ -1,8 +1,7 @@
 """The Focus router: per layer a low-rank projection and K centroids that say which groups a token belongs to.
 
-Source: Focus, section 2 (d_s = 16, K = 8, window 128, temperature 0.1, 10 iterations) and definitions 2.1. One
-router per layer, shared by all heads; its input is what the attention module receives. Training uses `soft`,
-inference `members`.
+Source: Focus, section 2 (d_s = 16, K = 8, window 128, temperature 0.1, 10 iterations) and definitions 2.1. One router
+per layer, shared by all heads, reads what the attention module reads. Training uses `soft`, inference `members`.
 """
 
 from collections.abc import Sequence
@@ -121,8 +120,7 @@ class FocusRouter(nn.Module):
             return vectors @ self.centroids[layer].to(hidden.device).T
 
     def soft(self, layer: int, hidden: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Soft assignment [..., T, K]: Sinkhorn over each sequence (literal, reads the future), or the frozen
-        potential.
+        """Soft assignment [..., T, K]: Sinkhorn over each sequence (literal: reads the future), or frozen.
 
         mask [..., T], True = real token; masked rows are zeros in both forms.
         """
@@ -144,8 +142,7 @@ class FocusRouter(nn.Module):
 
     @torch.no_grad()
     def scale_to(self, hidden: Sequence[Tensor], spread: float = SCORE_SPREAD) -> "FocusRouter":
-        """Scale each layer's centroids so that scores spread by `spread` around each group's mean on hidden [L][N,
-        width].
+        """Scale centroids so that scores spread by `spread` around each group's mean on hidden [L][N, width].
 
         A group's own mean is left out: it is the same for every token and the potential absorbs it.
         """

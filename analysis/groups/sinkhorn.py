@@ -1,10 +1,8 @@
-"""Balanced soft assignment of tokens to groups: Sinkhorn in the log domain, and its causal form with a frozen
-potential.
+"""Balanced soft assignment of tokens to groups: Sinkhorn in the log domain, and its causal form.
 
-Source: Focus, section 2 and appendix B (temperature 0.1, 10 iterations). N iterations equal one softmax with a bias
-per group, `softmax(scores / temperature + v)`: the bias v is all that a token learns about the rest of the text,
-future included. Freezing v on calibration text gives a rule of the same form that reads no future and works for one
-token.
+Source: Focus, section 2 and appendix B (temperature 0.1, 10 iterations). N iterations equal one softmax with a bias per
+group, `softmax(scores / temperature + v)`: the bias v is all that a token learns of the text, future included. Frozen
+on calibration text it gives a rule of the same form that reads no future and works for one token.
 """
 
 import math
@@ -45,8 +43,7 @@ def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mas
 
 @torch.no_grad()
 def frozen_potential(scores: Tensor, temperature: float = 0.1, iterations: int = 50) -> Tensor:
-    """The bias per group of one Sinkhorn run over all pooled calibration tokens, centred (it is defined up to a
-    constant).
+    """The bias per group, centred, of one Sinkhorn run over all pooled calibration tokens.
 
     scores [..., K]. Memory stays bounded: they are read in blocks of 262,144 tokens. Returns float32 [K]. Errors:
     BadSetting as in `sinkhorn`, and for a pool without a token.

@@ -37,9 +37,8 @@ def pca(x) -> tuple[np.ndarray, np.ndarray]:
 def umap2d(x, seed: int = 0, limit: int = 4096) -> tuple[np.ndarray, np.ndarray]:
     """UMAP of x [T, d] -> (coordinates float32 [n, 2], positions int32 [n] of the shown vectors).
 
-    More than `limit` vectors are thinned to `limit` evenly spaced ones. Neighbours 15, cosine distance, started
-    from PCA, repeatable for a seed. Errors: AnalysisError when umap-learn is missing, BadSetting for fewer than 16
-    vectors.
+    More than `limit` vectors are thinned to `limit` evenly spaced ones. 15 neighbours, cosine distance, from PCA on,
+    repeatable. Errors: AnalysisError without umap-learn, BadSetting below 16 vectors.
     """
     x = _matrix(x)
     if len(x) < UMAP_LEAST:

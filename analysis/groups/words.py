@@ -75,8 +75,7 @@ def content_tokens(text: str, starts: Sequence[int], ends: Sequence[int], langua
 
 
 def is_content(category: str) -> bool:
-    """True for the categories that carry topic: names, nouns, verbs, adjectives, adverbs, identifiers, content
-    words."""
+    """True for categories that carry topic: names, nouns, verbs, adjectives, adverbs, identifiers, content words."""
     return category in CONTENT_CATEGORIES
 
 

@@ -155,8 +155,7 @@ class Connection:
 class WorkerProcess(Connection):
     """Starts Python with `arguments` at once and talks JSON lines with it.
 
-    It finds the project, and its threads sleep while they wait: spinning ones make a machine that does other work too
-    2 to 5 times slower.
+    It finds the project. Its threads sleep while they wait: spinning ones make other work 2 to 5 times slower.
     """
 
     def __init__(self, arguments: list[str], log_path: Path, keep_open: Sequence[int]) -> None:

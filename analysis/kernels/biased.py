@@ -13,12 +13,11 @@ BLOCK = 128  # queries at once: above the diagonal block nothing is computed, an
 def biased_attention(
     q: Tensor, k: Tensor, v: Tensor, gate: Tensor, scale: float | None = None, multiply: bool = False
 ) -> Tensor:
-    """softmax(scale q k^T + gate) v over the keys j <= i, exact, with gradients to all four.
+    """softmax(scale q k^T + gate) v over the keys j <= i, exact, in float32 at least, with gradients to all four.
 
     q [B, H, T, D], k and v [B, G, T, D] with G a divisor of H, gate [B, T, T] in nats, shared by the heads and read on
-    and below the diagonal only -> out [B, H, T, D]. -inf in the gate leaves a key out; the token itself must stay.
-    With `multiply` the scores are scale q k^T * gate, and the gate must be finite. `scale` is 1/sqrt(D) unless given.
-    Computes in float32 at least.
+    and below the diagonal only -> out [B, H, T, D]. -inf in the gate leaves a key out; the token itself must stay. With
+    `multiply` the scores are scale q k^T * gate, and the gate must be finite. `scale`: 1/sqrt(D) unless given.
     """
     kind = torch.promote_types(q.dtype, torch.float32)
     scale = q.shape[-1] ** -0.5 if scale is None else scale

@@ -18,8 +18,7 @@ def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
 def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
     """bool [B, H, n, T]: pairs whose codes are equal in at least `enough` tables.
 
-    queries int16 [B, H, n, L], keys int16 [B, G, T, L] with G a divisor of H. Compiled where the codes are on a
-    processor.
+    queries int16 [B, H, n, L], keys int16 [B, G, T, L] with G a divisor of H. Compiled on a processor.
     """
     if queries.device.type != "cpu":
         return _by_torch(queries, keys, enough)

@@ -1,8 +1,7 @@
 """One query of each head over the few keys that it gathers, of buckets or of pages: the others are not touched.
 
 Pages of keys (Quest, Tang et al., 2024, section 3.3): the smallest and largest value of each channel bound every
-product of a query with a key of the page. The bounds are two vectors a page, so that a decode step looks at them in the
-place of all keys.
+product of a query with a key of the page. A decode step looks at these two vectors in the place of all keys.
 """
 
 import torch
@@ -62,8 +61,8 @@ def paged_attention(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor, s
 
 
 def visits_keys(labels: Tensor, visits: Tensor) -> Tensor:
-    """Which keys lie in a visited bucket: labels int64 [B, P, T], visits bool [B, H, n, C] with H a multiple of P ->
-    bool [B, H, n, T]."""
+    """Which keys lie in a visited bucket: labels int64 [B, P, T], visits bool [B, H, n, C], H a multiple of P -> [B, H,
+    n, T]."""
     batch, parts, length = labels.shape
     heads, count = visits.shape[1:3]
     grouped = visits.reshape(batch, parts, heads // parts * count, -1)

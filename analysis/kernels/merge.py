@@ -19,8 +19,7 @@ ROWS = 4096  # queries at once that read the sinks
 def merge(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
     """Two parts over disjoint keys: out and more [..., D], lse and more_lse [...] -> merged, in lse's type.
 
-    A part without keys has lse -inf and weighs nothing; rows where both are empty are not allowed. `out` may be
-    overwritten.
+    A part without keys has lse -inf and weighs nothing; two empty ones are not allowed. `out` may be overwritten.
     """
     weight = torch.sigmoid(more_lse - lse)[..., None]  # exp(more_lse) / (exp(lse) + exp(more_lse))
     return out.to(weight).lerp_(more.to(weight), weight), torch.logaddexp(lse, more_lse)

@@ -27,8 +27,7 @@ HALVINGS = 32  # of the range of values, before they are searched one by one
 def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
     """The score that a key must reach, [B, H, n, 1]: the counts-th largest, -inf where there are no more keys.
 
-    scores [B, H, n, Tk] in float32 or better, -inf where a key is not visible; counts one per head [H], or one per
-    query [B, H, n].
+    scores [B, H, n, Tk] in float32 or better, -inf where a key is hidden; counts per head [H], or per query [B, H, n].
     """
     total = scores.shape[-1]
     if isinstance(counts, Tensor) and counts.dim() == 3:

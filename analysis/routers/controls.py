@@ -68,8 +68,7 @@ def _mixed(number: Tensor) -> Tensor:
 def newest_key(labels: Tensor, positions: Tensor, buckets: int, min_distance: int = 0) -> Tensor:
     """int64 [..., n, C]: place of each bucket's newest key at least `min_distance` before positions [n] (ascending).
 
-    labels [..., T], -1 for a key that does not count. Only the stretch between the first and the last query is spread
-    out over buckets.
+    labels [..., T], -1 for a key that does not count. Only the stretch between first and last query is spread out.
     """
     last = (positions - min_distance).to(labels.device)  # newest place that may count, [n]
     first, stop = int(last[0]) + 1, int(last[-1]) + 1

@@ -60,8 +60,7 @@ class Index:
         return self._database.write("UPDATE runs SET pinned = ? WHERE id = ?", (bool(pinned), run_id)) > 0
 
     def surplus(self, kept: Container[str], runs: int, size: int) -> list[str]:
-        """Ids to remove: the oldest beyond so many `runs`, or `size` bytes, of what is not pinned; never the ids
-        `kept`."""
+        """Ids to remove: the oldest beyond so many `runs`, or `size` bytes, that are not pinned; never those `kept`."""
         count, total, ids = 0, 0, []
         for row in self._database.read("SELECT id, bytes FROM runs WHERE NOT pinned ORDER BY seq DESC"):
             count, total = count + 1, total + row["bytes"]

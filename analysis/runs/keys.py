@@ -41,8 +41,7 @@ def check_verb(value: object) -> str:
 
 
 def request_key(verb: object, request: object, version: int, revision: str | None = None) -> str:
-    """12 hexadecimal digits that name the result of `verb` in this version, asked with `request` about the weights
-    `revision`.
+    """12 hexadecimal digits that name the result of this version of `verb`, asked about the weights `revision`.
 
     The argument order does not matter and 8 equals 8.0; True is not 1. Version 0 gives the ids of before there were
     versions. BadSetting for anything JSON cannot say.
@@ -122,8 +121,7 @@ def _named(mapping: Mapping[Any, Any], where: str) -> ItemsView[str, Any]:
 @dataclass(frozen=True)
 class Asked:
     """A request and what answers it: the `version` of its verb (0: of before versions were counted) and the `revision`
-    of the weights, joined by "+" for two models; None where those of one lie not on this disk, so that nobody can say
-    yet which they will be."""
+    of the weights, joined by "+" for two models; None where those of one are not on this disk."""
 
     verb: str
     request: dict[str, Any]

@@ -59,8 +59,7 @@ class Run(Asked):
 
     `created` is local time in ISO 8601 with offset, `seconds` what computing took, `example` whether it came with the
     program, `cached` whether it was found rather than computed for this very request, `marks` what is noted beside it.
-    Reading a table or an array whose file is damaged raises BadSetting and sets the run aside, so the same request
-    computes it anew.
+    Reading a damaged file raises BadSetting and sets the run aside, so that the same request computes it anew.
     """
 
     id: str

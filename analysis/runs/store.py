@@ -35,11 +35,10 @@ class RunStore:
     """`root`/focuscope.sqlite (index), `root`/runs/<id>/ (one folder per run), `root`/texts/, `root`/outdated/<id>.
 
     The id of a run is the key of its request, of the version of its verb and of the weights (`keys`): by another
-    program or about other weights it is another run, and the earlier one stays in the list. A run is written in a
-    draft folder and renamed, so nobody finds half of one; the folders are the truth and the index is rebuilt from them
-    when it is lost. `examples` is a second, read-only folder of run folders, asked when the own store has no answer.
-    Several processes and threads may share one root. Without `root`: that of this installation (`state_root`), with
-    the bundled examples.
+    program or about other weights it is another run. A run is written in a draft folder and renamed, so nobody finds
+    half of one; the folders are the truth and the index is rebuilt from them when it is lost. `examples` is a second,
+    read-only folder of run folders, asked when the own store has no answer. Several processes and threads may share one
+    root. Without `root`: that of this installation (`state_root`), with the bundled examples.
     """
 
     def __init__(self, root: str | Path | None = None, examples: str | Path | None = None) -> None:
@@ -60,8 +59,7 @@ class RunStore:
 
     @staticmethod
     def key(verb: str, request: Request) -> str:
-        """12 hexadecimal digits: the id of the run that answers `verb` with the arguments `request` by today's program
-        and weights."""
+        """The id of the run that answers `verb` with the arguments `request` by today's program and weights."""
         return asked_now(verb, request).key
 
     def find(self, verb: str, request: Request) -> Run | None:
@@ -198,8 +196,7 @@ class RunStore:
         by_default: Callable[[str, Request], bool] = lambda verb, request: False,
     ) -> Forgotten:
         """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
-        uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more.
-        Returns `uses.Forgotten`."""
+        uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more."""
         if kind == "router":  # the card lists them, so it is made anew
             card = self.key(CARD, {"model": model})
             self._outdate(card)

@@ -18,8 +18,7 @@ GRID = ("rows", "columns", "panels")  # of every study that is drawn as small mu
 
 
 def study_folders(store: RunStore, model: str, revision: str) -> list[Path]:
-    """Where studies of a model lie: the store's own state first, then what came with the program or was made by the
-    command line."""
+    """Where studies of a model lie: the store's own state, then what came with the program or the command line."""
     slug = re.sub(r"[^\w.-]+", "--", model).strip("-.")
     own = [store.root / "fitted" / slug / revision / "studies"]
     if store.examples is None:
@@ -49,8 +48,8 @@ def studies(files: list[Path]) -> tuple[dict[str, dict], list[str]]:
 
 
 def policies(state_folders: list[Path]) -> dict[str, dict]:
-    """name -> the JSON of every readable policy, of each name that of the first folder. Whether one fits the model is
-    for the studies to say."""
+    """name -> the JSON of every readable policy, of each name that of the first folder, whether it fits the model or
+    not."""
     found = {}
     for folder in state_folders:
         for path in sorted((folder / "csa").glob("*.json")):
