@@ -111,9 +111,7 @@ def apply(model, method, watch: Callable[[Block, torch.Tensor], None] | None = N
         yield model
         calls = [m._focuscope.calls for m in modules]
         if any(calls) and not all(calls):
-            raise BadModel(
-                f"Only {sum(map(bool, calls))} of {len(calls)} layers of this model passed through the seam."
-            )
+            raise BadModel(f"Only {sum(map(bool, calls))} of {len(calls)} layers of the model passed through the seam.")
     finally:
         lm.__dict__.pop("generate", None)
         lm.set_attn_implementation(stock)
@@ -157,9 +155,7 @@ def _real_tokens(mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tenso
 def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None, **kwargs):
     """The registered function. query [B, H, Tq, D], key and value [B, G, Tk, D] -> (out [B, Tq, H, D], None)."""
     if kwargs.get("s_aux") is not None:
-        raise BadModel(
-            "This model puts a learned sink logit into its softmax, which is not defined here: choose another model."
-        )
+        raise BadModel("This model puts a learned sink logit into its softmax, undefined here: choose another model.")
     seat: _Seat = module._focuscope
     seat.calls += 1
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling

@@ -167,9 +167,7 @@ def parameter_count(config) -> int:
     """Parameters of the model a configuration describes; no weights are made. BadModel for an absurd one."""
     layers = config.get_text_config().num_hidden_layers
     if not 1 <= layers <= MOST_LAYERS:
-        raise BadModel(
-            f"This model announces {layers:,} layers and at most {MOST_LAYERS:,} are read: choose another one."
-        )
+        raise BadModel(f"This model announces {layers:,} layers and at most {MOST_LAYERS:,} are read: choose another.")
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config)
     lm.tie_weights()

@@ -65,9 +65,7 @@ def explain(name: str, place: str | Path, error: BaseException) -> str:
     if "safetensors" in text and any(words in text for words in ("does not appear to have", "no file named")):
         return f"{name} has no safetensors weights, and other formats can carry code: choose a copy that has them."
     if any(isinstance(c, RepositoryNotFoundError) for c in causes) or "is not a valid model identifier" in text:
-        return (
-            f"There is no model {name!r} on the Hugging Face Hub: check the spelling, or set HF_TOKEN if it is private."
-        )
+        return f"There is no model {name!r} on the Hugging Face Hub: check the spelling, or set HF_TOKEN if private."
     if isinstance(place, Path) and not (place / "config.json").is_file():
         return f"The folder {name} has no config.json: give the folder of a transformers model."
     if "does not recognize this architecture" in text or "unrecognized model" in text:

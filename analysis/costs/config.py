@@ -49,7 +49,7 @@ def read_config(text: str, name: str = "The config") -> dict:
         raise BadModel(f"{name} is not valid JSON{where}: paste the whole config.json, braces included.") from None
     if not isinstance(config, dict):
         raise BadModel(
-            f"{name} holds a JSON {type(config).__name__} and a config.json is an object in braces: give that file."
+            f"{name} holds a JSON {type(config).__name__} and a config.json is an object in braces: give it."
         )
     return config
 

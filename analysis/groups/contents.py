@@ -68,9 +68,7 @@ def label_of(counts: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 def _labels(group, confidence, categories, sizes, seed: int, draws: int) -> pd.DataFrame:
     groups, tokens = len(sizes), len(group)
-    names, codes = (
-        np.unique(np.asarray(categories, dtype=object), return_inverse=True) if tokens else (np.array([]), group)
-    )
+    names, codes = np.unique(np.asarray(categories, object), return_inverse=True) if tokens else (np.array([]), group)
     kinds = max(1, len(names))
     counts = np.bincount(group * kinds + codes, minlength=groups * kinds).reshape(groups, kinds)  # [K, C]
     total = counts.sum(0)  # [C]

@@ -45,17 +45,11 @@ def fit_without_training(
         raise BadSetting("A router is fitted on the attention inputs of at least 1 layer, and got none.")
     tokens, width = hidden[0].shape
     if d_s > width:
-        raise BadSetting(
-            f"The routing vectors cannot have {d_s} dimensions in a model of width {width}; choose a smaller d_s."
-        )
+        raise BadSetting(f"Routing vectors cannot have {d_s} dimensions in a model of width {width}: choose fewer.")
     if tokens < groups:
-        raise BadSetting(
-            f"{groups} groups need at least {groups} calibration tokens, and there are {tokens}; give a longer text."
-        )
+        raise BadSetting(f"{groups} groups need {groups} or more calibration tokens, not {tokens}; give a longer text.")
     if groups > 1 and not 1 / groups < confidence < 1:
-        raise BadSetting(
-            f"The confidence of {groups} groups lies between 1/{groups} and 1, and {confidence} was asked for."
-        )
+        raise BadSetting(f"The confidence of {groups} groups lies between 1/{groups} and 1, not at {confidence}.")
     router = FocusRouter(len(hidden), width, settings).to(hidden[0].device)
     reached = []
     for layer, sample in enumerate(hidden):

@@ -17,16 +17,12 @@ def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 2
     at the row that its own centroid fits worst. Errors: BadSetting for too few rows, or infinite ones.
     """
     if x.dim() != 2 or not 1 <= buckets <= len(x):
-        raise BadSetting(
-            f"k-means needs rows [n, D] with at least as many rows as buckets; got {list(x.shape)} for {buckets}."
-        )
+        raise BadSetting(f"k-means takes [n, D], at least as many rows as buckets; got {list(x.shape)} for {buckets}.")
     if iterations < 1:
         raise BadSetting(f"k-means needs at least 1 iteration, and got {iterations}.")
     x = x.float()
     if not bool(x.isfinite().all()):
-        raise BadSetting(
-            "Some of the vectors for k-means are not finite numbers; check the model's precision (try float32)."
-        )
+        raise BadSetting("Some vectors for k-means are not finite numbers; check the model's precision (try float32).")
     x = F.normalize(x, dim=-1)
     centroids, labels = _plus_plus(x, buckets, seed), None
     for _ in range(iterations):

@@ -70,9 +70,7 @@ class PairCollector(FarShares):
         depth = len(self.affinity)
         for name, layers in self.arms.items():
             if len(layers) != depth or any(len(members) != tokens for members in layers):
-                raise BadSetting(
-                    f"The memberships of {name!r} do not cover the same {depth} layers and {tokens} tokens."
-                )
+                raise BadSetting(f"The memberships of {name!r} do not cover {depth} layers and {tokens} tokens.")
         if content is not None and len(content) != tokens:
             raise BadSetting(f"The content mask covers {len(content)} tokens and the text has {tokens}.")
         if layer is not None and not 0 <= layer < depth:

@@ -43,9 +43,7 @@ class RouterSettings:
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise BadSetting(f"The router's {name} must be a whole number from {low} on, and it is {value!r}.")
         if self.top > self.groups:
-            raise BadSetting(
-                f"A token cannot be in {self.top} of {self.groups} groups; choose top from 1 to {self.groups}."
-            )
+            raise BadSetting(f"A token cannot be in {self.top} of {self.groups} groups; choose 1 to {self.groups}.")
         if not (isinstance(self.temperature, (int, float)) and 0 < self.temperature < float("inf")):
             raise BadSetting(f"The router's temperature must be above 0, and it is {self.temperature!r}.")
         if self.gate not in GATES:
@@ -68,17 +66,13 @@ class FocusRouter(nn.Module):
     `fit_potential`. `about`: how it was made (kind, steps, corpus, model, revision, ...), stored with it.
     """
 
-    def __init__(
-        self, layers: int, width: int, settings: RouterSettings | None = None, seed: int = 0, **fields
-    ) -> None:
+    def __init__(self, layers: int, width: int, settings: RouterSettings | None = None, seed: int = 0, **fields):
         super().__init__()
         try:
             self.settings = settings or RouterSettings(**fields)
         except TypeError:
             known = ", ".join(RouterSettings.__dataclass_fields__)
-            raise BadSetting(
-                f"A router has no setting among {', '.join(fields)} that is not one of: {known}."
-            ) from None
+            raise BadSetting(f"There is no setting among {', '.join(fields)} that is not one of: {known}.") from None
         if not (layers >= 1 and width >= 1):
             raise BadSetting(f"A router needs at least 1 layer and width 1, and got {layers} layers of width {width}.")
         s, draw = self.settings, torch.Generator().manual_seed(seed)
@@ -194,9 +188,7 @@ class FocusRouter(nn.Module):
         """
         path = _file(path)
         if not path.is_file():
-            raise NotFitted(
-                f"There is no router {path.stem!r} in {path.parent.name or '.'}; fit one without training or train one."
-            )
+            raise NotFitted(f"There is no router {path.stem!r} in {path.parent.name or '.'}; fit or train one.")
         found = fitted.read(path, settings=dict, about=dict)
         if found is None or not _whole(found[0]):
             raise BadSetting(

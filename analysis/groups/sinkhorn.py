@@ -86,9 +86,7 @@ def _logits(scores: Tensor, temperature: float, iterations: int, mask: Tensor | 
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
         raise BadSetting(f"Sinkhorn iterations must be a whole number from 0 on, got {iterations}; the paper uses 10.")
     if scores.dim() < 2 or scores.shape[-1] == 0:
-        raise BadSetting(
-            f"Scores must have the shape [..., tokens, groups] with at least 1 group, not {list(scores.shape)}."
-        )
+        raise BadSetting(f"Scores are [..., tokens, groups] with at least 1 group, not {list(scores.shape)}.")
     logits = (scores if scores.dtype == torch.float64 else scores.float()) / temperature
     if mask is not None:
         mask = mask.to(device=scores.device, dtype=torch.bool)

@@ -42,17 +42,13 @@ def umap2d(x, seed: int = 0, limit: int = 4096) -> tuple[np.ndarray, np.ndarray]
     """
     x = _matrix(x)
     if len(x) < UMAP_LEAST:
-        raise BadSetting(
-            f"UMAP needs at least {UMAP_LEAST} tokens and this text has {len(x)}; the PCA chart shows them all."
-        )
+        raise BadSetting(f"UMAP needs at least {UMAP_LEAST} tokens and this text has {len(x)}: PCA shows them all.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from umap import UMAP
     except ImportError as error:
-        raise AnalysisError(
-            "UMAP needs the package umap-learn, which is not installed; run pip install umap-learn."
-        ) from error
+        raise AnalysisError("UMAP needs umap-learn, which is not installed; run pip install umap-learn.") from error
     positions = np.unique(np.linspace(0, len(x) - 1, min(limit, len(x))).round().astype(np.int32))
     near = min(UMAP_NEIGHBOURS, len(positions) - 1)
     reducer = UMAP(n_components=2, n_neighbors=near, metric="cosine", init="pca", random_state=seed, n_jobs=1)

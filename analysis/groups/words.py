@@ -87,9 +87,7 @@ def word_categories(text: str, language: str = "auto") -> tuple[dict[tuple[int, 
     if language == "python":
         return _python(text, words), "Python keywords, and English word lists inside comments and strings"
     if language != "english":
-        return {
-            span: _plain(text[slice(*span)]) for span in words
-        }, "character classes only: no word lists for this language"
+        return {(a, b): _plain(text[a:b]) for a, b in words}, "character classes only: no word lists for this language"
     tagger = load_tagger() if len(text) <= SPACY_LIMIT else None
     if tagger is not None:
         tags = {t.idx: UNIVERSAL.get(t.pos_) for t in tagger(text)}

@@ -121,9 +121,7 @@ class Jobs:
         with checkpoints goes on from its last one."""
         job = self.watch(job_id)
         if job.state not in ("interrupted", "failed", "cancelled"):
-            raise BadSetting(
-                f"The job {job_id} is {job.state}: only an interrupted, failed or cancelled one can resume."
-            )
+            raise BadSetting(f"The job {job_id} is {job.state}: only an interrupted, failed or cancelled one resumes.")
         return self.submit(job.verb, job.args, self._table.session(job_id))
 
     def warm(self, model: str = "demo") -> None:

@@ -66,9 +66,7 @@ class Keeper:
             if not call.wait(max(deadline - time.monotonic(), 0)):
                 process.abandon(call)
                 doing = "is still at it" if call.begun else "is busy with other work"
-                raise Busy(
-                    f"The worker did not answer {verb} within {timeout:.0f} s and {doing}: try again in a while."
-                )
+                raise Busy(f"The worker did not answer {verb} within {timeout:.0f} s and {doing}: try again later.")
             try:
                 return call.answer()
             except WorkerLost as lost:

@@ -83,9 +83,7 @@ class Method:
         """
         return None
 
-    def file(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, past: int, module, tables
-    ) -> torch.Tensor | None:
+    def file(self, layer: int, query: torch.Tensor, key: torch.Tensor, past, module, tables) -> torch.Tensor | None:
         """What to remember of the same tokens, from their query [B, H, T, D] and key [B, G, T, D]: [B, T, ...] or None.
 
         A method has this or `observe`. `past` tokens lie before them; `module` is the attention layer, and `tables`

@@ -82,7 +82,7 @@ class BucketRouting(Method):
         buckets = self.fitted.centroids(0).shape[1]
         if self.visited > buckets:
             raise BadSetting(
-                f"{self.visited} buckets were to be visited, and there are {buckets}: choose at most {buckets}."
+                f"{self.visited} buckets were to be visited, and there are {buckets}: choose at most that."
             )
         self.fitted.to(lm.device)
         self._routers = [self.fitted.router(self.router, layer, heads) for layer in range(self.fitted.layers)]
@@ -124,7 +124,5 @@ class BucketRouting(Method):
         parts, buckets, _ = self.fitted.centroids(layer).shape
         heads = (of_queries.shape[-1] - parts) // self.visited
         chosen = of_queries[..., parts:].unflatten(-1, (heads, self.visited)).transpose(1, 2).long()
-        visits = torch.zeros(*chosen.shape[:3], buckets, dtype=torch.bool, device=chosen.device).scatter_(
-            -1, chosen, True
-        )
+        visits = chosen.new_zeros(*chosen.shape[:3], buckets, dtype=torch.bool).scatter_(-1, chosen, True)
         return of_keys[..., :parts].transpose(1, 2).long(), visits

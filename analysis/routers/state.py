@@ -59,9 +59,7 @@ class RoutingState:
     def router(self, kind: str, layer: int, heads: int) -> Router:
         """A router of all `heads` query heads of a layer. Errors: NotFitted."""
         if kind not in self.kinds:
-            raise NotFitted(
-                f"These buckets have no fitted router {kind[:40]!r}, only {', '.join(self.kinds)}: fit them again."
-            )
+            raise NotFitted(f"There is no fitted router {kind[:40]!r}, only {', '.join(self.kinds)}: fit them anew.")
         of_keys = self.centroids(layer)
         made = ROUTERS[kind](of_keys.repeat_interleave(heads // len(of_keys), 0), self.settings.seed + layer)
         return made.restore({name: self.tensors[f"{kind}.{name}"][layer] for name in made.NAMES})

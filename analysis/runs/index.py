@@ -113,9 +113,7 @@ class Index:
             connection.execute(statement)
         known = {row["id"] for row in connection.execute("SELECT id FROM runs")}
         orphans = [self._shelf.read(run_id) for run_id in self._shelf.ids() if run_id not in known]
-        for run in sorted(
-            (run for run in orphans if run is not None), key=lambda run: datetime.fromisoformat(run.created)
-        ):
+        for run in sorted(filter(None, orphans), key=lambda run: datetime.fromisoformat(run.created)):
             connection.execute(*_insertion(run))
 
     def _renew(self, connection: Connection) -> None:

@@ -138,9 +138,7 @@ class Shelf:
             old = sorted(self.folder.glob(".damaged-*"), key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]
             for path in old:
                 shutil.rmtree(path, ignore_errors=True)
-        sentence = (
-            f"The stored run {run_id} was damaged ({why}) and is no longer used; the same request computes it anew."
-        )
+        sentence = f"The stored run {run_id} was damaged ({why}) and is not used; the same request computes it anew."
         log.warning(sentence)
         if self.on_damage is not None:
             self.on_damage(run_id, sentence)
