@@ -1,4 +1,4 @@
-"""`grouped_attention`, the one name behind which the backends stand, and its plan: which kernel runs, and why. It is the
+"""`grouped_attention`, the one name behind which the backends stand, and its plan: which kernel runs and why. It is the
 cheaper of the sparse one and masked dense, predicted from the group sizes."""
 
 import math
