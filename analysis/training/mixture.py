@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from analysis.corpus import normalise
 from analysis.errors import BadSetting, BadText
 from analysis.files import write_whole
 
 END_OF_TEXT = "<|endoftext|>"
 SHARD_TOKENS = 4_000_000  # 8 MB of uint16: a shard travels where large files do not
 SPLITS = ("train", "valid")
-
-
-def normalise_novel(text: str) -> str:
-    """Hard-wrapped lines joined, paragraphs kept: `analysis.corpus.normalise`."""
-    from analysis.corpus import normalise
-
-    return normalise(text)
 
 
 def keep_lines(text: str) -> str:
@@ -49,11 +44,6 @@ def detokenise(text: str) -> str:
     return re.sub(r"[ \t]+$", "", re.sub(r"^[ \t]+", "", text, flags=re.M), flags=re.M).strip()
 
 
-def one_document(text: str) -> list[str]:
-    """A file is a document."""
-    return [text]
-
-
 def articles(text: str) -> list[str]:
     """A WikiText file holds many articles; each begins with a first-level heading ` = Title = `."""
     return [part for part in re.split(r"(?m)^(?= = [^=\n]+ = *$)", text) if part.strip()]
@@ -66,8 +56,8 @@ class Domain:
     name: str
     share: float
     folder: str
-    prepare: Callable[[str], str] = normalise_novel
-    split: Callable[[str], list[str]] = one_document
+    prepare: Callable[[str], str] = normalise  # hard-wrapped lines joined, paragraphs kept
+    split: Callable[[str], list[str]] = lambda text: [text]  # a file is a document
 
 
 MIXTURE = (
@@ -104,7 +94,6 @@ def documents(corpus: Path, domain: Domain, split: str) -> Iterator[str]:
 
 def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, characters: int):
     """Byte-level BPE over `characters` of training text, each domain with its share; id 0 is `<|endoftext|>`."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     def sample() -> Iterator[str]:
         for domain in mixture:
@@ -125,8 +114,6 @@ def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, 
 
 def known(path: Path):
     """A tokenizer that is there already; its id 0 must be `<|endoftext|>`."""
-    from tokenizers import Tokenizer
-
     tokenizer = Tokenizer.from_file(str(path))
     if tokenizer.token_to_id(END_OF_TEXT) != 0:
         raise BadSetting(f"The tokenizer {path} has no {END_OF_TEXT} as its token 0, which divides the documents.")

@@ -17,9 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 
+from analysis import methods
 from analysis.attention import apply
 from analysis.errors import BadSetting
+from analysis.groups.router import FocusRouter
+from analysis.methods.focal_learned import FocalWeights
 from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
 from analysis.training.mixture import plan
 from analysis.training.settings import warmed
@@ -89,34 +93,22 @@ class Recipe:
 def build_model(recipe: Recipe, vocabulary: int):
     """A freshly initialised model: Qwen3 (Llama with per-head query-key norm), Llama or GPT-2; residual outputs start
     at 0."""
-    from transformers import (
-        GPT2Config,
-        GPT2LMHeadModel,
-        LlamaConfig,
-        LlamaForCausalLM,
-        Qwen3Config,
-        Qwen3ForCausalLM,
-    )
-
     torch.manual_seed(recipe.seed)
     shared = {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
     if recipe.family == "gpt2":
-        model = GPT2LMHeadModel(
-            GPT2Config(
-                n_positions=recipe.context, n_embd=recipe.width, n_layer=recipe.layers, n_head=recipe.heads,
-                n_inner=recipe.intermediate, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **shared,
-            )
-        )  # fmt: skip
+        sizes = {"n_positions": recipe.context, "n_embd": recipe.width, "n_layer": recipe.layers}
+        sizes |= {"n_head": recipe.heads, "n_inner": recipe.intermediate}
+        dropped = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **dropped, **shared))
     else:
-        plain = recipe.family == "llama_plain"
-        model = (LlamaForCausalLM if plain else Qwen3ForCausalLM)(
-            (LlamaConfig if plain else Qwen3Config)(
-                hidden_size=recipe.width, intermediate_size=recipe.intermediate, num_hidden_layers=recipe.layers,
-                num_attention_heads=recipe.heads, num_key_value_heads=recipe.kv_heads,
-                head_dim=recipe.width // recipe.heads, max_position_embeddings=recipe.context,
-                rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_base}, **shared,
-            )
-        )  # fmt: skip
+        kind = "Llama" if recipe.family == "llama_plain" else "Qwen3"
+        sizes = {"hidden_size": recipe.width, "intermediate_size": recipe.intermediate}
+        sizes |= {"num_hidden_layers": recipe.layers, "num_attention_heads": recipe.heads}
+        sizes |= {"num_key_value_heads": recipe.kv_heads, "head_dim": recipe.width // recipe.heads}
+        sizes |= {"max_position_embeddings": recipe.context}
+        sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": recipe.rope_base}}
+        config = getattr(transformers, f"{kind}Config")(**sizes, **shared)
+        model = getattr(transformers, f"{kind}ForCausalLM")(config)
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight", "c_proj.weight")):
             torch.nn.init.zeros_(weight)
@@ -129,23 +121,17 @@ def training_method(recipe: Recipe, device: str):
     Focus trains a router from the first step: soft gate, groups balanced over each row (literal), a window of a 16th of
     the context (the paper's 128 at 2,048).
     """
-    from analysis.methods import METHODS
-
     if recipe.attention == "dense":
         return None
-    if recipe.attention not in METHODS:
-        known = ", ".join(name for name in ATTENTION if name in METHODS)
+    if recipe.attention not in methods.METHODS:
+        known = ", ".join(name for name in ATTENTION if name in methods.METHODS)
         raise BadSetting(f"There is no attention method {recipe.attention!r} in this version; choose from: {known}.")
     if recipe.attention == "focus":
-        from analysis.groups.router import FocusRouter
-
         router = FocusRouter(recipe.layers, recipe.width, window=recipe.context // 16, seed=recipe.seed)
-        return METHODS["focus"].build(router.to(device), reading="soft", membership="literal")
+        return methods.METHODS["focus"].build(router.to(device), reading="soft", membership="literal")
     if recipe.attention == "focal_learned":
-        from analysis.methods.focal_learned import FocalWeights
-
-        return METHODS["focal_learned"].build(FocalWeights(recipe.layers, recipe.width).to(device))
-    return METHODS[recipe.attention]()
+        return methods.METHODS["focal_learned"].build(FocalWeights(recipe.layers, recipe.width).to(device))
+    return methods.METHODS[recipe.attention]()
 
 
 def trained(model, method) -> dict[str, torch.nn.Parameter]:

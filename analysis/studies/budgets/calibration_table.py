@@ -15,8 +15,7 @@ from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BI
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import whole_windows
-from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
+from analysis.studies.text.held_out import check_range, corpus_hash, domains, sample_windows
 
 MASS = 0.9
 BETAS = (1.0, 2.0, 4.0)  # budgets by the sum of the ranks, tried in this order until a cap passes

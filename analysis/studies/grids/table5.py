@@ -17,8 +17,7 @@ from analysis.studies.stored.panels import (
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample
-from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder
+from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
 
 ARMS = {  # what the base is fine-tuned with -> how the training reads

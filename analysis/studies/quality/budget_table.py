@@ -24,8 +24,7 @@ from analysis.studies.quality.budget_states import States
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
 from analysis.studies.text.calibration import document_windows
-from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
+from analysis.studies.text.held_out import check_range, domains, ids_hash, sample_windows
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
 NOTES = (

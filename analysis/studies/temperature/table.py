@@ -10,8 +10,7 @@ from analysis.models import Model
 from analysis.studies.stored.panels import column, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
-from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash, sample_windows
+from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash, sample_windows
 
 ONE_LAYER = (0.6, 0.8, 1.25)
 SHOWN = (0.4, 0.6, 0.8, 1.25)  # of the temperatures, by position

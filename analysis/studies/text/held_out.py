@@ -9,6 +9,7 @@ from analysis.corpus import read_folder, sample_texts, text_hash, token_stream
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
 from analysis.studies.context import Context
+from analysis.training import mixture
 
 HELD_OUT_WINDOWS = 64
 
@@ -23,8 +24,6 @@ def make_folder(folder: Path) -> None:
 
 def texts_of(corpus: str, context: Context) -> tuple[list[str], list[str]]:
     """The training and the held-out documents of a folder."""
-    if not corpus:
-        raise BadSetting("The study needs a corpus: name the folder of texts that the router was trained on.")
     context.progress(0.0, "reading the held-out texts")
     return read_folder(Path(corpus))
 
@@ -75,3 +74,23 @@ def chosen(wanted: str | None, there: list[str], what: str = "row") -> list[str]
     if unknown := [name for name in names if name not in there]:
         raise BadSetting(f"There is no {what} {unknown[0][:40]!r}: the {what}s are {', '.join(there)}.")
     return list(dict.fromkeys(names))
+
+
+def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[list[str], list[str]]]:
+    """Name -> (training documents, held-out ones) of the domains that `rows` names (default: all).
+
+    A folder with the folders of the mixture (`books`, `python`, `wikitext2`, at least one) has these domains, prepared
+    as for pretraining; any other folder is one domain named as itself. Errors: BadSetting, BadText.
+    """
+    folder = Path(corpus)
+    there = {domain.name: domain for domain in mixture.MIXTURE if (folder / domain.folder).is_dir()}
+    if not there:
+        chosen(rows, [folder.name], "domain")
+        return {folder.name: texts_of(corpus, context)}
+    found = {}
+    for name in chosen(rows, list(there), "domain"):
+        context.progress(0.0, f"reading {name}")
+        train, valid = (list(mixture.documents(folder, there[name], split)) for split in ("train", "valid"))
+        held_out = list(dict.fromkeys(valid))
+        found[name] = [text for text in dict.fromkeys(train) if text not in held_out], held_out
+    return found

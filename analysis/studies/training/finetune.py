@@ -14,8 +14,7 @@ from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, trai
 from analysis.studies.stored.panels import decided, difference, how_sure, of_rows, panel, presented, printed, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
-from analysis.studies.text.domains import domains
-from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash
+from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
 from analysis.studies.training.finetune_tasks import answers, questions
 from analysis.training.focus import finetune as finetune_all
 from analysis.training.lora import finetune_lora, lora_copy, trainable
