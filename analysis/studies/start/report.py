@@ -14,7 +14,8 @@ from analysis.studies.groups.contents import groups
 from analysis.studies.groups.pairs import pairs
 from analysis.studies.start.start import start
 
-STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+STYLE, PAGE = (Path(__file__).with_name(f"report.{kind}").read_text(encoding="utf-8") for kind in ("css", "html"))
+PAGE = PAGE.replace("\n", "") + "\n"  # of one line, whose line breaks are those of the text
 CONTEXT = 12  # tokens shown on either side of a paired token
 PAIRS = 12
 
@@ -50,31 +51,24 @@ def report(
 
 
 def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str:
-    tokens, router = first.tables["tokens"], first.numbers["router"]
+    told, tokens, router = first.numbers, first.tables["tokens"], first.numbers["router"]
     layer = _clearest_layer(held.tables["groups"])
-    body = [
-        f"<h1>What does the model read in “{html.escape(name)}”?</h1>",
-        *[f"<p class=lead>{html.escape(s)}</p>" for s in first.numbers["sentences"]],
-        *[f"<p class=note>{html.escape(s)}</p>" for s in first.numbers["notes"]],
-        "<h2>Read from afar</h2>",
-        f"<p>Colour: attention a token draws from {first.numbers['min_distance']} or more tokens later, in "
-        "multiples of "
-        "chance (the same attention spread evenly over all far tokens); at or below chance there is no colour.</p>",
-        f"<div class=text>{_painted(text, tokens)}</div>",
-        "<h2>Attention by distance</h2>",
-        _bars(first.tables["distance"]),
-        "<h2>Far pairs in one learned group</h2>",
-        f"<p>{html.escape(far.numbers['sentence'])}</p>",
-        _table(_controls(far.tables["controls"])),
-        *[_pair(row, tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")],
-        f"<h2>What the groups hold (layer {layer})</h2>",
-        f"<p>{html.escape(held.numbers['sentence'])} Router: {router['name']}, {html.escape(router['kind'])}.</p>",
-        _table(_members(held, layer)),
-        "<h2>Protocol</h2>",
-        f"<pre>{html.escape(json.dumps(first.numbers['protocol'] | {'router': router}, indent=1))}</pre>",
-    ]
-    head = f"<meta charset=utf-8><title>{html.escape(name)} - Focuscope</title><style>{STYLE}</style>"
-    return f"<!doctype html><html lang=en><head>{head}</head><body><main>{''.join(body)}</main></body></html>\n"
+    words = {"name": name, "far": far.numbers["sentence"], "held": held.numbers["sentence"], "kind": router["kind"]}
+    words |= {"protocol": json.dumps(told["protocol"] | {"router": router}, indent=1)}
+    return PAGE.format(
+        **{key: html.escape(word) for key, word in words.items()},
+        style=STYLE,
+        lead="".join(f"<p class=lead>{html.escape(one)}</p>" for one in told["sentences"]),
+        notes="".join(f"<p class=note>{html.escape(one)}</p>" for one in told["notes"]),
+        distance=told["min_distance"],
+        painted=_painted(text, tokens),
+        bars=_bars(first.tables["distance"]),
+        controls=_table(_controls(far.tables["controls"])),
+        pairs="".join(_pair(row, tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")),
+        layer=layer,
+        router=router["name"],
+        members=_table(_members(held, layer)),
+    )
 
 
 def _painted(text: str, tokens: pd.DataFrame) -> str:
@@ -113,17 +107,14 @@ def _bars(distance: pd.DataFrame) -> str:
 
 def _pair(row: dict, tokens: pd.DataFrame) -> str:
     """Both contexts of a pair, side by side."""
-    sides = [
-        f"<blockquote><cite>{side} "
-        f"{row[f'{side}_position']}</cite>{_around(tokens, row[f'{side}_position'])}</blockquote>"
-        for side in ("key", "query")
-    ]
-    said = (
-        f"{row['distance']:,} tokens apart; attention {row['attention']:.2f} (layer {row['layer']}, head "
-        f"{row['head']}; "
-        f"reading all alike gives {row['uniform']:.4f}); affinity {row['affinity']:.2f}, group {row['group']}"
-    )
-    return f"<section class=pair>{''.join(sides)}<p>{said}</p></section>"
+    sides = ""
+    for side in ("key", "query"):
+        at = row[f"{side}_position"]
+        sides += f"<blockquote><cite>{side} {at}</cite>{_around(tokens, at)}</blockquote>"
+    head = f"layer {row['layer']}, head {row['head']}; reading all alike gives {row['uniform']:.4f}"
+    said = f"{row['distance']:,} tokens apart; attention {row['attention']:.2f} ({head})"
+    said += f"; affinity {row['affinity']:.2f}, group {row['group']}"
+    return f"<section class=pair>{sides}<p>{said}</p></section>"
 
 
 def _around(tokens: pd.DataFrame, position: int) -> str:
@@ -149,17 +140,11 @@ def _controls(controls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _members(held: Result, layer: int) -> pd.DataFrame:
-    members = held.tables["groups"]
-    words = held.tables["words"][held.tables["words"]["layer"] == layer]
+    members, words = (table[table["layer"] == layer] for table in (held.tables["groups"], held.tables["words"]))
     marks = words.groupby("group")["word"].agg(lambda w: ", ".join(w.head(8)))
-    members = members[members["layer"] == layer].set_index("group")
-    return (
-        members[["share", "label", "purity", "purity_random"]]
-        .assign(words=marks)
-        .fillna({"words": ""})
-        .reset_index()
-        .rename(columns={"purity_random": "purity of a random set", "words": "words that mark it"})
-    )
+    found = members.set_index("group")[["share", "label", "purity", "purity_random"]].assign(words=marks)
+    named = {"purity_random": "purity of a random set", "words": "words that mark it"}
+    return found.fillna({"words": ""}).reset_index().rename(columns=named)
 
 
 def _table(frame: pd.DataFrame) -> str:
