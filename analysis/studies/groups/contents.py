@@ -47,14 +47,14 @@ def groups(
     for layer in range(lm.num_layers):
         group, sure = soft[layer].argmax(-1), soft[layer].max(-1)  # [T]
         contents, marks = group_contents(group, sure, words["word"].tolist(), kinds, made.K, seed)
-        contents["share_random"] = _shares(other[layer])
-        contents["share_shuffled"] = _shares(mixed[layer])
-        members.append(contents.assign(layer=layer))
-        top_words.append(marks.assign(layer=layer))
         row = {"layer": layer, "dominance": largest_share(group, made.K), "confidence": float(sure.mean())}
         for name, assignment in (("random", other[layer]), ("shuffled", mixed[layer])):
-            row[f"dominance_{name}"] = largest_share(assignment.argmax(-1), made.K)
+            best = assignment.argmax(-1)
+            contents[f"share_{name}"] = np.bincount(best, minlength=made.K) / len(best)
+            row[f"dominance_{name}"] = largest_share(best, made.K)
             row[f"confidence_{name}"] = float(assignment.max(-1).mean())
+        members.append(contents.assign(layer=layer))
+        top_words.append(marks.assign(layer=layer))
         layers.append(row | {"balanced": balanced_largest_share(len(words), made.K)})
     layers, members, top_words = pd.DataFrame(layers), pd.concat(members), pd.concat(top_words)
     flat = [pca(made.project(layer, hidden).detach().numpy()) for layer, hidden in enumerate(inputs)]
@@ -117,20 +117,12 @@ def router_notes(router: FocusRouter, text: str) -> list[str]:
     return said
 
 
-def _shares(assignment: np.ndarray) -> np.ndarray:
-    """Share of the tokens in each group: [T, K] -> [K]."""
-    groups = assignment.shape[-1]
-    return np.bincount(assignment.argmax(-1), minlength=groups) / len(assignment)
-
-
 def _sentence(router: FocusRouter, layers: pd.DataFrame, members: pd.DataFrame) -> str:
     real = members[members["tokens"] > 0]
     clear = (real["purity"] > real["purity_random_high"]).mean()
     worst = layers.loc[layers["dominance"].idxmax()]
     return (
-        f"{clear:.0%} of the {len(real)} groups (of {router.K} in each of {len(layers)} layers) are purer than "
-        "random sets of "
-        f"equal size; the largest holds {worst['dominance']:.0%} of the tokens (layer {int(worst['layer'])}; even "
-        "groups would "
-        f"hold {1 / router.K:.0%})."
+        f"{clear:.0%} of the {len(real)} groups (of {router.K} in each of {len(layers)} layers) are purer than random "
+        f"sets of equal size; the largest holds {worst['dominance']:.0%} of the tokens (layer {int(worst['layer'])}; "
+        f"even groups would hold {1 / router.K:.0%})."
     )

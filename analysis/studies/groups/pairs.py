@@ -10,7 +10,6 @@ from analysis.attention import Block, apply
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
 from analysis.groups.pairs import PairCollector
-from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
@@ -18,6 +17,7 @@ from analysis.statistics import attention_inputs, forward
 from analysis.studies.context import STREAMED, Context, Reading, check_seed, protocol, read
 from analysis.studies.groups.contents import router_notes
 from analysis.studies.groups.routers import memberships, router_facts, router_for
+from analysis.studies.text.states import check_head
 from analysis.studies.text.text import token_table
 
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
@@ -60,18 +60,15 @@ def pairs(
         CENTROIDS: memberships(control, inputs)[1],
         TOKENS: [random_tokens(len(words), made.K, made.top, seed * 1000 + at) for at in range(lm.num_layers)],
     }
-    found = PairCollector(
-        arms,
-        affinity,
-        min_distance=min_distance,
-        top=top,
-        content=torch.tensor(words["content"].to_numpy()) if content else None,
-        layer=layer,
-        group=group,
-        head=head,
-    )
+    listed = {"top": top, "content": torch.tensor(words["content"].to_numpy()) if content else None}
+    listed |= {"layer": layer, "group": group, "head": head}
+    found = PairCollector(arms, affinity, min_distance=min_distance, **listed)
     collect(lm, reading.windows, [feed(found)], context)
-    null = _shuffled(lm, reading, made, min_distance, head, seed, context)
+    mixed = reading.shuffled(seed)  # what grouping by kind of token alone would give
+    affinity, members = memberships(made, attention_inputs(lm, mixed))
+    null = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
+    collect(lm, mixed, [feed(null)], context)
+    asked = {"seed": seed, "router": router, "min_distance": min_distance, "kernel": STREAMED}
     listed = found.table()
     for side in ("query", "key"):
         listed[side] = words["word"].to_numpy()[listed[f"{side}_position"]]
@@ -80,9 +77,7 @@ def pairs(
         "router": router_facts(router, made),
         "sentence": _sentence(listed, controls, min_distance),
         "notes": [*reading.notes, *router_notes(made, text), *_short(reading, min_distance)],
-        "protocol": protocol(
-            "pairs", lm, text, len(words), seed=seed, router=router, min_distance=min_distance, kernel=STREAMED
-        ),
+        "protocol": protocol("pairs", lm, text, len(words), **asked),
     }
     distance = pd.concat([found.by_distance(), null.by_distance()], ignore_index=True)
     return Result(numbers, {"tokens": words, "pairs": listed, "controls": controls, "distance": distance})
@@ -113,23 +108,6 @@ def feed(collector: PairCollector) -> Callable[[int], Watch]:
     return window
 
 
-def _shuffled(
-    model: Model,
-    reading: Reading,
-    router: FocusRouter,
-    min_distance: int,
-    head: int | None,
-    seed: int,
-    context: Context,
-) -> PairCollector:
-    """The same router on the same tokens in random order: what grouping by kind of token alone would give."""
-    mixed = reading.shuffled(seed)
-    affinity, members = memberships(router, attention_inputs(model, mixed))
-    found = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
-    collect(model, mixed, [feed(found)], context)
-    return found
-
-
 def _check(model: Model, min_distance: int, top: int, layer: int | None, head: int | None) -> None:
     if not 1 <= min_distance < model.max_positions:
         raise BadSetting(
@@ -138,9 +116,7 @@ def _check(model: Model, min_distance: int, top: int, layer: int | None, head: i
         )
     if not 1 <= top <= 5000:
         raise BadSetting(f"{top} pairs were asked for: choose between 1 and 5,000.")
-    for name, value, count in (("Layers", layer, model.num_layers), ("Heads", head, model.num_heads)):
-        if value is not None and not 0 <= value < count:
-            raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
+    check_head(model, layer or 0, head or 0)
 
 
 def _short(reading: Reading, min_distance: int) -> list[str]:

@@ -189,16 +189,20 @@ class Bench:
     def measure(self, arm: Arm) -> Measured:
         """The arm on every window, one window at a time; progress is told while no method is applied."""
         path = self._place(arm)
-        losses, pairs, counts = _stored(path)
-        for index in range(len(losses), len(self.ids)):
+        try:
+            found = load_file(path) if path and path.is_file() else {}
+        except (SafetensorError, OSError):  # an unreadable file counts as none
+            found = {}
+        kept = {name: list(found.get(name, ())) for name in ("losses", "pairs", "counts")}
+        for index in range(len(kept["losses"]), len(self.ids)):
             self.tell(arm.name, index)
-            row = self._window(arm, index)
-            for kept, new in zip((losses, pairs, counts), row, strict=True):
-                kept.append(new)
+            for values, new in zip(kept.values(), self._window(arm, index), strict=True):
+                values.append(new)
             if path and self.due(index):
-                _keep(path, losses, pairs, counts)
+                with write_whole(path) as place:
+                    save_file({name: np.stack(values) for name, values in kept.items()}, place)
         self.done += 1
-        return Measured(np.stack(losses), np.stack(pairs), np.stack(counts))
+        return Measured(**{name: np.stack(values) for name, values in kept.items()})
 
     def tell(self, stage: str, index: int) -> None:
         """Say that a window is read."""
@@ -235,18 +239,3 @@ def router_hash(router: FocusRouter) -> str:
     """Twelve digits that name a router by its numbers and settings."""
     numbers = b"".join(value.detach().cpu().numpy().tobytes() for value in router.state_dict().values())
     return text_hash(hashlib.sha256(numbers).hexdigest() + json.dumps(asdict(router.settings)))
-
-
-def _stored(path: Path | None) -> tuple[list, list, list]:
-    """What an earlier run kept of an arm, window by window; an unreadable file counts as none."""
-    try:
-        kept = load_file(path) if path and path.is_file() else {}
-        return tuple(list(kept.get(name, ())) for name in ("losses", "pairs", "counts"))
-    except (SafetensorError, OSError):
-        return [], [], []
-
-
-def _keep(path: Path, losses: list, pairs: list, counts: list) -> None:
-    """Write the file whole or not at all."""
-    with write_whole(path) as place:
-        save_file({"losses": np.stack(losses), "pairs": np.stack(pairs), "counts": np.stack(counts)}, place)
