@@ -111,9 +111,7 @@ def document_windows(
         if size >= 8 and len(found) < count:  # again from all texts where the chosen ones are too short
             found = [(window, at) for at in chosen for window in _windows(model, texts[at][1], size, most)]
     if not found:
-        have = sum(
-            _tokens(model, text[: PIECE * model.max_positions], model.max_positions, 1).total for _, text in texts
-        )
+        have = sum(one.total for one in _begun(model, texts))
         raise BadText(
             f"The {what} has {have:,} tokens and one window needs {window or 8:,}: give a longer text or a shorter "
             "window."
@@ -124,15 +122,20 @@ def document_windows(
 
 def longest_window(model: Model, texts: list[tuple[str, str]]) -> int:
     """Tokens of the longest text, as many as the model reads at once."""
-    coded = [_tokens(model, text[: PIECE * model.max_positions], model.max_positions, 1) for _, text in texts]
-    return max((b - a for one in coded for a, b in one.spans), default=0)
+    return max((b - a for one in _begun(model, texts) for a, b in one.spans), default=0)
+
+
+def _begun(model: Model, texts: list[tuple[str, str]]) -> list[Tokens]:
+    """The first window of every text that has one."""
+    most = model.max_positions
+    return list(filter(None, (_tokens(model, text[: PIECE * most], most, 1) for _, text in texts)))
 
 
 def _windows(model: Model, text: str, size: int, count: int) -> list[np.ndarray]:
     """At most `count` whole windows of a text, evenly spaced; of a long text only these pieces are read."""
     if len(text) <= PIECE * size * count:
         coded = _tokens(model, text, size, MANY)
-        found = [coded.ids[a:b] for a, b in coded.spans if b - a == size]
+        found = [coded.ids[a:b] for a, b in coded.spans if b - a == size] if coded else []
         return [found[at] for at in _evenly(len(found), count)]
     found = []
     for part in range(count):
@@ -140,7 +143,7 @@ def _windows(model: Model, text: str, size: int, count: int) -> list[np.ndarray]
         space = re.compile(r"\s").search(text, begin) if begin else None
         begin = space.start() if space else begin
         coded = _tokens(model, text[begin : begin + PIECE * size], size, 1)
-        found += [coded.ids] if len(coded) == size else []
+        found += [coded.ids] if coded and len(coded) == size else []
     return found
 
 
@@ -149,20 +152,11 @@ def _evenly(count: int, wanted: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int)).tolist() if count else []
 
 
-def _tokens(model: Model, text: str, window: int, most: int) -> "Tokens | _Nothing":
+def _tokens(model: Model, text: str, window: int, most: int) -> Tokens | None:
     try:
         return tokenize(model.tokenizer, text, window, most)
     except BadText:  # too short for attention: it gives no window
-        return _Nothing()
-
-
-class _Nothing:
-    """A text without a window."""
-
-    spans, total = (), 0
-
-    def __len__(self) -> int:
-        return 0
+        return None
 
 
 def text_keys(texts: list[tuple[str, str]]) -> list[str]:
