@@ -64,21 +64,27 @@ def start(
 
 def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame, shares: dict, far: int) -> list[str]:
     said = [
-        f"{shares['far']:.0%} of what the heads read lies {far:,} or more tokens back (reading every token alike would "
-        f"put {shares['far_uniform']:.0%} there), and {shares['sink']:.0%} falls on the window's first token, which "
+        f"{shares['far']:.0%} of what the heads read lies {far:,} or more tokens back (reading every token alike "
+        "would put "
+        f"{shares['far_uniform']:.0%} there), and {shares['sink']:.0%} falls on the window's first token, which "
         "means nothing."
     ]
-    named = ", ".join(f"{word!r} ({times:.1f} times)" for word, times in _drawing_words(words))
-    none = "No content word of this text is read from afar more than chance would have it."
-    said.append(f"From afar it comes back most to {named}, where 1 time is chance." if named else none)
+    named = _drawing_words(words)
+    if named:
+        listing = ", ".join(f"{word!r} ({times:.1f} times)" for word, times in named)
+        said.append(f"From afar it comes back most to {listing}, where 1 time is chance.")
+    else:
+        said.append("No content word of this text is read from afar more than chance would have it.")
     if listed.empty:
         said.append(f"No two content words {far:,} or more tokens apart share a learned group here.")
     else:
-        mass, pairs, best = controls["mass_share"].mean(), controls["pairs_share"].mean(), listed.iloc[0]
+        lift = controls["mass_share"].mean() / controls["pairs_share"].mean()
+        best = listed.iloc[0]
         said.append(
-            f"Its learned groups hold {mass:.0%} of the far attention in {pairs:.0%} of the far pairs "
-            f"({mass / pairs:.2f} times chance); the strongest far pair is {best['query']!r} reading {best['key']!r} "
-            f"{int(best['distance']):,} tokens back."
+            f"Its learned groups hold {controls['mass_share'].mean():.0%} of the far attention in "
+            f"{controls['pairs_share'].mean():.0%} of the far pairs ({lift:.2f} times chance); the strongest far "
+            "pair is "
+            f"{best['query']!r} reading {best['key']!r} {int(best['distance']):,} tokens back."
         )
     return said
 
