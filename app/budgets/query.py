@@ -10,9 +10,11 @@ from app.ui import stored, tables, widgets
 
 PEARSON = {
     "arm": tables.Column("predicted by"),
-    "pooled": tables.Column("pooled", "number", 3, help="over all heads, positions and queries together"),
-    "within_head": tables.Column("within a head", "number", 3),
-    "within_head_and_position": tables.Column("within a head and stretch", "number", 3),
+    "pooled": tables.Column("all heads", "number", 3, help="over all heads, positions and queries together"),
+    "within_head": tables.Column("one head", "number", 3, help="within each head"),
+    "within_head_and_position": tables.Column(
+        "one stretch", "number", 3, help="within each head and stretch of positions"
+    ),
 }
 ROWS = {
     "cap": tables.Column("cap", "whole"),

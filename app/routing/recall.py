@@ -62,8 +62,8 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
         "selectivity": tables.Column("selectivity", "share", help=cached.glossary("selectivity")),
     }
     if closed:
-        columns["mean_of_ratios"] = tables.Column("gap, mean of heads", "share", help=gap)
-        columns["ratio_of_means"] = tables.Column("gap, of means", "share", help=gap)
+        columns["mean_of_ratios"] = tables.Column("gap closed, mean of heads", "share", help=gap)
+        columns["ratio_of_means"] = tables.Column("gap closed, of the means", "share", help=gap)
     if paper:
         columns["paper_recall"] = tables.Column("paper: recall", "share", help=PAPER)
         columns["paper_closure"] = tables.Column("paper: gap", "share", help=PAPER)

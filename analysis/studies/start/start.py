@@ -63,16 +63,16 @@ def start(
 
 
 def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame, shares: dict, far: int) -> list[str]:
+    sink = f"{shares['sink']:.0%}" if shares["sink"] >= 0.01 else "under 1%"
     said = [
-        f"{shares['far']:.0%} of what the heads read lies {far:,} or more tokens back (reading every token alike "
-        "would put "
-        f"{shares['far_uniform']:.0%} there), and {shares['sink']:.0%} falls on the window's first token, which "
-        "means nothing."
+        f"{shares['far']:.0%} of what the heads read lies {far:,} or more tokens back; reading every token alike would "
+        f"put {shares['far_uniform']:.0%} there. The window's first token, where many heads leave attention that they "
+        f"do not need, gets {sink}."
     ]
     named = _drawing_words(words)
     if named:
-        listing = ", ".join(f"{word!r} ({times:.1f} times)" for word, times in named)
-        said.append(f"From afar it comes back most to {listing}, where 1 time is chance.")
+        listing = ", ".join(f"{word!r} ({times:.1f} times chance)" for word, times in named)
+        said.append(f"The words most read from afar: {listing}.")
     else:
         said.append("No content word of this text is read from afar more than chance would have it.")
     if listed.empty:
@@ -81,10 +81,9 @@ def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame
         lift = controls["mass_share"].mean() / controls["pairs_share"].mean()
         best = listed.iloc[0]
         said.append(
-            f"Its learned groups hold {controls['mass_share'].mean():.0%} of the far attention in "
-            f"{controls['pairs_share'].mean():.0%} of the far pairs ({lift:.2f} times chance); the strongest far "
-            "pair is "
-            f"{best['query']!r} reading {best['key']!r} {int(best['distance']):,} tokens back."
+            f"{controls['mass_share'].mean():.0%} of the far attention stays inside the learned groups, which hold "
+            f"{controls['pairs_share'].mean():.0%} of the far pairs ({lift:.2f} times chance). In the strongest far "
+            f"pair, {best['query']!r} reads {best['key']!r} {int(best['distance']):,} tokens back."
         )
     return said
 

@@ -17,8 +17,8 @@ PAPER = 0.4  # the best constant temperature of the paper
 MOST = 32
 KERNEL = "scores from kept queries and keys"
 FIXED = (
-    "Queries and keys are those of the dense model: each layer is sharpened alone, as if the layers before it were "
-    "not. What all of them do together to the predictions is the perplexity."
+    "Each layer is sharpened alone here, on the queries and keys of the dense model. The perplexity shows what all "
+    "layers do together."
 )
 
 
