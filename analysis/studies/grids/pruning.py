@@ -19,7 +19,6 @@ from analysis.files import read_json, write_json
 from analysis.groups.controls import shuffled
 from analysis.groups.router import FocusRouter
 from analysis.kernels.reference import kept
-from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.statistics import forward
 from analysis.studies.stored.measured import Arm, Bench, Noted, read_pairs, router_hash
@@ -146,16 +145,14 @@ class OneLayer(Noted):
 class LayerBench(Bench):
     """A bench whose arms may be of one layer."""
 
-    def _window(self, arm: Arm, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def method(self, arm: Arm, index: int) -> Noted:
+        """As that of any bench, or in one layer."""
         if not isinstance(arm, LayerArm):
-            return super()._window(arm, index)
-        layers, length = self.model.num_layers, self.ids.shape[1]
+            return super().method(arm, index)
+        layers = self.model.num_layers
         chance = None if arm.chance is None else seeds(arm.chance, index, layers)
-        given = {"given": arm.given(index, length, layers), "only": arm.layer, "chance": chance}
-        method = OneLayer.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, **given)
-        with apply(self.model, method, kernels=True):
-            losses = token_losses(self.model, torch.as_tensor(self.ids[index])[None])[0]
-        return losses, np.array(method.pairs), np.stack(method.counts)
+        given = {"given": arm.given(index, self.ids.shape[1], layers), "only": arm.layer, "chance": chance}
+        return OneLayer.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, **given)
 
     def looks(self, window: int, wide: list[int], seed: int) -> np.ndarray:
         """What `look` says of every window, [n, L, 4, 5]; kept in `work` as it goes. Errors: BadSetting."""

@@ -175,11 +175,9 @@ def _paper(ks: list[int]) -> dict[str, dict[str, list]]:
     found = {}
     for name, pretrained in PAPER.items():
         rows = [f"{name}, {NAMED_AS.get(k, f'top-k={k}')}" for k in ks]
-        losses = [printed("table 7", row, "PPL") for row in rows]
-        pairs = [printed("table 7", row, "Pairs retained") for row in rows]
         found[name] = {
-            "PPL": [value and value / pretrained for value in losses],
-            "Pairs retained": [value and value / 100 for value in pairs],
+            column: [value and value / by for value in (printed("table 7", row, column) for row in rows)]
+            for column, by in {"PPL": pretrained, "Pairs retained": 100}.items()
         }
     return found
 

@@ -22,20 +22,13 @@ def model_card(model: str = "demo", *, context: Context) -> Result:
     """
     lm = context.model(model)
     readme = lm.state_dir / "README.md"
-    numbers = {
-        "name": lm.name,
-        "revision": lm.revision,
-        "family": lm.family,
-        "parameters": lm.parameters,
+    same = "name revision family parameters head_dim width max_positions weight_bytes".split()
+    numbers = {name: getattr(lm, name) for name in same} | {
         "layers": lm.num_layers,
         "heads": lm.num_heads,
         "kv_heads": lm.num_kv_heads,
-        "head_dim": lm.head_dim,
-        "width": lm.width,
-        "max_positions": lm.max_positions,
         "dtype": str(lm.dtype).removeprefix("torch."),
         "device": str(lm.device),
-        "weight_bytes": lm.weight_bytes,
         "card": readme.read_text(encoding="utf-8") if readme.is_file() else "",
         "routers": stored_routers(context, lm),
         "parity": parity(lm),
@@ -48,9 +41,8 @@ def model_card(model: str = "demo", *, context: Context) -> Result:
 def parity(model: Model) -> dict:
     """The stock model against the seam on one text: largest difference of logits, and whether the future leaks."""
     text = sample_texts()["story"][1]
-    ids = torch.as_tensor(tokenize(model.tokenizer, text, min(PROBE, model.max_positions), 1).ids, device=model.device)[
-        None
-    ]  # [1, T]
+    tokens = tokenize(model.tokenizer, text, min(PROBE, model.max_positions), 1)
+    ids = torch.as_tensor(tokens.ids, device=model.device)[None]  # [1, T]
     changed = ids.clone()
     half = ids.shape[1] // 2
     changed[:, half:] = ids[:, half:].flip(1)

@@ -68,8 +68,7 @@ def opened(text: str) -> list[tuple[str, dict]]:
 
 
 def budgeted(text: str) -> list[tuple[str, dict]]:
-    """(verb, arguments) of the first requests of the page on key budgets; its policy must not have seen the
-    text."""
+    """(verb, arguments) of the first requests of the page on key budgets; its policy must not have seen the text."""
     common, swept = {"model": "demo", "window": None}, {"tolerance": TOLERANCE, "tolerance_bin": TOLERANCE_BIN}
     whole = {"policy": DEFAULT, "shares": list(SHARES), "seed": 0, "long_text": "windows"}
     swept |= {"caps": list(CAPS), "tokens": TOKENS, "seed": 0}

@@ -220,12 +220,15 @@ class Bench:
             with apply(self.model, METHODS["dense"]()):
                 every = np.full(layers, length * (length + 1) // 2)
                 return token_losses(self.model, batch)[0], every, np.zeros((layers, 1), int)
-        given = arm.given(index, length, layers)
-        settings = {**arm.settings, "n_sink": self.n_sink}
-        method = Noted.build(arm.router or self.stand_in, **settings, given=given)
+        method = self.method(arm, index)
         with apply(self.model, method, kernels=True):
             losses = token_losses(self.model, batch)[0]
         return losses, np.array(method.pairs), np.stack(method.counts)
+
+    def method(self, arm: Arm, index: int) -> Noted:
+        """What reads window `index` as the arm does."""
+        given = arm.given(index, self.ids.shape[1], self.model.num_layers)
+        return Noted.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, given=given)
 
     def _place(self, arm: Arm) -> Path | None:
         if self.work is None:

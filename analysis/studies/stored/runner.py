@@ -166,7 +166,13 @@ class Study:
         check_seed(sizes.seed)
         lm = context.model(sizes.model)
         sizes.check(lm)
-        path, folder = self._places(context, lm, sizes, output, work)
+        name = (self.file or self.name).format(**dataclasses.asdict(sizes))
+        path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
+        folder = Path(work) if work else path.parent / "work"
+        if path.is_dir():
+            raise BadSetting(f"{path} is a folder and the result is one file: name it, such as {path / name}.json.")
+        for one in (path.parent, folder):
+            make_folder(one)
         at = Setting(context, lm, sizes, folder)
         asked = {one.name: getattr(sizes, one.name) for one in dataclasses.fields(sizes) if one.name not in OPEN}
         changed = {name: value for name, value in asked.items() if value != self.defaults[name]}
@@ -201,19 +207,6 @@ class Study:
     def version(self) -> int:
         """Raised in the registry when the same sizes would give other numbers."""
         return STORED[self.name].version if self.name in STORED else 1
-
-    def _places(
-        self, context: Context, lm: Model, sizes: Sizes, output: str | None, work: str | None
-    ) -> tuple[Path, Path]:
-        """(file of the result, folder of what is measured so far), made where they are missing. Errors: BadSetting."""
-        name = (self.file or self.name).format(**dataclasses.asdict(sizes))
-        path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
-        folder = Path(work) if work else path.parent / "work"
-        if path.is_dir():
-            raise BadSetting(f"{path} is a folder and the result is one file: name it, such as {path / name}.json.")
-        for one in (path.parent, folder):
-            make_folder(one)
-        return path, folder
 
 
 def table(rows: list[dict]) -> pd.DataFrame:

@@ -158,7 +158,8 @@ class PhaseTrainer(Trainer):
 
     def measure(self, router: FocusRouter, arms: list[Arm], windows: np.ndarray | None = None) -> dict[str, Read]:
         """Arms on the base model as it is, on the held-out windows or these; one unit of work."""
-        found = self._bench(self.lm, router, self.windows if windows is None else windows, self.work, len(arms), 0.0)
+        ids = self.windows if windows is None else windows
+        found = Bench(self.lm, router, ids, self.n_sink, self.work, self.within(""), expected=len(arms))
         read = {arm.name: Read.of(found.measure(arm)) for arm in arms}
         self.done += 1
         return read
@@ -184,7 +185,8 @@ class PhaseTrainer(Trainer):
             found = {"losses": [row["loss"] for row in log]}
             for at, (where, ids) in enumerate(windows.items()):
                 began = TRAINED + (1 - TRAINED) * at / len(windows)
-                bench = self._bench(own, router, ids, None, len(arms(router)) * len(windows), began, name)
+                context, count = self.within(name, 1 - began, began), len(arms(router)) * len(windows)
+                bench = Bench(own, router, ids, self.n_sink, None, context, expected=count)
                 found[where] = {arm.name: Read.of(bench.measure(arm)).plain() for arm in arms(router)}
             return found
 
@@ -197,18 +199,6 @@ class PhaseTrainer(Trainer):
 
     def _key(self, *more: object) -> str:
         return text_hash(repr(self._decides(*more)))
-
-    def _bench(
-        self,
-        lm: Model,
-        router: FocusRouter,
-        ids: np.ndarray,
-        work: Path | None,
-        count: int,
-        began: float,
-        name: str = "",
-    ) -> Bench:
-        return Bench(lm, router, ids, self.n_sink, work, self.within(name, 1 - began, began), expected=count)
 
 
 def phase_2(plan: RouterTraining, router: FocusRouter, reading: str, window: int | None = None) -> tuple:

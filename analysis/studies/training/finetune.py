@@ -10,7 +10,7 @@ from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.proportions import share_difference
 from analysis.models import Model
-from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, trained_arm
+from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, trained_arm
 from analysis.studies.stored.panels import decided, difference, how_sure, of_rows, panel, presented, printed, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
@@ -193,7 +193,8 @@ class Baselines(PhaseTrainer):
         """`means` domain -> nats per token of each window, `tasks` task -> scores of its items."""
         means = {}
         for domain, ids in self.held.items():
-            bench = self._bench(lm, router, ids, None, len(self.held) + 1, began, f"{name}, {domain}")
+            context = self.within(f"{name}, {domain}", 1 - began, began)
+            bench = Bench(lm, router, ids, self.n_sink, None, context, expected=len(self.held) + 1)
             means[domain] = [round(one, 6) for one in bench.measure(arm).means.tolist()]
         method = METHODS["dense"]()
         if arm is not DENSE:
