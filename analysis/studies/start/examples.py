@@ -1,8 +1,10 @@
 """The stored examples: what every page shows before the model has loaded, computed from the bundled samples."""
 
+import json
 import shutil
 import tempfile
 import time
+from pathlib import Path
 
 from analysis.corpus import sample_texts
 from analysis.methods import METHODS
@@ -20,51 +22,31 @@ from analysis.studies.routing.live import route_at
 FOLDER = CACHE / "demo" / "examples"  # those that every store is given
 RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
-FILTERS = {"min_distance": 128, "top": 100, "layer": None, "group": None, "head": None, "content": True}
-PAGES = {  # what a page asks for when nothing was chosen yet, beside model, text and long_text
-    "inspect": {},
-    "start": {"router": ROUTER},
-    "groups": {"router": ROUTER},
-    "pairs": {"router": ROUTER, **FILTERS},
-}
-READING = {"window": 1024, "long_text": "first", "seed": 0}  # of the page that compares methods
-WORTH = {  # the same of a page that reads no text, for each model that it shows first
-    "config": None,
-    "contexts": [1 << power for power in range(8, 21)],
-    "batches": [1 << power for power in range(9)],
-    "keep": 0.1,
-    "projections": True,
-}
-SLIDER = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5]  # of the page on the softmax temperature
-SHARPEST = {"layer": 4, "head": 1}  # with the lowest entropy in the story: the page on heads opens with it
-AT_FIRST = 4  # methods on that page when nothing was chosen, dense among them
-SHAPES = ("demo", "EleutherAI/pythia-410m")
+AT_FIRST = 4  # methods on the page that compares them when nothing was chosen, dense among them
+# What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods are
+# compared; `worth` of a page that reads no text, for each of `shapes`; `opened` on heads, with the one of the lowest
+# entropy in the story, and on the softmax temperature; `needle` and `every` task of the long-context tests.
+ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
 
 
 def requests(text: str) -> dict[str, dict]:
     """verb -> arguments of the pages' first requests for a text hash."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
-    return {verb: common | more for verb, more in PAGES.items()}
+    return {verb: common | more for verb, more in ASKED["pages"].items()}
 
 
 def compared(text: str) -> list[dict]:
     """Arguments of the first requests of the page that compares methods: the first four, one by one."""
     routed = {name: {"router": ROUTER} if made.needs == "router" else {} for name, made in METHODS.items()}
     asked = [{"name": name, "settings": {}, **more} for name, more in list(routed.items())[:AT_FIRST]]
-    return [{"model": "demo", "text": text, "methods": [one], **READING} for one in asked]
+    return [{"model": "demo", "text": text, "methods": [one], **ASKED["reading"]} for one in asked]
 
 
 def opened(text: str) -> list[tuple[str, dict]]:
     """(verb, arguments) of the first requests of the pages on heads and on the softmax temperature, which open
     on the first sample."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
-    last = {"part": 0, "query": None}  # what the last token of the text's first window reads
-    return [
-        ("statistics", common | {"without_first": False}),
-        ("head", common | {"without_first": False, **SHARPEST, **last}),
-        ("temperature", common | {"t": SLIDER}),
-        ("temperature", common | {"t": SLIDER, "layer": 3, "head": 0, **last}),
-    ]
+    return [(verb, common | more) for verb, more in ASKED["opened"]]
 
 
 def budgeted(text: str) -> list[tuple[str, dict]]:
@@ -94,12 +76,8 @@ def routed(context: Context, text: str) -> list[tuple[str, dict]]:
 
 def probed(text: str) -> list[tuple[str, dict]]:
     """(verb, arguments) of the first requests of the page on long-context tests: one map, and every task."""
-    common = {"model": "demo", "text": text, "choices": 4, "too_long": "refuse", "seed": 0}
-    common |= {"rope": "as_trained", "factor": 2.0}
-    needle = {"probes": ["uuid_needle"], "methods": [{"name": "streaming_llm", "settings": {}}]}
-    needle |= {"lengths": [128, 256, 512], "depths": [0.0, 0.25, 0.5, 0.75, 1.0], "examples": [4, 16, 64], "items": 8}
-    every = {"probes": list(TASKS), "methods": [], "lengths": [512], "depths": [0.5], "examples": [16], "items": 16}
-    return [("probe", common | needle), ("probe", common | every)]
+    common = {"model": "demo", "text": text}
+    return [("probe", common | ASKED["needle"]), ("probe", common | ASKED["every"] | {"probes": list(TASKS)})]
 
 
 def examples(*, context: Context) -> Result:
@@ -107,7 +85,10 @@ def examples(*, context: Context) -> Result:
     that come with the program are made with `--state models_cache/demo`. numbers: `path`, `runs`, `bytes`."""
     lm = context.model("demo")
     folder = context.state_dirs(lm)[0] / FOLDER.name
-    wanted = [("model", {"model": "demo"}), *(("worth", {"model": shape, **WORTH}) for shape in SHAPES)]
+    wanted = [
+        ("model", {"model": "demo"}),
+        *(("worth", {"model": shape, **ASKED["worth"]}) for shape in ASKED["shapes"]),
+    ]
     keys = [context.add_text(title, text) for title, text in sample_texts().values()]
     for key in keys:
         wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key))]

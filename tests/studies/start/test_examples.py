@@ -10,22 +10,12 @@ from analysis.runs import RunStore
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import control_path, fit_router
-from analysis.studies.start.examples import (
-    FOLDER,
-    PAGES,
-    SHAPES,
-    SHARPEST,
-    SLIDER,
-    WORTH,
-    compared,
-    opened,
-    requests,
-    routed,
-)
+from analysis.studies.start.examples import ASKED, FOLDER, compared, opened, requests, routed
 from analysis.studies.worth.worth import worth
 from app.temperature.controls import SOFTMAX
 from app.worth.controls import CONTEXTS, KEEPS, SEQUENCES
 
+WORTH = ASKED["worth"]
 ROUTER = FOLDER.parent / "focus" / "k8-top1.safetensors"
 
 
@@ -58,7 +48,9 @@ def test_the_pages_on_heads_and_temperature_open_with_an_example(store):
     runs = [store.find(verb, arguments) for verb, arguments in opened(text_hash(sample_texts()["story"][1]))]
     assert all(run is not None and run.example for run in runs), "not stored: python -m analysis examples"
     sharpest = runs[0].table("heads").sort_values("entropy").iloc[0]
-    assert SHARPEST == {"layer": sharpest["layer"], "head": sharpest["head"]} and SLIDER == list(SOFTMAX)
+    asked = [arguments for _, arguments in ASKED["opened"]]
+    assert (asked[1]["layer"], asked[1]["head"]) == (sharpest["layer"], sharpest["head"])
+    assert asked[2]["t"] == asked[3]["t"] == list(SOFTMAX)
 
 
 def test_the_page_on_routing_opens_with_an_example(store, context):
@@ -68,7 +60,7 @@ def test_the_page_on_routing_opens_with_an_example(store, context):
         assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ASKED["shapes"])
 def test_the_page_without_a_text_has_its_example_too(shape, store, context):
     stored = store.find("worth", {"model": shape, **WORTH})
     assert stored is not None and stored.example, "worth is not stored: python -m analysis examples"
@@ -76,7 +68,7 @@ def test_the_page_without_a_text_has_its_example_too(shape, store, context):
     assert (WORTH["contexts"], WORTH["batches"]) == (list(CONTEXTS), list(SEQUENCES)) and WORTH["keep"] in KEEPS
 
 
-@pytest.mark.parametrize("verb", PAGES)
+@pytest.mark.parametrize("verb", ASKED["pages"])
 def test_an_example_computed_again_is_the_same(verb, store, context):
     key = text_hash(sample_texts()["essay"][1])
     stored = store.find(verb, requests(key)[verb])
