@@ -6,7 +6,8 @@ A new stored study is one file, and its line in `studies/stored.csv`:
    line, with its default and its help.
 2. `measure(at)`: what is found at a `Setting`, as plain data; `rows` among it, and under `protocol` what was read.
    What takes long goes through `at.context.part`, so that a stopped study goes on.
-3. `shown(numbers)`: the `sentence`, `columns`, `panels` and `notes` of these numbers.
+3. `shown(numbers)`: the `sentence`, `columns`, `panels` and `notes` of these numbers; `panels.presented` takes columns
+   and notes that never change from `columns.csv` and `notes.csv`.
 4. `sample(at, numbers)`: name -> values of a small part on the bundled samples. It is stored, and has to come again.
 5. `NAME = Study("name", __doc__, Sizes, measure, shown, sample)`.
 
