@@ -20,16 +20,14 @@ POWERS = tuple(np.float32(c) for c in (1.98756915e-4, 1.39819995e-3, 8.33345191e
 
 
 @njit(nogil=True, cache=True)
-def measure_rows(
-    scores, start, first, real, earlier, mass, window, without_first, more, found, totals, distance, received
-):
+def measure_rows(scores, start, first, real, earlier, mass, window, without_first, more, found, totals, distance):
     """One head's queries start..start + n of a text, over scaled logits [n, m] of its first m keys.
 
     `scores` float32 is overwritten by the weights e^(s - max), the future by zeros; -inf there marks other keys that
     are not visible. `first`: the first real token; `real` bool [T]; `earlier` int [T]: where the token last stood
     before, or -1. `without_first` leaves the first token out and renormalises, in all but FIRST. Filled: `found`
     [n, COLUMNS] float64, NaN where a number is not defined; `totals` [n] float32, the sum of each row's weights; with
-    `more`, added to: `distance` [bins] (bin 0: the token itself, b: 2^(b-1) to 2^b tokens back) and `received` [m].
+    `more`, added to: `distance` [bins] (bin 0: the token itself, b: 2^(b-1) to 2^b tokens back).
     """
     rows, keys = scores.shape
     sums, counts = np.zeros(BINS), np.zeros(BINS, np.int64)
@@ -69,7 +67,6 @@ def measure_rows(
             one[PREVIOUS] = weights[query - 1] * share if query - begin > 0 and real[query - 1] else np.nan
             one[INDUCTION] = _after_itself(weights, query, begin, earlier) * share
             _add_by_distance(weights, query, share, distance)
-            _add(weights, np.float32(share), received)
 
 
 @njit(nogil=True, cache=True)
@@ -129,12 +126,6 @@ def _mean_distance(row, query):
     for j in range(len(row)):
         total += row[j] * np.float32(query - j)
     return total
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _add(row, share, received):
-    for j in range(len(row)):
-        received[j] += row[j] * share
 
 
 @njit(nogil=True, cache=True)

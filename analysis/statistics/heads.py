@@ -21,7 +21,7 @@ class HeadReading:
 
     `mass` of the rank, `window` tokens of the window (the token itself included). `without_first` leaves the first
     token of each text out of every number but `first_token_mass` and renormalises: what the head does beside the sink.
-    `more` collects MORE, distances and received mass too. `head` (layer, head) keeps its numbers for every query.
+    `more` collects MORE and distances too. `head` (layer, head) keeps its numbers for every query.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class HeadReading:
         # the last head reads all visible keys alike: what chance gives
         self.sums, self.counts = np.zeros((2, layers, heads + 1, len(ALL)))
         self.distance = np.zeros((layers, heads + 1, BINS))
-        self.received, self.columns = [], []
+        self.columns = []
 
     @torch.no_grad()
     def read(self, model, token_ids, attention_mask=None) -> None:
@@ -53,7 +53,7 @@ class HeadReading:
         Errors: BadText for no tokens, TooLarge for more than the model reads at once or than fits memory.
         """
         ids, real = batch(model, token_ids, attention_mask)
-        check_room(model, ids, 4 * self.layers * self.heads * self.more, padded=not bool(real.all()))
+        check_room(model, ids, padded=not bool(real.all()))
         self.begin(ids, real)
         inputs = {"input_ids": ids.to(model.device), "use_cache": False}
         if not bool(real.all()):
@@ -65,24 +65,19 @@ class HeadReading:
     def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:
         """New texts, ids int64 [B, T], and which tokens are no padding: what follows is about them."""
         self._ids, self._real, self._earlier = ids, real, earlier(ids, real)
-        self._first, length = real.int().argmax(1), ids.shape[1]
-        self._on_device: dict = {}
-        if self.more:
-            self.received.append(np.zeros((len(ids), self.layers, self.heads, length), np.float32))
+        self._first, self._on_device = real.int().argmax(1), {}
         if self.head is not None:
-            self.columns.append(np.full((len(ids), length, len(ALL)), np.nan))
+            self.columns.append(np.full((*ids.shape, len(ALL)), np.nan))
 
     def add(self, layer: int, text: int, head: int, rows: np.ndarray, start: int) -> np.ndarray:
         """Measure one head's rows of scores [n, m] float32, which become weights; returns their sums [n]."""
         from analysis.kernels.rows import measure_rows
 
         found, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
-        kept = self.more and head < self.heads
-        received = self.received[-1][text, layer, head] if kept else np.zeros(rows.shape[1], np.float32)
         measure_rows(
             *(rows, start, int(self._first[text]), self._real[text].numpy(), self._earlier[text]),
             *(self.mass, self.window, self.without_first, self.more),
-            *(found, totals, self.distance[layer, head], received),
+            *(found, totals, self.distance[layer, head]),
         )
         self._sum(layer, text, head, found, start)
         return totals
@@ -97,11 +92,9 @@ class HeadReading:
             _, *found = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
             self.add_many(0, start, *(one.numpy() for one in found))
 
-    def add_many(self, layer: int, start: int, found, distance, received) -> None:
+    def add_many(self, layer: int, start: int, found, distance) -> None:
         """The numbers of all heads of a block as `rows.by_torch` gives them."""
         self.distance[layer] += distance.sum(0)
-        if self.more:
-            self.received[-1][:, layer, :, : received.shape[-1]] += received[:, : self.heads]
         for text in range(len(found)):
             for head in range(self.heads + 1):
                 self._sum(layer, text, head, found[text, head], start)
@@ -158,28 +151,6 @@ class HeadReading:
         columns = {"layer": layer, "head": head, "low": low[at], "high": (2**used)[at]}
         mass = {"mass": share[layer, head, used[at]], "uniform": share[layer, self.heads, used[at]]}
         return pd.DataFrame(columns | mass)
-
-    def bucket_mass(self, labels) -> np.ndarray:
-        """Mean mass that queries put on each bucket of any partition of the tokens -> [L, H, C], sums of 1.
-
-        `labels` int [N], [L, N] or [L, H, N] for the N tokens read, texts one after the other. Errors: BadSetting.
-        """
-        received = np.concatenate([part.transpose(1, 2, 0, 3).reshape(*self._shape, -1) for part in self.received], -1)
-        labels = np.asarray(labels)
-        shapes = [received.shape[at:] for at in (0, 2)] + [received.shape[::2]]
-        if labels.dtype.kind not in "iu" or labels.shape not in shapes or labels.size == 0 or labels.min() < 0:
-            raise BadSetting(
-                f"Buckets are whole numbers from 0 on, one for each of the {received.shape[-1]:,} tokens, and a shape "
-                f"of {labels.shape} was given."
-            )
-        if labels.ndim == 2:
-            labels = labels[:, None]
-        count = int(labels.max()) + 1
-        labels = np.broadcast_to(labels, received.shape).reshape(-1, received.shape[-1])
-        rows = zip(labels, received.reshape(labels.shape), strict=True)
-        found = np.stack([np.bincount(label, mass, count) for label, mass in rows])
-        queries = self.counts[:, : self.heads, ALL.index("entropy")]
-        return found.reshape(*self._shape, count) / np.maximum(queries, 1)[..., None]
 
     def queries(self) -> pd.DataFrame:
         """One row per token read, for the head that was asked for: `position`, CORE and MORE; NaN where not defined."""

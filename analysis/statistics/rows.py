@@ -31,7 +31,7 @@ def by_torch(scores: torch.Tensor, start: int, about: About):
     """Queries start..start + n of all heads: scores float32 [B, H, n, m], -inf where a key is not visible.
 
     -> (weights [B, H, n, m] summing to 1, or to 0 where no key is visible; found [B, H, n, 8], NaN where not defined;
-    mass by distance [B, H, BINS] and received mass [B, H, m], both summed over the queries and zero without `more`).
+    mass by distance [B, H, BINS], summed over the queries and zero without `more`).
     """
     texts, heads, rows, keys = scores.shape
     place = torch.arange(keys, device=scores.device)
@@ -68,10 +68,9 @@ def by_torch(scores: torch.Tensor, start: int, about: About):
     if about.without_first:
         found[..., 3] = torch.where(nothing, sink.double(), found[..., 3])
     found[(~real | (weights.sum(-1) <= 0)).expand(texts, heads, rows)] = torch.nan
-    distance, received = (torch.zeros(texts, heads, size, device=p.device) for size in (BINS, keys))
+    distance = torch.zeros(texts, heads, BINS, device=p.device)
     if about.more:
         p = p * real[..., None]
         bins = torch.bucketize(back.clamp(min=0), 2 ** torch.arange(BINS - 1, device=p.device), right=True)
         distance.index_add_(2, bins.flatten(), p.flatten(2))
-        received = p.sum(2)
-    return weights, found, distance, received
+    return weights, found, distance

@@ -122,8 +122,8 @@ class Reader:
 
     def _by_torch(self, layer: int, scores: torch.Tensor, start: int) -> torch.Tensor:
         """Scores [B, H + 1, n, m], -inf where a key is not visible -> weights that sum to 1 or, for no key, to 0."""
-        weights, found, distance, received = by_torch(scores, start, self.reading.about(scores.device))
-        self.reading.add_many(layer, start, found.cpu().numpy(), distance.cpu().numpy(), received.cpu().numpy())
+        weights, found, distance = by_torch(scores, start, self.reading.about(scores.device))
+        self.reading.add_many(layer, start, found.cpu().numpy(), distance.cpu().numpy())
         return weights
 
     def _attend_torch(self, call: Call) -> torch.Tensor:

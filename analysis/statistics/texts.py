@@ -39,10 +39,10 @@ def masks(config, padded: bool) -> int:
     return len(kinds if padded else kinds - {"full_attention"})
 
 
-def check_room(model, ids: torch.Tensor, bytes_per_token: int, padded: bool = False) -> None:
+def check_room(model, ids: torch.Tensor, padded: bool = False) -> None:
     """Refuse, before anything is computed, more tokens than the model reads at once or than fit memory.
 
-    `bytes_per_token` are kept beside what a forward pass holds. Errors: TooLarge, which names what fits.
+    Errors: TooLarge, which names what fits.
     """
     texts, length = ids.shape
     if length > model.max_positions:
@@ -52,7 +52,7 @@ def check_room(model, ids: torch.Tensor, bytes_per_token: int, padded: bool = Fa
         )
     config = model.lm.config.get_text_config()
     inner = getattr(config, "intermediate_size", None) or 4 * model.width
-    each = model.dtype.itemsize * (HIDDEN_COPIES * model.width + INNER_COPIES * inner) + bytes_per_token
+    each = model.dtype.itemsize * (HIDDEN_COPIES * model.width + INNER_COPIES * inner)
     cuda = model.device.type == "cuda"
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else psutil.virtual_memory().available
     pairs, room = masks(config, padded), 0.9 * free / texts  # of each text: length * (each + pairs * length) bytes

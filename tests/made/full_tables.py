@@ -43,14 +43,14 @@ def visible_key(j, first):
 
 
 def materialised(lm, ids, mask=None, window=5, without_first=False):
-    """What HeadReading collects, from the stock model's tables: means, distance, received."""
+    """What HeadReading collects, from the stock model's tables: means, distance."""
     real = torch.ones_like(ids).bool() if mask is None else mask.bool()
     given = {} if mask is None else {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
     with torch.no_grad():
         tables = lm(ids, output_attentions=True, use_cache=False, **given).attentions
     heads, length = tables[0].shape[1], ids.shape[1]
     rows = {name: [[[] for _ in range(heads)] for _ in tables] for name in ALL}
-    distance, received = np.zeros((len(tables), heads, 32)), np.zeros((len(tables), heads, ids.numel()))
+    distance = np.zeros((len(tables), heads, 32))
     counts = 0
     for text in range(len(ids)):
         first = int(real[text].int().argmax())
@@ -75,9 +75,8 @@ def materialised(lm, ids, mask=None, window=5, without_first=False):
                     counts += layer == head == 0
                     for j in np.flatnonzero(visible):
                         distance[layer, head, (query - j).item().bit_length()] += p[j]
-                    received[layer, head, text * length : (text + 1) * length] += p * visible
     means = {name: np.array([[np.nanmean(v) if v else np.nan for v in row] for row in of]) for name, of in rows.items()}
-    return means, distance / counts, received / counts
+    return means, distance / counts
 
 
 def read(lm, ids, mask=None, window=5, **more):
@@ -87,7 +86,7 @@ def read(lm, ids, mask=None, window=5, **more):
 
 
 def agree(reading, truth):
-    means, distance, received = truth
+    means, distance = truth
     table = reading.table()
     assert table[["layer", "head"]].values.tolist() == [[layer, head] for layer in range(LAYERS) for head in range(4)]
     for name in ALL:
@@ -97,5 +96,3 @@ def agree(reading, truth):
         assert (row.low, row.high) == (0, 1) or row.high == 2 * row.low
         assert row.mass == pytest.approx(distance[row.layer, row.head, row.low.bit_length()], abs=1e-5)
     assert bins["mass"].sum() == pytest.approx(LAYERS * 4, abs=1e-3) == bins["uniform"].sum()
-    tokens = received.shape[-1]
-    np.testing.assert_allclose(reading.bucket_mass(np.arange(tokens)), received, atol=1e-5)

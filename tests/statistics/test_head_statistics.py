@@ -43,11 +43,8 @@ def test_torch_gives_the_same_numbers(family, monkeypatch):
             with monkeypatch.context() as patched:
                 patched.setattr("analysis.statistics.streams.compiled", lambda: False)
                 plain = read(lm, ids, without_first=without_first, head=(1, 2), query_block=7, **given)
-            for name in ("means", "bucket", "distances", "queries"):
-                a, b = (
-                    one.bucket_mass(np.arange(60) % 5) if name == "bucket" else getattr(one, name)()
-                    for one in (compiled, plain)
-                )
+            for name in ("means", "distances", "queries"):
+                a, b = (getattr(one, name)() for one in (compiled, plain))
                 np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-5, err_msg=name)
 
 
@@ -98,11 +95,6 @@ def test_several_texts_add_up_and_queries_are_kept():
     assert list(queries.columns) == ["position", *ALL] and len(queries) == 49
     wanted = reading.table().query("layer == 2 and head == 1").iloc[0]
     np.testing.assert_allclose(queries[list(ALL)].mean(), wanted[list(ALL)], atol=1e-5)
-    mass = reading.bucket_mass(np.arange(49) // 40)
-    assert mass.shape == (LAYERS, 4, 2) and np.allclose(mass.sum(-1), 1, atol=1e-5)
-    assert np.allclose(mass[..., 1], 9 / 49, atol=1e-5), "no attention crosses texts"
-    per_layer = np.tile(np.arange(49) % 3, (LAYERS, 1))
-    np.testing.assert_allclose(reading.bucket_mass(per_layer), reading.bucket_mass(per_layer[0]))
 
 
 def test_chance_is_reading_all_visible_keys_alike():
@@ -169,9 +161,6 @@ def test_bad_texts_are_refused(monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
     with pytest.raises(TooLarge, match="give at most"):
         attention_statistics(model, ids)
-    with pytest.raises(BadSetting, match="Buckets"):
-        monkeypatch.undo()
-        read(tiny("llama"), ids).bucket_mass([0, 1])
     assert issubclass(TooLarge, AnalysisError)
 
 
@@ -181,8 +170,8 @@ def test_masks_of_windows_and_padded_texts_take_room_too(monkeypatch):
     for spare, refused in ((512**2 - 1000, True), (512**2 + 1000, False)):
         memory = type("Memory", (), {"available": (512 * each + spare) / 0.9})
         monkeypatch.setattr("psutil.virtual_memory", lambda memory=memory: memory)
-        check_room(load_model(tiny("llama")), ids, 0)
+        check_room(load_model(tiny("llama")), ids)
         for model, more in ((load_model(tiny("mistral")), {}), (load_model(tiny("llama")), padded)):
             with pytest.raises(TooLarge, match="give at most") if refused else contextlib.nullcontext():
-                check_room(model, ids, 0, **more)
+                check_room(model, ids, **more)
     assert masks(tiny("gemma2").config, True) == 2, "of both kinds of its layers"
