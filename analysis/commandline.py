@@ -47,22 +47,18 @@ def commandline(verb: str, arguments: dict) -> str:
         if word(verb, name) is not None:
             lists += map(_one, value) if isinstance(value, list) else []
             words += [] if isinstance(value, list) else [_one(value)]
-        elif name in FLAGS or isinstance(value, bool):
-            options += _flag(name, value)
+        elif name in FLAGS:
+            options += [FLAGS[name][value]] if value in FLAGS[name] else []
+        elif isinstance(value, bool):
+            options += [f"--{'' if value else 'no-'}{name.replace('_', '-')}"]
         elif name in METHODS and not isinstance(value, str):
             options += _methods(option(verb, name), value if isinstance(value, list) else [value])
         elif name == "against":
             options += [option(verb, name), *map(_one, value)]
         else:
-            said = _listed(value) if isinstance(value, list) else _one(value)
+            said = (",".join(map(_one, value)) or "none") if isinstance(value, list) else _one(value)
             options += [f"{option(verb, name)}={said}"] if said.startswith("-") else [option(verb, name), said]
     return shlex.join(["python", "-m", "analysis", verb, *words, *lists, *options])
-
-
-def _flag(name: str, value: object) -> list[str]:
-    if name in FLAGS:
-        return [FLAGS[name][value]] if value in FLAGS[name] else []
-    return [f"--{'' if value else 'no-'}{name.replace('_', '-')}"]
 
 
 def _one(value: object) -> str:
@@ -70,11 +66,6 @@ def _one(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(value) if isinstance(value, PLAIN) else json.dumps(value)
-
-
-def _listed(values: list) -> str:
-    """A list as one word, `1,2,3`; an empty one is `none`."""
-    return ",".join(map(_one, values)) or "none"
 
 
 def _methods(named: str, listed: list[dict]) -> list[str]:

@@ -221,14 +221,9 @@ def _partial_bytes(tokenizer, token_id: int) -> str | None:
     return None if whole else "".join(f"⟨{byte:02X}⟩" for byte in raw)
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The inverse of the byte-level alphabet of GPT-2's tokenizer: printable character -> byte."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [b for b in range(256) if b not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
-
-
-_BYTE_OF = _byte_alphabet()
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that GPT-2's tokenizer writes as themselves
+_BYTE_OF = {chr(byte): byte for byte in _PRINTABLE}
+_BYTE_OF |= {chr(256 + i): byte for i, byte in enumerate(byte for byte in range(256) if byte not in _PRINTABLE)}
 
 
 def notes(tokens: Tokens, context: int) -> list[str]:

@@ -55,7 +55,8 @@ def _by_group(q: Tensor, k: Tensor, v: Tensor, mine: Tensor, scale: float) -> tu
         push = F.pad(mine.to(q.dtype), (0, -mine.shape[1] % EXTRA)) * (PUSH / scale**0.5)  # [T, K and zeros]
         far, far_lse = q.new_empty(q.shape[0], len(tokens) + 1, size), torch.empty(q.shape[0], len(tokens) + 1)
         far[:, -1], far_lse[:, -1] = 0.0, float("-inf")
-        q, k, v = map(_gatherable, (q, k, v))
+        # layouts whose rows are gathered without copying all of it: by head, or by token
+        q, k, v = (x if x.transpose(0, 1).is_contiguous() else x.contiguous() for x in (q, k, v))
     ends = mine.sum(0).cumsum(0).tolist()
     for first, last in _spans(ends):
         base = ends[first - 1] if first else 0
@@ -117,11 +118,6 @@ def _bias(sets: Tensor, start: int, stop: int, window: int, kind: torch.dtype) -
     distance = torch.arange(start, stop)[:, None] - torch.arange(near, stop)
     read[:, near:].logical_or_(distance < window).logical_and_(distance >= 0)
     return never(read.logical_not_(), kind)
-
-
-def _gatherable(x: Tensor) -> Tensor:
-    """x [H, T, D] in a layout whose rows are gathered without copying all of it: by head, or by token."""
-    return x if x.transpose(0, 1).is_contiguous() else x.contiguous()
 
 
 def _rows(x: Tensor, rows: Tensor) -> Tensor:

@@ -105,7 +105,8 @@ class Pieces:
         """Lower-case words of the vocabulary that are one token with the space before them and not in the text."""
         plain = re.compile(r"[a-z]{4,12}")
         found = {}
-        for word in map(self._bare, self.tokenizer.get_vocab()):
+        for token in self.tokenizer.get_vocab():
+            word = token[1:] if token[:1] in SPACES else ""
             if word and plain.fullmatch(word) and word not in self.text and len(self.ids(f" {word}")) == 1:
                 found[word] = self.ids(f" {word}")
         return [found[word] for word in sorted(found)]
@@ -131,10 +132,6 @@ class Pieces:
             f"This model's tokenizer does not tell {count:,} made-up words apart, so nothing can be asked with them: "
             "choose another model."
         )
-
-    def _bare(self, token: str) -> str:
-        """A vocabulary entry without the mark of the space before it; empty for one without that mark."""
-        return token[1:] if token[:1] in SPACES else ""
 
     def show(self, ids: np.ndarray) -> str:
         """The text of some tokens, spaces squeezed."""

@@ -1,8 +1,10 @@
 """The six tasks: each makes one question of an exact length from a seed (the tasks of Focal Attention's long-context
 evaluation, section 4.3 and appendix D, in a form that a small model can be asked)."""
 
+import csv
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -143,38 +145,9 @@ def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     return Item(np.concatenate([ids, *question]), np.stack(named), right, None, len(ids))
 
 
-TASKS = {
-    "uuid_needle": Task(
-        "Needle", "One random identifier stands in the text and is asked for at its end.", "depth", uuid_needle
-    ),
-    "several_needles": Task(
-        "Several needles",
-        "As many codes as candidates stand in the text, each of another name; one of them is asked for.",
-        "depth",
-        several_needles,
-    ),
-    "json": Task(
-        "JSON pairs",
-        "A list of pairs of random keys and values fills the text; the value of one key is asked for.",
-        "depth",
-        json_pairs,
-    ),
-    "passages": Task(
-        "Passage among passages",
-        "Passages of the text, each with a mark; the end of one of them is quoted and its mark asked for.",
-        "depth",
-        passages,
-    ),
-    "frequent_words": Task(
-        "Frequent words",
-        "Made-up words fill the text, one of them twice as often as any other; it is asked for.",
-        None,
-        frequent_words,
-    ),
-    "labels": Task(
-        "Labels from examples",
-        "Made-up words with labels, as examples spread over the text; then words whose label is asked for.",
-        "examples",
-        labels,
-    ),
-}
+_MAKERS = (uuid_needle, several_needles, json_pairs, passages, frequent_words, labels)  # in the order of the file
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
+    TASKS = {
+        row["name"]: Task(row["title"], row["about"], row["axis"] or None, make)
+        for row, make in zip(csv.DictReader(_file), _MAKERS, strict=True)
+    }
