@@ -239,8 +239,7 @@ def _by_kernel(seat: _Seat, query, key, value, scaling: float) -> Attended:
 
 
 def _probabilities(method, block: Block) -> torch.Tensor:
-    """Softmax of what the method reads, or weights made of it, float32 [B, H, n, Tk]; zeros where nothing may be
-    read."""
+    """Softmax of what the method reads, or weights made of it, float32 [B, H, n, Tk]; zeros where that is nothing."""
     scores = method.scores(block)
     keep = method.keep(block)
     block.read = visible = block.visible if keep is None else block.visible & keep

@@ -14,9 +14,8 @@ MASKED = "masked blocks"  # the reference: every visible pair is scored, and wha
 class Call:
     """One call of one layer, causal and without a mask, as a method's own kernel sees it.
 
-    `query` [B, H, Tq, D]; `key`, `value` [B, G, Tk, D]: of all tokens, or of the new one where the layer's group-major
-    KV cache `stored` is sorted. `past` tokens lie before the first query. `of_tokens` [B, past + Tq, ...] what
-    `observe` returned.
+    `query` [B, H, Tq, D]; `key`, `value` [B, G, Tk, D]: of all tokens, or of the new one where the KV cache `stored` is
+    sorted by group. `past` tokens lie before the first query. `of_tokens` [B, past + Tq, ...] what `observe` returned.
     """
 
     layer: int

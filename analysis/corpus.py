@@ -121,9 +121,8 @@ class Tokens:
     """A text as the model sees it: one entry per token, cut into windows no longer than the context.
 
     `ids` and `window` int64 [T], `starts` and `ends` character offsets into the text (equal for a token that is no
-    text, such as the begin-of-sequence token), `broken` bool [T] tokens that hold a part of a character only, `pieces`
-    what each token shows, `total` the tokens of the whole text before it was cut, `begin` the special tokens (0 or 1)
-    before every window.
+    text), `broken` bool [T] tokens that hold a part of a character only, `pieces` what each token shows, `total` the
+    tokens of the text before it was cut, `begin` the special tokens (0 or 1) before a window.
     """
 
     ids: np.ndarray

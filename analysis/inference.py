@@ -1,5 +1,4 @@
-"""Timing a whole model, dense and sparse in turns; and one decode step of its attention: appending a token and reading
-its groups, against reading everything.
+"""Timing a whole model, dense and sparse in turns; and one decode step: reading a token's groups, against everything.
 
 The opponent of a whole model is the stock model on its fastest dense path here: torch's quickest kernel for its prompt,
 and whichever KV cache is quicker, transformers' own or one that never copies the past, so that no gain of the latter

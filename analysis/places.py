@@ -18,8 +18,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
 def locate(name: str, root: Path | None = None) -> str | Path:
-    """A folder in `models_cache`, another local folder, or a Hub id. With `root`, nothing but a folder below it or a
-    Hub id."""
+    """A folder in `models_cache`, another local folder, or a Hub id. With `root`, a folder below it or a Hub id."""
     if name == "demo" or root is None and HUB_ID.fullmatch(name) and (CACHE / name / "config.json").is_file():
         return CACHE / name
     folder = Path(os.path.expanduser(name)) if root is None else root / name
@@ -57,8 +56,7 @@ def weight_bytes(name: str, root: Path | None = None) -> int | None:
 
 def revision(name: str, root: Path | None = None) -> str | None:
     """Which weights a model's name stands for now, in twelve digits: of the commit in the Hugging Face cache, or over a
-    folder's configuration and weights. None where none are on this disk. Files are read again when size or time
-    changed."""
+    folder's configuration and weights. None where none are on this disk. Changed files are read again."""
     try:
         place = locate(name, root)
     except BadModel:

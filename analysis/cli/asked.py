@@ -19,8 +19,7 @@ TEXTS = ("text", "texts", "against")
 
 @dataclass
 class Asked:
-    """A verb (and named study) with the `arguments` that were given, a text by its hash; `texts`: hash -> (name, text).
-    `device` and `state` are the caller's."""
+    """A verb (and named study) with the given `arguments`, a text by its hash; `texts`: hash -> (name, text)."""
 
     verb: str
     study: str | None

@@ -17,8 +17,7 @@ PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 
 
 def commands(output: str = "") -> Result:
-    """Write `docs/commands.md`, and keep what pages ask of methods; or only write `output`. numbers: `path`,
-    `verbs`."""
+    """Write `docs/commands.md`, and keep what pages ask of methods; or `output` alone. numbers: `path`, `verbs`."""
     path = Path(output) if output else PLACE
     if not output:
         keep({"verbs": list(STUDIES), "methods": describe()})

@@ -152,8 +152,8 @@ class RayWorker(Connection):
 
 class RayJobs(Jobs):
     """`Jobs` on Ray. `address`: None for this machine, else `ray://host:10001`. `gpus` and `cpus`: what each of the
-    `workers` reserves of the cluster; Ray shows it only those GPUs. Errors: BadSetting where Ray is missing, no cluster
-    answers, or it is too small for so many."""
+    `workers` reserves of the cluster; Ray shows it only those GPUs. Errors: BadSetting without Ray or a large enough
+    cluster."""
 
     def __init__(self, store, studies=STUDIES, workers=1, address=None, gpus=0.0, cpus=1.0):
         self._ray, self._remote = _connected(address), address is not None

@@ -1,8 +1,7 @@
 """The shape of a decoder, and what attention and everything else cost in it: FLOPs of a prefill, bytes of a step.
 
 Everything is counted from matrices alone (norms, biases, activations and rotations are left out, under 1 % together). A
-multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values, no
-projections.
+multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values.
 """
 
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ def prefill_flops(shape: Shape, context: int, counted: str = "all") -> tuple[flo
     """(attention, everything else) in FLOPs to read a prompt of `context` tokens.
 
     Attention reads the visible pairs only: causal, T(T+1)/2 per head, fewer in a layer with a window. The head runs
-    once, at the last position, as it does in generation.
+    once, at the end.
     """
     pairs = sum(_pairs(context, window) for window in shape.windows)
     per_token = _weights(shape, 1, counted) - (shape.head if counted == "all" else 0)

@@ -1,5 +1,4 @@
-"""How balanced, sure and stable groups are: largest group's share, confidence, stability (definitions 2.1); Sinkhorn by
-hand.
+"""How balanced, sure and stable groups are: largest group's share, confidence, stability (definitions 2.1).
 
 And how groups escape balance: the three paths of Focus, section 4, each a number that can be followed while training.
 Table 8 of the paper ticks them off without saying how they were measured; these are the readings taken here. A: the
@@ -95,8 +94,7 @@ def rebalance(scores: Tensor, temperature: float, iterations: int) -> Balance:
 
 
 def centroid_cosine(centroids: Tensor) -> float:
-    """Path A: mean cosine of all pairs of centroids [K, d_s]; near 0 when spread, 1 when all point one way; NaN of
-    one."""
+    """Path A: mean cosine of all pairs of centroids [K, d_s]; near 0 when spread, 1 when all point one way."""
     unit = F.normalize(centroids.detach().float(), dim=-1)
     count = len(unit)
     return float((unit @ unit.T).triu(1).sum() / (count * (count - 1) / 2)) if count > 1 else float("nan")

@@ -26,8 +26,7 @@ class FarShares:
         return [self.min_distance] + [power << b for b in range(count)]
 
     def count(self, layer: int, rows: Tensor, mass: Tensor | None, same: list[Tensor]) -> None:
-        """rows int [n] in the window; mass [n, t] of keys skip_first.., 0 where not far; same: of each arm, bool [n,
-        t]."""
+        """rows int [n] in the window; mass [n, t] of keys skip_first.., 0 where not far; same: per arm, bool [n, t]."""
         if mass is None:
             self.sums.setdefault(layer, torch.zeros(1 + len(self.arms), 2, 0, dtype=torch.float64))
             return

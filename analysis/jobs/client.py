@@ -111,8 +111,7 @@ class Jobs:
         return self._table.recent(session, limit)
 
     def cancel(self, job_id: str) -> None:
-        """Cancels a job that waits at once, a running one at its next progress border or after 5 s with its worker.
-        No error when it has ended already."""
+        """Cancels a job that waits at once, a running one at its next progress border or after 5 s with its worker."""
         self._table.status(job_id)
         self._table.ask_cancel(job_id)
 

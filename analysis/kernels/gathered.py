@@ -61,8 +61,7 @@ def paged_attention(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor, s
 
 
 def visits_keys(labels: Tensor, visits: Tensor) -> Tensor:
-    """Which keys lie in a visited bucket: labels int64 [B, P, T], visits bool [B, H, n, C], H a multiple of P -> [B, H,
-    n, T]."""
+    """Which keys lie in a visited bucket: labels int64 [B, P, T], visits bool [B, H, n, C], P | H -> [B, H, n, T]."""
     batch, parts, length = labels.shape
     heads, count = visits.shape[1:3]
     grouped = visits.reshape(batch, parts, heads // parts * count, -1)

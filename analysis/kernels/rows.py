@@ -1,5 +1,4 @@
-"""Statistics of attention rows, one head and one block of queries at a time: all sums while a row is in the first
-cache.
+"""Statistics of attention rows, one head and block of queries at a time: all sums while a row is in the cache.
 
 Every number is taken from the unnormalised weights e^(s - max) of a row and divided at the end, so that the same buffer
 then multiplies the values. Where a number is about several keys next to each other it is one sum over a slice.
@@ -73,8 +72,8 @@ def measure_rows(scores, start, first, real, earlier, mass, window, without_firs
 def sharpness(scores, start, entropy, largest):
     """Entropy in nats and largest probability of one head's queries start..start + n: what a temperature changes.
 
-    `scores` float32 [n, m] as in `measure_rows`, overwritten; filled: `entropy` and `largest` float64 [n], NaN where
-    all is hidden.
+    `scores` float32 [n, m] as in `measure_rows`, overwritten; filled: `entropy` and `largest` [n], NaN where all is
+    hidden.
     """
     for r in range(len(scores)):
         row = scores[r, : min(scores.shape[1], start + r + 1)]

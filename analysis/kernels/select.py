@@ -1,8 +1,7 @@
 """Exact selection in a row by a histogram of the top bits of its numbers, compiled: no row is sorted.
 
 A positive float32 grows with its bits read as an integer, so its top twelve bits are a logarithmic bin of an eighth of
-an octave. Whole bins are taken from the top, the bin of the target is cut finer by the next eight bits, and the rest is
-sorted.
+an octave. Whole bins are taken from the top, the target's is cut finer by the next eight bits, the rest sorted.
 """
 
 import numpy as np
@@ -38,8 +37,8 @@ def histogram(row, sums, counts):
 
 @njit(nogil=True, cache=True)
 def rank_of(row, target, sums, counts, spare):
-    """The fewest numbers of `row` whose sum reaches `target`, given its histogram, which is used up; `spare` float32,
-    as long."""
+    """The fewest numbers of `row` whose sum reaches `target`, given its histogram, used up; `spare` float32, as
+    long."""
     bits = row.view(np.int32)
     reached, taken, at = _pass_bins(target, 0.0, 0, BINS - 1, sums, counts)
     inside = 0

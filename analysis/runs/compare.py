@@ -28,8 +28,7 @@ class Beside:
 
 
 def configuration(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
-    """(name, value, value) of every argument and fact of the protocol in which two runs differ; None where one has
-    none."""
+    """(name, value, value) of every argument and fact of the protocol in which runs differ; None where one has none."""
     told: list[tuple[str, Any, Any]] = []
     for part in ("request", "protocol"):
         both = [_flat(getattr(run, part)) for run in (first, second)]

@@ -1,5 +1,4 @@
-"""What a study returns, the same thing read back from the store, and what is noted beside it: that it is pinned or came
-from another machine, and the page that asked."""
+"""What a study returns, the same thing read back from the store, and what is noted beside it."""
 
 import hashlib
 import json

@@ -48,8 +48,7 @@ def studies(files: list[Path]) -> tuple[dict[str, dict], list[str]]:
 
 
 def policies(state_folders: list[Path]) -> dict[str, dict]:
-    """name -> the JSON of every readable policy, of each name that of the first folder, whether it fits the model or
-    not."""
+    """name -> the JSON of every readable policy, of each name that of the first folder, fitting or not."""
     found = {}
     for folder in state_folders:
         for path in sorted((folder / "csa").glob("*.json")):

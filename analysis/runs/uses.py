@@ -9,8 +9,7 @@ USUAL = {"router": "k8-top1", "policy": "policy"}  # what a study uses when nobo
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What a replaced router, policy or method made stale: ids of runs moved to the trash, and how many pinned ones
-    stay."""
+    """What a replaced router, policy or method made stale: ids of runs moved to the trash, and how many stay."""
 
     what: str
     moved: list[str]
