@@ -153,7 +153,7 @@ def refuse_family(config) -> None:
 def check_memory(name: str, config, dtype: torch.dtype, device: str) -> None:
     """Raise TooLarge before anything is loaded: what the weights will take follows from the configuration alone."""
     needed = parameter_count(config) * dtype.itemsize
-    free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
+    free = free_bytes(device)
     if device == SPREAD:
         free += sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
     if needed > 0.9 * free:
@@ -161,6 +161,12 @@ def check_memory(name: str, config, dtype: torch.dtype, device: str) -> None:
             f"{name} needs {needed / 1e9:,.1f} GB for its weights in {str(dtype)[6:]} and {free / 1e9:,.1f} GB are "
             f"free on {WHERE.get(device, device)}: choose a smaller model, or a machine with more memory."
         )
+
+
+def free_bytes(device: torch.device | str) -> int:
+    """Memory that is free on a device."""
+    cuda = str(device).startswith("cuda")
+    return torch.cuda.mem_get_info(device)[0] if cuda else psutil.virtual_memory().available
 
 
 def parameter_count(config) -> int:

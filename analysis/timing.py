@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,7 +20,7 @@ from analysis.errors import BadSetting, TooLarge
 from analysis.groups.controls import random_tokens
 from analysis.kernels import grouped_attention, parts, plan
 from analysis.kernels.parts import now
-from analysis.models import Model
+from analysis.models import Model, free_bytes
 
 MATH_BYTES = 1 << 30  # the kernel that holds T x T is no candidate beyond this
 CANDIDATES = {  # name -> torch's backend
@@ -236,12 +235,6 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
 def _resident(mark: str) -> int:
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(mark))
-
-
-def free_bytes(device: torch.device | str) -> int:
-    """Memory that is free on a device."""
-    cuda = str(device).startswith("cuda")
-    return torch.cuda.mem_get_info(device)[0] if cuda else psutil.virtual_memory().available
 
 
 def check_memory(length: int, batch: int, heads: int, kv_heads: int, head_dim: int, device: str) -> None:

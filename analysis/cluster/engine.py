@@ -145,10 +145,6 @@ class RayWorker(Connection):
         """Ends the actor."""
         self.kill()
 
-    def memory(self):
-        """Not told over a cluster."""
-        return 0
-
 
 class RayJobs(Jobs):
     """`Jobs` on Ray. `address`: None for this machine, else `ray://host:10001`. `gpus` and `cpus`: what each of the

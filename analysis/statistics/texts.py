@@ -1,10 +1,10 @@
 """Texts as the statistics take them: a batch of tokens, what of it is real, and whether it can be read at all."""
 
 import numpy as np
-import psutil
 import torch
 
 from analysis.errors import BadSetting, BadText, TooLarge
+from analysis.models import free_bytes
 
 HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, intermediate]
 
@@ -53,8 +53,7 @@ def check_room(model, ids: torch.Tensor, padded: bool = False) -> None:
     config = model.lm.config.get_text_config()
     inner = getattr(config, "intermediate_size", None) or 4 * model.width
     each = model.dtype.itemsize * (HIDDEN_COPIES * model.width + INNER_COPIES * inner)
-    cuda = model.device.type == "cuda"
-    free = torch.cuda.mem_get_info(model.device)[0] if cuda else psutil.virtual_memory().available
+    free = free_bytes(model.device)
     pairs, room = masks(config, padded), 0.9 * free / texts  # of each text: length * (each + pairs * length) bytes
     need = length * (each + pairs * length)
     if need > room:
