@@ -23,7 +23,7 @@ class Keeper:
         self._lock = threading.Lock()
         self.process: Connection | None = None  # dead or alive; None before the first was needed
         self._closed = False
-        self._pending = 0
+        self._places = threading.BoundedSemaphore(MAX_PENDING)
 
     def live(self) -> Connection:
         """A process that lives, started now if need be; returns without waiting until it is ready."""
@@ -46,17 +46,12 @@ class Keeper:
     def ask(self, verb: str, args: dict[str, Any], timeout: float) -> Message:
         """The worker's answer to an interactive request. A call that a dying worker had not begun, or that died with
         another call's worker, is put to the next worker once. AnalysisError says everything else."""
-        with self._lock:
-            if self._pending >= MAX_PENDING:
-                raise Busy(
-                    f"{self._pending} requests are under way and {MAX_PENDING} is the limit: try again in a moment."
-                )
-            self._pending += 1
+        if not self._places.acquire(blocking=False):
+            raise Busy(f"{MAX_PENDING} requests are under way, and that is the limit: try again in a moment.")
         try:
             return self._ask(verb, args, time.monotonic() + timeout, timeout)
         finally:
-            with self._lock:
-                self._pending -= 1
+            self._places.release()
 
     def _ask(self, verb: str, args: dict[str, Any], deadline: float, timeout: float) -> Message:
         last = False

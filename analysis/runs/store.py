@@ -17,9 +17,9 @@ from analysis.runs.index import Index
 from analysis.runs.keys import asked_now, check_id, check_verb
 from analysis.runs.price import RECENT, Price, predict, usual, work
 from analysis.runs.run import Result, Run, checked_link, write_marks
+from analysis.runs.search import Forgotten, named
 from analysis.runs.shelf import Shelf, room
 from analysis.runs.texts import Texts
-from analysis.runs.uses import Forgotten, named
 
 Request = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from analysis.methods import METHODS
 from analysis.models import CACHE, SPREAD, Model, load_model
 from analysis.places import revision
 from analysis.runs import RunStore, state_root
-from analysis.runs.uses import USUAL, named
+from analysis.runs.search import USUAL, named
 from analysis.studies import STUDIES
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")

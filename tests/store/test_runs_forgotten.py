@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.runs import RunStore
-from analysis.runs.uses import named
+from analysis.runs.search import named
 from tests.made.stored_runs import ASK, PROTOCOL, folder_of, put, result
 
 FOCUS, CSA = {"name": "focus", "settings": {}, "router": "k8-top1"}, {"name": "csa", "settings": {}}

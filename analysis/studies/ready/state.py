@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from analysis.errors import BadSetting
 from analysis.models import Model
-from analysis.runs.uses import USUAL
+from analysis.runs.search import USUAL
 from analysis.studies.budgets.policies import facts as policy_facts, named
 from analysis.studies.budgets.recipes import resolve
 from analysis.studies.context import Context
