@@ -80,8 +80,7 @@ def passages(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     every = len(pieces.filler) // PASSAGE
     if every < 2:
         raise BadSetting(
-            f"The text gives {every} passages of {PASSAGE} tokens and one has to be told from another: give a longer "
-            "text."
+            f"The text gives {every} passages of {PASSAGE} tokens and one has to be told from another: give more."
         )
     first = int(random.integers(len(pieces.filler) - every * PASSAGE + 1))
     pool = pieces.filler[first : first + every * PASSAGE].reshape(every, PASSAGE)

@@ -32,7 +32,6 @@ def corpus_folder(store: RunStore, corpus: str, root: Path | None = None) -> Pat
     folder = root / corpus
     if not NAME.fullmatch(corpus) or not folder.is_dir() or folder.resolve().parent != root.resolve():
         raise BadSetting(
-            f"{corpus[:40]!r} is no corpus here: choose stored texts, or put a folder of texts into "
-            "models_cache/corpora."
+            f"{corpus[:40]!r} is no corpus here: choose stored texts, or put a folder into models_cache/corpora."
         )
     return folder
