@@ -48,9 +48,7 @@ def read_config(text: str, name: str = "The config") -> dict:
         where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise BadModel(f"{name} is not valid JSON{where}: paste the whole config.json, braces included.") from None
     if not isinstance(config, dict):
-        raise BadModel(
-            f"{name} holds a JSON {type(config).__name__} and a config.json is an object in braces: give it."
-        )
+        raise BadModel(f"{name} holds a {type(config).__name__} and a config.json is an object in braces: give it.")
     return config
 
 

@@ -179,9 +179,8 @@ class _TopPairs:
 
     def _merge(self) -> None:
         rows = {name: np.concatenate(parts) for name, parts in self._rows.items()}
-        order = np.lexsort((rows["key_position"], rows["query_position"], rows["layer"], -rows["attention"]))[
-            : self.size
-        ]
+        by = (rows["key_position"], rows["query_position"], rows["layer"], -rows["attention"])
+        order = np.lexsort(by)[: self.size]
         self._rows = {name: [values[order]] for name, values in rows.items()}
         self._waiting = 0
         if self.size and len(order) == self.size:

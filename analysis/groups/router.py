@@ -130,9 +130,8 @@ class FocusRouter(nn.Module):
 
     def gate(self, scores: Tensor, affinity: Tensor) -> Tensor:
         """Gated scores of distant pairs in this router's form (`gates.gate_logits`)."""
-        return gate_logits(
-            scores, affinity, self.settings.gate, self.settings.gate_sharpness, self.settings.gate_offset
-        )
+        s = self.settings
+        return gate_logits(scores, affinity, s.gate, s.gate_sharpness, s.gate_offset)
 
     @torch.no_grad()
     def scale_to(self, hidden: Sequence[Tensor], spread: float = SCORE_SPREAD) -> "FocusRouter":

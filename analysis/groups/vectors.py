@@ -22,9 +22,8 @@ def pca(x) -> tuple[np.ndarray, np.ndarray]:
     centred = x - x.mean(0)
     variance, directions = np.linalg.eigh(centred.T @ centred)  # ascending
     directions = directions[:, ::-1][:, :2]
-    directions = directions * np.where(
-        directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])] < 0, -1, 1
-    )
+    peaks = directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])]
+    directions = directions * np.where(peaks < 0, -1, 1)
     total = variance.sum()
     coordinates, share = np.zeros((len(x), 2), np.float32), np.zeros(2, np.float32)
     found = directions.shape[1]

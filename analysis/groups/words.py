@@ -16,9 +16,7 @@ PUNCTUATION, SPACE, LINE_BREAK = "punctuation", "space", "line break"
 CONTENT_CATEGORIES = frozenset({NAME, CONTENT, IDENTIFIER, "noun", "verb", "adjective", "adverb"})
 
 _LISTS = json.loads(Path(__file__).with_name("wordlists.json").read_text(encoding="utf-8"))
-ENGLISH: dict[str, str] = _LISTS[
-    "english"
-]  # category -> closed-class words, each in the list of the class it most often has
+ENGLISH: dict[str, str] = _LISTS["english"]  # category -> closed-class words, each in its commonest class
 CATEGORY_OF = {word: category for category, words in ENGLISH.items() for word in words.split()}
 UNIVERSAL: dict[str, str] = _LISTS["universal"]  # universal part-of-speech tag (spaCy's `pos_`) -> category
 

@@ -102,9 +102,8 @@ class GroupMajor:
             for held in self._of_mine() or self._groups[-1:]:
                 held.put(key, value, bits, held.keys.length)
             behind = self.length - self.n_sink
-            self._near.put(
-                key, value, bits, self.length if behind < self.window else self.n_sink + behind % self.window
-            )
+            at = self.length if behind < self.window else self.n_sink + behind % self.window
+            self._near.put(key, value, bits, at)
             self._sets.put(bits, self.length)
             self.length += 1
 

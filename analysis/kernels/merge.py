@@ -48,10 +48,8 @@ def read_sinks(
 def sink_pairs(members: Tensor, window: int, n_sink: int) -> int:
     """How many pairs sinks add to those of the groups and the window; members bool [B, T, K]."""
     length = members.shape[1]
-    starts = range(window, length, ROWS)
-    return sum(
-        int(_unread(members, slice(at, min(at + ROWS, length)), window, n_sink).sum()) for at in starts if n_sink
-    )
+    starts = range(window, length, ROWS) if n_sink else ()
+    return sum(int(_unread(members, slice(at, min(at + ROWS, length)), window, n_sink).sum()) for at in starts)
 
 
 def _unread(members: Tensor, rows: slice, window: int, n_sink: int) -> Tensor:

@@ -81,9 +81,7 @@ class BucketRouting(Method):
             )
         buckets = self.fitted.centroids(0).shape[1]
         if self.visited > buckets:
-            raise BadSetting(
-                f"{self.visited} buckets were to be visited, and there are {buckets}: choose at most that."
-            )
+            raise BadSetting(f"{self.visited} buckets were to be visited, and there are {buckets}: choose fewer.")
         self.fitted.to(lm.device)
         self._routers = [self.fitted.router(self.router, layer, heads) for layer in range(self.fitted.layers)]
 

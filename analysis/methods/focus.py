@@ -63,10 +63,8 @@ class Focus(Method):
             raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
         config = lm.config.get_text_config()
         self.router.check(config.num_hidden_layers, config.hidden_size)
-        if self.top > self.router.K:
-            raise BadSetting(
-                f"top is {self.top} and the router has {self.router.K} groups: choose at most {self.router.K}."
-            )
+        if self.top > (groups := self.router.K):
+            raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
         self.router.to(lm.device)
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:

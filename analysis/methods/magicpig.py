@@ -42,9 +42,7 @@ class MagicPIG(Method):
     tables: int = setting(150, "hash tables: more tables find more keys and make the estimate steadier", "live", 2, 600)
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
     window: int = setting(64, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
-    dense_every: int = setting(
-        16, "layer 0 and every n-th layer after it read everything; 0: no layer does", "live", 0, 128
-    )
+    dense_every: int = setting(16, "layer 0 and each n-th layer after it read everything; 0: none does", "live", 0, 128)
     variant: str = setting(
         "paper", "two shared tables and centred keys, or one and the hub's hash", "live", options=tuple(NEEDED)
     )

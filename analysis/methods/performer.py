@@ -32,9 +32,7 @@ class Performer(Method):
     title = "Performer"
     paper = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
 
-    features: int = setting(
-        0, "random features of each query and key; 0: d ln d for heads of d dimensions", "live", 0, 4096
-    )
+    features: int = setting(0, "features of each query and key; 0: d ln d for heads of d dimensions", "live", 0, 4096)
     seed: int = setting(0, "seed of the random features; average over several", "live", 0, 99)
     scaling_: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 

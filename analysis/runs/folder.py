@@ -131,9 +131,8 @@ def _write_table(path: Path, table: Any) -> None:
     names = [str(name) for name in table.columns]
     if list(table.columns) != names or len(set(names)) != len(names):
         raise ValueError("its columns need names of text, each once")
-    pyarrow.parquet.write_table(
-        pyarrow.Table.from_pandas(table, preserve_index=False, nthreads=1), path, compression="zstd"
-    )
+    made = pyarrow.Table.from_pandas(table, preserve_index=False, nthreads=1)
+    pyarrow.parquet.write_table(made, path, compression="zstd")
 
 
 def _storable(name: str, array: Any) -> Any:

@@ -103,9 +103,8 @@ class Index:
 
     def damage(self, limit: int = 20) -> list[str]:
         """The sentences of `note_damage`, the newest first."""
-        return [
-            row["said"] for row in self._database.read("SELECT said FROM damaged ORDER BY seq DESC LIMIT ?", (limit,))
-        ]
+        rows = self._database.read("SELECT said FROM damaged ORDER BY seq DESC LIMIT ?", (limit,))
+        return [row["said"] for row in rows]
 
     def _create(self, connection: Connection) -> None:
         self._renew(connection)
