@@ -151,17 +151,14 @@ class GroupedLayer(GrowingLayer):
         return torch.cat([text.attend(q, scale) for text, q in zip(self._texts, query.split(1), strict=True)])
 
     def get_seq_length(self) -> int:
-        """Tokens held."""
         return self._texts[0].length if self.is_sorted else super().get_seq_length()
 
     def reset(self) -> None:
-        """Forget everything."""
         super().reset()
         self._texts = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, free room included."""
         return sum(text.nbytes for text in self._texts) if self.is_sorted else super().nbytes
 
     @property

@@ -135,14 +135,12 @@ class RayWorker(Connection):
         super()._hear(message)
 
     def kill(self, blame=None):
-        """Ends the actor's process now, wherever it is."""
         with self._lock:
             self._blame, self._dying, self._killed = self._blame or blame, True, True
         with contextlib.suppress(Exception):
             self._ray.kill(self._host)
 
     def close(self, grace):
-        """Ends the actor."""
         self.kill()
 
 

@@ -180,7 +180,6 @@ class WorkerProcess(Connection):
         self._outbox.put(message)
 
     def kill(self, blame: Call | None = None) -> None:
-        """Ends the process and its children now."""
         with self._lock:
             self._blame, self._dying = self._blame or blame, True
         try:
@@ -198,7 +197,6 @@ class WorkerProcess(Connection):
             self._child.wait(grace)
 
     def memory(self) -> int:
-        """Resident bytes of the worker, 0 when it cannot be told."""
         try:
             return psutil.Process(self.pid).memory_info().rss
         except psutil.Error:
