@@ -87,9 +87,7 @@ class AttentionTime:
 
 
 def clock(
-    callables: dict[str, Callable[[], object]],
-    repeats: int = 5,
-    progress: Callable[[float, str], None] | None = None,
+    callables: dict[str, Callable[[], object]], repeats: int = 5, progress: Callable[[float, str], None] | None = None
 ) -> dict[str, Timing]:
     """Time callables in turns: one warm-up round, then `repeats` rounds whose order alternates.
 

@@ -32,12 +32,7 @@ def plan(asked: Asked) -> dict:
             price = _of_study(store, asked, told)
             arguments = {"name": asked.study} | arguments
     known = {name: getattr(price, name) for name in ("seconds", "low", "high", "bytes", "n")}
-    return {
-        "verb": asked.verb,
-        "arguments": arguments,
-        "price": known | {"said": price.sentence},
-        "stored": stored,
-    }
+    return {"verb": asked.verb, "arguments": arguments, "price": known | {"said": price.sentence}, "stored": stored}
 
 
 def lines(planned: dict) -> str:

@@ -13,10 +13,7 @@ from analysis.errors import BadSetting
 
 MIN_COUNT = 2  # a word marks a group only if it occurs there at least this often
 EMPTY = "empty"
-GROUP_COLUMNS = [
-    "group", "tokens", "share", "confidence", "label", "purity",
-    "purity_random", "purity_random_low", "purity_random_high",
-]  # fmt: skip
+GROUP_COLUMNS = "group tokens share confidence label purity purity_random purity_random_low purity_random_high".split()
 WORD_COLUMNS = ["group", "rank", "word", "count", "lift"]
 
 

@@ -14,9 +14,7 @@ from torch import Tensor
 from analysis.errors import BadSetting
 from analysis.groups.shares import FarShares
 
-PAIR_COLUMNS = [
-    "layer", "head", "group", "query_position", "key_position", "distance", "affinity", "attention", "uniform",
-]  # fmt: skip
+PAIR_COLUMNS = "layer head group query_position key_position distance affinity attention uniform".split()
 
 ROW = {
     "attention": float, "layer": int, "query_position": int, "key_position": int, "head": int, "group": int,

@@ -98,12 +98,7 @@ class JobTable:
         return self.status(row["id"])
 
     def progress(
-        self,
-        job_id: str,
-        fraction: float,
-        stage: str,
-        seconds_left: float | None,
-        curve: dict[str, Any] | None = None,
+        self, job_id: str, fraction: float, stage: str, seconds_left: float | None, curve: dict[str, Any] | None = None
     ) -> None:
         """How far a running job is; `curve`: what it can draw already, column -> values."""
         if curve is not None:

@@ -117,8 +117,7 @@ def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device,
         wide = -(-(head_dim + groups) // 8) * 8
         if wide > MOST_DIMENSIONS:
             return made(
-                "masked",
-                f"{head_dim} head dimensions and {groups} groups exceed the {MOST_DIMENSIONS} of {backend}.",
+                "masked", f"{head_dim} head dimensions and {groups} groups exceed the {MOST_DIMENSIONS} of {backend}."
             )
         cost, computed = _packed_cost(sizes, members.shape, window, head_dim, wide, most)
     else:

@@ -109,8 +109,4 @@ def _part(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, scale: float) -> tuple[
 
 def _compared(out: Tensor, truth: Tensor) -> dict:
     cosine = F.cosine_similarity(out, truth, dim=-1)
-    return {
-        "cosine": float(cosine.mean()),
-        "lowest": float(cosine.min()),
-        "error": float((out - truth).abs().max()),
-    }
+    return {"cosine": float(cosine.mean()), "lowest": float(cosine.min()), "error": float((out - truth).abs().max())}

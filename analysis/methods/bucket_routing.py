@@ -17,16 +17,7 @@ from analysis.routers.rotation import unrotate
 from analysis.routers.state import RoutingState
 
 STEP = "gathered buckets"
-ROUTERS = (
-    "gwr_linear",
-    "gwr_linear_intercept",
-    "mlp",
-    "static_prior",
-    "kmeans",
-    "whitening",
-    "gwr_geometric",
-    "random",
-)
+ROUTERS = tuple("gwr_linear gwr_linear_intercept mlp static_prior kmeans whitening gwr_geometric random".split())
 
 
 @dataclass

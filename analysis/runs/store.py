@@ -189,11 +189,7 @@ class RunStore:
             self._index.remember(asked_now(verb, request).question, link)
 
     def forget(
-        self,
-        kind: str,
-        name: str,
-        model: str,
-        by_default: Callable[[str, Request], bool] = lambda verb, request: False,
+        self, kind: str, name: str, model: str, by_default: Callable[[str, Request], bool] = lambda verb, request: False
     ) -> Forgotten:
         """A router, policy or method (`kind`) of a model was replaced: every own run of the model that names it, or
         uses it `by_default`, moves to the trash, pinned ones stay, and no example that used it answers any more."""
