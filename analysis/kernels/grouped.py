@@ -164,7 +164,7 @@ def _explain(q: Tensor, k: Tensor) -> None:
     """The logsumexp is no number somewhere: say which input is to blame."""
     for name, x in (("q", q), ("k", k)):
         if bad := int((~x.isfinite()).sum()):
-            raise BadSetting(f"{bad:,} of {x.numel():,} values of {name} are NaN or infinite: see what made them.")
+            raise BadSetting(f"{bad:,} of the {x.numel():,} values of {name} are NaN or infinite: see what made them.")
     raise BadSetting(f"The scores overflow {str(q.dtype)[6:]}: use a smaller scale, or a wider type.")
 
 
