@@ -1,4 +1,5 @@
-"""Training of a model that reads far: Llama without query-key norm, small steps first, recall documents mixed in.
+"""Training of a model that reads far: Llama without query-key norm, random tokens that repeat
+first (until two heads look back), then text with recall documents mixed in.
 
 Warm-up, then one constant rate, then a fall to 0 (warm-up, stable, decay; Hu et al. 2024, Haegele et al. 2024): the
 stable part has no planned end, so a shippable model can be branched off from any checkpoint of it (`branch`), and the
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,11 +31,24 @@ from analysis.training.far_rows import Rows
 from analysis.training.pretrain import Recipe, build_model, optimisers, trained
 from analysis.training.recall import Source
 
-PHASES = (  # up to this token: sequence length, tokens of a step, share of recall documents
-    (4_000_000, 256, 2048, 0.5),
-    (8_000_000, 512, 4096, 0.25),
-    (20_000_000, 1024, 8192, 0.25),
-    (None, 2048, 8192, 0.25),
+
+class Phase(NamedTuple):
+    """A part of the training: `upto` this token of the run (None: to its end), the `length` of a sequence and the
+    `tokens` of a step, the share of `recall` documents, and their one `kind` (empty: all kinds by their shares)."""
+
+    upto: int | None
+    length: int
+    tokens: int
+    recall: float
+    kind: str = ""
+
+
+PHASES = (
+    Phase(2_000_000, 64, 2048, 1.0, "repeats"),
+    Phase(5_000_000, 256, 2048, 0.4),
+    Phase(9_000_000, 512, 4096, 0.25),
+    Phase(20_000_000, 1024, 8192, 0.25),
+    Phase(None, 2048, 8192, 0.25),
 )
 LAST_SHARE = 0.1  # of recall documents while the rate falls
 
@@ -52,22 +67,22 @@ class FarRecipe(Recipe):
     tokens: int = 100_000_000
     decay: int = 10_000_000
     answer_weight: float = 2.0
-    marks: tuple = PHASES
+    marks: tuple[Phase, ...] = PHASES
 
     def __post_init__(self):
         if not 0 < self.decay < self.tokens:
             raise BadSetting(f"The rate falls over fewer tokens than there are, not {self.decay:,}/{self.tokens:,}.")
-        object.__setattr__(self, "marks", tuple(tuple(mark) for mark in self.marks))
-        for _, length, size, share in self.marks:
-            if size % length or length > self.context or not 0 <= share < 1:
-                raise BadSetting(f"A phase of {length:,} tokens in steps of {size:,} with {share} cannot be trained.")
+        object.__setattr__(self, "marks", tuple(Phase(*mark) for mark in self.marks))
+        for part in self.marks:
+            if part.tokens % part.length or part.length > self.context or not 0 <= part.recall <= 1:
+                raise BadSetting(f"This phase cannot be trained: {part}.")
         object.__setattr__(self, "steps", self.phases()[-1][1])
         super().__post_init__()
 
     def phases(self) -> list[tuple[int, int, int, int]]:
         """(first step, end step, sequence length, tokens of a step)."""
         made, first, seen = [], 0, 0
-        for upto, length, size, _ in self.marks:
+        for upto, length, size, *_ in self.marks:
             end = first + max(0, (self.tokens if upto is None else min(upto, self.tokens)) - seen) // size
             if end > first:
                 made.append((first, end, length, size))
@@ -78,12 +93,14 @@ class FarRecipe(Recipe):
     def told(self) -> str:
         """How it was trained, for the model card."""
         parts = [
-            f"to {self.seen(end) / 1e6:.1f} M tokens of length {length:,} in steps of {size:,}, {share:.0%} recall rows"
-            for (_, end, length, size), (_, _, _, share) in zip(self.phases(), self.marks, strict=False)
+            f"to {self.seen(end) / 1e6:.1f} M tokens of length {length:,} in steps of {size:,}, "
+            + (f"all {mark.kind}" if mark.kind else f"{mark.recall:.0%} recall rows")
+            for (_, end, length, size), mark in zip(self.phases(), self.marks, strict=False)
         ]
         return (
             f"{'; '.join(parts)}. Recall rows are generated texts whose answers stand far before in the same text "
-            "(copies, facts, lists of pairs, labels, code, a register), every name and value drawn anew; their answers "
+            "(copies, facts, lists of pairs, labels, code, a register; repeats are random tokens that come again), "
+            "every name and value drawn anew; their answers "
             f"weigh {self.answer_weight:g} in the loss. Constant rates, then over the last {self.decay / 1e6:.1f} M "
             "tokens a fall to 0 (1 - sqrt) with "
             f"{LAST_SHARE:.0%} recall rows. A row lies in one document."
@@ -113,7 +130,7 @@ class FarRecipe(Recipe):
 
     def recall_share(self, step: int) -> float:
         """Share of recall documents in a step."""
-        return LAST_SHARE if self.falling(step) > 0 else self.marks[self.phase(step)][3]
+        return LAST_SHARE if self.falling(step) > 0 else self.marks[self.phase(step)].recall
 
 
 def weighted_loss(model, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

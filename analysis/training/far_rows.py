@@ -65,11 +65,12 @@ class Rows:
         phase = self.recipe.phase(step)
         first, _, length, size = self.recipe.phases()[phase]
         domain, recall, number = self._plan(phase)
+        kind = self.recipe.marks[phase].kind or None
         ids, answer, each = [], [], size // length
         here = slice((step - first) * each, (step - first + 1) * each)
         for row in range(here.start, here.stop):
             if recall[row]:
-                made = document(self.source, self.recipe.seed, row + 1_000_000 * phase, length + 1)
+                made = document(self.source, self.recipe.seed, row + 1_000_000 * phase, length + 1, kind)
                 ids.append(made.ids), answer.append(made.answer)
             else:
                 ids.append(self.natural(list(self.shares)[domain[row]], length, int(number[row])))

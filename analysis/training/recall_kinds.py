@@ -23,6 +23,17 @@ class Kind:
     code: bool = False
 
 
+def repeats(writer: Writer) -> None:
+    """A segment of random tokens, at most half as long as the document, again and again: each document has its own
+    distance, so that only a match of tokens tells what follows."""
+    rng = writer.rng
+    segment = rng.integers(1, writer.source.vocabulary, rng.integers(4, max(5, writer.length // 2 + 1)))
+    writer.add(segment)
+    while not writer.full:
+        writer.add(segment[:1], answer=writer.written > len(segment))
+        writer.add(segment[1:], answer=True)
+
+
 def loops(writer: Writer) -> None:
     """One passage of random tokens, of the whole vocabulary or of a text, again and again: nothing else asks so often
     for the two heads that look back."""
@@ -211,6 +222,7 @@ KINDS = {  # among short documents, with which training begins, those with the m
     "labels": Kind(0.10, 0.18, labels),
     "code": Kind(0.15, 0.08, code, code=True),
     "register": Kind(0.05, 0.01, register),
+    "repeats": Kind(0.0, 0.0, repeats),  # the first phase alone
 }
 
 

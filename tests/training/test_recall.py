@@ -66,9 +66,10 @@ def test_every_answer_was_told_before(source, kind):
     assert empty <= 1
 
 
-def test_a_loop_is_one_passage_again_and_again(source):
+@pytest.mark.parametrize("kind", ["loops", "repeats"])
+def test_a_loop_is_one_passage_again_and_again(source, kind):
     for row in range(10):
-        made = document(source, 0, row, 257, "loops")
+        made = document(source, 0, row, 257, kind)
         first = int(np.argmax(made.answer))  # the second token of the second copy
         assert np.array_equal(made.ids[first - 1 :], made.ids[: 257 - first + 1]) and made.answer[first:].all()
 
