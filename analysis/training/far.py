@@ -34,20 +34,25 @@ from analysis.training.recall import Source
 
 class Phase(NamedTuple):
     """A part of the training: `upto` this token of the run (None: to its end), the `length` of a sequence and the
-    `tokens` of a step, the share of `recall` documents, and their one `kind` (empty: all kinds by their shares)."""
+    `tokens` of a step, the share of `recall` documents, their one `kind` (empty: all kinds by their shares), and the
+    `rate` as a factor of the peak rates."""
 
     upto: int | None
     length: int
     tokens: int
     recall: float
     kind: str = ""
+    rate: float = 1.0
 
 
 PHASES = (
-    Phase(2_000_000, 64, 2048, 1.0, "repeats"),
-    Phase(5_000_000, 256, 2048, 0.4),
-    Phase(9_000_000, 512, 4096, 0.25),
-    Phase(20_000_000, 1024, 8192, 0.25),
+    Phase(2_600_000, 32, 2048, 1.0, "repeats", 0.6),
+    Phase(3_400_000, 64, 2048, 1.0, "repeats", 0.6),
+    Phase(4_200_000, 128, 2048, 1.0, "repeats", 0.6),
+    Phase(5_000_000, 256, 2048, 1.0, "repeats", 0.6),
+    Phase(9_000_000, 256, 2048, 0.4),
+    Phase(14_000_000, 512, 4096, 0.25),
+    Phase(24_000_000, 1024, 8192, 0.25),
     Phase(None, 2048, 8192, 0.25),
 )
 LAST_SHARE = 0.1  # of recall documents while the rate falls
@@ -62,8 +67,8 @@ class FarRecipe(Recipe):
     kv_heads: int = 2
     tokens_per_pass: int = 1024
     rope_base: float = 50_000.0
-    matrix_rate: float = 0.006
-    other_rate: float = 0.002
+    matrix_rate: float = 0.005
+    other_rate: float = 0.0016
     tokens: int = 100_000_000
     decay: int = 10_000_000
     answer_weight: float = 2.0
@@ -95,6 +100,7 @@ class FarRecipe(Recipe):
         parts = [
             f"to {self.seen(end) / 1e6:.1f} M tokens of length {length:,} in steps of {size:,}, "
             + (f"all {mark.kind}" if mark.kind else f"{mark.recall:.0%} recall rows")
+            + (f" at {mark.rate:g} times the rates" if mark.rate != 1 else "")
             for (_, end, length, size), mark in zip(self.phases(), self.marks, strict=False)
         ]
         return (
@@ -124,9 +130,9 @@ class FarRecipe(Recipe):
         return max(0.0, (self.seen(step) - (self.tokens - self.decay)) / self.decay)
 
     def rate(self, step: int) -> float:
-        """Factor of the peak rates: linear warm-up, 1, in the end 1 - sqrt to 0."""
+        """Factor of the peak rates: linear warm-up, that of the phase, in the end 1 - sqrt to 0."""
         warm = min(1.0, (step + 1) / self.warm_up)
-        return warm * (1 - math.sqrt(min(1.0, self.falling(step))))
+        return warm * self.marks[self.phase(step)].rate * (1 - math.sqrt(min(1.0, self.falling(step))))
 
     def recall_share(self, step: int) -> float:
         """Share of recall documents in a step."""

@@ -222,7 +222,7 @@ KINDS = {  # among short documents, with which training begins, those with the m
     "labels": Kind(0.10, 0.18, labels),
     "code": Kind(0.15, 0.08, code, code=True),
     "register": Kind(0.05, 0.01, register),
-    "repeats": Kind(0.0, 0.0, repeats),  # the first phase alone
+    "repeats": Kind(0.0, 0.0, repeats),  # the first phases alone
 }
 
 
