@@ -60,9 +60,9 @@ NOTES = (
 class Scored(Sizes):
     """What the study can be asked for."""
 
-    corpus: str = option("", "folder with a folder of files per task (default: models_cache/benchmarks)")
-    rows: str | None = option(None, "only these tasks, joined by commas (default: those whose files are there)")
-    router: str = option("k8-top1", "which router: kGROUPS-topMEMBERSHIPS")
+    corpus: str = option("", "a folder with one folder of files for each task (default: models_cache/benchmarks)")
+    rows: str | None = option(None, "only these tasks, separated by commas (default: those whose files are there)")
+    router: str = option("k8-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
 
 
 def measure(at: Setting) -> dict:

@@ -33,7 +33,7 @@ COLUMNS = [
 class Sizes(Windows):
     """What the study can be asked for."""
 
-    windows: int = option(16, "windows of text that calibrate, and as many that measure")
+    windows: int = option(16, "number of windows that calibrate, and as many that measure")
 
     def check(self, lm: Model) -> None:
         check_range("A window of text", self.length, 16, lm.max_positions)

@@ -40,9 +40,9 @@ COLUMNS = [
 class Sizes(Windows):
     """What the study can be asked for."""
 
-    steps: int = option(600, "of each training")
-    caps: list[int] | None = option(None, f"most keys of a query (default: {','.join(map(str, CAPS))})")
-    beta: float = option(1.0, "keys in all, by the sum of the ranks")
+    steps: int = option(600, "steps of each training")
+    caps: list[int] | None = option(None, f"most keys a query may read (default: {','.join(map(str, CAPS))})")
+    beta: float = option(1.0, "total key budget, as a multiple of the sum of the ranks")
 
     def check(self, lm: Model) -> None:
         super().check(lm)

@@ -41,7 +41,7 @@ PATHS = ("centroid_cosine", "drift", "start_share", "rank")
 class Sizes(Training):
     """What the study can be asked for."""
 
-    windows: int = option(8, "held-out windows on which the end of a phase is measured")
+    windows: int = option(8, "number of held-out windows measured at the end of a phase")
 
 
 def measure(at: Setting) -> dict:

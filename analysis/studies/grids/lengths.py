@@ -24,9 +24,11 @@ PAPER = (1024, 2048, 4096, 8192)
 class Sizes(Training):
     """What the study can be asked for."""
 
-    windows: int = option(64, "held-out windows at the length of the training; all lengths read the same tokens")
-    groups: int = option(4, "K, groups of the router")
-    rows: str | None = option(None, "lengths to read, joined by commas (default: 1, 2 and 4 times the training's)")
+    windows: int = option(64, "number of held-out windows at the training length; all lengths read the same tokens")
+    groups: int = option(4, "number of groups K of the router")
+    rows: str | None = option(
+        None, "lengths to read, separated by commas (default: 1, 2 and 4 times the training length)"
+    )
 
 
 def measure(at: Setting) -> dict:

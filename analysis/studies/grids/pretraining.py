@@ -57,10 +57,10 @@ AGAINST = {"against_dense": ("dense", "dense"), "against_random": ("random group
 class Sizes(Windows):
     """What the study can be asked for; the model lends its tokenizer alone."""
 
-    length: int = option(512, "the context, and tokens of a window of text")
-    steps: int = option(600, "of every training")
-    tokens_per_step: int = option(2048, "of every training")
-    rows: str | None = option(None, "some of dense, focus, random groups, joined by commas (default: all)")
+    length: int = option(512, "context, and tokens in a window of text")
+    steps: int = option(600, "steps of each training")
+    tokens_per_step: int = option(2048, "tokens in one step of each training")
+    rows: str | None = option(None, "some of dense, focus, random groups, separated by commas (default: all)")
 
 
 def measure(at: Setting) -> dict:

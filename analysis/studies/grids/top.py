@@ -45,7 +45,7 @@ NAMED_AS = {1: "top-k=1 (argmax)", 4: "top-k=4 (full)"}
 class Sizes(Routed):
     """What the study can be asked for."""
 
-    router: str = option("k4-top1", "which router: kGROUPS-topMEMBERSHIPS")
+    router: str = option("k4-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
 
 
 def measure(at: Setting) -> dict:

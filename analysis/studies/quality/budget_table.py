@@ -51,11 +51,11 @@ BEFORE = (
 class Sizes(Windows):
     """What the study can be asked for."""
 
-    windows: int = option(16, "held-out windows of a domain, of as many documents as there are")
-    select: int = option(4, "windows of the selection texts of a domain")
-    calibrate: int = option(16, "windows of the calibration texts, of all domains together")
-    router: str = option("k8-top1", "which router: kGROUPS-topMEMBERSHIPS")
-    rows: str | None = option(None, "only these domains, joined by commas (default: all)")
+    windows: int = option(16, "held-out windows of each domain, from as many documents as there are")
+    select: int = option(4, "windows of each domain that choose the settings")
+    calibrate: int = option(16, "windows that calibrate, over all domains together")
+    router: str = option("k8-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
+    rows: str | None = option(None, "only these domains, separated by commas (default: all)")
 
     def check(self, lm: Model) -> None:
         Texts.check(self, lm)

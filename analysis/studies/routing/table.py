@@ -27,7 +27,7 @@ COLUMNS = [
 class Prompts(Texts):
     """What the study can be asked for."""
 
-    prompts: int = option(12, "texts that calibrate, and as many that test")
+    prompts: int = option(12, "number of texts that calibrate, and as many that test")
 
 
 def measure(at: Setting) -> dict:

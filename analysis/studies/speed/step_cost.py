@@ -30,10 +30,10 @@ TARGETS = {"log": 2.5, "literal": 4.0, "memory": 2.5}  # times a dense step
 class Steps(Sizes):
     """What the study can be asked for."""
 
-    length: int = option(1024, "tokens of the sequence")
-    repeats: int = option(5, "rounds, dense and sparse in turns")
-    window: int = option(16, "tokens that are always read")
-    n_sink: int = option(4, "first tokens that are always read")
+    length: int = option(1024, "tokens in the sequence")
+    repeats: int = option(5, "number of rounds, with dense and sparse in alternation")
+    window: int = option(16, "number of recent tokens that are always read")
+    n_sink: int = option(4, "number of first tokens that are always read")
 
     def check(self, lm: Model) -> None:
         check_range("A sequence", self.length, 16, lm.max_positions)

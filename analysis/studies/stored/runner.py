@@ -55,7 +55,7 @@ class Sizes:
     """What every stored study can be asked for."""
 
     model: str = option("demo", "demo, a Hugging Face id, or a local folder")
-    seed: int = option(0, "of whatever is drawn")
+    seed: int = option(0, "seed of everything random")
 
     def check(self, lm: Model) -> None:
         """Refuse what cannot be measured. Errors: BadSetting."""
@@ -91,7 +91,7 @@ class Windows(Texts):
 class Routed(Windows):
     """Of a study that reads held-out windows with a trained router."""
 
-    router: str = option("k8-top1", "which router: kGROUPS-topMEMBERSHIPS")
+    router: str = option("k8-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
     window: int | None = option(None, "tokens that are always read (default: the router's)")
     n_sink: int | None = option(None, "first tokens always read (default: the router's)")
 

@@ -27,15 +27,15 @@ TRAINED = 0.9  # of a unit of work: the training, the rest is measuring
 class Training(Windows):
     """What a study that trains routers, or copies of the model with them, can be asked for."""
 
-    length: int = option(512, "tokens of a sequence and of a window of text")
+    length: int = option(512, "tokens in a sequence and in a window of text")
     steps: int = option(600, "of training in each phase")
     tokens_per_step: int = option(512, "of training")
-    groups: int = option(8, "K, groups of the router")
-    window: int = option(16, "tokens that are always read")
-    n_sink: int = option(4, "first tokens that are always read")
+    groups: int = option(8, "number of groups K of the router")
+    window: int = option(16, "number of recent tokens that are always read")
+    n_sink: int = option(4, "number of first tokens that are always read")
     rate: float = option(1e-3, "learning rate of the router")
     base_rate: float = option(1e-4, "learning rate of the model in phase 2")
-    rows: str | None = option(None, "only these rows, joined by commas (default: all)")
+    rows: str | None = option(None, "only these rows, separated by commas (default: all)")
 
     def plan(self, **more: Any) -> RouterTraining:
         """The training in phase 1; `more` adds to it and overrides. Errors: BadSetting."""

@@ -165,10 +165,10 @@ class Pooled:
 class Sizes(Windows):
     """What the studies of Focal Attention can be asked for; the model lends its tokenizer alone."""
 
-    length: int = option(512, "tokens of a sequence and of a window of text")
-    steps: int = option(500, "of every training")
-    tokens_per_step: int = option(2048, "of every training")
-    rows: str | None = option(None, "only these rows, joined by commas (default: all)")
+    length: int = option(512, "tokens in a sequence and in a window of text")
+    steps: int = option(500, "steps of each training")
+    tokens_per_step: int = option(2048, "tokens in one step of each training")
+    rows: str | None = option(None, "only these rows, separated by commas (default: all)")
 
 
 @dataclass(kw_only=True)

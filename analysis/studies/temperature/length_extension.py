@@ -39,10 +39,10 @@ READ_AS = (
 class Sizes(Texts):
     """What the study can be asked for."""
 
-    windows: int = option(64, "held-out windows of twice the context")
-    steps: int = option(200, "of either training")
-    tokens_per_step: int = option(8192, "of either training")
-    rate: float = option(1e-4, "learning rate of either training")
+    windows: int = option(64, "number of held-out windows of twice the context")
+    steps: int = option(200, "steps of both trainings")
+    tokens_per_step: int = option(8192, "tokens in one step of both trainings")
+    rate: float = option(1e-4, "learning rate of both trainings")
 
     def check(self, lm: Model) -> None:
         super().check(lm)

@@ -24,8 +24,8 @@ COLUMNS = [
 class Sizes(Windows):
     """What the study can be asked for."""
 
-    corpus: str = option("", "folder of texts, or of a folder per domain (default: the bundled samples)")
-    rows: str | None = option(None, "only these domains, joined by commas (default: all)")
+    corpus: str = option("", "a folder of texts, or of one folder per domain (default: the bundled samples)")
+    rows: str | None = option(None, "only these domains, separated by commas (default: all)")
 
     def check(self, lm: Model) -> None:
         check_range("A window of text", self.length, 16, lm.max_positions)

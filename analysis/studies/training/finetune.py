@@ -53,16 +53,18 @@ class Way:
 class Baseline(Windows):
     """What the study can be asked for."""
 
-    method: str | None = option(None, "lora, focus, full, joined by commas (default: all)")
+    method: str | None = option(None, "lora, focus or full, one or several (default: all)")
     rates: list[float] | None = option(None, "learning rates (default: 1e-5,5e-5,1e-4,1e-3)")
-    groups: int = option(GROUPS, "K of Focus, beside 2")
-    length: int = option(512, "tokens of a sequence and of a window of text")
-    windows: int = option(64, "held-out windows of a domain")
-    window: int = option(16, "tokens that Focus always reads")
-    n_sink: int = option(4, "first tokens that it always reads")
-    steps: int = option(600, "of every training")
-    tokens_per_step: int = option(512, "of every training")
-    rows: str | None = option(None, "domains, the new one first, joined by commas (default: all, Python the new one)")
+    groups: int = option(GROUPS, "number of groups K of Focus, beside 2")
+    length: int = option(512, "tokens in a sequence and in a window of text")
+    windows: int = option(64, "number of held-out windows of each domain")
+    window: int = option(16, "number of recent tokens that Focus always reads")
+    n_sink: int = option(4, "number of first tokens that Focus always reads")
+    steps: int = option(600, "steps of each training")
+    tokens_per_step: int = option(512, "tokens in one step of each training")
+    rows: str | None = option(
+        None, "domains, the new one first, separated by commas (default: all, with Python as the new one)"
+    )
 
     def check(self, lm: Model) -> None:
         super().check(lm)
