@@ -13,7 +13,7 @@ from pathlib import Path
 with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
     # (verb, parameter), of all verbs where that is empty -> its option, where that is not the parameter's own name; and
     # how the usage shows it where it stands without one: [one that may be left out], several...
-    _SPELLED = {(row["verb"], row["parameter"]): row for row in csv.DictReader(_file)}
+    SPELLED = {(row["verb"], row["parameter"]): row for row in csv.DictReader(_file)}
 FLAGS = {  # parameter -> {value: the option that means it}, where `--name` and `--no-name` would not do
     "content": {False: "--all-words"},
     "long_text": {"first": "--first", "windows": "--all-windows"},
@@ -24,13 +24,13 @@ PLAIN = (bool, int, float, str)
 
 def word(verb: str, parameter: str) -> str | None:
     """How the usage shows a parameter that stands without an option, or None for one that has an option."""
-    told = _SPELLED.get((verb, parameter), _SPELLED.get(("", parameter), {}))
+    told = SPELLED.get((verb, parameter), SPELLED.get(("", parameter), {}))
     return told.get("word") or None
 
 
 def option(verb: str, parameter: str) -> str:
     """The option of a parameter: `--tokens-per-step` of `tokens_per_step`."""
-    told = _SPELLED.get((verb, parameter), _SPELLED.get(("", parameter), {}))
+    told = SPELLED.get((verb, parameter), SPELLED.get(("", parameter), {}))
     return told.get("option") or f"--{parameter.replace('_', '-')}"
 
 
