@@ -1,18 +1,39 @@
 """Benchmarks on local files: which tasks there are, in which formats their files come, and where they lie.
 
 Nothing heavy is loaded here. The prompts, filters and metrics are those of lm-evaluation-harness, an optional extra
-(requirements-benchmarks.txt), which `analysis.studies.benchmark_tasks` asks.
+(requirements-benchmarks.txt), which `analysis.studies.benchmarks.tasks` asks.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.benchmarks.files import documents
-from analysis.benchmarks.set_ups import SET_UPS, SetUp
-from analysis.benchmarks.tasks import TASKS, Task
+from analysis.benchmarks.tasks import TASKS, Task, documents
 
 __all__ = ["FOLDER", "SET_UPS", "TASKS", "SetUp", "Task", "documents", "here"]
 
 FOLDER = Path(__file__).resolve().parents[2] / "models_cache" / "benchmarks"  # one folder of files per task
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """How the question of a prompt is read: its letter, a few words, and the whole sentence. A prompt is examples, then
+    the question, which ends with the words that ask for its answer, then an answer. Without examples the prompt is the
+    question alone. The names are this project's own, and this is their one definition; app and verbs quote it."""
+
+    letter: str
+    short: str
+    means: str
+
+
+SET_UPS = {  # value of `question` -> the set-up
+    "sparse": SetUp("A", "read with the method", "Examples, question and answer are all read with the method."),
+    "dense": SetUp(
+        "B",
+        "reads everything",
+        "The tokens of the question read all that is before them; the examples before it and the answer behind it are "
+        "read with the method, as when a context was made sparse before the question was known.",
+    ),
+}
 
 
 def here(folder: Path | None = None) -> list[str]:

@@ -1,12 +1,21 @@
-"""The tasks that are read from local files, and how a record of each format becomes a document of the harness."""
+"""The tasks that are read from local files: what is asked about, what examples are drawn from, and how a record of each
+format becomes a document of the harness."""
 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.errors import BadSetting
 
 Record = Mapping[str, object]
+SUFFIXES = (".jsonl", ".json", ".csv", ".txt")  # in this order: a plain text says least about itself
+ORDER = ("test", "validation", "train")  # of the files that are asked about, the first there is
+SPLITS = {"test": r"test", "validation": r"val|dev", "train": r"train"}
+MOST_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,58 @@ class Task:
     shots: int = 0
 
 
-def lines(text: str, suffix: str) -> Iterator[Record]:
+def documents(task: Task, name: str, folder: Path) -> tuple[list[dict], list[dict], list[str]]:
+    """(what is asked, what examples are drawn from, the files' names). Examples are of another split where there is
+    one, else of the same documents: then a prompt leaves its own out. Errors: BadSetting."""
+    place = folder / name
+    if not place.is_dir():
+        raise BadSetting(
+            f"{task.title} needs its files in a folder called {name} in {folder}: put them there, in the format they "
+            "were published in."
+        )
+    paths = [path for path in place.iterdir() if path.suffix in SUFFIXES]
+    found = {}
+    for way in task.ways:
+        for path in sorted(paths, key=lambda path: (SUFFIXES.index(path.suffix), path.name)):
+            split = next((split for split, words in SPLITS.items() if re.search(words, path.name.lower())), "test")
+            if split not in found and (made := _read(path, way)):
+                found[split] = made, path.name
+        if found:
+            break
+    asked = next((split for split in ORDER if split in found), None)
+    if asked is None:
+        raise BadSetting(f"No file in {place} has the fields of {task.title}: put in the files as they were published.")
+    shown = next((split for split in reversed(ORDER) if split in found and split != asked), asked)
+    return found[asked][0], found[shown][0], list(dict.fromkeys([found[asked][1], found[shown][1]]))
+
+
+def _read(path: Path, way: Callable[[Record], dict]) -> list[dict]:
+    """The documents of a file, or none where its records have other fields. Errors: BadSetting for a damaged one."""
+    if path.stat().st_size > MOST_BYTES:
+        raise BadSetting(
+            f"{path.name} has {path.stat().st_size / 1e6:,.0f} MB and at most {MOST_BYTES / 1e6:,.0f} are read."
+        )
+    try:
+        return [way(record) for record in _labelled(path)]
+    except (KeyError, TypeError, AttributeError, IndexError):
+        return []
+    except ValueError as error:
+        raise BadSetting(f"{path.name} is damaged ({str(error)[:80]}): put the file in as it was published.") from error
+
+
+def _labelled(path: Path) -> Iterator[Record]:
+    """The records of a file, each with its line of `NAME-labels.lst` where labels lie apart, as those of PIQA do."""
+    records = _lines(path.read_text(encoding="utf-8-sig"), path.suffix)
+    apart = path.with_name(f"{path.stem}-labels.lst")
+    if not apart.is_file():
+        yield from records
+        return
+    labels = apart.read_text(encoding="utf-8").split()
+    for record, label in zip(records, labels, strict=True):
+        yield {**record, "label": label}
+
+
+def _lines(text: str, suffix: str) -> Iterator[Record]:
     """The records of a file: JSON lines, CSV with a header, one JSON list, or plain lines as `text`. Raises ValueError
     for a damaged one."""
     if suffix == ".csv":
@@ -38,9 +98,21 @@ def lines(text: str, suffix: str) -> Iterator[Record]:
         yield from (json.loads(line) for line in text.splitlines() if line.strip())
 
 
-def _hellaswag(record: Record) -> dict:
-    names = ("activity_label", "ctx_a", "ctx_b", "endings")
-    return {name: record[name] for name in names} | {"label": str(record["label"])}
+def _taken(*names: str, **made: Callable) -> Callable[[Record], dict]:
+    """What takes these fields of a record as they are, and makes those of a value."""
+    return lambda record: {
+        **{name: record[name] for name in names},
+        **{name: make(record[name]) for name, make in made.items()},
+    }
+
+
+def _lambada(record: Record) -> dict:
+    text = record["text"] if "text" in record else f"{record['context']} {record['continuation']}"
+    return {"text": str(text)}
+
+
+def _lambada_line(record: Record) -> dict:
+    return {"text": str(record["line"])}
 
 
 def _arc(record: Record) -> dict:
@@ -59,24 +131,8 @@ def _arc_ready(record: Record) -> dict:
     query, choices = str(record["query"]), list(record["choices"])
     question = query.removeprefix("Question: ").removesuffix("\nAnswer:")
     labels = [chr(ord("A") + place) for place in range(len(choices))]
-    return {
-        "question": question,
-        "choices": {"text": choices, "label": labels},
-        "answerKey": labels[int(record["gold"])],
-    }
-
-
-def _piqa(record: Record) -> dict:
-    return {name: record[name] for name in ("goal", "sol1", "sol2")} | {"label": int(record["label"])}
-
-
-def _lambada(record: Record) -> dict:
-    text = record["text"] if "text" in record else f"{record['context']} {record['continuation']}"
-    return {"text": str(text)}
-
-
-def _lambada_line(record: Record) -> dict:
-    return {"text": str(record["line"])}
+    choices = {"text": choices, "label": labels}
+    return {"question": question, "choices": choices, "answerKey": labels[int(record["gold"])]}
 
 
 def _truthful(record: Record) -> dict:
@@ -93,27 +149,22 @@ def _truthful_choices(record: Record) -> dict:
     return {"question": record["question"], "mc1_targets": {"choices": choices, "labels": labels}}
 
 
-def _gsm8k(record: Record) -> dict:
-    return {name: str(record[name]) for name in ("question", "answer")}
-
-
 def _boolq(record: Record) -> dict:
     label = record["label"] if "label" in record else record["answer"]
     return {"passage": record["passage"], "question": record["question"], "label": int(label)}
 
 
-def _winogrande(record: Record) -> dict:
-    return {name: record[name] for name in ("sentence", "option1", "option2")} | {"answer": str(record["answer"])}
-
-
+HELLASWAG = _taken("activity_label", "ctx_a", "ctx_b", "endings", label=str)
+PIQA = _taken("goal", "sol1", "sol2", label=int)
+WINOGRANDE = _taken("sentence", "option1", "option2", answer=str)
 TASKS = {
-    "hellaswag": Task("HellaSwag", "hellaswag", "hellaswag", "acc_norm", 0.25, (_hellaswag,)),
+    "hellaswag": Task("HellaSwag", "hellaswag", "hellaswag", "acc_norm", 0.25, (HELLASWAG,)),
     "arc_easy": Task("ARC-Easy", "arc_easy", "arc", "acc_norm", 0.25, (_arc, _arc_ready)),
     "arc_challenge": Task("ARC-Challenge", "arc_challenge", "arc", "acc_norm", 0.25, (_arc, _arc_ready)),
-    "piqa": Task("PIQA", "piqa", "piqa", "acc_norm", 0.5, (_piqa,)),
+    "piqa": Task("PIQA", "piqa", "piqa", "acc_norm", 0.5, (PIQA,)),
     "lambada": Task("LAMBADA", "lambada_openai", "lambada", "acc", None, (_lambada, _lambada_line)),
     "truthfulqa": Task("TruthfulQA MC1", "truthfulqa_mc1", "truthfulqa", "acc", None, (_truthful, _truthful_choices)),
-    "gsm8k": Task("GSM8K", "gsm8k", "gsm8k", "exact_match", None, (_gsm8k,), 8),
+    "gsm8k": Task("GSM8K", "gsm8k", "gsm8k", "exact_match", None, (_taken(question=str, answer=str),), 8),
     "boolq": Task("BoolQ", "boolq", "super_glue/boolq", "acc", 0.5, (_boolq,)),
-    "winogrande": Task("Winogrande", "winogrande", "winogrande", "acc", 0.5, (_winogrande,)),
+    "winogrande": Task("Winogrande", "winogrande", "winogrande", "acc", 0.5, (WINOGRANDE,)),
 }

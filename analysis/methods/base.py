@@ -33,7 +33,7 @@ class Method:
 
     title: ClassVar[str] = ""  # its name in words, the same on every page, table and chart
     paper: ClassVar[str] = ""
-    needs: ClassVar[str] = ""  # the fitted state that `build` takes: a word of `studies.ready.state.FIND`, or none
+    needs: ClassVar[str] = ""  # the fitted state that `build` takes: a word of `studies.ready.candidates.FIND`, or none
     dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
     extra_vectors: ClassVar[float] = 0.0  # key and value vectors, halved, that a query reads beside its keys
     kernels: ClassVar[tuple[str, ...]] = ()  # what `attend` computes itself, of "prompt" and "token"

@@ -106,8 +106,8 @@ class Pieces:
         plain = re.compile(r"[a-z]{4,12}")
         found = {}
         for token in self.tokenizer.get_vocab():
-            word = token[1:] if token[:1] in SPACES else ""
-            if word and plain.fullmatch(word) and word not in self.text and len(self.ids(f" {word}")) == 1:
+            word = token[1:] if token[:1] in SPACES else ""  # with the mark of the space before it
+            if plain.fullmatch(word) and word not in self.text and len(self.ids(f" {word}")) == 1:
                 found[word] = self.ids(f" {word}")
         return [found[word] for word in sorted(found)]
 
@@ -117,10 +117,12 @@ class Pieces:
         Errors: BadModel where the tokenizer cannot tell so many apart."""
         if kind == "word" and len(self.words) >= FEWEST * count:
             return [self.words[i] for i in random.permutation(len(self.words))[:count]]
-        draw = {"uuid": _uuid, "word": _word}[kind]
         pools: dict[int, dict[tuple, np.ndarray]] = {}
         for _ in range(DRAWS * count + 1000):
-            word = draw(random)
+            if kind == "uuid":
+                word = str(uuid.UUID(bytes=random.bytes(16), version=4))
+            else:
+                word = "".join(str(random.choice(part)) for _ in range(3) for part in (CONSONANTS, VOWELS))
             if word in self.text:
                 continue
             coded = self.tokenizer(f" {word}", add_special_tokens=False, verbose=False)["input_ids"]
@@ -136,11 +138,3 @@ class Pieces:
     def show(self, ids: np.ndarray) -> str:
         """The text of some tokens, spaces squeezed."""
         return re.sub(r"\s+", " ", self.tokenizer.decode(ids)).strip()
-
-
-def _uuid(random: np.random.Generator) -> str:
-    return str(uuid.UUID(bytes=random.bytes(16), version=4))
-
-
-def _word(random: np.random.Generator) -> str:
-    return "".join(str(random.choice(part)) for _ in range(3) for part in (CONSONANTS, VOWELS))

@@ -1,15 +1,15 @@
 """The six tasks: each makes one question of an exact length from a seed (the tasks of Focal Attention's long-context
-evaluation, section 4.3 and appendix D, in a form that a small model can be asked)."""
+evaluation, section 4.3 and appendix D, in a form that a small model can be asked); and where things stand in it."""
 
 import csv
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from analysis.errors import BadSetting
-from analysis.probes.layout import Ask, blocks_of, enough, hidden, others, room
 from analysis.probes.pieces import Item, Pieces
 
 LINE = "\n"
@@ -17,6 +17,19 @@ PASSAGE, QUOTE = 40, 12  # tokens of a passage, and of its end that the question
 OFTEN = 2  # times as often as any other word comes the most frequent one
 RARER = 2  # other words for each candidate
 POOL, SHOWN = 4, 2  # words that belong to a label, and how many of them an example shows
+
+Parts = list[np.ndarray]  # token ids int64 [n] each
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked for: `length` tokens with the answer, the answer's place `depth` (0 the beginning, 1 right before
+    the question), `choices` candidates, and `examples` where a task has them."""
+
+    length: int
+    choices: int
+    depth: float | None = None
+    examples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,9 +157,82 @@ def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     return Item(np.concatenate([ids, *question]), np.stack(named), right, None, len(ids))
 
 
-_MAKERS = (uuid_needle, several_needles, json_pairs, passages, frequent_words, labels)  # in the order of the file
-with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
+def room(pieces: Pieces, ask: Ask, question: list[np.ndarray], answer: int) -> int:
+    """Tokens that are left for the text before the question."""
+    return ask.length - len(pieces.begin) - sum(map(len, question)) - answer
+
+
+def enough(name: str, ask: Ask, have: int, need: int, each: int, what: str) -> None:
+    """Refuse a length that holds fewer of the parts than a question needs. Errors: BadSetting."""
+    if have < need:
+        lacking = f"{ask.length:,} tokens hold {max(have, 0):,} {what} and {need:,} are needed"
+        raise BadSetting(f"{lacking} ({name}, {each:,} tokens each): choose a greater length.")
+
+
+def hidden(
+    pieces: Pieces,
+    ask: Ask,
+    random: np.random.Generator,
+    needles: list[Parts],
+    at: int,
+    question: Parts,
+    candidates: tuple[Parts, int],
+) -> Item:
+    """Needles in the text, number `at` at the asked depth and the others anywhere; the third last part of each is its
+    value. `candidates`: answers, and which of them is right. Errors: BadSetting where they do not fit."""
+    values, right = candidates
+    left = room(pieces, ask, question, len(values[0]))
+    held = sum(map(len, chain(*needles)))
+    hay = pieces.hay(max(0, left - held), random)
+    enough("needles", ask, left, held + 1, 1, "tokens of text")
+    places = random.integers(0, len(hay) + 1, len(needles))
+    places[at] = round(ask.depth * len(hay))
+    order = sorted(range(len(needles)), key=lambda i: (places[i], (i == at) * (ask.depth > 0.5)))
+    parts, used, gold = [pieces.begin], 0, None
+    for i in order:
+        parts.append(hay[used : places[i]])
+        used = places[i]
+        if i == at:
+            start = sum(map(len, parts)) + sum(map(len, needles[i][:-3]))
+            gold = (start, start + len(needles[i][-3]))
+        parts += needles[i]
+    ids = np.concatenate([*parts, hay[used:]])
+    return Item(np.concatenate([ids, *question]), np.stack(values), right, gold, len(ids))
+
+
+def blocks_of(
+    pieces: Pieces,
+    ask: Ask,
+    random: np.random.Generator,
+    blocks: list[Parts],
+    evidence: tuple[int, int],
+    question: Parts,
+    candidates: tuple[Parts, int],
+    padding: np.ndarray | None = None,
+) -> Item:
+    """Blocks in a row, in front of them what is left of the length (tokens of the text, or of `padding`). `evidence`:
+    (block, part of it) where the answer stands."""
+    at, part = evidence
+    values, right = candidates
+    rest = room(pieces, ask, question, len(values[0])) - sum(map(len, chain(*blocks)))
+    front = pieces.hay(rest, random) if padding is None else np.resize(padding, rest)
+    start = sum(map(len, [pieces.begin, front, *chain(*blocks[:at]), *blocks[at][:part]]))
+    ids = np.concatenate([pieces.begin, front, *chain(*blocks)])
+    gold = (start, start + len(blocks[at][part]))
+    return Item(np.concatenate([ids, *question]), np.stack(values), right, gold, len(ids))
+
+
+def others(values: Parts, at: int, choices: int, random: np.random.Generator) -> tuple[Parts, int]:
+    """(`choices` of the values in random order, the place of value `at` among them)."""
+    drawn = [i for i in random.permutation(len(values)).tolist() if i != at][: choices - 1]
+    right = int(random.integers(choices))
+    drawn.insert(right, at)
+    return [values[i] for i in drawn], right
+
+
+MAKE = (uuid_needle, several_needles, json_pairs, passages, frequent_words, labels)
+with open(Path(__file__).with_name("tasks.csv"), encoding="utf-8", newline="") as _file:
     TASKS = {
         row["name"]: Task(row["title"], row["about"], row["axis"] or None, make)
-        for row, make in zip(csv.DictReader(_file), _MAKERS, strict=True)
+        for row, make in zip(csv.DictReader(_file), MAKE, strict=True)
     }

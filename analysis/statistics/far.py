@@ -58,19 +58,9 @@ class FarReading:
         """Columns `low high mass uniform`: share of attention by distance in tokens (high exclusive), sink left out."""
         used = np.flatnonzero(self.uniform > 0)
         low = np.concatenate([[0], self.edges])[used]
-        return pd.DataFrame(
-            {
-                "low": low,
-                "high": self.edges[used],
-                "mass": self.mass[used] / self.queries,
-                "uniform": self.uniform[used] / self.queries,
-            }
-        )
+        shares = {"mass": self.mass[used] / self.queries, "uniform": self.uniform[used] / self.queries}
+        return pd.DataFrame({"low": low, "high": self.edges[used], **shares})
 
     def shares(self) -> dict[str, float]:
         """Shares of all attention: `far`, `far_uniform` (what even reading would give) and `sink`."""
-        return {
-            "far": self.far / self.queries,
-            "far_uniform": self.far_uniform / self.queries,
-            "sink": self.sink / self.queries,
-        }
+        return {name: getattr(self, name) / self.queries for name in ("far", "far_uniform", "sink")}

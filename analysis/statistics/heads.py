@@ -7,9 +7,8 @@ import torch
 from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.kernels.rank import check_mass, compiled
-from analysis.statistics.rows import BINS, About, by_torch
-from analysis.statistics.streams import Reader
-from analysis.statistics.texts import batch, check_room, earlier
+from analysis.statistics.inputs import batch, check_room, earlier
+from analysis.statistics.streams import BINS, About, Reader, by_torch
 
 CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance")
 MORE = ("previous_token", "induction")
@@ -144,9 +143,7 @@ class HeadReading:
         queries = self.counts[:, :, ALL.index("entropy")]
         share = self.distance / np.maximum(queries, 1)[..., None]  # [L, H + 1, bins]
         used = np.flatnonzero(share[:, self.heads].any(0))
-        layer, head, at = (
-            axis.ravel() for axis in np.meshgrid(*map(np.arange, (*self._shape, len(used))), indexing="ij")
-        )
+        layer, head, at = np.indices((self.layers, self.heads, len(used))).reshape(3, -1)
         low = np.where(used == 0, 0, 2 ** np.maximum(used - 1, 0))
         columns = {"layer": layer, "head": head, "low": low[at], "high": (2**used)[at]}
         mass = {"mass": share[layer, head, used[at]], "uniform": share[layer, self.heads, used[at]]}
@@ -156,10 +153,6 @@ class HeadReading:
         """One row per token read, for the head that was asked for: `position`, CORE and MORE; NaN where not defined."""
         rows = np.concatenate([part.reshape(-1, len(ALL)) for part in self.columns])
         return pd.DataFrame({"position": range(len(rows)), **dict(zip(ALL, rows.T, strict=True))})
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.layers, self.heads
 
 
 def attention_statistics(
@@ -179,7 +172,6 @@ def attention_statistics(
 
 
 def _frame(means: np.ndarray) -> pd.DataFrame:
-    """[L, H, columns] as a table."""
-    layers, heads, count = means.shape
-    places = {"layer": np.repeat(np.arange(layers), heads), "head": np.tile(np.arange(heads), layers)}
-    return pd.DataFrame(places | dict(zip(ALL[:count], means.reshape(-1, count).T, strict=True)))
+    layer, head = np.indices(means.shape[:2]).reshape(2, -1)
+    values = zip(ALL, means.reshape(-1, means.shape[-1]).T, strict=False)
+    return pd.DataFrame({"layer": layer, "head": head, **dict(values)})

@@ -1,9 +1,13 @@
-"""What enters each attention layer, and one pass through the layers."""
+"""Texts as the statistics take them: a batch of tokens, what of it is real, whether it can be read at all; what enters
+each attention layer, and one pass through the layers."""
 
 import numpy as np
 import torch
 
-from analysis.models import attention_modules
+from analysis.errors import BadSetting, BadText, TooLarge
+from analysis.models import attention_modules, free_bytes
+
+HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, intermediate]
 
 
 @torch.no_grad()
@@ -35,3 +39,70 @@ def forward(model, ids: np.ndarray) -> None:
     """Run one window of tokens [T] through the layers, without the vocabulary's logits and without a KV cache."""
     batch = torch.as_tensor(ids, device=model.device)[None]
     model.lm.base_model(batch, use_cache=False)
+
+
+def batch(model, token_ids, attention_mask=None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids int64 [B, T], real bool [B, T]) on the CPU, from tokens [T] or [B, T] and a mask that is 0 at padding.
+
+    Errors: BadText for no tokens or strange ones, BadSetting for a mask of another shape.
+    """
+    ids = torch.as_tensor(np.asarray(token_ids) if not isinstance(token_ids, torch.Tensor) else token_ids).cpu()
+    if ids.numel() == 0 or ids.dim() not in (1, 2) or ids.is_floating_point():
+        raise BadText(f"Tokens are whole numbers, [T] or [B, T], and a shape of {tuple(ids.shape)} was given.")
+    ids = ids.long().reshape(-1, ids.shape[-1])
+    known = model.lm.config.get_text_config().vocab_size
+    if int(ids.min()) < 0 or int(ids.max()) >= known:
+        raise BadText(f"The tokens run from {int(ids.min())} to {int(ids.max())} and the model knows 0 to {known - 1}.")
+    real = torch.ones_like(ids, dtype=torch.bool)
+    if attention_mask is not None:
+        real = torch.as_tensor(np.asarray(torch.as_tensor(attention_mask).cpu())).bool()
+        if real.shape != ids.shape:
+            raise BadSetting(f"The mask has the shape {tuple(real.shape)} and the tokens have {tuple(ids.shape)}.")
+        if not bool(real.any(1).all()):
+            raise BadText("A text of the batch is nothing but padding: leave it out.")
+    return ids, real
+
+
+def masks(config, padded: bool) -> int:
+    """How many masks [T, T] of one byte transformers makes for a pass: one for each kind of layer that the plain causal
+    rule does not describe, which are layers with a sliding window, and of padded texts all."""
+    sliding = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention" if sliding else "full_attention"])
+    return len(kinds if padded else kinds - {"full_attention"})
+
+
+def check_room(model, ids: torch.Tensor, padded: bool = False) -> None:
+    """Refuse, before anything is computed, more tokens than the model reads at once or than fit memory.
+
+    Errors: TooLarge, which names what fits.
+    """
+    texts, length = ids.shape
+    if length > model.max_positions:
+        raise TooLarge(
+            f"The text has {length:,} tokens and {model.name} reads {model.max_positions:,} at once: give its first "
+            f"{model.max_positions:,}, or read it window by window."
+        )
+    config = model.lm.config.get_text_config()
+    inner = getattr(config, "intermediate_size", None) or 4 * model.width
+    each = model.dtype.itemsize * (HIDDEN_COPIES * model.width + INNER_COPIES * inner)
+    free = free_bytes(model.device)
+    pairs, room = masks(config, padded), 0.9 * free / texts  # of each text: length * (each + pairs * length) bytes
+    need = length * (each + pairs * length)
+    if need > room:
+        most = 2 * room / (each + (each**2 + 4 * pairs * room) ** 0.5)
+        raise TooLarge(
+            f"{texts * length:,} tokens need about {texts * need / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free: "
+            f"give at most {int(most):,} tokens."
+        )
+
+
+def earlier(ids: torch.Tensor, real: torch.Tensor) -> np.ndarray:
+    """int64 [B, T]: where each real token last stood before in its text, -1 where it did not."""
+    found = np.full(ids.shape, -1, dtype=np.int64)
+    for row, (tokens, keep) in enumerate(zip(ids.tolist(), real.tolist(), strict=True)):
+        last: dict[int, int] = {}
+        for at, token in enumerate(tokens):
+            if keep[at]:
+                found[row, at] = last.get(token, -1)
+                last[token] = at
+    return found

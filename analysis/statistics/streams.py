@@ -1,5 +1,5 @@
-"""How the seam is read: a stand-in for a method that changes nothing, computes what dense attention computes, and
-measures every row of it on the way.
+"""How the seam is read: a stand-in for a method that computes what dense attention computes, and measures every row of
+it on the way.
 
 Where a text needs no mask, one thread per core takes a head at a time: scores of a block, one compiled pass over its
 rows, values. Where there is padding, a sliding window or a soft cap, the seam computes, and the rows are measured on a
@@ -7,18 +7,84 @@ copy of its scores. On a GPU, or without numba, the same numbers come from torch
 """
 
 import threading
+from dataclasses import dataclass
 
 import torch
 
 from analysis.attention import Block
 from analysis.calls import Attended, Call
 from analysis.kernels.pool import each
-from analysis.kernels.rank import compiled
-from analysis.statistics.rows import by_torch
+from analysis.kernels.rank import compiled, top_p_rank
 
 KERNEL = "streamed statistics"
 BLOCK_BYTES = 1 << 20  # scores of one head at once: they stay in the second cache of a core
 GPU_BYTES = 256 << 20
+BINS = 32  # of distance: the token itself, 1, 2 to 3, 4 to 7, ... tokens back
+
+
+@dataclass(frozen=True)
+class About:
+    """What is asked of every row, and the texts [B, T]: `first` [B] the first real token's place, `real` bool,
+    `earlier` int64 where a token last stood before (-1: nowhere), `ids` the tokens."""
+
+    mass: float
+    window: int
+    without_first: bool
+    more: bool
+    first: torch.Tensor
+    real: torch.Tensor
+    earlier: torch.Tensor
+    ids: torch.Tensor
+
+
+def by_torch(scores: torch.Tensor, start: int, about: About):
+    """Queries start..start + n of all heads: scores float32 [B, H, n, m], -inf where a key is not visible.
+
+    The compiled twin is `analysis.kernels.rows`; a test holds them together.
+    -> (weights [B, H, n, m] summing to 1, or to 0 where no key is visible; found [B, H, n, 8], NaN where not defined;
+    mass by distance [B, H, BINS], summed over the queries and zero without `more`).
+    """
+    texts, heads, rows, keys = scores.shape
+    place = torch.arange(keys, device=scores.device)
+    query = torch.arange(start, start + rows, device=scores.device)
+    back = query[:, None] - place  # [n, m]
+    weights = scores.softmax(-1).nan_to_num_(0.0)
+    first = about.first.view(-1, 1, 1, 1)
+    sink = weights.gather(-1, first.expand(texts, heads, rows, 1))[..., 0]
+    p = weights
+    if about.without_first:
+        p = scores.masked_fill(place == first, float("-inf")).softmax(-1).nan_to_num_(0.0)
+    ids = about.ids
+    follows = torch.zeros(texts, rows, keys, dtype=torch.bool, device=scores.device)
+    follows[:, :, 1:] = (ids[:, query, None] == ids[:, None, : keys - 1]) & (back[:, 1:] > 0)
+    begin = about.first + int(about.without_first)
+    real_key = (place >= begin[:, None]) & about.real[:, :keys]
+    follows[:, :, 1:] &= (real_key[:, 1:] & about.real[:, : keys - 1])[:, None]
+    previous = (p * (back == 1)).sum(-1)
+    no_previous = (query <= begin[:, None]) | ~about.real[:, (query - 1).clamp(min=0)]  # [B, n]
+    numbers = (
+        torch.special.entr(p).sum(-1),
+        p.amax(-1),
+        top_p_rank(p, about.mass).float().to(p.device),
+        sink,
+        (p * (back < about.window)).sum(-1),
+        (p * back).sum(-1),
+        previous.masked_fill(no_previous[:, None], torch.nan),
+        (p * follows[:, None]).sum(-1).masked_fill(~follows.any(-1)[:, None], torch.nan),
+    )
+    found = torch.stack(torch.broadcast_tensors(*numbers), -1).double()  # [B, H, n, 8]
+    real = about.real[:, None, query]
+    nothing = (p.sum(-1) <= 0) & real
+    found[nothing] = torch.nan
+    if about.without_first:
+        found[..., 3] = torch.where(nothing, sink.double(), found[..., 3])
+    found[(~real | (weights.sum(-1) <= 0)).expand(texts, heads, rows)] = torch.nan
+    distance = torch.zeros(texts, heads, BINS, device=p.device)
+    if about.more:
+        p = p * real[..., None]
+        bins = torch.bucketize(back.clamp(min=0), 2 ** torch.arange(BINS - 1, device=p.device), right=True)
+        distance.index_add_(2, bins.flatten(), p.flatten(2))
+    return weights, found, distance
 
 
 class Reader:
@@ -30,24 +96,14 @@ class Reader:
         self.reading, self.even = reading, None  # what one unmasked layer's even head added: equal in all of them
         self.scratch = threading.local()
 
-    def check(self, lm) -> None:
-        """Any model will do."""
+    def _nothing(self, *asked) -> None:
+        """Any model will do, texts are read whole, nothing is kept of them, and everything is read."""
 
-    def cache(self, lm) -> None:
-        """Texts are read whole."""
-
-    def observe(self, layer: int, hidden, real) -> None:
-        """Nothing of the tokens is needed."""
-
-    def file(self, layer: int, query, key, past: int, module, tables) -> None:
-        """Nothing of queries and keys is kept."""
+    check = cache = observe = file = keep = _nothing
 
     def sharpen(self, layer: int, query, of_tokens) -> torch.Tensor:
         """The queries as they are."""
         return query
-
-    def keep(self, block: Block) -> None:
-        """Everything is read."""
 
     def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         """The softmax as it is."""

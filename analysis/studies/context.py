@@ -105,6 +105,12 @@ class Context:
                 shutil.rmtree(place.with_suffix(""), ignore_errors=True)
         return found
 
+    def once(self, name: str, belongs: object, make: Callable[[], Any]) -> Any:
+        """What `make()` gives, kept under a name until the same is asked of something that it does not belong to."""
+        if self.kept.get(name, (None,))[0] != belongs:
+            self.kept[name] = belongs, make()
+        return self.kept[name][1]
+
     def forget(self, kind: str, name: str, model: Model) -> list[str]:
         """A `router`, `policy` or `method` of a model was made anew: stored runs that used the earlier one of this name
         move to the trash. Returns sentences that say so, for the notes of a result."""

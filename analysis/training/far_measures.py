@@ -9,10 +9,9 @@ import torch
 
 from analysis.methods import METHODS
 from analysis.models import load_model
-from analysis.probes.layout import Ask
 from analysis.probes.pieces import Pieces
 from analysis.probes.scoring import answer_logs, chosen
-from analysis.probes.tasks import TASKS
+from analysis.probes.tasks import TASKS, Ask
 from analysis.training.circuit import copy_losses, repeated
 from analysis.training.yardsticks import bits_by_domain, context_gain
 

@@ -9,7 +9,7 @@ from analysis.errors import BadSetting
 from analysis.probes.pieces import Cut
 from analysis.probes.tasks import TASKS, Ask
 from analysis.runs import Result
-from analysis.studies.probes.rows import Cell, by_length, cell_rows, sentences, summary, truncated
+from analysis.studies.probes.rows import Cell, rows_by, sentences, truncated
 from tests.made.quality import DESCRIBED
 
 UNABLE = ("labels", "json")  # tasks at chance
@@ -26,7 +26,12 @@ def probe(args: dict, text: str) -> Result:
     cells = [cell for name in args["probes"] for cell in _cells(name, args, len(methods))]
     told, able = sentences(cells, methods, args["model"])
     numbers = {
-        **{"rows": cell_rows(cells, methods), "sentences": told, "sentence": " ".join(told), "able": able},
+        **{
+            "rows": rows_by(cells, methods, "length", "depth", "examples"),
+            "sentences": told,
+            "sentence": " ".join(told),
+            "able": able,
+        },
         **{
             "truncated": truncated(cells),
             "labels": [one.label for one in methods],
@@ -37,7 +42,7 @@ def probe(args: dict, text: str) -> Result:
     }
     parts = {"before": "then", "evidence": HIDDEN, "after": "went on", "question": "The code is", "answer": HIDDEN}
     shown = [{"probe": args["probes"][0], "length": 512, "at": 77} | parts | {"others": "one · two"}]
-    tables = {"rows": numbers["rows"], "lengths": by_length(cells, methods), "summary": summary(cells, methods)}
+    tables = {"rows": numbers["rows"], "lengths": rows_by(cells, methods, "length"), "summary": rows_by(cells, methods)}
     return Result(numbers, {name: pd.DataFrame(rows) for name, rows in (tables | {"shown": shown}).items()})
 
 

@@ -7,9 +7,8 @@ from hypothesis import given, settings, strategies as st
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText
 from analysis.models import load_model
-from analysis.probes.layout import Ask
 from analysis.probes.pieces import Item, Pieces, cut
-from analysis.probes.tasks import OFTEN, TASKS
+from analysis.probes.tasks import OFTEN, TASKS, Ask
 from tests.made.tiny_tokenizer import SEEN, byte_level, llama_like
 
 STORY = sample_texts()["story"][1]

@@ -13,7 +13,7 @@ import analysis
 from analysis.errors import AnalysisError, BadSetting, BadText, TooLarge
 from analysis.models import load_model
 from analysis.statistics import CORE, HeadReading, attention_statistics
-from analysis.statistics.texts import check_room, masks
+from analysis.statistics.inputs import check_room, masks
 from tests.made.full_tables import ALL, agree, few, materialised, read
 from tests.made.tiny import FAMILIES, GROUPED, LAYERS, left_padded, tiny, token_ids
 

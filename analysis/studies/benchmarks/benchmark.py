@@ -1,6 +1,8 @@
 """Benchmarks: what a method does to the scores of lm-evaluation-harness's tasks, item by item against dense."""
 
 import importlib.metadata
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +11,16 @@ import pandas as pd
 from analysis.benchmarks import FOLDER, SET_UPS, TASKS
 from analysis.commandline import commandline
 from analysis.errors import BadSetting, TooLarge
-from analysis.metrics.intervals import Interval, bootstrap_mean
+from analysis.methods.base import Method
+from analysis.metrics.intervals import bootstrap_mean
 from analysis.metrics.proportions import share, share_difference
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.benchmarks.scores import Coded, answers, code, generated, gold, width
 from analysis.studies.benchmarks.tasks import Asked, asked
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.ready.candidates import Candidate, candidates, looked_ahead
+from analysis.studies.ready.candidates import Candidate, beside_dense, looked_ahead
+from analysis.studies.stored.panels import edges
 
 USUAL = ("hellaswag", "arc_easy", "piqa", "lambada", "truthfulqa", "gsm8k")
 NOT_SHARES = ("perplexity",)  # metrics that are no share of right answers
@@ -59,17 +63,18 @@ def benchmark(
         if value is not None and value < least:
             raise BadSetting(f"The number of {name} is {value} and must be at least {least}.")
     lm = context.model(model)
-    others = [one for one in methods or [] if one.get("name") != "dense"]
-    listed = candidates(context, lm, [{"name": "dense"}, *others])
+    listed = beside_dense(context, lm, methods)
     context.progress(0.0, "reading the tasks")
-    wanted = asked(tasks or USUAL, Path(data) if data else FOLDER, shots, items, seed)
+    folder = Path(data) if data else FOLDER
+    wanted = [asked(name, folder, shots, items, seed) for name in dict.fromkeys(tasks or USUAL)]
     fitting = [_fitting(lm, one) for one in wanted]
     rows, table, done = [], [], 0
     total = sum(len(coded) for _, coded, _ in fitting) * len(listed)
     for one, coded, left in fitting:
         dense = None
         for way in listed:
-            found = _found(context, lm, way, one, coded, question == "dense", (done / total, len(coded) / total))
+            part = context.within(done / total, len(coded) / total, f"{one.title}, {way.label}")
+            found = _found(part, lm, way.method, one, coded, question == "dense")
             done += len(coded)
             values, right = one.values([result for result, _ in found]), gold([logs for _, logs in found], one.items)
             dense = dense or (values, right)
@@ -83,20 +88,18 @@ def benchmark(
             ]
     again = {"tasks": [one.name for one in wanted], "data": "DIR", "model": lm.name, "methods": methods}
     again |= {"shots": shots, "items": items, "question": question, "seed": seed}
+    about = {"seed": seed, "shots": shots, "set_up": SET_UPS[question].letter, "items": items}
+    about |= {"kernel": "masked blocks" if question == "dense" else "each method's own kernel where it has one"}
+    about |= {"harness": importlib.metadata.version("lm_eval"), "command": commandline("benchmark", again)}
+    tokens, said = sum(text.longest for _, coded, _ in fitting for text in coded), sentences(rows)
     numbers = {
         "rows": rows,
-        "sentences": sentences(rows),
-        "sentence": " ".join(sentences(rows)),
+        "sentences": said,
+        "sentence": " ".join(said),
         "tasks": {one.name: {"title": one.title, "files": one.files, "shots": one.shots} for one in wanted},
         "notes": [*_notes(lm, fitting, question), *looked_ahead(listed)],
-        "protocol": protocol(
-            "benchmark", lm, None, sum(text.longest for _, coded, _ in fitting for text in coded) * len(listed),
-            seed=seed, shots=shots, set_up=SET_UPS[question].letter, items=items,
-            kernel="masked blocks" if question == "dense" else "each method's own kernel where it has one",
-            harness=importlib.metadata.version("lm_eval"),
-            command=commandline("benchmark", again),
-        ),
-    }  # fmt: skip
+        "protocol": protocol("benchmark", lm, None, tokens * len(listed), **about),
+    }
     return Result(numbers, {"rows": pd.DataFrame(rows), "items": pd.DataFrame(table)})
 
 
@@ -111,39 +114,29 @@ def _fitting(lm: Model, one: Asked) -> tuple[Asked, list[Coded], int]:
             f"{min(sizes):,} to {max(sizes):,} tokens and {lm.max_positions:,} are read at once: ask for fewer examples"
             " with --shots, or take a model that reads more."
         )
-    kept = [item for item, fit in zip(one.items, fits, strict=True) if fit]
-    one = Asked(one.name, one.title, kept, one.shots, one.files, one.harness)
-    return one, [text for text, fit in zip(coded, fits, strict=True) if fit], fits.count(False)
+    one = replace(one, items=list(compress(one.items, fits)))
+    return one, list(compress(coded, fits)), fits.count(False)
 
 
 def _found(
-    context: Context,
-    lm: Model,
-    way: Candidate,
-    one: Asked,
-    coded: list[Coded],
-    dense_question: bool,
-    span: tuple[float, float],
+    context: Context, lm: Model, method: Method, one: Asked, coded: list[Coded], dense_question: bool
 ) -> list[tuple]:
     """Of every item: what the harness counts, and (log-probability, greedy) of the answers."""
-    found, (begin, part) = [], span
+    found = []
     for at, (item, text) in enumerate(zip(one.items, coded, strict=True)):
-        context.progress(begin + part * at / len(coded), f"{one.title}, {way.label}, {at + 1} of {len(coded)}")
-        logs = answers(lm, way.method, text, dense_question)
-        if item.until is None:
-            found.append((logs, logs))
-        else:
-            found.append(([generated(lm, way.method, text, item.until, dense_question)], logs))
+        context.progress(at / len(coded), f"{at + 1} of {len(coded)}")
+        logs = answers(lm, method, text, dense_question)
+        said = logs if item.until is None else [generated(lm, method, text, item.until, dense_question)]
+        found.append((said, logs))
     return found
 
 
 def _about(one: Asked, way: Candidate, coded: list[Coded], left: int) -> dict:
     reach = width(way.method)
     longer = None if reach is None else float(np.mean([text.longest > reach for text in coded]))
-    named = {"task": one.name, "title": one.title, "method": way.label, "name": way.name, "shots": one.shots}
-    named["reads_future"] = way.method.reads_future
-    counted = {"items": len(coded), "of": len(coded) + left, "does_not_fit": left}
-    return named | counted | {"window": reach, "longer_than_window": longer}
+    about = {"task": one.name, "title": one.title, "method": way.label, "name": way.name, "shots": one.shots}
+    about |= {"reads_future": way.method.reads_future, "items": len(coded), "of": len(coded) + left}
+    return about | {"does_not_fit": left, "window": reach, "longer_than_window": longer}
 
 
 def _row(one: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple | None) -> dict:
@@ -157,13 +150,9 @@ def _row(one: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple 
         row["stderr"] = float(np.std(mine, ddof=1) / np.sqrt(n)) if n > 1 else None
         row |= {"value_low": whole.low, "value_high": whole.high}
     if dense is not None:
-        row |= _interval("gold_difference", bootstrap_mean(right - dense[1], unit=1))
-        row |= _interval("difference", share_difference(mine, dense[0][metric])) if counted else {}
+        row |= edges("gold_difference", bootstrap_mean(right - dense[1], unit=1))
+        row |= edges("difference", share_difference(mine, dense[0][metric])) if counted else {}
     return row
-
-
-def _interval(name: str, found: Interval) -> dict:
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def sentences(rows: list[dict]) -> list[str]:

@@ -1,6 +1,7 @@
 """Benchmark scores as a stored study: every task with its own prompts, and with examples that make the prompts long."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,11 @@ import numpy as np
 from analysis.benchmarks import FOLDER, TASKS, here
 from analysis.errors import BadSetting
 from analysis.metrics.proportions import share_difference
-from analysis.runs import Result
 from analysis.studies.benchmarks.benchmark import benchmark
 from analysis.studies.benchmarks.scores import Coded, answers
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import columns, edges
 from analysis.studies.stored.runner import Setting, Sizes, Study, option
 from analysis.studies.text.held_out import chosen, sample_windows
 
@@ -36,14 +36,6 @@ METHODS = (
     {"name": "streaming_llm", "settings": {"window": WINDOW}},
     {"name": "focus", "settings": {}},
 )
-COLUMNS = [
-    *(column("task", "task"), column("prompts", "prompts"), column("method", "method"), column("metric", "metric")),
-    *(column("value", "score", "share"), column("stderr", "standard error", "share"), column("items", "items")),
-    column("within", "items that are read whole"),
-    column("within_moved", "right answer's log-probability, moved there", "nats, at most"),
-    column("beyond", "longer items"),
-    column("beyond_moved", "moved there", "nats, mean"),
-]
 DENSE = "Dense"  # its label
 CHECKED = 2  # questions of each task whose right answers' log-probabilities are kept, to be held against again
 NOTES = (
@@ -86,48 +78,32 @@ def measure(at: Setting) -> dict:
     parts = []
     for place, (task, prompts, shots, items) in enumerate(wanted):
         decides = [lm.revision, str(lm.dtype), task, shots, items, labels, sizes.router, sizes.seed]
-        decides.append(_files(data / task))
+        decides.append([(path.name, path.stat().st_size) for path in sorted((data / task).glob("*"))])
         own = at.context.within(place / len(wanted), 1 / len(wanted))
-
-        def make(
-            _: Path | None,
-            task: str = task,
-            prompts: str = prompts,
-            shots: int = shots,
-            items: int = items,
-            own: Context = own,
-        ) -> dict:
-            given = [task], listed, sizes.model, sizes.corpus, shots, items
-            return _part(benchmark(*given, seed=sizes.seed, context=own), task, prompts)
-
+        given = {"model": sizes.model, "data": sizes.corpus, "shots": shots, "items": items, "seed": sizes.seed}
+        make = partial(_part, own, task, prompts, listed, given)
         parts.append(at.context.part(at.work, f"benchmarks-{task}-{shots}", decides, make))
     table = [row for part in parts for row in part["rows"]]
     missing = [TASKS[name].title for name in TASKS if name not in tasks]
     items = [row["items"] for row in table]
+    about = {"tokens": sum(part["tokens"] for part in parts), "router": sizes.router, "set_up": "A"}
+    about |= {"kernel": "each method's own kernel where it has one", "harness": parts[0]["harness"]}
+    about |= {"corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks"}
+    about |= {"files": {part["task"]: part["files"] for part in parts}}
+    said = [*NOTES, *(note for part in parts for note in part["notes"])]
+    said += [f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []
     return {
         "rows": table,
         "pooled": [_pooled(parts, label, prompts) for prompts in (OWN, LONG) for label in labels],
         "first": {f"{part['task']}, {part['shots']}": part["first"] for part in parts},
-        "notes": [
-            *NOTES,
-            *(note for part in parts for note in part["notes"]),
-            *([f"Not scored: {', '.join(missing)}; their files are not in the folder."] if missing else []),
-        ],
-        "protocol": {
-            "tokens": sum(part["tokens"] for part in parts),
-            "router": sizes.router,
-            "set_up": "A",
-            "kernel": "each method's own kernel where it has one",
-            "harness": parts[0]["harness"],
-            "corpus": f"the first {min(items)} to {max(items)} questions of {len(tasks)} tasks",
-            "files": {part["task"]: part["files"] for part in parts},
-        },
+        "notes": said,
+        "protocol": about,
     }
 
 
 def shown(numbers: dict) -> dict:
     """How the scores are told."""
-    return {"sentence": sentence(numbers["pooled"]), "columns": COLUMNS}
+    return {"sentence": sentence(numbers["pooled"]), "columns": columns("benchmarks")}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -146,19 +122,16 @@ def _listed(router: str) -> list[dict]:
 def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Context) -> dict[str, tuple]:
     """The right answers' log-probabilities of a task's first questions, from its files: method -> (stored, now)."""
     told, kept = stored["protocol"], stored["first"][f"{task}, {shots}"]
-    made = benchmark(
-        [task], _listed(told["router"]), told["model"], str(data), shots, CHECKED, seed=told["seed"], context=context
-    )
-    again = _part(made, task, OWN)["first"]
+    given = {"model": told["model"], "data": str(data), "shots": shots, "items": CHECKED, "seed": told["seed"]}
+    again = _part(context, task, OWN, _listed(told["router"]), given)["first"]
     return {label: (values, again[label]) for label, values in kept.items()}
 
 
-def _files(place: Path) -> list:
-    return [(path.name, path.stat().st_size) for path in sorted(place.glob("*"))]
-
-
-def _part(made: Result, task: str, prompts: str) -> dict:
+def _part(
+    context: Context, task: str, prompts: str, listed: list[dict], given: dict, doing: Path | None = None
+) -> dict:
     """What one run of `benchmark` leaves: its rows of the metric that counts, and values of every item by method."""
+    made = benchmark([task], listed, **given, context=context)
     metric, items, numbers = TASKS[task].metric, made.tables["items"], made.numbers
     by = {label: items[items["method"] == label] for label in dict.fromkeys(items["method"])}
     dense = by[DENSE]["gold"].to_numpy()
@@ -167,29 +140,21 @@ def _part(made: Result, task: str, prompts: str) -> dict:
     for row in rows:
         mine = by[row["method"]]
         reach = np.inf if row["window"] is None else row["window"]
-        kept[row["method"]] = {
-            "right": mine[metric].tolist(),
-            "moved": np.abs(mine["gold"].to_numpy() - dense).tolist(),
-            "fits": (mine["tokens"] <= reach).tolist(),
-        }
+        one = {"right": mine[metric].tolist(), "moved": np.abs(mine["gold"].to_numpy() - dense).tolist()}
+        kept[row["method"]] = one | {"fits": (mine["tokens"] <= reach).tolist()}
         row |= {"prompts": prompts} | _apart(kept[row["method"]])
-    return {
-        "task": task, "prompts": prompts, "shots": rows[0]["shots"], "rows": rows, "items": kept,
-        "first": {label: mine["gold"][:CHECKED].tolist() for label, mine in by.items()},
-        "notes": numbers["notes"], "files": numbers["tasks"][task]["files"],
-        "tokens": numbers["protocol"]["tokens"], "harness": numbers["protocol"]["harness"],
-    }  # fmt: skip
+    first = {label: mine["gold"][:CHECKED].tolist() for label, mine in by.items()}
+    about = {"task": task, "prompts": prompts, "shots": rows[0]["shots"], "rows": rows, "items": kept, "first": first}
+    about |= {"notes": numbers["notes"], "files": numbers["tasks"][task]["files"]}
+    return about | {name: numbers["protocol"][name] for name in ("tokens", "harness")}
 
 
 def _apart(items: dict) -> dict:
     """Items that fit what is read whole, and the others, with how far each kind is from dense."""
     fits, moved = np.array(items["fits"], dtype=bool), np.array(items["moved"])
-    return {
-        "within": int(fits.sum()),
-        "within_moved": float(moved[fits].max()) if fits.any() else None,
-        "beyond": int((~fits).sum()),
-        "beyond_moved": float(moved[~fits].mean()) if (~fits).any() else None,
-    }
+    within = {"within": int(fits.sum()), "within_moved": float(moved[fits].max()) if fits.any() else None}
+    beyond = {"beyond": int((~fits).sum()), "beyond_moved": float(moved[~fits].mean()) if (~fits).any() else None}
+    return within | beyond
 
 
 def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
@@ -199,7 +164,7 @@ def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
     apart = share_difference(joined["right"], sum((one[DENSE]["right"] for one in mine), []))
     row = {"method": label, "prompts": prompts, "tasks": len(mine), "items": len(joined["right"])} | _apart(joined)
     row |= {"longer": row["beyond"] / row["items"], "value": float(np.mean(joined["right"]))}
-    return row | {"difference": apart.mean, "difference_low": apart.low, "difference_high": apart.high}
+    return row | edges("difference", apart)
 
 
 def sentence(pooled: list[dict]) -> str:

@@ -1,7 +1,7 @@
 """The tasks of lm-evaluation-harness on local documents: its prompts, filters and metrics, and nothing downloaded."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,9 @@ class Asked:
         return float(self.harness.aggregation()[metric.split(",")[0]](values))
 
 
-def asked(names: Sequence[str], data: Path, shots: int | None, items: int | None, seed: int) -> list[Asked]:
-    """The tasks `names` on the files in `data`. Names that are not in TASKS are tasks of the harness itself, which
-    loads their data from a network. Errors: BadSetting."""
-    return [_asked(name, data, shots, items, seed) for name in dict.fromkeys(names)]
-
-
-def _asked(name: str, data: Path, shots: int | None, items: int | None, seed: int) -> Asked:
+def asked(name: str, data: Path, shots: int | None, items: int | None, seed: int) -> Asked:
+    """The task `name` on the files in `data`. A name that is not in TASKS is a task of the harness itself, which loads
+    its data from a network. Errors: BadSetting."""
     task, files = TASKS.get(name), ["its own data set"]
     if task is None:
         harness = _from_network(name, shots)
@@ -134,9 +130,8 @@ def _item(harness: Any, doc: dict, shots: int) -> Item:
     made = made if isinstance(made, list) else [made]
     target = harness.doc_to_target(doc)
     question = harness.doc_to_text(doc)
-    known = (
-        len(question) if isinstance(question, str) and isinstance(context, str) and context.endswith(question) else 0
-    )
+    texts = isinstance(question, str) and isinstance(context, str)
+    known = len(question) if texts and context.endswith(question) else 0
     if made[0].request_type == "generate_until":
         until = tuple(made[0].args[1].get("until", ()))
         return Item(doc, (context,), known or len(context), (f" {target}",), 0, until)
@@ -152,15 +147,14 @@ def _item(harness: Any, doc: dict, shots: int) -> Item:
 
 def _filtered(harness: Any, doc: dict, result: list) -> dict[str, list]:
     """What each filter of the harness makes of an item's results: name -> the results it leaves."""
-    filters: list[Callable] = getattr(harness, "_filters", [])
+    filters = getattr(harness, "_filters", [])
     if not filters or not isinstance(result[0], str):
         return {"none": result}
-    return {one.name: _one(one, doc, result) for one in filters}
-
-
-def _one(ensemble: Any, doc: dict, result: list) -> list:
     from lm_eval.api.instance import Instance
 
-    made = [Instance("generate_until", doc, ("", {}), place, resps=[text]) for place, text in enumerate(result)]
-    ensemble.apply(made)
-    return [one.filtered_resps[ensemble.name] for one in made]
+    found = {}
+    for ensemble in filters:
+        made = [Instance("generate_until", doc, ("", {}), place, resps=[text]) for place, text in enumerate(result)]
+        ensemble.apply(made)
+        found[ensemble.name] = [one.filtered_resps[ensemble.name] for one in made]
+    return found

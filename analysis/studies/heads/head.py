@@ -1,4 +1,5 @@
-"""One head on one text: its pattern, what one token reads, and its numbers query by query."""
+"""What heads read in a text: exact statistics of all for a map, and of one its pattern, what one token reads, and its
+numbers query by query."""
 
 import numpy as np
 import pandas as pd
@@ -6,16 +7,16 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
-from analysis.statistics import HeadReading
+from analysis.statistics import CORE, MORE, HeadReading
 from analysis.statistics.states import States
-from analysis.studies.context import Context, protocol, read
-from analysis.studies.heads.statistics import sink_notes
+from analysis.studies.context import Context, check_seed, protocol, read
 from analysis.studies.text.states import check_head, states_of, window_of
-from analysis.studies.text.text import token_table
+from analysis.studies.text.text import keys_table, token_table
 
 SIDE = 256  # cells of a pattern, and tokens of an exact tile, on each side
 BLOCK_VALUES = 1 << 20
 TOP = 20
+SINK = 0.5  # a head that leaves as much on the first token reads little else
 
 
 def head(
@@ -61,22 +62,27 @@ def head(
     found = HeadReading(1, 1, mass, window, without_first, head=(0, 0))
     states = states_of(context, lm, text, part, ids, layer)[layer]
     context.progress(0.5, f"layer {layer}, head {head}")
-    arrays, cell = _stream(states, head, ids, found, query, tile, without_first)
+    arrays, cell = _stream(states, head, ids, found, query, tile)
     words = token_table(reading)
-    listed = _keys(arrays["row"], query, top, offset, words)
+    best = np.argsort(-arrays["row"][: query + 1], kind="stable")[:top]
+    best = best[arrays["row"][best] > 0]
+    listed = keys_table(words, best, query, offset).assign(attention=arrays["row"][best])
+    pooling = f"Every one of the {length:,} tokens has its own row and column."
+    if cell > 1:
+        pooling = f"A cell is {cell} queries and {cell} keys: the mean over the queries of what they give to these keys"
+        pooling += " together."
+    place = {"layer": layer, "head": head}
+    about = {**place, "part": part, "mass": mass, "near": window, "window": length, "without_first": without_first}
     numbers = {
-        **{"layer": layer, "head": head, "query": query, "cell": cell, "length": length, "offset": offset},
+        **{**place, "query": query, "cell": cell, "length": length, "offset": offset},
         "summary": found.table().drop(columns=["layer", "head"]).iloc[0].to_dict(),
         "chance": found.chance().drop(columns="layer").iloc[0].to_dict(),
-        "pooling": _pooling(cell, length),
+        "pooling": pooling,
         "sentence": _sentence(listed, words["word"][offset + query], layer, head),
         "without_first": without_first,
         "notes": [*reading.notes, *sink_notes(without_first)],
-        "protocol": protocol(
-            "head", lm, text, length, layer=layer, head=head, part=part, mass=mass, near=window, window=length,
-            kernel="scores from kept queries and keys", without_first=without_first,
-        ),
-    }  # fmt: skip
+        "protocol": protocol("head", lm, text, length, kernel="scores from kept queries and keys", **about),
+    }
     queries = found.queries()
     queries["position"] += offset
     distance = found.distances().drop(columns=["layer", "head"])
@@ -98,13 +104,7 @@ def _tile(rows: list[int] | None, columns: list[int] | None, length: int) -> tup
 
 @torch.no_grad()
 def _stream(
-    states: States,
-    head: int,
-    ids: np.ndarray,
-    found: HeadReading,
-    query: int,
-    tile: tuple[int, int] | None,
-    without_first: bool,
+    states: States, head: int, ids: np.ndarray, found: HeadReading, query: int, tile: tuple | None
 ) -> tuple[dict[str, np.ndarray], int]:
     """(arrays `pattern`, `row` and, where asked for, `tile`; tokens of a cell) of one head; fills `found`."""
     length = len(ids)
@@ -118,7 +118,7 @@ def _stream(
         stop = min(start + size, length)
         scores = states.scores(head, start, stop).cpu()
         even = torch.zeros_like(scores).masked_fill_(scores == float("-inf"), float("-inf"))
-        if without_first:
+        if found.without_first:
             p = scores.index_fill(1, torch.tensor([0]), float("-inf")).softmax(-1).nan_to_num_(0.0)
         else:
             p = scores.softmax(-1)
@@ -130,36 +130,11 @@ def _stream(
             row[:stop] = p[query - start]
         if tile:
             inside = (places >= tile[0]) & (places < tile[1])
-            right = min(stop, tile[3])
-            if right > tile[2]:
-                shown[places[inside] - tile[0], : right - tile[2]] = p.numpy()[inside, tile[2] : right]
+            values = p.numpy()[inside, tile[2] : tile[3]]
+            shown[places[inside] - tile[0], : values.shape[1]] = values
     pattern /= np.bincount(np.arange(length) // cell)[:, None]
     arrays = {"pattern": pattern.astype(np.float32), "row": row}
     return arrays | ({"tile": shown} if tile else {}), cell
-
-
-def _keys(row: np.ndarray, query: int, top: int, offset: int, words: pd.DataFrame) -> pd.DataFrame:
-    best = np.argsort(-row[: query + 1], kind="stable")[:top]
-    best = best[row[best] > 0]
-    there = words.iloc[offset + best]
-    return pd.DataFrame(
-        {
-            "key": best,
-            "position": offset + best,
-            "piece": there["piece"].to_numpy(),
-            "word": there["word"].to_numpy(),
-            "distance": query - best,
-            "attention": row[best],
-        }
-    )
-
-
-def _pooling(cell: int, length: int) -> str:
-    if cell == 1:
-        return f"Every one of the {length:,} tokens has its own row and column."
-    return (
-        f"A cell is {cell} queries and {cell} keys: the mean over the queries of what they give to these keys together."
-    )
 
 
 def _sentence(listed: pd.DataFrame, word: str, layer: int, head: int) -> str:
@@ -171,4 +146,75 @@ def _sentence(listed: pd.DataFrame, word: str, layer: int, head: int) -> str:
     return (
         f"From {word!r}, head {head} of layer {layer} reads {best['word']!r} most ({where}): "
         f"{best['attention']:.0%} of its attention."
+    )
+
+
+def statistics(
+    model: str = "demo",
+    text: str = "",
+    mass: float = 0.9,
+    window: int = 128,
+    without_first: bool = False,
+    seed: int = 0,
+    long_text: str = "windows",
+    *,
+    context: Context,
+) -> Result:
+    """Entropy, rank, sink, window and distance of every head's attention, exact means over all queries of a text.
+
+    `mass` of the rank, `window` tokens of the window mass. `without_first` leaves each window's first token out of all
+    but `first_token_mass` and renormalises. numbers: `rows` with the columns of `attention_statistics`, `sentence`,
+    `induction_queries` (share of tokens that stood in their window before). tables: `heads` (`layer head`, the six,
+    `previous_token` and `induction`: mass on the token before, and on what followed earlier copies of this token),
+    `chance` (`layer` and the same for a head that reads all visible keys alike), `distance` (`layer head low high mass
+    uniform`), `tokens`. Errors: BadSetting, TooLarge.
+    """
+    check_seed(seed)
+    lm = context.model(model)
+    reading = read(context, lm, text, long_text)
+    found = HeadReading(lm.num_layers, lm.num_heads, mass, window, without_first)
+    for index, ids in enumerate(reading.windows):
+        context.progress(index / len(reading.windows), f"reading window {index + 1} of {len(reading.windows)}")
+        found.read(lm, ids)
+    heads = found.table()
+    before = found.counts[0, 0, CORE.index("entropy")]
+    about = {"seed": seed, "mass": mass, "near": window, "without_first": without_first}
+    numbers = {
+        "rows": heads[["layer", "head", *CORE]].to_dict("records"),
+        "sentence": _of_all(heads, found.chance(), mass),
+        "induction_queries": float(found.counts[0, 0, len(CORE) + MORE.index("induction")] / max(1, before)),
+        "without_first": without_first,
+        "notes": [*reading.notes, *sink_notes(without_first)],
+        "protocol": protocol("statistics", lm, text, len(reading.tokens), kernel="streamed statistics", **about),
+    }
+    tables = {"heads": heads, "chance": found.chance(), "distance": found.distances(), "tokens": token_table(reading)}
+    return Result(numbers, tables)
+
+
+def sink_notes(without_first: bool) -> list[str]:
+    """What is said of a number when the first token is left out."""
+    if not without_first:
+        return []
+    return [
+        "The first token of each window is left out, and what a head gives to the others is renormalised to 100 %; "
+        "the first-token mass is what was left out."
+    ]
+
+
+def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, mass: float) -> str:
+    sinks = int((heads["first_token_mass"] > SINK).sum())
+    sharp = heads.loc[heads["entropy"].idxmin()]
+    ranks = heads["top_p_rank"]
+    said = (
+        f"{sinks} of {len(heads)} heads leave more than half of their attention on the first token; half of the heads "
+        f"need {ranks.median():,.0f} keys or fewer for {mass:.0%} of it (reading all alike would need "
+        f"{chance['top_p_rank'].mean():,.0f}); the sharpest is head {int(sharp['head'])} of layer "
+        f"{int(sharp['layer'])}"
+    )
+    induction = heads.loc[heads["induction"].idxmax()] if heads["induction"].notna().any() else None
+    if induction is None:
+        return said + "."
+    return said + (
+        f", and head {int(induction['head'])} of layer {int(induction['layer'])} most reads what followed earlier "
+        f"copies of a token ({induction['induction']:.0%} of its attention, chance {chance['induction'].mean():.0%})."
     )

@@ -1,6 +1,7 @@
 """Long-context probes: can a model find and use one thing in a long text, and can it still when it reads less?"""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,9 @@ from analysis.probes.scoring import answer_logs, chosen, control, margin
 from analysis.probes.tasks import TASKS, Ask
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.probes.rows import Cell, by_length, cell_rows, sentences, shown, summary, truncated
-from analysis.studies.ready.candidates import Candidate, candidates
+from analysis.studies.probes.rows import Cell, rows_by, sentences, shown, truncated
+from analysis.studies.ready.candidates import Candidate, beside_dense
+from analysis.studies.text.held_out import check_range
 
 DEPTHS, EXAMPLES = (0.0, 0.25, 0.5, 0.75, 1.0), (4, 16, 64)
 USUAL = (256, 512, 1024)  # tokens, as far as the model reads them
@@ -58,8 +60,7 @@ def probe(
     check_seed(seed)
     lm = context.model(model)
     named = _tasks(probes)
-    others = [one for one in methods or [] if one.get("name") != "dense"]
-    listed = candidates(context, lm, [{"name": "dense"}, *others])
+    listed = beside_dense(context, lm, methods)
     if ahead := next((one.label for one in listed if one.method.reads_future), None):
         raise BadSetting(
             f"{ahead} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
@@ -68,8 +69,8 @@ def probe(
     limit = reach(lm, rope, factor)
     wanted = _lengths(lengths, limit, too_long)
     depths, examples = _depths(depths), _examples(examples)
-    _between("items", items, 1, MOST_ITEMS)
-    _between("candidates", choices, 2, MOST_CHOICES)
+    check_range("The number of items", items, 1, MOST_ITEMS)
+    check_range("The number of candidates", choices, 2, MOST_CHOICES)
     text = text or context.add_text(*next(iter(sample_texts().values())))
     pieces = Pieces(lm.tokenizer, context.text(text)[1])
     grid = {name: _grid(name, wanted, depths, examples, choices) for name in named}
@@ -83,14 +84,17 @@ def probe(
     for name, cells in grid.items():
         made[name], error = _questions(pieces, name, cells, items, seed, limit)
         if error is not None:
-            trouble = error
-            empty = len(cells) - len(made[name])
+            trouble, empty = error, len(cells) - len(made[name])
             notes.append(f"{TASKS[name].title}: {empty} of {len(cells)} cells are empty. {error}")
     if not any(made.values()):
         raise trouble
-    cells = _ask(context, lm, listed, pieces, made, _bases(lm, rope, factor, base), seed)
-    rows = cell_rows(cells, listed)
+    base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
+    cells = _ask(context, lm, listed, pieces, made, partial(base_for, lm, rope, factor, base), seed)
+    rows = rows_by(cells, listed, "length", "depth", "examples")
     told, able = sentences(cells, listed, lm.name)
+    tokens = sum(len(one.items) * one.ask.length for one in cells)
+    about = {"seed": seed, "kernel": KERNEL, "window": limit, "items": items, "candidates": choices, "rope": rope}
+    about |= {"base": base if rope == "base" else None, "factor": None if rope == "as_trained" else factor}
     numbers = {
         "rows": rows,
         "sentences": told,
@@ -101,29 +105,19 @@ def probe(
         "labels": [one.label for one in listed],
         "limit": limit,
         "notes": [*notes, *_notes(lm, pieces, wanted, rope, factor, base, truncated(cells))],
-        "protocol": protocol(
-            "probe", lm, text, sum(len(one.items) * one.ask.length for one in cells) * len(listed),
-            seed=seed, kernel=KERNEL, window=limit, items=items, candidates=choices, rope=rope,
-            base=base if rope == "base" else None, factor=None if rope == "as_trained" else factor,
-        ),
-    }  # fmt: skip
+        "protocol": protocol("probe", lm, text, tokens * len(listed), **about),
+    }
     tables = {
         "rows": pd.DataFrame(rows),
-        "lengths": pd.DataFrame(by_length(cells, listed)),
-        "summary": pd.DataFrame(summary(cells, listed)),
+        "lengths": pd.DataFrame(rows_by(cells, listed, "length")),
+        "summary": pd.DataFrame(rows_by(cells, listed)),
         "shown": pd.DataFrame(shown(pieces, cells)),
     }
     return Result(numbers, tables)
 
 
 def _ask(
-    context: Context,
-    lm: Model,
-    listed: list[Candidate],
-    pieces: Pieces,
-    made: dict,
-    bases: Callable[[int], float],
-    seed: int,
+    context: Context, lm: Model, listed: list[Candidate], pieces: Pieces, made: dict, bases: Callable, seed: int
 ) -> list[Cell]:
     """Every question under every method: cells with gains and plain log-probabilities [methods, items, n]."""
     done, total = 0, sum(len(cuts) for cells in made.values() for _, cuts in cells) * len(listed)
@@ -165,15 +159,10 @@ def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int
     return [Ask(length, choices, **more) for length in lengths for more in along[axis]]
 
 
-def _bases(lm: Model, rope: str, factor: float, base: float) -> Callable[[int], float]:
-    base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
-    return lambda length: base_for(lm, rope, factor, base, length)
-
-
 def _tasks(probes: list[str] | None) -> list[str]:
     named = list(TASKS) if probes is None else list(dict.fromkeys(probes))
-    strange = next((name for name in named if name not in TASKS), None)
-    if strange is not None or not named:
+    if not named or set(named) - set(TASKS):
+        strange = next((name for name in named if name not in TASKS), None)
         raise BadSetting(f"There is no task {str(strange)[:40]!r}; there are: {', '.join(TASKS)}.")
     return named
 
@@ -196,8 +185,8 @@ def _lengths(lengths: list[int] | None, limit: int, too_long: str) -> list[int]:
 
 def _depths(depths: list[float] | None) -> list[float]:
     found = list(DEPTHS) if depths is None else sorted(set(map(float, depths)))
-    if not found or not all(0 <= depth <= 1 for depth in found):
-        wrong = next((depth for depth in found if not 0 <= depth <= 1), "missing")
+    wrong = next((depth for depth in found if not 0 <= depth <= 1), None if found else "missing")
+    if wrong is not None:
         raise BadSetting(f"A depth is {wrong} and must lie between 0 (the beginning) and 1 (next to the question).")
     return found
 
@@ -207,11 +196,6 @@ def _examples(examples: list[int] | None) -> list[int]:
     if not found or found[0] < 1:
         raise BadSetting(f"The numbers of examples are {found} and must be at least 1.")
     return found
-
-
-def _between(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise BadSetting(f"The number of {name} is {value:,} and must lie between {low} and {high:,}.")
 
 
 def _notes(

@@ -1,6 +1,6 @@
 """Rows, sentences and shown prompts of the long-context probes, from which of its items a method answered rightly."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from analysis.metrics.proportions import share, share_difference
 from analysis.probes.pieces import Cut, Pieces
 from analysis.probes.tasks import TASKS, Ask
 from analysis.studies.ready.candidates import Candidate
+from analysis.studies.stored.panels import edges
 
 PARTS = ("right", "plain", "margin")
 AROUND = 32  # tokens shown before and behind the evidence
@@ -28,36 +29,20 @@ class Cell:
     margin: np.ndarray
 
 
-def cell_rows(cells: Sequence[Cell], methods: Sequence[Candidate]) -> list[dict]:
-    """One row per method and cell."""
-    return [row for cell in cells for row in _rows([cell], methods, {"length": cell.ask.length} | _place(cell.ask))]
+def rows_by(cells: Sequence[Cell], methods: Sequence[Candidate], *axes: str) -> list[dict]:
+    """One row per task, method and value of `axes` (some of `length depth examples`), over all cells of these."""
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.probe, *(getattr(cell.ask, axis) for axis in axes)), []).append(cell)
+    return [row for key, mine in groups.items() for row in _rows(mine, methods, dict(zip(axes, key[1:], strict=True)))]
 
 
-def by_length(cells: Sequence[Cell], methods: Sequence[Candidate]) -> list[dict]:
-    """One row per task, method and length, over all depths or numbers of examples."""
-    keys = dict.fromkeys((cell.probe, cell.ask.length) for cell in cells)
-    return [
-        row
-        for probe, length in keys
-        for row in _rows(_of(cells, probe, lambda ask, n=length: ask.length == n), methods, {"length": length})
-    ]
-
-
-def summary(cells: Sequence[Cell], methods: Sequence[Candidate]) -> list[dict]:
-    """One row per task and method, over all its cells."""
-    return [row for probe in _probes(cells) for row in _rows(_of(cells, probe), methods, {})]
-
-
-def _of(cells: Sequence[Cell], probe: str, wanted: Callable[[Ask], bool] = lambda ask: True) -> list[Cell]:
-    return [cell for cell in cells if cell.probe == probe and wanted(cell.ask)]
-
-
-def _probes(cells: Sequence[Cell]) -> list[str]:
-    return list(dict.fromkeys(cell.probe for cell in cells))
-
-
-def _place(ask: Ask) -> dict:
-    return {"depth": ask.depth, "examples": ask.examples}
+def _probes(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells of each task."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.probe, []).append(cell)
+    return found
 
 
 def _rows(cells: Sequence[Cell], methods: Sequence[Candidate], where: dict) -> list[dict]:
@@ -66,17 +51,11 @@ def _rows(cells: Sequence[Cell], methods: Sequence[Candidate], where: dict) -> l
     rows = []
     for at, method in enumerate(methods):
         found, apart = share(right[at]), share_difference(right[at], right[0]) if at else Interval(None, None, None, 0)
-        rows.append(
-            {
-                **{"probe": cells[0].probe, "method": method.label, "name": method.name},
-                **where,
-                **{"score": found.mean, "low": found.low, "high": found.high},
-                **{"chance": 1 / cells[0].ask.choices, "n": len(cuts), "plain": float(plain[at].mean())},
-                **{"margin": float(margin[at].mean()), "truncated": sum(one.dropped > 0 for one in cuts)},
-                "lost": sum(one.lost for one in cuts),
-                **{"difference": apart.mean, "difference_low": apart.low, "difference_high": apart.high},
-            }
-        )
+        row = {"probe": cells[0].probe, "method": method.label, "name": method.name, **where}
+        row |= {"score": found.mean, "low": found.low, "high": found.high, "chance": 1 / cells[0].ask.choices}
+        row |= {"n": len(cuts), "plain": float(plain[at].mean()), "margin": float(margin[at].mean())}
+        row |= {"truncated": sum(one.dropped > 0 for one in cuts), "lost": sum(one.lost for one in cuts)}
+        rows.append(row | edges("difference", apart))
     return rows
 
 
@@ -88,20 +67,21 @@ def truncated(cells: Sequence[Cell]) -> dict:
 
 def sentences(cells: Sequence[Cell], methods: Sequence[Candidate], model: str) -> tuple[list[str], dict[str, bool]]:
     """What the probes say, one sentence per task and method, and for each task whether dense is above chance."""
-    rows, told, able = summary(cells, methods), [], {}
-    for probe in _probes(cells):
+    rows, told, able = rows_by(cells, methods), [], {}
+    for probe, mine in _probes(cells).items():
         dense, *others = [row for row in rows if row["probe"] == probe]
         able[probe] = dense["low"] > dense["chance"]
         told.append(_of_dense(dense, model, able[probe]))
         told += [_of_other(row) for row in others if able[probe]]
-        near = reached(cells, probe)
+        near = reached(mine)
         if able[probe] and near is not None:
             told.append(near)
     return told, able
 
 
 def _of_dense(row: dict, model: str, able: bool) -> str:
-    title, found = TASKS[row["probe"]].title, f"{row['score']:.0%} right{_interval(row)}, chance {row['chance']:.0%}"
+    interval = f"95 % interval {row['low']:.0%} to {row['high']:.0%}, n = {row['n']:,}"
+    title, found = TASKS[row["probe"]].title, f"{row['score']:.0%} right ({interval}), chance {row['chance']:.0%}"
     if able:
         return f"{title}: dense attention gets {found}."
     return (
@@ -119,9 +99,8 @@ def _of_other(row: dict) -> str:
     )
 
 
-def reached(cells: Sequence[Cell], probe: str) -> str | None:
-    """Where dense is shown to be above chance: the longest length, and which depths, or None where it always is."""
-    mine = _of(cells, probe)
+def reached(mine: Sequence[Cell]) -> str | None:
+    """Where dense is shown to be above chance in the cells of a task: how many and the longest, or None."""
     sure = [cell for cell in mine if (share(cell.right[0]).low or 0) > 1 / cell.ask.choices]
     if len(sure) == len(mine):
         return None
@@ -131,16 +110,11 @@ def reached(cells: Sequence[Cell], probe: str) -> str | None:
     return f"Cells that are above chance by themselves: {len(sure)} of {len(mine)}, the longest at {longest:,} tokens."
 
 
-def _interval(row: dict) -> str:
-    return f" (95 % interval {row['low']:.0%} to {row['high']:.0%}, n = {row['n']:,})"
-
-
 def shown(pieces: Pieces, cells: Sequence[Cell]) -> list[dict]:
     """One prompt of every task, the first of its middle cell, in parts: `probe length before evidence after question
     answer others`; a task without one place shows its beginning and end."""
     rows = []
-    for probe in _probes(cells):
-        mine = _of(cells, probe)
+    for probe, mine in _probes(cells).items():
         cell = mine[len(mine) // 2]
         item = cell.items[0].item
         ids, gold = item.ids, item.gold

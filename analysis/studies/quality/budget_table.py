@@ -18,10 +18,9 @@ from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
-from analysis.studies.quality.budget_search import nearest
 from analysis.studies.quality.budget_shown import columns, means, panels, sentence
 from analysis.studies.quality.budget_states import States
-from analysis.studies.quality.equal_budget import NO_CAP, REACHED
+from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, domains, ids_hash, sample_windows

@@ -9,18 +9,17 @@ import torch
 from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
-from analysis.methods.base import Method
-from analysis.metrics.sparsity import ReadCounter, Reads
+from analysis.metrics.sparsity import ReadCounter
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import forward
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.quality.budget_search import nearest
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.text.scoring import whole_windows
 
 NO_CAP = 1 << 20  # of CSA's policy, unless one is given
 REACHED = 0.05  # farther from the target than this is said
+NEAR = 0.005  # of the target: near enough to stop looking
 FIELDS = {name: method.budgeted for name, method in METHODS.items() if method.budgeted}  # more of it reads more
 
 
@@ -60,7 +59,7 @@ def equal_budget(
     asked = [{"name": name} for name in FIELDS] if methods is None else methods
     rows, specs, notes = [], [], []
     for at, one in enumerate(asked):
-        row, spec = _settle(context, lm, one, ids, target, lambda done, at=at: (at + done) / len(asked))
+        row, spec = _settle(context.within(at / len(asked), 1 / len(asked)), lm, one, ids, target)
         rows.append(row)
         specs.append(spec)
         if not row["reached"]:
@@ -69,6 +68,7 @@ def equal_budget(
                 f"{title} reads {row['attended']:,.1f} keys of a query at the {end} that its {row['field']} "
                 f"allows ({row['value']:,}), not {target:,.1f}: its other settings decide."
             )
+    about = {"window": length, "seed": seed, "kernel": STREAMED, "windows": len(ids)}
     numbers = {
         "target": target,
         "share": target / ((length + 1) / 2),
@@ -76,25 +76,12 @@ def equal_budget(
         "rows": rows,
         "methods": specs,
         "notes": [*reading.notes, *notes],
-        "protocol": protocol(
-            "equal-budget", lm, text, len(ids) * length, window=length, seed=seed, kernel=STREAMED, windows=len(ids)
-        ),
+        "protocol": protocol("equal-budget", lm, text, len(ids) * length, **about),
     }
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
-def reads_of(lm: Model, method: Method, windows: list[np.ndarray]) -> Reads:
-    """What a method reads in windows of equal length, counted from its masks."""
-    counter = ReadCounter(len(windows[0]))
-    for ids in windows:
-        with torch.no_grad(), apply(lm, method, watch=counter):
-            forward(lm, ids)
-    return counter.reads(method)
-
-
-def _settle(
-    context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float, told: Callable[[float, str], None]
-) -> tuple[dict, dict]:
+def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float) -> tuple[dict, dict]:
     """One method's row, and its spec, at the nearest value of its field."""
     name = asked.get("name") if isinstance(asked, dict) else asked
     if name not in FIELDS:
@@ -105,9 +92,12 @@ def _settle(
     seen = {}
 
     def read(value: int) -> float:
-        context.progress(told(1 - 0.8 ** len(seen)), f"{METHODS[name].title}, {FIELDS[name]} {value:,}")
-        chosen = candidates(context, lm, [at_budget(asked, value)])[0]
-        seen[value] = chosen, reads_of(lm, chosen.method, ids)
+        context.progress(1 - 0.8 ** len(seen), f"{METHODS[name].title}, {FIELDS[name]} {value:,}")
+        chosen, counter = candidates(context, lm, [at_budget(asked, value)])[0], ReadCounter(len(ids[0]))
+        for window in ids:
+            with torch.no_grad(), apply(lm, chosen.method, watch=counter):
+                forward(lm, window)
+        seen[value] = chosen, counter.reads(chosen.method)
         return seen[value][1].attended
 
     low, high, start = candidates(context, lm, [asked])[0].method.budget_range(len(ids[0]), target)
@@ -128,3 +118,35 @@ def at_budget(asked: dict, value: int) -> dict:
     given = asked.get("policy") or {}
     given = given if isinstance(given, dict) else {"name": given}
     return asked | {"policy": {"cap": NO_CAP} | given | {field: value}}
+
+
+def nearest(read: Callable[[int], float], low: int, high: int, target: float, start: int | None = None) -> int:
+    """The whole number in low..high at which the growing function `read` comes nearest to `target`, with few calls.
+
+    From `start` (default `low`) it doubles, or takes a quarter, until the target lies between two numbers; then the
+    next one is where a straight line meets it, and every second time the middle. It ends within NEAR of the target, or
+    where nothing is left between.
+    """
+    found: dict[int, float] = {}
+
+    def at(value: int) -> float:
+        if value not in found:
+            found[value] = read(value)
+        return found[value]
+
+    def near() -> bool:
+        return min(abs(value - target) for value in found.values()) <= NEAR * target
+
+    below = above = min(max(low if start is None else start, low), high)
+    while at(above) < target and above < high and not near():
+        below, above = above, min(high, max(2 * above, above + 1))
+    while at(below) > target and below > low and not near():
+        below, above = max(low, below // 4), below
+    steps = 0
+    while above - below > 1 and not near():
+        slope = (at(above) - at(below)) / (above - below)
+        guess = round(below + (target - at(below)) / slope) if steps % 2 == 0 and slope > 0 else (below + above) // 2
+        guess = min(max(guess, below + 1), above - 1)
+        below, above = (guess, above) if at(guess) < target else (below, guess)
+        steps += 1
+    return min(found, key=lambda value: (abs(found[value] - target), value))

@@ -51,23 +51,16 @@ def evaluate(
     bins = [_bins(one, dense, seed) for one in scored]
     count = predicted_bytes(reading)
     rows = [_row(one, mine, dense, table, count, seed) for one, mine, table in zip(chosen, scored, bins, strict=True)]
+    about = {"window": size, "stride": size, "seed": seed, "kernel": MASKED, "bins": bins[0].attrs}
+    about |= {"unit": rows[0]["difference_unit"]}
+    said = "{} was calibrated on this text, which flatters it."
+    flattered = [said.format(one.label) for one in chosen if text in one.state.texts]
     numbers = {
         "rows": rows,
         "window": size,
         "sentence": " ".join(map(_sentence, rows)),
-        "notes": [*reading.notes, *looked_ahead(chosen), *_seen(chosen, text)],
-        "protocol": protocol(
-            "evaluate",
-            lm,
-            text,
-            len(reading.tokens),
-            window=size,
-            stride=size,
-            seed=seed,
-            kernel=MASKED,
-            unit=rows[0]["difference_unit"],
-            bins=bins[0].attrs,
-        ),
+        "notes": [*reading.notes, *looked_ahead(chosen), *flattered],
+        "protocol": protocol("evaluate", lm, text, len(reading.tokens), **about),
     }
     tables = {
         "rows": pd.DataFrame([{name: row[name] for name in COLUMNS} for row in rows]),
@@ -76,11 +69,6 @@ def evaluate(
         "bins": pd.concat([table.assign(method=at) for at, table in enumerate(bins)], ignore_index=True),
     }
     return Result(numbers, tables)
-
-
-def _seen(chosen: list[Candidate], text: str) -> list[str]:
-    """Notes about methods that were calibrated on this very text."""
-    return [f"{one.label} was calibrated on this text, which flatters it." for one in chosen if text in one.state.texts]
 
 
 def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, count: int, seed: int) -> dict:
@@ -110,10 +98,7 @@ def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, coun
         "kl_mean": float(scored.kl.mean()),
         "kl_p99": float(np.quantile(scored.kl, 0.99)),
         "same_top1": float(scored.same.mean()),
-        "reads_causal": scored.reads.reads_causal,
-        "reads_full": scored.reads.reads_full,
-        "kv_read": scored.reads.kv_read,
-        "attended": scored.reads.attended,
+        **{name: getattr(scored.reads, name) for name in ("reads_causal", "reads_full", "kv_read", "attended")},
         "worst_bin_difference": float(bins["difference"][worst]),
         "worst_bin": int(worst),
         "bins": bins.astype(object).where(bins.notna(), None).to_dict("records"),
@@ -124,10 +109,8 @@ def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, coun
 def _bins(scored: Scored, dense: Scored, seed: int) -> pd.DataFrame:
     """Perplexity by position in the window, and its paired change against dense with an interval."""
     table = position_bins(scored.losses, min(BINS, scored.losses.shape[1]))
-    changes = [
-        perplexity_change(scored.losses[:, first:last], dense.losses[:, first:last], stretch=STRETCH)
-        for first, last in zip(table["first"], table["last"], strict=True)
-    ]
+    places = [slice(*ends) for ends in zip(table["first"], table["last"], strict=True)]
+    changes = [perplexity_change(scored.losses[:, at], dense.losses[:, at], stretch=STRETCH) for at in places]
     for name, value in {"difference": "change", "low": "low", "high": "high"}.items():
         table[name] = np.array([getattr(change, value) for change in changes], dtype=float)
     table.attrs["unit"] = changes[0].unit
@@ -138,16 +121,9 @@ def _losses(at: int, scored: Scored, dense: Scored) -> pd.DataFrame:
     """One row per predicted token; `position` counts the tokens of the text."""
     windows, positions = scored.losses.shape
     window, inside = np.divmod(np.arange(windows * positions), positions)
-    return pd.DataFrame(
-        {
-            "method": at,
-            "position": window * (positions + 1) + inside + 1,
-            "window": window,
-            "loss": scored.losses.ravel(),
-            "difference": (scored.losses - dense.losses).ravel(),
-            "kl": scored.kl.ravel(),
-        }
-    )
+    columns = {"method": at, "position": window * (positions + 1) + inside + 1, "window": window}
+    columns |= {"loss": scored.losses.ravel(), "difference": (scored.losses - dense.losses).ravel()}
+    return pd.DataFrame(columns | {"kl": scored.kl.ravel()})
 
 
 def predicted_bytes(reading: Reading) -> int:

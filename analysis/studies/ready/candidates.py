@@ -1,16 +1,71 @@
-"""The methods that a study compares: from plain names and settings to methods that are ready to run."""
+"""The methods that a study compares: from plain names and settings to methods that are ready to run, with what they
+need: for each word of `Method.needs` one function that finds it for a model, or fits it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from analysis.errors import BadModel, BadSetting, NotFitted
+from analysis.fitted import Fitted
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.methods.focal_learned import FocalWeights
 from analysis.models import Model
+from analysis.runs.search import USUAL
+from analysis.studies.budgets.policies import facts as policy_facts, named
+from analysis.studies.budgets.recipes import resolve
 from analysis.studies.context import Context
-from analysis.studies.ready.state import CHOSEN, FIND, State
+from analysis.studies.groups.routers import router_facts, router_for
+from analysis.studies.ready.fitted import fitted_for, learned_temperatures
+from analysis.studies.routing.states import state_for
 
 MOST = 16  # methods at once
+ROUTER = USUAL["router"]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a method needs, found for a model.
+
+    `thing` goes to the method's `build`; `facts` say on a page how it was made; `words` tell it in a label from the
+    usual one; `texts` are the keys of the texts that it comes from.
+    """
+
+    thing: object = None
+    facts: dict | None = None
+    words: str = ""
+    texts: tuple[str, ...] = ()
+
+
+def _router(context: Context, model: Model, method: str, named: str | None) -> State:
+    name = ROUTER if named is None else named
+    if not isinstance(name, str):
+        raise BadSetting(f"{method} takes its router as a name such as {ROUTER}.")
+    router = router_for(context, model, name)[0]
+    return State(router, router_facts(name, router), "" if name == ROUTER else name)
+
+
+def _policy(context: Context, model: Model, method: str, recipe: dict | str | None) -> State:
+    policy = resolve(context, model, recipe)
+    facts = policy_facts(policy)
+    texts = (*facts.get("texts", ()), *filter(None, [facts.get("halves")]))
+    return State(policy.integers, facts, " ".join(named(policy)), texts)
+
+
+def _noted(thing: FocalWeights | Fitted) -> State:
+    """Numbers with the note of how they were made, which names their texts."""
+    return State(thing, texts=tuple(thing.about.get("protocol", {}).get("keys", ())))
+
+
+FIND: dict[str, Callable[[Context, Model, str, object], State]] = {
+    "": lambda context, model, method, _: State(),
+    "router": _router,
+    "policy": _policy,
+    "buckets": lambda context, model, method, _: State(state_for(context, model)),
+    "temperatures": lambda context, model, method, _: _noted(learned_temperatures(context, model)),
+    "calibration": lambda context, model, method, _: _noted(fitted_for(context, model, method)),
+}
+CHOSEN = ("router", "policy")  # there are several of these for a model, so a study names the one it means
 PARTS = ("name", "settings", *CHOSEN)
 
 
@@ -42,7 +97,11 @@ def candidates(context: Context, model: Model, methods: list[dict] | None) -> li
     Whatever can be refused is refused here, before a pass. Errors: BadSetting, NotFitted, BadModel.
     """
     if methods is None:
-        return [made for name in METHODS if (made := _able(context, model, name))]
+        able = []
+        for name in METHODS:
+            with suppress(NotFitted, BadModel):  # training comes first, or this model cannot run it
+                able.append(_candidate(context, model, {"name": name}))
+        return able
     if not 1 <= len(methods) <= MOST:
         raise BadSetting(f"{len(methods)} methods were asked for: choose between 1 and {MOST}.")
     made = [_candidate(context, model, asked) for asked in methods]
@@ -52,12 +111,10 @@ def candidates(context: Context, model: Model, methods: list[dict] | None) -> li
     return made
 
 
-def _able(context: Context, model: Model, name: str) -> Candidate | None:
-    """A method with its defaults; None where this model cannot run it, or where training comes first."""
-    try:
-        return _candidate(context, model, {"name": name})
-    except (NotFitted, BadModel):
-        return None
+def beside_dense(context: Context, model: Model, methods: list[dict] | None) -> list[Candidate]:
+    """Dense attention first, then those of the methods that are not. Errors: as `candidates`."""
+    others = [one for one in methods or [] if one.get("name") != "dense"]
+    return candidates(context, model, [{"name": "dense"}, *others])
 
 
 def _candidate(context: Context, model: Model, asked: dict) -> Candidate:
@@ -115,8 +172,6 @@ def specs(
 
 def _value(word: str) -> int | float | str:
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(word)
-        except ValueError:
-            continue
     return word

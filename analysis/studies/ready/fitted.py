@@ -1,4 +1,5 @@
-"""What methods need of a calibration (means, centroids): the stored numbers, or some fitted on the bundled samples."""
+"""What methods need of a calibration: stored means and centroids, or some fitted on the bundled samples, and learned
+temperatures."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -8,13 +9,15 @@ import numpy as np
 import torch
 
 from analysis.corpus import sample_texts, text_hash, token_stream
-from analysis.errors import BadSetting, BadText
+from analysis.errors import BadSetting, BadText, NotFitted
 from analysis.fitted import FOLDER, Fitted
 from analysis.methods import METHODS
+from analysis.methods.focal_learned import FocalWeights
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.ready.learned import fit_temperatures
+from analysis.studies.text.held_out import storing
+from analysis.training.focal import SHARE, FocalTraining, train_temperatures
 
 LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
 SAMPLES = "bundled samples without the story"
@@ -25,9 +28,7 @@ def fitted_for(context: Context, model: Model, method: str) -> Fitted:
     samples except the story, and stored. Each file is read once while it stays the same. Errors: BadSetting."""
     for path in context.stored(model, f"{FOLDER}/{method}.safetensors"):
         stamp = (str(path), path.stat().st_mtime_ns)
-        if context.kept.get(f"fitted {method}", ((),))[0] != stamp:
-            context.kept[f"fitted {method}"] = (stamp, Fitted.load(path))
-        found = context.kept[f"fitted {method}"][1]
+        found = context.once(f"fitted {method}", stamp, lambda path=path: Fitted.load(path))
         if found.about.get("revision") == model.revision:
             return found
     samples = _samples()
@@ -55,20 +56,16 @@ def fit_method(
     if method not in known:
         raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb; it calibrates: {', '.join(known)}.")
     lm = context.model(model)
-    if texts:
-        whole, corpus = [context.text(key)[1] for key in texts], ", ".join(context.text(key)[0] for key in texts)
-    else:
-        whole, corpus = _samples(), SAMPLES
-    told = _told(whole, corpus)
+    named = [context.text(key) for key in texts or []]
+    whole = [text for _, text in named] or _samples()
+    told = _told(whole, ", ".join(name for name, _ in named) or SAMPLES)
     if METHODS[method].needs == "temperatures":
-        made = fit_temperatures(context, lm, whole, told, steps, seed)
+        numbers = fit_temperatures(context, lm, whole, told, steps, seed)
     else:
         fitted, path = _calibrate(context, lm, method, whole, told, seed, clusters=clusters)
         shapes = {name: list(tensor.shape) for name, tensor in fitted.tensors.items()}
-        numbers = {"path": str(path), "method": method, "tensors": shapes, "protocol": fitted.about["protocol"]}
-        made = Result(numbers)
-    made.numbers["notes"] = context.forget("method", method, lm)
-    return made
+        numbers = {"path": str(path), "tensors": shapes, "protocol": fitted.about["protocol"]}
+    return Result(numbers | {"method": method, "notes": context.forget("method", method, lm)})
 
 
 def calibration_windows(model: Model, texts: list[str]) -> np.ndarray:
@@ -105,8 +102,32 @@ def _calibrate(
     about = protocol("fit-method", model, tokens=windows.size, window=windows.shape[1], seed=seed, **told)
     made.about |= {"model": model.name, "revision": model.revision, "protocol": about}
     folder = context.state_dirs(model)[0] / FOLDER
-    try:
-        path = made.save(folder)
-    except OSError as error:
-        raise BadSetting(f"The numbers cannot be stored in {folder} ({error.strerror}): name another one.") from error
-    return made, path
+    with storing("numbers", folder):
+        return made, made.save(folder)
+
+
+def learned_temperatures(context: Context, model: Model) -> FocalWeights:
+    """The learned temperatures of a model. Errors: NotFitted where it has none, BadSetting for a damaged file."""
+    for path in context.stored(model, FocalWeights.place):
+        return FocalWeights.load(path)
+    raise NotFitted(
+        f"{model.name} has no learned temperatures: train some with `fit-method focal_learned`, or choose focal, whose "
+        "temperature is a number."
+    )
+
+
+def fit_temperatures(context: Context, model: Model, texts: list[str], told: dict, steps: int, seed: int) -> dict:
+    """Train temperatures for a model that stays as it is, on windows of at most 1,024 tokens, and store them; `told`
+    says of the protocol which texts they are. Returns `path`, `tensors`, `held_out` (nats per token before and after,
+    of windows that were not trained on), `temperature` (of each layer on them, beside dense attention, 1).
+    Errors: BadSetting."""
+    ids = token_stream(model.tokenizer, texts)
+    plan = FocalTraining(steps=steps, length=max(2, min(1024, len(ids) // (2 * SHARE))), seed=seed)
+    weights, log = train_temperatures(model, ids, plan, context.progress)
+    told = protocol("fit-method", model, tokens=len(ids), window=plan.length, seed=seed, steps=steps, **told)
+    path = context.state_dirs(model)[0] / FocalWeights.place
+    with storing("temperatures", path.parent):
+        weights.save(path, model=model.name, revision=model.revision, protocol=told)
+    numbers = {"path": str(path), "tensors": {"w": list(weights.w.shape)}, "protocol": told}
+    held_out = [log[at].get("held_out") for at in (0, -1)]
+    return numbers | {"held_out": held_out, "temperature": log[-1]["temperature"]}

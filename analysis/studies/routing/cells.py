@@ -8,7 +8,6 @@ from torch import Tensor
 
 from analysis.attention import Block
 from analysis.routers.buckets import bucket_sums, members, nearest
-from analysis.studies.routing.passes import is_causal_only
 
 SINKS = 4  # first keys that are left out where sinks are
 RAW = "raw keys"
@@ -38,10 +37,6 @@ class Partition:
     centroids: dict[int, Tensor]
     of_queries: dict[int, Tensor] = field(default_factory=dict)
     of_keys: dict[int, Tensor] = field(default_factory=dict)
-
-    def turned_queries(self, layer: int, queries: Tensor) -> Tensor:
-        """Queries [h, n, D] as this partition's routers see them."""
-        return queries @ self.of_queries[layer] if self.of_queries else queries
 
     def labels(self, layer: int, keys: Tensor, shared: list[int]) -> Tensor:
         """Bucket int64 [P, T] of keys [G, T, D]; `shared` the key-value head of each chosen query head."""
@@ -106,7 +101,7 @@ def cell_masses(view: LayerView, block: Block, probabilities: Tensor, cells: lis
 def cell_counts(view: LayerView, block: Block, cells: list[Cell]) -> dict[Cell, Tensor]:
     """Share of the visible far keys that lie in each bucket, [P, n, C] per cell; zeros where there are none."""
     found = {}
-    plain = is_causal_only(block)
+    plain = int(block.visible.sum()) == int((block.rows + 1).sum())  # all keys up to each query: no sliding window
     for partition, mine in _by_partition(cells).items():
         member = view.member[partition]
         if plain:

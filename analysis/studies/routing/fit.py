@@ -2,25 +2,29 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from analysis.attention import Block
 from analysis.errors import TooLarge
+from analysis.files import write_whole
 from analysis.kernels.parts import now
 from analysis.models import Model
 from analysis.routers import EPS, ROUTERS
 from analysis.routers.base import Router
 from analysis.routers.buckets import SAMPLE, make_buckets
-from analysis.routers.mlp import MOST
+from analysis.routers.mlp import MOST, SaapMLP
 from analysis.routers.moments import Moments
 from analysis.studies.context import Context
 from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_masses
-from analysis.studies.routing.parts import Parts
 from analysis.studies.routing.passes import read_prompt
 from analysis.studies.routing.texts import Prompt
+from analysis.studies.text.held_out import storing
 
 OF_MASS = ("static_prior", "gwr_linear", "gwr_linear_intercept")  # streamed, one per cell
 PLAIN = ("random", "recency", "kmeans", "oracle")  # nothing is fitted
@@ -38,6 +42,40 @@ class Fitted:
     routers: dict[Cell, dict[int, dict[str, Router]]]
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One file per setting and layer in `folder`; `stamp` names model, texts and sizes, so that parts of another run
+    are never taken for these. Without a folder nothing is kept."""
+
+    folder: Path | None = None
+    stamp: str = ""
+
+    def find(self, cell: Cell, layer: int) -> tuple[dict[str, Tensor], float] | None:
+        """The weights of a layer's learned router and the seconds it took; None where it is not trained yet."""
+        try:
+            tensors = load(self._path(cell, layer).read_bytes()) if self.folder else None
+            return tensors and ({name: tensors[name] for name in SaapMLP.NAMES}, float(tensors["seconds"]))
+        except (OSError, KeyError, ValueError, SafetensorError):
+            return None
+
+    def keep(self, cell: Cell, layer: int, router: SaapMLP, seconds: float) -> None:
+        """Write a trained router, put in place whole. Errors: BadSetting for a folder that cannot be written."""
+        if self.folder is None:
+            return
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in router.tensors().items()}
+        with storing("routers", self.folder), write_whole(self._path(cell, layer)) as place:
+            place.write_bytes(save(tensors | {"seconds": torch.tensor(seconds, dtype=torch.float64)}))
+
+    def clear(self) -> None:
+        """Remove the parts of this run, once it is done."""
+        if self.folder is not None:
+            for path in self.folder.glob(f"routing-{self.stamp}-*.safetensors"):
+                path.unlink(missing_ok=True)
+
+    def _path(self, cell: Cell, layer: int) -> Path:
+        return self.folder / f"routing-{self.stamp}-d{cell.min_distance}-s{cell.sinks}-{layer}.safetensors"
 
 
 def calibrate(
@@ -70,7 +108,11 @@ def calibrate(
             seconds[kind] += now() - start
     partitions = {RAW: Partition(RAW, centroids)}
     for kind in sorted({cell.partition for cell in cells} - {RAW}):
-        partitions[kind] = _own_partition(kind, common, keys, shared, buckets, seed)
+        made = partitions[kind] = Partition(kind, {})  # of the keys as a router turns them, for each chosen query head
+        for layer, routers in common.items():
+            made.of_queries[layer], made.of_keys[layer] = routers[kind].of_queries_, routers[kind].of_keys_
+            turned = keys[layer][shared[layer]] @ made.of_keys[layer]
+            made.centroids[layer] = make_buckets(turned, buckets, seed + layer)
     fitted = Fitted(heads, rotated, partitions, {}, seconds)
     for cell in cells:
         fitted.routers[cell] = {layer: _routers(cell, partitions, common[layer], layer, seed) for layer in heads}
@@ -93,12 +135,7 @@ def calibrate(
 
 
 def _first_pass(
-    context: Context,
-    model: Model,
-    prompts: list[Prompt],
-    heads: dict[int, list[int]],
-    rotated: list[bool],
-    buckets: int,
+    context: Context, model: Model, prompts: list[Prompt], heads: dict, rotated: list[bool], buckets: int
 ) -> tuple[dict[int, Tensor], dict[int, Moments], dict[int, Moments]]:
     """Keys for k-means [G, m, D], and second moments of queries (per chosen head) and keys, per layer."""
     quota = -(-SAMPLE * buckets // len(prompts))
@@ -114,23 +151,6 @@ def _first_pass(
         context.progress(0.15 * at / len(prompts), f"keys of prompt {at + 1} of {len(prompts)}")
         read_prompt(model, prompt.ids, rotated, take)
     return {layer: torch.cat(rows, 1) for layer, rows in keys.items()}, of_queries, of_keys
-
-
-def _own_partition(
-    kind: str,
-    common: dict[int, dict[str, Router]],
-    keys: dict[int, Tensor],
-    shared: dict[int, list[int]],
-    buckets: int,
-    seed: int,
-) -> Partition:
-    """Buckets of the keys as a router turns them, for each chosen query head."""
-    made = Partition(kind, {})
-    for layer, routers in common.items():
-        made.of_queries[layer], made.of_keys[layer] = routers[kind].of_queries_, routers[kind].of_keys_
-        turned = keys[layer][shared[layer]] @ made.of_keys[layer]
-        made.centroids[layer] = make_buckets(turned, buckets, seed + layer)
-    return made
 
 
 def _routers(

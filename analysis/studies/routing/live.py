@@ -1,32 +1,26 @@
-"""Routing at any budget at once, from stored curves or on a reader's own text."""
+"""Routing at any budget at once, from stored curves or on a reader's own text; the buckets that one query visits."""
 
 from dataclasses import asdict
 
 import pandas as pd
+import torch
+from torch import Tensor
 
+from analysis.attention import Block
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.routers.state import RoutingState
 from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, check_seed, protocol, read
-from analysis.studies.routing.cells import RAW, Cell, Partition
+from analysis.studies.routing import rows
+from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_counts, cell_masses
 from analysis.studies.routing.fit import Fitted
-from analysis.studies.routing.kept import Kept, stored_curves
-from analysis.studies.routing.rows import (
-    Draws,
-    budget_rows,
-    closure_rows,
-    head_rows,
-    head_table,
-    lines,
-    mean_rows,
-    paper_rows,
-    sentence,
-)
-from analysis.studies.routing.score import balance_rows, score_routers
-from analysis.studies.routing.states import state_near
+from analysis.studies.routing.passes import read_prompt
+from analysis.studies.routing.score import balance_rows, route_scores, score_routers
+from analysis.studies.routing.states import Kept, state_near, stored_curves
 from analysis.studies.routing.texts import Prompt, heads_of, tokens_needed, too_short
 from analysis.studies.text.held_out import check_range
+from analysis.studies.text.text import token_table
 
 
 def route_at(
@@ -70,28 +64,29 @@ def route_at(
     visited = max(1.0, curves.buckets / 32) if visited is None else visited
     if not 1 <= visited <= curves.buckets:
         raise BadSetting(f"{visited:g} buckets were to be visited: choose 1 to {curves.buckets:,}.")
-    draws = Draws(len(curves.queries[cell]), seed)
+    draws = rows.Draws(len(curves.queries[cell]), seed)
     stamp = (kept.about["date"], kept.key, cell, seed)
-    if context.kept.get("routing budgets", ((),))[0] != stamp:
-        context.kept["routing budgets"] = (stamp, budget_rows(curves, cell, draws) | {"lines": lines(curves, cell)})
-    means = mean_rows(curves, cell, visited, draws)
+    budgets = context.once(
+        "routing budgets", stamp, lambda: rows.budget_rows(curves, cell, draws) | {"lines": rows.lines(curves, cell)}
+    )
+    means = rows.mean_rows(curves, cell, visited, draws)
     numbers = {
-        "sentence": sentence(means, curves.buckets, draws.documents),
+        "sentence": rows.sentence(means, curves.buckets, draws.documents),
         "means": means,
-        "closure": closure_rows(curves, cell, visited, draws),
-        "heads": head_table(curves, cell, visited),
-        **context.kept["routing budgets"][1],
+        "closure": rows.closure_rows(curves, cell, visited, draws),
+        "heads": rows.head_table(curves, cell, visited),
+        **budgets,
         "cells": [{"name": one.name, **asdict(one)} for one in curves.recall],
         **asdict(cell),
         "buckets": curves.buckets,
         "l": visited,
         "queries": int(curves.queries[cell].sum()),
         "documents": draws.documents,
-        "paper": paper_rows(),
+        "paper": rows.paper_rows(),
         **kept.more,
         "protocol": kept.about | {"verb": "route-at", "measured": kept.about["date"]},
     }
-    return Result(numbers, {"rows": pd.DataFrame(head_rows(curves, cell, visited, draws))})
+    return Result(numbers, {"rows": pd.DataFrame(rows.head_rows(curves, cell, visited, draws))})
 
 
 def text_curves(context: Context, lm: Model, text: str, cell: Cell) -> Kept:
@@ -100,26 +95,24 @@ def text_curves(context: Context, lm: Model, text: str, cell: Cell) -> Kept:
         raise BadSetting("A text is tested in buckets of raw keys: choose that partition.")
     state = state_near(context, lm, cell.min_distance, cell.sinks)
     stamp = (lm.revision, text, cell, id(state))
-    if context.kept.get("routing text", ((),))[0] != stamp:
-        reading = read(context, lm, text)
-        needed = tokens_needed(cell.min_distance, cell.sinks)
-        windows = [ids for ids in reading.windows if len(ids) >= needed]
-        if not windows:
-            raise too_short(reading.name, max(map(len, reading.windows)), needed)
-        prompts = [Prompt(at, ids) for at, ids in enumerate(windows)]
-        fitted = from_state(lm, state, cell)
-        curves, micro, counts = score_routers(context, lm, prompts, fitted, 0.0)
-        more = {
-            "balance": balance_rows(fitted, counts),
-            "timings": [{"router": kind, "fit_seconds": None, "route_us": time} for kind, time in micro.items()],
-            "notes": [*reading.notes, *fitted_for(state, cell)],
-        }
-        about = protocol(
-            "route-at", lm, text, sum(map(len, windows)), seed=state.settings.seed, kernel=STREAMED, unit="windows",
-            routers=state.settings.name,
-        )  # fmt: skip
-        context.kept["routing text"] = (stamp, Kept(curves, about, more))
-    return context.kept["routing text"][1]
+    return context.once("routing text", stamp, lambda: _measured(context, lm, text, cell, state))
+
+
+def _measured(context: Context, lm: Model, text: str, cell: Cell, state: RoutingState) -> Kept:
+    reading = read(context, lm, text)
+    needed = tokens_needed(cell.min_distance, cell.sinks)
+    windows = [ids for ids in reading.windows if len(ids) >= needed]
+    if not windows:
+        raise too_short(reading.name, max(map(len, reading.windows)), needed)
+    fitted, prompts = from_state(lm, state, cell), [Prompt(at, ids) for at, ids in enumerate(windows)]
+    curves, micro, counts = score_routers(context, lm, prompts, fitted, 0.0)
+    more = {
+        "balance": balance_rows(fitted, counts),
+        "timings": [{"router": kind, "fit_seconds": None, "route_us": time} for kind, time in micro.items()],
+        "notes": [*reading.notes, *fitted_for(state, cell)],
+    }
+    about = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows", "routers": state.settings.name}
+    return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **about), more)
 
 
 def fitted_for(state: RoutingState, cell: Cell) -> list[str]:
@@ -141,3 +134,101 @@ def from_state(lm: Model, state: RoutingState, cell: Cell) -> Fitted:
     routers = {layer: {kind: state.router(kind, layer, lm.num_heads) for kind in state.kinds} for layer in heads}
     partition = Partition(RAW, {layer: state.centroids(layer) for layer in heads})
     return Fitted(heads, state.settings.rotated, {RAW: partition}, {cell: routers})
+
+
+@torch.no_grad()
+def route_visit(
+    model: str = "demo",
+    text: str = "",
+    position: int | None = None,
+    layer: int = 0,
+    head: int = 0,
+    router: str = "gwr_linear",
+    visited: int = 2,
+    min_distance: int = 64,
+    sinks: int = 0,
+    made: str = "",
+    *,
+    context: Context,
+) -> Result:
+    """The buckets that one query of a text visits, with the attention it really has, to paint on the text.
+
+    `position` of the query among the text's tokens (default: the last of the first window), in `layer` and `head`.
+    `made` as in `route-at`: it only names what answered.
+    table `tokens`: the text's tokens with `bucket` (-1 outside of the query's window or after it), `visited`, `far`
+    (whether the key counts) and `attention` (its real weight, the whole row adds up to 1); table `buckets`: `bucket
+    score rank visited keys mass`. numbers: `recall` of the far attention, `best` what as many buckets could hold,
+    `far_mass` the far share of all attention, `selectivity`, `query`, `notes`, `sentence`. Errors: BadSetting, BadText.
+    """
+    lm = context.model(model)
+    cell = Cell(min_distance, sinks)
+    check_range("The minimum distance", min_distance, 1, 1 << 20)
+    check_range("The number of sinks", sinks, 0, 64)
+    state = state_near(context, lm, min_distance, sinks)
+    fitted = from_state(lm, state, cell)
+    check_range("The layer", layer, 0, lm.num_layers - 1)
+    check_range("The head", head, 0, lm.num_heads - 1)
+    buckets = fitted.partitions[RAW].centroids[layer].shape[1]
+    check_range("The number of buckets to visit", visited, 1, buckets)
+    if router not in fitted.routers[cell][layer]:
+        raise BadSetting(f"There is no router {router[:40]!r}: choose one of {', '.join(fitted.routers[cell][layer])}.")
+    reading = read(context, lm, text)
+    position = reading.tokens.spans[0][1] - 1 if position is None else position
+    check_range("The position", position, 0, len(reading.tokens) - 1)
+    start = next(a for a, b in reading.tokens.spans if a <= position < b)
+    place = position - start
+    if place + 1 < tokens_needed(min_distance, sinks):
+        raise too_short(f"The text before token {position:,}", place + 1, tokens_needed(min_distance, sinks))
+    seen: dict = {}
+
+    def take(at: int, q: Tensor, k: Tensor) -> None:
+        if at == layer:
+            seen["view"] = LayerView.of(layer, [head], len(q), q, k, [fitted.partitions[RAW]])
+
+    def watch(block: Block, probabilities: Tensor) -> None:
+        if block.layer != layer or not int(block.rows[0]) <= place <= int(block.rows[-1]):
+            return
+        mine, at = seen["view"], place - int(block.rows[0])
+        seen["mass"] = cell_masses(mine, block, probabilities[0], [cell])[cell][:, at : at + 1]
+        seen["share"] = cell_counts(mine, block, [cell])[cell][0, at]
+        seen["row"], seen["visible"] = probabilities[0, head, at], block.visible.expand_as(block.scores)[0, head, at]
+
+    ids = reading.tokens.ids[start : position + 1]  # nothing later is read
+    read_prompt(lm, ids, fitted.rotated, take, watch)
+    view, mass = seen["view"], seen["mass"]
+    every = fitted.routers[cell][layer][router]
+    one = type(every)(every.centroids[head : head + 1], every.seed)
+    one = one.restore({name: value[head : head + 1] for name, value in every.tensors().items()})
+    scores = route_scores(one, view, torch.tensor([place], device=mass.device), cell, mass, fitted)[0, 0]
+    order = scores.sort(stable=True, descending=True).indices
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(buckets, device=order.device))
+    labels = view.labels[RAW][0][: place + 1].cpu()
+    mass, share, rank, scores = mass[0, 0].cpu(), seen["share"].cpu(), rank.cpu(), scores.cpu()
+    attention, visible = seen["row"][: place + 1].cpu(), seen["visible"][: place + 1].cpu()
+    far = visible & (torch.arange(place + 1) >= sinks) & (place - torch.arange(place + 1) >= min_distance)
+    tokens = token_table(reading)
+    found = {"bucket": labels, "visited": rank[labels] < visited, "far": far, "attention": attention}
+    for (name, values), absent in zip(found.items(), (-1, False, False, 0.0), strict=True):
+        tokens[name] = absent
+        tokens.loc[start:position, name] = values.numpy()
+    keys = torch.bincount(labels[far], minlength=buckets)
+    columns = {"score": scores, "rank": rank, "visited": rank < visited, "keys": keys, "mass": mass}
+    table = pd.DataFrame({"bucket": range(buckets), **{name: values.numpy() for name, values in columns.items()}})
+    table = table.sort_values("rank", ignore_index=True)
+    recall, best = float(mass[rank < visited].sum()), float(mass.topk(visited).values.sum())
+    word = tokens["word"].iloc[position]
+    notes = [] if float(mass.sum()) > 0 else ["This query has no attention that far back: nothing can be found."]
+    numbers = {
+        "recall": recall,
+        "best": best,
+        "far_mass": float(attention[far].sum()),
+        "selectivity": float(share[rank < visited].sum()),
+        "query": {"position": position, "word": word, "layer": layer, "head": head, "router": router},
+        "sentence": f"{rows.NAMES[router]} sends {word!r} to {visited} of {buckets} buckets and finds {recall:.0%} of "
+        f"what this head reads at least {min_distance} tokens back; the best {visited} hold {best:.0%}.",
+        "buckets": buckets,
+        "start": start,
+        "notes": [*reading.notes, *notes, *fitted_for(state, cell)],
+        "protocol": protocol("route-visit", lm, text, len(reading.tokens), kernel=STREAMED, min_distance=min_distance),
+    }
+    return Result(numbers, {"tokens": tokens, "buckets": table})

@@ -87,8 +87,3 @@ def rotated_layers(model: Model) -> list[bool]:
 def _spread(rows: Tensor) -> float:
     """Largest difference between rows [..., T, D] by their size: 0 where all are equal."""
     return float((rows - rows[..., :1, :]).abs().max() / rows.abs().max().clamp(min=1e-9))
-
-
-def is_causal_only(block: Block) -> bool:
-    """Whether the block sees all keys up to each query: no sliding window."""
-    return int(block.visible.sum()) == int((block.rows + 1).sum())

@@ -12,27 +12,17 @@ from analysis.metrics.routing import budgets
 from analysis.models import Model
 from analysis.routers import MEANING
 from analysis.routers.buckets import buckets_for
-from analysis.routers.state import FOLDER, RoutingSettings, stack
+from analysis.routers.state import FOLDER
 from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
+from analysis.studies.routing import rows
 from analysis.studies.routing.cells import RAW, SINKS, Cell
-from analysis.studies.routing.fit import OWN, Fitted, calibrate
-from analysis.studies.routing.kept import Kept, keep
-from analysis.studies.routing.parts import Parts
+from analysis.studies.routing.fit import OWN, Fitted, Parts, calibrate
 from analysis.studies.routing.passes import rotated_layers
-from analysis.studies.routing.rows import (
-    Draws,
-    budget_rows,
-    closure_rows,
-    head_rows,
-    head_table,
-    mean_rows,
-    paper_rows as printed,
-    sentence,
-)
 from analysis.studies.routing.score import Curves, balance_rows, score_routers
+from analysis.studies.routing.states import Kept, keep, state_of
 from analysis.studies.routing.texts import heads_of, prompts_of, sides_of, tokens_needed
-from analysis.studies.text.held_out import check_range, make_folder
+from analysis.studies.text.held_out import check_range, make_folder, storing
 
 LONGEST = 2048  # tokens of a prompt unless said otherwise
 GRID = (16, 64, 256, 1024)  # minimum distances
@@ -85,48 +75,52 @@ def route(
     chosen = heads_of(lm, heads)
     cells = _cells(min_distance, sinks, length, grid, own)
     sides = sides_of(context, texts, corpus)
+    texts_hash = text_hash(" ".join(text_hash(text) for text in (*sides[0], "|", *sides[1])))
     context.progress(0.0, "cutting the texts into prompts")
     needed = tokens_needed(min_distance, sinks)
-    calibration, test = (prompts_of(lm, side, length, prompts, needed) for side in (sides.calibrate, sides.test))
+    calibration, test = (prompts_of(lm, side, length, prompts, needed) for side in sides)
     rotated = rotated_layers(lm)
-    parts = _parts(work, lm.revision, sides.hash, heads, min_distance, sinks, buckets, length, prompts, seed)
+    decides = (lm.revision, texts_hash, heads, min_distance, sinks, buckets, length, prompts, seed)
+    parts = Parts()  # where learned routers are kept while the run goes on
+    if work:
+        make_folder(Path(work))
+        parts = Parts(Path(work), text_hash(" ".join(map(str, decides))))
     fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
     curves, micro, counts = score_routers(context, lm, test, fitted)
-    draws, at = Draws(len(curves.queries[cells[0]]), seed), visited or max(1, buckets // 32)
+    draws, at = rows.Draws(len(curves.queries[cells[0]]), seed), visited or max(1, buckets // 32)
     source = {"corpus": "DIR"} if corpus else {"texts": ["TEXT"] * len(texts)}
     asked = {"min_distance": min_distance, "sinks": sinks, "buckets": buckets, "length": length, "prompts": prompts}
     asked |= {"grid": grid, "own": own, "mlp": mlp, "store": store, "visited": visited, "seed": seed}
     command = commandline("route", source | {"model": lm.name, "heads": heads} | asked)
     tokens = sum(len(prompt.ids) for prompt in (*calibration, *test))
-    about = protocol(
-        "route", lm, sides.hash, tokens, window=length, seed=seed, kernel=STREAMED, command=command,
-        documents=[len({p.document for p in side}) for side in (calibration, test)],
-        prompts=[len(calibration), len(test)], min_distance=min_distance, sinks=sinks, buckets=buckets,
-        unit="documents",
-    )  # fmt: skip
-    main = cells[0]
+    told = {"window": length, "seed": seed, "kernel": STREAMED, "command": command, "unit": "documents"}
+    told |= {"documents": [len({p.document for p in side}) for side in (calibration, test)]}
+    told |= {"prompts": [len(calibration), len(test)], "min_distance": min_distance, "sinks": sinks, "buckets": buckets}
+    about = protocol("route", lm, texts_hash, tokens, **told)
+    short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
+    notes = [
+        f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
+        f"intervals are over the {draws.documents} test documents."
+    ]
+    notes += [f"{short} prompts are shorter than {length:,} tokens."] if short else []
     more = {
         "balance": balance_rows(fitted, counts),
         "timings": _timings(fitted, micro),
-        "notes": _notes(length, calibration, test, draws.documents),
+        "notes": notes,
     }
-    rows = [row for l in budgets(buckets) for row in head_rows(curves, main, l, draws)]  # noqa: E741
-    means = mean_rows(curves, main, at, draws)
+    heads_at = [row for l in budgets(buckets) for row in rows.head_rows(curves, cells[0], l, draws)]  # noqa: E741
+    shown = [_cell(curves, cell, at, draws) for cell in cells]
+    main = {name: shown[0][name] for name in ("means", "curve", "closures", "closure", "heads", "l", "queries")}
     numbers = {
-        "sentence": sentence(means, buckets, draws.documents),
-        "rows": rows,
-        "means": means,
-        **budget_rows(curves, main, draws),
-        "closure": closure_rows(curves, main, at, draws),
-        "heads": head_table(curves, main, at),
-        "cells": [_cell(curves, cell, at, draws) for cell in cells],
+        "sentence": rows.sentence(main["means"], buckets, draws.documents),
+        "rows": heads_at,
+        **main,
+        "cells": shown,
         **more,
-        "paper": printed(),
+        "paper": rows.paper_rows(),
         "meaning": MEANING,
         "budgets": budgets(buckets),
         "buckets": buckets,
-        "l": at,
-        "queries": int(curves.queries[main].sum()),
         "protocol": about,
     }
     kept = Kept(curves, about, more)
@@ -134,8 +128,7 @@ def route(
     if store:
         numbers["notes"] = [*numbers["notes"], *_store(context, lm, fitted, kept, length, seed, about)]
     parts.clear()
-    tables = {"means": pd.DataFrame(means), "rows": pd.DataFrame(rows)}
-    return Result(numbers, tables)
+    return Result(numbers, {"means": pd.DataFrame(main["means"]), "rows": pd.DataFrame(heads_at)})
 
 
 def _check(
@@ -159,14 +152,6 @@ def _check(
         )
 
 
-def _parts(work: str | None, *what: object) -> Parts:
-    """Where learned routers are kept while the run goes on, named after all that they depend on."""
-    if not work:
-        return Parts()
-    make_folder(Path(work))
-    return Parts(Path(work), text_hash(" ".join(map(str, what))))
-
-
 def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) -> list[Cell]:
     cells = [Cell(min_distance, sinks)]
     if grid:
@@ -177,13 +162,13 @@ def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) ->
     return list(dict.fromkeys(cells))
 
 
-def _cell(curves: Curves, cell: Cell, at: float, draws: Draws) -> dict:
+def _cell(curves: Curves, cell: Cell, at: float, draws: rows.Draws) -> dict:
     return {
         **{"name": cell.name, **asdict(cell), "l": at},
-        "means": mean_rows(curves, cell, at, draws),
-        "closure": closure_rows(curves, cell, at, draws),
-        "heads": head_table(curves, cell, at) if cell.partition == RAW else [],
-        **budget_rows(curves, cell, draws),
+        "means": rows.mean_rows(curves, cell, at, draws),
+        "closure": rows.closure_rows(curves, cell, at, draws),
+        "heads": rows.head_table(curves, cell, at) if cell.partition == RAW else [],
+        **rows.budget_rows(curves, cell, draws),
         "queries": int(curves.queries[cell].sum()),
     }
 
@@ -192,22 +177,11 @@ def _timings(fitted: Fitted, micro: dict[str, float]) -> list[dict]:
     """`router fit_seconds route_us`: all heads of one setting, without the pass that all share; a query of one head."""
     settings = sum(cell.partition == RAW for cell in fitted.routers)
     shared = {kind: 1 if kind in OWN else settings for kind in micro}  # whitening and the gauge serve all settings
-    rows = [
+    found = [
         {"router": kind, "fit_seconds": fitted.seconds.get(kind, 0.0) / shared[kind], "route_us": micro[kind]}
         for kind in micro
     ]
-    return [*rows, {"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
-
-
-def _notes(length: int, calibration: list, test: list, documents: int) -> list[str]:
-    said = [
-        f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
-        f"intervals are over the {documents} test documents."
-    ]
-    short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
-    if short:
-        said.append(f"{short} prompts are shorter than {length:,} tokens.")
-    return said
+    return [*found, {"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
 
 
 def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int, seed: int, about: dict) -> list[str]:
@@ -215,15 +189,9 @@ def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int,
     sentences about the runs that used earlier ones."""
     folder = context.state_dirs(lm)[0] / FOLDER
     cells = [cell for cell in fitted.routers if cell.partition == RAW]
-    try:
+    with storing("routers", folder):
         for cell in cells:
-            if cell.min_distance != cells[0].min_distance:
-                continue
-            settings = RoutingSettings(kept.curves.buckets, cell.min_distance, cell.sinks, length, seed, fitted.rotated)
-            routers = [fitted.routers[cell][layer] for layer in fitted.heads]
-            centroids = [fitted.partitions[RAW].centroids[layer] for layer in fitted.heads]
-            stack(routers, centroids, settings, model=lm.name, revision=lm.revision, protocol=about).save(folder)
+            if cell.min_distance == cells[0].min_distance:
+                state_of(lm, fitted, cell, length, seed, protocol=about).save(folder)
         keep(folder, kept)
-    except OSError as error:
-        raise BadSetting(f"The routers cannot be stored in {folder} ({error.strerror}): name another one.") from error
     return context.forget("method", "bucket_routing", lm)

@@ -1,7 +1,8 @@
 """What is said of routing curves at a budget: rows with intervals over documents, gap closure, the paper beside."""
 
+import csv
 import warnings
-from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,27 +15,10 @@ from analysis.studies.routing.score import Curves
 
 DRAWS = 1000
 LOW, HIGH = "kmeans", "mlp"  # a gap closure of 0 and of 1
-PAPER_ROWS = {  # the paper's name of a router -> ours
-    "Random": "random",
-    "Whitening-Only": "whitening",
-    "Symmetric K-Means": "kmeans",
-    "GWR Geometric": "gwr_geometric",
-    "GWR Linear (Ours)": "gwr_linear",
-    "GWR Linear": "gwr_linear",
-    "Saap-MLP": "mlp",
-}
-NAMES = {
-    "random": "random",
-    "static_prior": "static prior",
-    "recency": "recency",
-    "kmeans": "symmetric k-means",
-    "whitening": "whitening only",
-    "gwr_geometric": "GWR geometric",
-    "gwr_linear": "GWR linear",
-    "gwr_linear_intercept": "GWR linear with intercept",
-    "mlp": "Saap-style MLP",
-    "oracle": "oracle",
-}
+with open(Path(__file__).with_name("routers.csv"), encoding="utf-8", newline="") as _file:
+    _ROUTERS = list(csv.DictReader(_file))
+NAMES = {row["kind"]: row["name"] for row in _ROUTERS}
+PAPER_ROWS = {word: row["kind"] for row in _ROUTERS for word in row["printed"].split("; ") if word}
 
 
 def at_budget(values: np.ndarray, points: list[int], visited: float) -> np.ndarray:
@@ -91,14 +75,10 @@ def mean_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[
     return rows
 
 
-def head_rows(
-    curves: Curves, cell: Cell, visited: float, draws: Draws, kinds: Collection[str] | None = None
-) -> list[dict]:
+def head_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[dict]:
     """One row per head and router: `layer head router l recall selectivity recall_low recall_high`."""
     rows = []
     for kind, found in curves.recall[cell].items():
-        if kinds is not None and kind not in kinds:
-            continue
         values = at_budget(found, curves.points, visited)
         recall, edges = _mean(values, 0), draws.edges_of(draws.means(values))
         selectivity = _mean(at_budget(curves.selectivity[cell][kind], curves.points, visited), 0)

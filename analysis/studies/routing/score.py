@@ -43,7 +43,8 @@ def score_routers(
     by kind (scores of all buckets and the best C / 32 of them), and the test keys in each bucket [P, C] per layer."""
     cells = list(fitted.routers)
     heads = [(layer, head) for layer, own in fitted.heads.items() for head in own]
-    place, buckets = _places(fitted.heads), next(iter(fitted.partitions.values())).centroids[heads[0][0]].shape[1]
+    place = {layer: [at for at, head in enumerate(heads) if head[0] == layer] for layer in fitted.heads}
+    buckets = next(iter(fitted.partitions.values())).centroids[heads[0][0]].shape[1]
     points = points_for(buckets, 32 if buckets <= 512 else 64)
     at = torch.tensor(points)
     documents = 1 + max(prompt.document for prompt in prompts)
@@ -87,14 +88,10 @@ def score_routers(
         document = prompt.document
         read_prompt(model, prompt.ids, fitted.rotated, take, watch)
     with np.errstate(invalid="ignore"):
-        means = {
-            name: {
-                cell: {kind: (x / queries[cell][:, :, None]).astype(np.float32) for kind, x in kinds.items()}
-                for cell, kinds in found.items()
-            }
-            for name, found in sums.items()
-        }
-    curves = Curves(heads, points, buckets, means["recall"], means["selectivity"], queries)
+        for found in sums.values():
+            for cell, kinds in found.items():
+                found[cell] = {kind: (x / queries[cell][:, :, None]).astype(np.float32) for kind, x in kinds.items()}
+    curves = Curves(heads, points, buckets, dict(sums["recall"]), dict(sums["selectivity"]), queries)
     return curves, _timed(fitted, cells[0], timed[heads[0][0]], heads[0][0]), counts
 
 
@@ -102,7 +99,8 @@ def route_scores(
     router: Router, view: LayerView, rows: Tensor, cell: Cell, mass: Tensor | None, fitted: Fitted
 ) -> Tensor:
     """Scores [h, n, C] of the queries at places `rows` of a prompt, with what the router reads and nothing else."""
-    queries = fitted.partitions[cell.partition].turned_queries(view.layer, view.queries[:, rows])
+    queries, turned = view.queries[:, rows], fitted.partitions[cell.partition].of_queries
+    queries = queries @ turned[view.layer] if turned else queries
     more = {}
     if "labels" in router.reads:
         labels = view.per_head(view.labels[cell.partition]).clone()
@@ -111,15 +109,6 @@ def route_scores(
     if "mass" in router.reads:
         more["mass"] = mass
     return router.scores(queries, **more)
-
-
-def _places(heads: dict[int, list[int]]) -> dict[int, slice]:
-    """Where the heads of a layer stand among all chosen heads."""
-    found, start = {}, 0
-    for layer, own in heads.items():
-        found[layer] = slice(start, start + len(own))
-        start += len(own)
-    return found
 
 
 def _timed(fitted: Fitted, cell: Cell, kept: tuple, layer: int) -> dict[str, float]:

@@ -1,34 +1,43 @@
-"""Which fitted buckets and routers a study or a method uses: the stored ones, or some fitted on the bundled samples."""
+"""What is stored of routing on a model: buckets and routers (some are fitted on the bundled samples where there are
+none), and the curves that a slider reads, so that no budget needs a pass."""
 
+import json
 import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.errors import AnalysisError, BadSetting, NotFitted
+from analysis.files import write_whole
 from analysis.models import Model
+from analysis.routers import ROUTERS
 from analysis.routers.buckets import buckets_for
 from analysis.routers.state import FOLDER, RoutingSettings, RoutingState, stack
 from analysis.studies.context import Context, protocol
 from analysis.studies.routing.cells import RAW, SINKS, Cell
-from analysis.studies.routing.fit import calibrate
+from analysis.studies.routing.fit import Fitted, calibrate
 from analysis.studies.routing.passes import rotated_layers
+from analysis.studies.routing.score import Curves
 from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, tokens_needed
+from analysis.studies.text.held_out import storing
 
 DISTANCE = 64  # of the routers that are fitted on the samples
+NAME = "curves.safetensors"
 
 
 def stored_states(context: Context, model: Model) -> list[RoutingState]:
     """The usable ones of this very model, those without sinks first; each file is read once while it stays the same."""
     found = {}
     for path in context.stored(model, f"{FOLDER}/c*-d*-s*.safetensors"):
-        if path.name in found:
-            continue
-        key, stamp = f"routing {path}", path.stat().st_mtime_ns
-        if context.kept.get(key, (None,))[0] != stamp:
-            context.kept[key] = (stamp, RoutingState.load(path))
-        state = context.kept[key][1]
-        if state.about.get("revision") == model.revision:
-            found[path.name] = state
+        if path.name not in found:
+            state = context.once(f"routing {path}", path.stat().st_mtime_ns, lambda path=path: RoutingState.load(path))
+            if state.about.get("revision") == model.revision:
+                found[path.name] = state
     return sorted(found.values(), key=lambda state: (state.settings.sinks == 0, state.settings.name))
 
 
@@ -79,10 +88,8 @@ def fit_on_samples(context: Context, model: Model, seed: int = 0) -> RoutingStat
     about = protocol("route", model, keys, tokens, window=length, seed=seed, texts="bundled samples without the story")
     state = fit_prompts(context, model, prompts, length, max(4, buckets_for(length)), seed, protocol=about)
     folder = context.state_dirs(model)[0] / FOLDER
-    try:
+    with storing("routers", folder):
         state.save(folder)
-    except OSError as error:
-        raise BadSetting(f"The routers cannot be stored in {folder} ({error.strerror}): name another one.") from error
     return state
 
 
@@ -93,12 +100,75 @@ def fit_prompts(
     and without the sinks where the prompts are long enough; nothing is stored. `about` is kept with them."""
     shortest = min(len(prompt.ids) for prompt in prompts)
     distance = max(1, min(DISTANCE, shortest // 4))
-    sinks = SINKS if tokens_needed(distance, SINKS) <= shortest // 2 else 0
-    cell = Cell(distance, sinks)
+    cell = Cell(distance, SINKS if tokens_needed(distance, SINKS) <= shortest // 2 else 0)
     fitted = calibrate(
         context, model, prompts, heads_of(model, "all"), rotated_layers(model), [cell], buckets, seed, mlp=False
     )
-    settings = RoutingSettings(buckets, distance, sinks, length, seed, fitted.rotated)
+    return state_of(model, fitted, cell, length, seed, **about)
+
+
+def state_of(model: Model, fitted: Fitted, cell: Cell, length: int, seed: int, **about: Any) -> RoutingState:
+    """The buckets of the raw keys and the routers of a cell, `about` kept with them."""
     routers = [fitted.routers[cell][layer] for layer in fitted.heads]
     centroids = [fitted.partitions[RAW].centroids[layer] for layer in fitted.heads]
+    settings = RoutingSettings(centroids[0].shape[1], cell.min_distance, cell.sinks, length, seed, fitted.rotated)
     return stack(routers, centroids, settings, model=model.name, revision=model.revision, **about)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Curves, the protocol that they were measured with, and `more` that was found beside them: `timings`, `balance`,
+    `notes`."""
+
+    curves: Curves
+    about: dict
+    more: dict = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple:
+        """What they belong to: the weights and the texts."""
+        return self.about["revision"], self.about["text"]
+
+
+def keep(folder: Path, kept: Kept) -> None:
+    """Write the curves into a folder, in 16 bits, each file put in place whole."""
+    curves, tensors = kept.curves, {}
+    cells = list(curves.recall)
+    for at, cell in enumerate(cells):
+        tensors[f"{at}.queries"] = curves.queries[cell].astype(np.int64)
+        for name in ("recall", "selectivity"):
+            for kind, values in getattr(curves, name)[cell].items():
+                tensors[f"{at}.{name}.{kind}"] = values.astype(np.float16)
+    note = {"heads": curves.heads, "points": curves.points, "buckets": curves.buckets, "about": kept.about}
+    note |= {"more": kept.more, "cells": [asdict(cell) for cell in cells]}
+    for name, content in ((NAME, save(tensors)), ("curves.json", (json.dumps(note, indent=1) + "\n").encode())):
+        with write_whole(folder / name) as place:
+            place.write_bytes(content)
+
+
+def stored_curves(context: Context, lm: Model) -> Kept:
+    """The curves in the fitted state of a model; the last ones read stay in memory. Errors: NotFitted, BadSetting."""
+    for path in context.stored(lm, f"{FOLDER}/{NAME}"):
+        stamp = (str(path), path.stat().st_mtime_ns)
+        kept = context.once("routing curves", stamp, lambda path=path: _read(path))
+        if kept.about["revision"] == lm.revision:
+            return kept
+    raise NotFitted(f"{lm.name} has no stored routing curves: run `route --store` on some texts first.")
+
+
+def _read(path: Path) -> Kept:
+    try:
+        note = json.loads((path.parent / "curves.json").read_text(encoding="utf-8"))
+        tensors = load(path.read_bytes())
+        cells = [Cell(**cell) for cell in note["cells"]]
+        heads = [tuple(head) for head in note["heads"]]
+        found = {"recall": {}, "selectivity": {}}
+        for at, cell in enumerate(cells):
+            for name, kinds in found.items():
+                stored = {kind: tensors.get(f"{at}.{name}.{kind}") for kind in ROUTERS}
+                kinds[cell] = {kind: x.astype(np.float32) for kind, x in stored.items() if x is not None}
+        queries = {cell: tensors[f"{at}.queries"].astype(float) for at, cell in enumerate(cells)}
+        curves = Curves(heads, note["points"], note["buckets"], found["recall"], found["selectivity"], queries)
+        return Kept(curves, dict(note["about"]), dict(note["more"]))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise BadSetting(f"The routing curves in {path.parent.name} are damaged: store them again.") from error

@@ -13,14 +13,10 @@ from analysis.studies.routing.rows import at_budget
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import state_at
 from analysis.studies.routing.texts import Prompt
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 
 SAMPLE_TOKENS = 768  # of the bundled story
-COLUMNS = [
-    *(column("router", "router"), column("l", "buckets visited"), column("share", "of all buckets", "share")),
-    *(column("recall", "recall", "share"), column("selectivity", "keys read", "share")),
-]
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """The columns of the curve; what is said of them stands in the numbers."""
-    return {"columns": COLUMNS}
+    return {"columns": columns("routing")}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, float]:

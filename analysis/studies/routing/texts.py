@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import read_folder, text_hash, tokenize
+from analysis.corpus import read_folder, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
 from analysis.runs.corpora import corpus_folder
@@ -23,23 +23,9 @@ class Prompt:
     ids: np.ndarray
 
 
-@dataclass(frozen=True)
-class Sides:
-    """Documents that calibrate and documents that test; no text is in both."""
-
-    calibrate: list[str]
-    test: list[str]
-
-    @property
-    def hash(self) -> str:
-        """Twelve digits that name all texts in their order."""
-        return text_hash(" ".join(text_hash(text) for text in (*self.calibrate, "|", *self.test)))
-
-
-def sides_of(context: Context, texts: list[str] | None, corpus: str) -> Sides:
-    """The first half of `texts` (hashes) calibrates and the rest tests; or those of the folder `corpus`, its training
-    and its held-out documents where there are enough of both. Errors: BadText, BadSetting.
-    """
+def sides_of(context: Context, texts: list[str] | None, corpus: str) -> tuple[list[str], list[str]]:
+    """(documents that calibrate, others that test): the first half of `texts` (hashes) and the rest; or those of the
+    folder `corpus`, its training and its held-out ones where there are enough of both. Errors: BadText, BadSetting."""
     if bool(texts) == bool(corpus):
         raise BadSetting("Routing needs several texts or one folder of texts: give either.")
     if texts:
@@ -54,7 +40,7 @@ def sides_of(context: Context, texts: list[str] | None, corpus: str) -> Sides:
             f"Routing needs {LEAST} documents to calibrate and {LEAST} others to test, and "
             f"{len(calibrate) + len(test)} different ones were given: give at least {2 * LEAST}."
         )
-    return Sides(calibrate, test)
+    return calibrate, test
 
 
 def _halves(documents: list[str]) -> tuple[list[str], list[str]]:

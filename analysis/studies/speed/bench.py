@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis import timing
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, TooLarge
 from analysis.groups.controls import random_tokens
@@ -24,15 +25,6 @@ from analysis.studies.context import Context, check_seed, made_on, protocol, rea
 from analysis.studies.groups.routers import memberships, router_for
 from analysis.studies.speed.bench_statistics import bench_statistics
 from analysis.studies.speed.launch import MOST_NEW, retained
-from analysis.timing import (
-    AttentionTime,
-    Timing,
-    check_memory,
-    check_model_memory,
-    crossover,
-    processor,
-    time_attention,
-)
 
 Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 WHAT = ("attention", "decode", "inference", "statistics")
@@ -89,7 +81,7 @@ def bench(
     _check({"lengths": lengths[0], **shape, **more}, dtype)
     device = context.torch_device()
     for length in lengths:
-        check_memory(length, batch, heads, shape["kv_heads"], head_dim, device)
+        timing.check_memory(length, batch, heads, shape["kv_heads"], head_dim, device)
     made, about = _memberships(context, groups, top, skew, router, layer, text, model)
     shape |= {"dtype": dtype, "device": device, "seed": seed}
     nothing = {"verb": "bench", "what": what, "revision": None, "text": None, "model": None}
@@ -104,10 +96,11 @@ def bench(
             continue
         told(0.0, "memberships")
         members = torch.stack([made(length, seed * 1000 + at) for at in range(batch)])
-        timed = time_attention(length, members=members, batch=batch, parts=True, progress=told, **sizes)
+        timed = timing.time_attention(length, members=members, batch=batch, parts=True, progress=told, **sizes)
         rows.append(_attended(timed))
         missing = timed.missing
-    about |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"], "processor": processor(device)}
+    about |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"]}
+    about["processor"] = timing.processor(device)
     if what == "decode":
         return _result(rows, missing, made_on(**about), "a token")
     result = _result(rows, missing, made_on(**about, batch=batch))
@@ -150,14 +143,7 @@ def _memberships(
 
 
 def _inference(
-    model: str,
-    text: str,
-    router: str,
-    lengths: list[int] | None,
-    window: int,
-    new_tokens: int,
-    repeats: int,
-    context: Context,
+    model: str, text: str, router: str, lengths: list | None, window: int, new: int, repeats: int, context: Context
 ) -> Result:
     """Time a model with Focus against itself dense, prompt and tokens apart, at several lengths of the prompt.
 
@@ -165,21 +151,21 @@ def _inference(
     `sparse_ms` and `speedup` are of the prompt; `prefill_ms`, `ms_per_token`, `kv_bytes` of both sides beside.
     """
     lm = context.model(model)
-    lengths = _lengths(lm, lengths, new_tokens)
+    lengths = _lengths(lm, lengths, new)
     key = text or context.add_text(*sample_texts()["story"])
     ids = read(context, lm, key).tokens.ids
     method = METHODS["focus"].build(router_for(context, lm, router)[0], window=window)
     for length in lengths:
-        check_model_memory(lm, length, new_tokens, method.top)
+        timing.check_model_memory(lm, length, new, method.top)
     rows, missing = [], []
     for index, length in enumerate(lengths):
         told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
-        timed = time_inference(lm, method, np.resize(ids, length), new_tokens, repeats, told)
+        timed = time_inference(lm, method, np.resize(ids, length), new, repeats, told)
         rows.append(_prompted(timed, str(lm.dtype)[6:], method.n_sink))
         missing = timed.missing
     said = {"router": router, "settings": {"top": method.top, "window": window, "n_sink": method.n_sink}}
     said |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"], "what": "inference"}
-    said |= {"new_tokens": new_tokens, "repeats": repeats, "processor": processor(str(lm.device))}
+    said |= {"new_tokens": new, "repeats": repeats, "processor": timing.processor(str(lm.device))}
     return _result(rows, missing, protocol("bench", lm, key, len(ids), **said), "the prompt")
 
 
@@ -199,12 +185,12 @@ def _lengths(model: Model, lengths: list[int] | None, new_tokens: int) -> list[i
     return lengths
 
 
-def _times(dense: Timing, sparse: Timing, speedup: Timing) -> dict:
+def _times(dense: timing.Timing, sparse: timing.Timing, speedup: timing.Timing) -> dict:
     times = {"dense_ms": dense.median * 1e3, "sparse_ms": sparse.median * 1e3}
     return times | {"speedup": speedup.median, "speedup_low": speedup.low, "speedup_high": speedup.high}
 
 
-def _attended(timed: AttentionTime) -> dict:
+def _attended(timed: timing.AttentionTime) -> dict:
     return {
         **{name: getattr(timed, name) for name in ("length", "batch", "dtype", "kernel", "backend", "dense_kernel")},
         **_times(timed.dense, timed.sparse, timed.speedup),
@@ -238,7 +224,7 @@ def _prompted(timed: InferenceTime, dtype: str, n_sink: int) -> dict:
 
 def _result(rows: list[dict], missing: list[str], about: dict, what: str = "") -> Result:
     """The result of rows; `what` was timed, attention alone unless it is named."""
-    where, last = crossover([(row["length"], row["speedup"]) for row in rows]), rows[-1]
+    where, last = timing.crossover([(row["length"], row["speedup"]) for row in rows]), rows[-1]
     at, sparse = f"{what} {last['speedup']:.2f} times as fast as dense at {last['length']:,} tokens", ""
     if not what:
         at = f"{last['speedup']:.2f} times dense attention at {last['length']:,} tokens (bound {last['bound']:.2f})"

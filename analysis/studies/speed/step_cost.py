@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from analysis.corpus import sample_texts, token_stream
 from analysis.groups.gates import GATES
 from analysis.models import Model
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
 from analysis.timing import clock, peak_bytes, processor
@@ -19,10 +19,6 @@ from analysis.training.focus import copy_of
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 
-COLUMNS = [
-    *(column("step", "step"), column("seconds", "seconds"), column("times", "times a dense step")),
-    *(column("bytes", "peak memory", "bytes"), column("memory_times", "times the memory of a dense step")),
-]
 TARGETS = {"log": 2.5, "literal": 4.0, "memory": 2.5}  # times a dense step
 
 
@@ -64,22 +60,11 @@ def measure(at: Setting) -> dict:
         dense = rows[0]["bytes"] if rows else size
         rows.append(row | {"memory_times": size / dense if size and dense else None})
     most = _most(rows)
-    return {
-        "rows": rows,
-        "targets": TARGETS,
-        "met": {name: most[name] <= target for name, target in TARGETS.items()},
-        "protocol": {
-            "text": corpus_hash(_texts()),
-            "tokens": sizes.length,
-            "window": sizes.length,
-            "repeats": sizes.repeats,
-            "kernel": "gate on the scores",
-            "dense_kernel": lm.lm.config._attn_implementation,
-            "dtype": "float32",
-            "processor": processor(str(lm.device)),
-            "training": plan,
-        },
-    }
+    about = {"text": corpus_hash(_texts()), "tokens": sizes.length, "window": sizes.length, "repeats": sizes.repeats}
+    about |= {"kernel": "gate on the scores", "dense_kernel": lm.lm.config._attn_implementation, "dtype": "float32"}
+    about |= {"processor": processor(str(lm.device)), "training": plan}
+    met = {name: most[name] <= target for name, target in TARGETS.items()}
+    return {"rows": rows, "targets": TARGETS, "met": met, "protocol": about}
 
 
 def shown(numbers: dict) -> dict:
@@ -89,7 +74,7 @@ def shown(numbers: dict) -> dict:
         f"At {length:,} tokens a step through the log gate takes {most['log']:.2f} times a dense step, the literal one "
         f"{most['literal']:.2f} times, with up to {most['memory']:.2f} times the memory."
     )
-    return {"sentence": said, "columns": COLUMNS}
+    return {"sentence": said, "columns": columns("step-cost")}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, int | None]:

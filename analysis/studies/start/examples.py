@@ -16,8 +16,8 @@ from analysis.studies.budgets.policies import DEFAULT
 from analysis.studies.budgets.reads_sweep import SHARES
 from analysis.studies.budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
 from analysis.studies.context import Context, protocol
-from analysis.studies.routing.kept import stored_curves
 from analysis.studies.routing.live import route_at
+from analysis.studies.routing.states import stored_curves
 
 FOLDER = CACHE / "demo" / "examples"  # those that every store is given
 RUNS = "[0-9a-f]" * 12

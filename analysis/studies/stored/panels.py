@@ -83,7 +83,11 @@ def printed(table: str, row: str, name: str) -> float | None:
 def difference(key: str, losses: np.ndarray, control: np.ndarray, unit: int = UNIT) -> dict:
     """`KEY KEY_low KEY_high`: mean of losses [n] minus those of a control on the same windows, nats per token, with the
     95 % bootstrap over units of so many consecutive windows."""
-    found = bootstrap_mean(losses - control, unit=unit)
+    return edges(key, bootstrap_mean(losses - control, unit=unit))
+
+
+def edges(key: str, found: Interval) -> dict:
+    """`KEY KEY_low KEY_high` of an interval."""
     return {key: found.mean, f"{key}_low": found.low, f"{key}_high": found.high}
 
 

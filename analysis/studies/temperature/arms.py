@@ -101,13 +101,7 @@ class Arm:
 
 
 def trained_to(
-    lm: Model,
-    arm: Arm,
-    recipe: Fixed,
-    ids: np.ndarray,
-    folder: Path,
-    stop: int,
-    told: Callable[[float, str], None] | None = None,
+    lm: Model, arm: Arm, recipe: Fixed, ids: np.ndarray, folder: Path, stop: int, told: Callable | None = None
 ) -> tuple:
     """(transformers model, method or None) of an arm after `stop` steps on the tokens `ids`."""
     size = {"tokens": recipe.context, "bytes": recipe.context}

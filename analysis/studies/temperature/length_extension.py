@@ -13,7 +13,7 @@ from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, panel, series
+from analysis.studies.stored.panels import columns, decided, difference, how_sure, nats, panel, series
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
@@ -76,11 +76,13 @@ def measure(at: Setting) -> dict:
             alone[name] = _losses(trainer, used, second, base, f"{name}, the second half alone", part)
         found[name] = _losses(trainer, used, ids, base, name, part)
         trainer.done += 1
+    width = (length - 1) // BINS  # what is left over at the end is dropped
+    parts = {name: x[:, : BINS * width].reshape(len(x), BINS, width) for name, x in found.items()}
     told = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts}
     told["plans"] = {name: asdict(plan) for name, plan in plans.items()}
     return {
         "rows": _rows(found, alone, lm.max_positions),
-        "bins": {name: _bins(losses) for name, losses in found.items()},
+        "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
         "curves": curves,
         "windows": len(ids),
         "protocol": at.about(ids, **told),
@@ -92,7 +94,7 @@ def shown(numbers: dict) -> dict:
     length = numbers["protocol"]["window"]
     return {
         "sentence": sentence(numbers["rows"], length // 2),
-        "columns": columns(),
+        "columns": columns("length-extension"),
         "panels": _panels(numbers["bins"], numbers["curves"], length),
         "notes": [READ_AS, how_sure(numbers["windows"])],
     }
@@ -137,23 +139,6 @@ def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: i
         row |= {"last": float(last.mean())} | difference("against_alone", last, near)
         rows.append(row | difference("against_own", within.mean(1), own))
     return rows
-
-
-def columns() -> list[dict]:
-    """The columns of the rows, for a page."""
-    return [
-        *(column("way", "positions"), column("trained", "fine-tuned")),
-        *(column("within", "loss within the context", "nats per token"), column("beyond", "beyond", "nats per token")),
-        column("last", "in the last quarter", "nats per token"),
-        column("against_alone", "last quarter, above its second half alone", "nats per token"),
-        column("against_own", "within, above the model as it is", "nats per token"),
-    ]
-
-
-def _bins(losses: np.ndarray) -> list[float]:
-    """Mean loss of BINS stretches of positions, of losses [n, T - 1]; what is left over at the end is dropped."""
-    width = losses.shape[1] // BINS
-    return losses[:, : BINS * width].reshape(len(losses), BINS, width).mean((0, 2)).tolist()
 
 
 def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length: int) -> list[dict]:

@@ -33,16 +33,14 @@ def arms_of(wanted: str | None) -> list[Arm]:
     """The arms that `rows` names. Errors: BadSetting."""
     usual = ["dense", *(f"{low}-{HIGHEST[0]:g}" for low in LOWEST), f"{USUAL}-{HIGHEST[1]:g}"]
     words = [word.strip() for word in wanted.split(",")] if wanted else usual
-    return list({arm.key: arm for arm in map(_arm, words)}.values())
-
-
-def _arm(word: str) -> Arm:
-    if word == "dense":
-        return Arm("dense")
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)", word)
-    if found is None:
-        raise BadSetting(f"There is no row {word[:40]!r}: the rows are dense and limits such as 5-10.")
-    return Arm(f"tau {word}", limits=(float(found[1]), float(found[2])))
+    found = {}
+    for word in words:
+        limits = re.fullmatch(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)", word)
+        if word != "dense" and limits is None:
+            raise BadSetting(f"There is no row {word[:40]!r}: the rows are dense and limits such as 5-10.")
+        arm = Arm(f"tau {word}", limits=(float(limits[1]), float(limits[2]))) if limits else Arm("dense")
+        found[arm.key] = arm
+    return list(found.values())
 
 
 def numbers(found: dict[Arm, Pooled], windows: int) -> dict:

@@ -6,7 +6,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from analysis.metrics.intervals import UNIT
-from analysis.studies.stored.panels import column, decided, difference, how_sure, nats, panel, series
+from analysis.studies.stored import panels
+from analysis.studies.stored.panels import decided, difference, how_sure, nats, panel, series
 from analysis.studies.temperature.arms import Arm, Pooled
 
 AGAINST = "against_dense"
@@ -68,17 +69,8 @@ def _row(pooled: Pooled, dense: Pooled | None, windows: int) -> dict:
 
 def columns(*more: dict) -> list[dict]:
     """The columns of the rows, for a page."""
-    return [
-        *(column("arm", "trained with"), *more, column("perplexity", "perplexity")),
-        *(column("first", "first seed"), column("second", "second seed")),
-        column(AGAINST, "against dense", "nats per token"),
-        *(column(f"{AGAINST}_low", "from"), column(f"{AGAINST}_high", "to")),
-        *(column("first_against", "first seed against dense"), column("second_against", "second seed against dense")),
-        column("by_seeds", "two seeds alone, up to", "nats per token"),
-        column("temperature", "learned temperature", "mean, dense is 1"),
-        column("gains", "gains of the norms"),
-        *(column("parameters", "parameters"), column("tokens", "training tokens")),
-    ]
+    first, *others = panels.columns("focal")
+    return [first, *more, *others]
 
 
 def compared(title: str, x: str, x_label: str, x_values: list, named: dict[str, list[dict | None]]) -> dict:

@@ -61,15 +61,10 @@ def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
         for (way, width, size), one in pooled.items()
         for at, share in enumerate(SHARES)
     ]
-    return {
-        "rows": table,
-        "curves": rows.plain_curves({_named(arm, length): one for arm, one in found.items()}),
-        "points": points,
-        "parameters": by_size,
-        "tokens": by_tokens,
-        "length": length,
-        "windows": windows,
-    }
+    names = (f"{arm.name}, width {arm.width}, context {arm.context or length}" for arm in found)
+    named = {replace(arm, name=name): one for name, (arm, one) in zip(names, found.items(), strict=True)}
+    found = {"rows": table, "curves": rows.plain_curves(named), "points": points, "parameters": by_size}
+    return found | {"tokens": by_tokens, "length": length, "windows": windows}
 
 
 def shown(numbers: dict) -> dict:
@@ -87,11 +82,6 @@ def _place(row: dict) -> tuple[str, int, int]:
     return row["arm"], row["width"], row["context"]
 
 
-def _named(arm: Arm, length: int) -> Arm:
-    """The arm under a name that says its size and context."""
-    return replace(arm, name=f"{arm.name}, width {arm.width}, context {arm.context or length}")
-
-
 def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
     """Figures 2, 3 and 4: loss by parameters, by tokens at the middle width, and against dense by context."""
     at = {_place(row): row for row in table}
@@ -101,21 +91,15 @@ def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
         sizes = [at["dense", width, length]["parameters"] for width in widths]
         lines = [series(way, [at[way, width, length]["loss"] for width in widths]) for way in WAYS]
         made.append(panel("By size (figure 2)", "parameters", "parameters", sizes, "nats per token", lines))
-    mine = {
-        way: [row for row in points if (row["arm"], row["width"], row["context"]) == (way, WIDTH, length)]
-        for way in WAYS
-    }
+    mine = {way: [row for row in points if _place(row) == (way, WIDTH, length)] for way in WAYS}
     seen = [row["tokens"] for row in mine["dense"]]
     lines = [series(way, [row["loss"] for row in listed]) for way, listed in mine.items()]
     made.append(panel("By tokens (figure 3)", "tokens", "training tokens", seen, "nats per token", lines))
-    for name, title, places in (
-        ("width", "Against dense, by width", [(width, length) for width in widths]),
-        ("context", "Against dense, by context (figure 4)", [(WIDTH, size) for size in contexts]),
-    ):
-        if len(places) > 1:
-            x = [width if name == "width" else size for width, size in places]
+    for name, title, x in (("width", "by width", widths), ("context", "by context (figure 4)", contexts)):
+        if len(x) > 1:
+            places = [(one, length) if name == "width" else (WIDTH, one) for one in x]
             named = {way: [at.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
-            made.append(rows.compared(title, name, name, x, named))
+            made.append(rows.compared(f"Against dense, {title}", name, name, x, named))
     return made
 
 

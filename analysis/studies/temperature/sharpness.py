@@ -11,7 +11,7 @@ from analysis.runs import Result
 from analysis.statistics.states import States
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.text.states import check_head, fits, states_of, window_of
-from analysis.studies.text.text import token_table
+from analysis.studies.text.text import keys_table, token_table
 
 PAPER = 0.4  # the best constant temperature of the paper
 MOST = 32
@@ -59,16 +59,22 @@ def temperature(
     heads = measured(context, states if whole else {layer: states[layer]}, at)
     words = token_table(reading)
     weights = _weights(states[layer], head, query, at)
+    entropies = [float(-(row[row > 0] * np.log(row[row > 0])).sum()) for row in weights]
+    reads = [
+        {"entropy": entropy, "effective_support": float(np.exp(entropy)), "max_prob": float(row.max())}
+        for entropy, row in zip(entropies, weights, strict=True)
+    ]
     sentences = [_sentence(heads, t, len(ids)) for t in at]
     place = {"layer": layer, "head": head}
     numbers = {
         **{"t": at, **place, "query": query, "length": len(ids), "offset": offset},
-        **{"reads": list(map(_facts, weights)), "sentences": sentences, "sentence": sentences[at.index(first)]},
+        **{"reads": reads, "sentences": sentences, "sentence": sentences[at.index(first)]},
         "notes": [*reading.notes, FIXED, *([] if whole else [f"Layer {layer} alone: the text is long."])],
         "protocol": protocol("temperature", lm, text, len(ids), **place, part=part, window=len(ids), kernel=KERNEL),
     }
     layers = heads.groupby(["t", "layer"], as_index=False)[["entropy", "effective_support", "max_prob"]].mean()
-    tables = {"heads": heads, "layers": layers, "query": _keys(query, offset, words), "tokens": words}
+    keys = keys_table(words, np.arange(query + 1), query, offset)
+    tables = {"heads": heads, "layers": layers, "query": keys, "tokens": words}
     return Result(numbers, tables, {"weights": weights.astype(np.float32)})
 
 
@@ -82,14 +88,10 @@ def measured(context: Context, states: dict[int, States], temperatures: list[flo
     todo = [(t, layer) for t in temperatures for layer in states if (t, layer) not in known]
     for done, (t, layer) in enumerate(todo):
         context.progress(done / len(todo), f"temperature {t:g}, layer {layer}")
-        known[t, layer] = _row(states[layer], t, layer)
+        entropy, largest = states[layer].sharpness(t)
+        means = {"entropy": entropy.mean(1), "effective_support": np.exp(entropy).mean(1), "max_prob": largest.mean(1)}
+        known[t, layer] = pd.DataFrame({"t": t, "layer": layer, "head": range(len(entropy)), **means})
     return pd.concat([known[t, layer] for t in temperatures for layer in states], ignore_index=True)
-
-
-def _row(states: States, t: float, layer: int) -> pd.DataFrame:
-    entropy, largest = states.sharpness(t)
-    means = {"entropy": entropy.mean(1), "effective_support": np.exp(entropy).mean(1), "max_prob": largest.mean(1)}
-    return pd.DataFrame({"t": t, "layer": layer, "head": range(len(entropy)), **means})
 
 
 @torch.no_grad()
@@ -97,19 +99,6 @@ def _weights(states: States, head: int, query: int, temperatures: list[float]) -
     """What one query reads at every temperature, float64 [t, query + 1]."""
     rows = [states.scores(head, query, query + 1, t)[0].double().softmax(-1) for t in temperatures]
     return torch.stack(rows).cpu().numpy()
-
-
-def _facts(row: np.ndarray) -> dict:
-    entropy = float(-(row[row > 0] * np.log(row[row > 0])).sum())
-    return {"entropy": entropy, "effective_support": float(np.exp(entropy)), "max_prob": float(row.max())}
-
-
-def _keys(query: int, offset: int, words: pd.DataFrame) -> pd.DataFrame:
-    """The keys that a query can read, by their place in the window and in the text."""
-    there = words.iloc[offset : offset + query + 1]
-    key = np.arange(query + 1)
-    named = {name: there[name].to_numpy() for name in ("piece", "word")}
-    return pd.DataFrame({"key": key, "position": offset + key, **named, "distance": query - key})
 
 
 def _sentence(heads: pd.DataFrame, t: float, length: int) -> str:

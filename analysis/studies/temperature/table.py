@@ -7,17 +7,13 @@ import numpy as np
 
 from analysis.corpus import sample_texts, tokenize
 from analysis.models import Model
-from analysis.studies.stored.panels import column, of_rows, panel, series
+from analysis.studies.stored.panels import columns, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash, sample_windows
 
 ONE_LAYER = (0.6, 0.8, 1.25)
 SHOWN = (0.4, 0.6, 0.8, 1.25)  # of the temperatures, by position
-COLUMNS = [
-    *(column("domain", "text"), column("layer", "layer changed"), column("t", "temperature")),
-    *(column("perplexity", "perplexity"), column("difference", "change against dense", "share")),
-]
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def shown(numbers: dict) -> dict:
     said = [sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names]
     return {
         "sentence": " ".join(said),
-        "columns": COLUMNS,
+        "columns": columns("temperature"),
         "panels": _panels(rows, numbers["bins"], names, layers),
         "notes": [UNTRAINED],
     }

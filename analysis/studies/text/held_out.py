@@ -1,6 +1,8 @@
 """What the studies of one corpus share: which texts are held out, what names them, and which numbers are in range."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,15 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadSetting(f"{folder} cannot be a folder ({error.strerror}): name another one.") from error
+
+
+@contextmanager
+def storing(what: str, place: Path) -> Iterator[None]:
+    """While something fitted is written to a place. Errors: BadSetting where that fails."""
+    try:
+        yield
+    except OSError as error:
+        raise BadSetting(f"The {what} cannot be stored in {place} ({error.strerror}): name another one.") from error
 
 
 def texts_of(corpus: str, context: Context) -> tuple[list[str], list[str]]:

@@ -1,5 +1,6 @@
 """What a text is for a model, before anything is computed; and its tokens as the table every page paints from."""
 
+import numpy as np
 import pandas as pd
 
 from analysis.groups.words import content_tokens, word_of_tokens
@@ -10,17 +11,19 @@ from analysis.studies.context import Context, Reading, protocol, read
 def token_table(reading: Reading) -> pd.DataFrame:
     """One row per token: `position window piece start end word content`; start and end are character offsets."""
     tokens = reading.tokens
-    return pd.DataFrame(
-        {
-            "position": range(len(tokens)),
-            "window": tokens.window,
-            "piece": tokens.pieces,
-            "start": tokens.starts,
-            "end": tokens.ends,
-            "word": word_of_tokens(reading.text, tokens.starts, tokens.ends),
-            "content": content_tokens(reading.text, tokens.starts, tokens.ends),
-        }
-    )
+    columns = {"position": range(len(tokens)), "window": tokens.window, "piece": tokens.pieces}
+    columns |= {"start": tokens.starts, "end": tokens.ends}
+    columns["word"] = word_of_tokens(reading.text, tokens.starts, tokens.ends)
+    columns["content"] = content_tokens(reading.text, tokens.starts, tokens.ends)
+    return pd.DataFrame(columns)
+
+
+def keys_table(words: pd.DataFrame, keys: np.ndarray, query: int, offset: int) -> pd.DataFrame:
+    """`key position piece word distance` of keys of a query, by their place in a window and in the text; `words` as
+    `token_table` gives them, `offset` the window's first token."""
+    there = words.iloc[offset + keys]
+    named = {name: there[name].to_numpy() for name in ("piece", "word")}
+    return pd.DataFrame({"key": keys, "position": offset + keys, **named, "distance": query - keys})
 
 
 def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, context: Context) -> Result:

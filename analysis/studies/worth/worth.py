@@ -19,6 +19,8 @@ from analysis.runs import Result
 CONTEXTS, BATCHES = (1024, 4096, 16384, 65536, 131072), (1, 8, 64)
 MOST_ROWS = 1000
 LITTLE, GOAL = 1.1, 1.5  # below the first the answer is No; from the second on it can be worth it
+FACTS = ("family", "parameters", "layers", "heads", "kv_heads", "head_dim", "width")
+FACTS += ("vocabulary", "tied", "max_positions", "dtype", "value_bytes")
 BESIDE = {  # how much is counted beside attention
     "ffn": "the feed-forward blocks alone, as CSA counts",
     "layers": "feed-forward blocks and projections",
@@ -59,13 +61,15 @@ def worth(
     needed = {batch: first_context(shape, batch, keep, GOAL, counted) for batch in set(batches)}
     own = [length for length in contexts if length <= (shape.max_positions or length)]
     at = contexts.index(max(own) if own else min(contexts))
-    said = pd.DataFrame(
-        {
-            "sentence": [_sentence(row, keep, projections) for row in rows],
-            "further": [_further(row, needed[row["batch"]], shape) for row in rows],
-        }
-    )
+    sentences = [_sentence(row, keep, projections) for row in rows]
+    further = [_further(row, needed[row["batch"]], shape) for row in rows]
+    said = pd.DataFrame({"sentence": sentences, "further": further})
     counts = [row for length in contexts for row in _accounting(shape, length, keep)]
+    about = {"verb": "worth", "model": name, "revision": text_hash(text), "text": None, "tokens": None, "seed": None}
+    about |= {"window": shape.max_positions, "dtype": shape.dtype, "device": "none: computed from the shape"}
+    about |= {"kernel": "none: estimated", "counted": f"causal pairs in the prefill; {BESIDE[counted]}"}
+    about |= {"versions": {"python": platform.python_version()}}
+    about |= {"date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
     numbers = {
         "name": name,
         **said.iloc[at].to_dict(),
@@ -74,21 +78,7 @@ def worth(
         "accounting": [row for row in counts if row["context"] == rows[at]["context"]],
         "shape": _facts(shape),
         "notes": list(shape.notes),
-        "protocol": {
-            "verb": "worth",
-            "model": name,
-            "revision": text_hash(text),
-            "text": None,
-            "tokens": None,
-            "window": shape.max_positions,
-            "seed": None,
-            "dtype": shape.dtype,
-            "device": "none: computed from the shape",
-            "kernel": "none: estimated",
-            "counted": f"causal pairs in the prefill; {BESIDE[counted]}",
-            "versions": {"python": platform.python_version()},
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        },
+        "protocol": about,
     }
     return Result(numbers, {"rows": pd.DataFrame(rows), "said": said, "accounting": pd.DataFrame(counts)})
 
@@ -135,27 +125,11 @@ def _facts(shape: Shape) -> dict:
     """The shape as plain numbers for a page."""
     sparse = [block for block in shape.blocks if block.experts > 1]
     block = (sparse or shape.blocks)[0]
-    return {
-        "family": shape.family,
-        "parameters": shape.parameters,
-        "layers": shape.layers,
-        "layers_with_window": sum(window is not None for window in shape.windows),
-        "window": max((window for window in shape.windows if window), default=None),
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-        "head_dim": shape.head_dim,
-        "width": shape.width,
-        "feed_forward": block.width,
-        "gated": block.matrices == 3,
-        "experts": block.experts,
-        "active": block.active,
-        "layers_with_experts": len(sparse),
-        "vocabulary": shape.vocabulary,
-        "tied": shape.tied,
-        "max_positions": shape.max_positions,
-        "dtype": shape.dtype,
-        "value_bytes": shape.value_bytes,
-    }
+    facts = {name: getattr(shape, name) for name in FACTS}
+    windows = {"layers_with_window": sum(window is not None for window in shape.windows)}
+    windows["window"] = max((window for window in shape.windows if window), default=None)
+    facts |= windows | {"feed_forward": block.width, "gated": block.matrices == 3, "experts": block.experts}
+    return facts | {"active": block.active, "layers_with_experts": len(sparse)}
 
 
 def _sentence(row: dict, keep: float, projections: bool) -> str:

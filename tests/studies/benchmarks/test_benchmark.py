@@ -141,7 +141,7 @@ def test_examples_are_of_another_split_where_there_is_one(tmp_path):
 
 
 def test_an_item_is_no_example_of_itself(tmp_path):
-    (one,) = benchmark_tasks.asked(["piqa"], piqa(tmp_path), 1, 1, 0)
+    one = benchmark_tasks.asked("piqa", piqa(tmp_path), 1, 1, 0)
     (item,) = one.items
     assert item.prompts[0] == "Question: Count on.\nAnswer: 777777\n\nQuestion: Count.\nAnswer:"
     assert item.prompts[0][-item.question :] == "Question: Count.\nAnswer:" and item.answers == (" 7", " 777777")

@@ -8,8 +8,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.statistics import CORE, MORE
 from analysis.studies.heads import head as heads_study
-from analysis.studies.heads.head import head
-from analysis.studies.heads.statistics import statistics
+from analysis.studies.heads.head import head, statistics
 from tests.made.evaluating import reader, stock_tables
 
 

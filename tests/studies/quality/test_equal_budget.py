@@ -8,8 +8,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
-from analysis.studies.quality.budget_search import NEAR, nearest
-from analysis.studies.quality.equal_budget import FIELDS, equal_budget
+from analysis.studies.quality.equal_budget import FIELDS, NEAR, equal_budget, nearest
 from analysis.studies.quality.evaluate import evaluate
 from tests.made.evaluating import TEXT
 

@@ -13,8 +13,7 @@ from analysis.fitted import Fitted
 from analysis.methods import METHODS
 from analysis.methods.base import Method, setting
 from analysis.studies.quality.evaluate import evaluate
-from analysis.studies.ready.candidates import candidates
-from analysis.studies.ready.state import CHOSEN, FIND
+from analysis.studies.ready.candidates import CHOSEN, FIND, candidates
 from tests.made.evaluating import TEXT
 
 

@@ -97,8 +97,8 @@ def test_some_heads_equal_the_same_heads_among_all(ask, home, context):
 
 def test_documents_are_on_one_side_only(home, context):
     texts = [context.add_text(f"{at}", f"text {at} " * 40) for at in range(7)]
-    sides = sides_of(context, [*texts, texts[0]], "")
-    assert len(sides.calibrate) == 3 and len(sides.test) == 4 and not set(sides.calibrate) & set(sides.test)
+    calibrate, test = sides_of(context, [*texts, texts[0]], "")
+    assert len(calibrate) == 3 and len(test) == 4 and not set(calibrate) & set(test)
     model = context.model(str(home / "tiny"))
     found = prompts_of(model, ["the cat sat " * 400, "a dog " * 30], 32, 6, 9)
     assert [p.document for p in found] == [0, 0, 0, 1, 1, 1][: len(found)] or {p.document for p in found} == {0, 1}

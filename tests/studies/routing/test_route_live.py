@@ -18,13 +18,12 @@ from analysis.statistics import forward
 from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.routing.cells import Cell
-from analysis.studies.routing.live import from_state, route_at
+from analysis.studies.routing.live import from_state, route_at, route_visit
 from analysis.studies.routing.rows import at_budget
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import fit_on_samples, state_at
 from analysis.studies.routing.texts import Prompt
-from analysis.studies.routing.visit import route_visit
-from analysis.studies.speed.route_time import route_time
+from analysis.studies.speed.method import route_time
 from tests.made.routed import BUCKETS, DISTANCE, everything, routed_home, routing_context
 
 

@@ -139,7 +139,7 @@ def test_bench_refuses(given, said):
 
 
 def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
-    monkeypatch.setattr(study, "time_attention", lambda *a, **k: pytest.fail("started"))
+    monkeypatch.setattr(timing, "time_attention", lambda *a, **k: pytest.fail("started"))
     with pytest.raises(TooLarge, match=r"1,000,000,000 tokens .* need about .* GB and .* GB are free on cpu") as error:
         study.bench(lengths=[128, 1_000_000_000], context=Context(device="cpu"))
     most = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
