@@ -68,9 +68,8 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
     path = router_path(context, model, name)
     for stored in context.stored(model, f"{FOLDER}/{path.name}"):
         if control_path(stored).is_file():
-            router, control = (
-                FocusRouter.load(p, model.num_layers, model.width) for p in (stored, control_path(stored))
-            )
+            both = (stored, control_path(stored))
+            router, control = (FocusRouter.load(one, model.num_layers, model.width) for one in both)
             if router.about.get("revision") == model.revision:
                 return router, control
     if path.is_file():
@@ -143,12 +142,10 @@ def fit_router(
     control = random_centroids(router, inputs, seed)
     ids = np.concatenate(_windows(lm, held_out))
     length = min(lm.max_positions, len(ids))
+    methods = {"dense": METHODS["dense"]()}
+    methods |= {name: METHODS["focus"].build(made) for name, made in {"fitted": router, "random": control}.items()}
     numbers = {}
-    for name, method in {
-        "dense": METHODS["dense"](),
-        "fitted": METHODS["focus"].build(router),
-        "random": METHODS["focus"].build(control),
-    }.items():
+    for name, method in methods.items():
         context.progress(0.9, f"perplexity, {name}")
         with apply(lm, method):
             numbers[f"perplexity_{name}"] = perplexity(lm, ids, length).perplexity

@@ -36,8 +36,7 @@ def measured(output: str = "") -> Result:
 
 def stored() -> dict[str, dict]:
     """Title -> numbers of every study that came with the program."""
-    files = study_files([CACHE / "demo" / "studies"])
-    found = {path.stem: read_json(path) for path in files}
+    found = {path.stem: read_json(path) for path in study_files([CACHE / "demo" / "studies"])}
     for folder in sorted(CACHE.glob("demo-gpt2/*/studies")):
         found |= {f"{path.stem}, demo-gpt2": read_json(path) for path in study_files([folder])}
     order = {name: place for place, name in enumerate(NAMED)}
@@ -46,10 +45,8 @@ def stored() -> dict[str, dict]:
 
 def document(studies: dict[str, dict]) -> str:
     """The page, Markdown."""
-    parts = [
-        HEAD.strip(),
-        "\n".join(f"- [{title}](#{_anchor(title)}): {_question(one)}" for title, one in studies.items()),
-    ]
+    contents = (f"- [{title}](#{_anchor(title)}): {_question(one)}" for title, one in studies.items())
+    parts = [HEAD.strip(), "\n".join(contents)]
     for title, numbers in studies.items():
         parts += [f"## {title}", f"**{_question(numbers)}** {numbers['sentence']}", *tables(numbers)]
         parts += ["\n".join(f"- {note}" for note in numbers["notes"])] if numbers.get("notes") else []

@@ -23,6 +23,7 @@ from analysis.runs.corpora import corpus_folder
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
+from analysis.studies.stored.runner import table
 from analysis.studies.text.held_out import corpus_hash, make_folder, spread_windows
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import team
@@ -111,15 +112,12 @@ def train_focus_router(
         if processes.is_main_process:
             context.progress(0.9 * done, stage)
 
-    def watch(log: list[dict]) -> None:
-        context.show(curve(log))
-
-    before = {}
+    before, told = {}, {"progress": progress, "watch": lambda log: context.show(curve(log))}
     if phase == 1:
-        router, inputs, log = train_router(lm, train_ids, plan, checkpoint, progress, watch=watch)
+        router, inputs, log = train_router(lm, train_ids, plan, checkpoint, **told)
     else:
         before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
-        own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, progress, watch=watch)
+        own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, **told)
     if not processes.is_main_process:
         raise SystemExit(0)  # the first process measures and stores
     if phase == 2:
@@ -164,13 +162,8 @@ def curve(log: list[dict]) -> dict[str, list]:
 def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
     """The rows of a training run as tables: `log`, and `shares` with one row per look and layer."""
     looks = [(0, row["start"]) for row in log[:1]] + [(row["step"] + 1, row) for row in log if "shares" in row]
-    shares = [
-        {"step": step, "layer": layer, "share": share}
-        for step, look in looks
-        for layer, share in enumerate(look["shares"])
-    ]
-    plain = [{key: value for key, value in row.items() if not isinstance(value, (list, dict))} for row in log]
-    return {"log": pd.DataFrame(plain), "shares": pd.DataFrame(shares, columns=["step", "layer", "share"])}
+    shares = [(step, layer, share) for step, look in looks for layer, share in enumerate(look["shares"])]
+    return {"log": table(log), "shares": pd.DataFrame(shares, columns=["step", "layer", "share"])}
 
 
 def _store(own: Model, folder: Path, context: Context) -> Model:
@@ -191,13 +184,9 @@ def measure(
     `gain_over_random`: nats per token by which the router's causal groups predict better than random centroids, paired
     window by window: `mean low high units` (95 % bootstrap). `dominance`: largest group's share per layer.
     """
-    arms = {
-        "dense": METHODS["dense"](),
-        "literal": METHODS["focus"].build(router, membership="literal"),
-        "causal": METHODS["focus"].build(router),
-        "random": METHODS["focus"].build(control),
-    }
-    found = {}
+    focus, found = METHODS["focus"].build, {}
+    arms = {"dense": METHODS["dense"](), "literal": focus(router, membership="literal")}
+    arms |= {"causal": focus(router), "random": focus(control)}
     for arm, method in arms.items():
         context.progress(0.95, f"perplexity, {arm}")
         with apply(model, method, kernels=True):
