@@ -26,7 +26,8 @@ def link(run: Run) -> dict | None:
     page, tab = known
     controls = {}
     for name, value in run.request.items():
-        control = None if (run.verb, name) in SPELLED else OTHER_NAMES.get(name, name)
+        own_meaning = SPELLED.get((run.verb, name), {}).get("option")  # not that of the control of this name
+        control = None if own_meaning else OTHER_NAMES.get(name, name)
         if control in state.CONTROLS and _fits(control, value):
             controls[control] = state.to_url(value)
     if run.verb == "pairs" and _fits("top", run.request.get("top")):
