@@ -50,7 +50,7 @@ class Context:
         self.store, self.device, self.state, self.browser = store, device, state, browser
         self.progress = progress or (lambda fraction, stage: None)
         self.show = show or (lambda curve: None)
-        self.kept: dict[str, tuple[tuple, object]] = {}  # name -> (what it belongs to, the thing)
+        self.kept: dict[str, tuple[object, Any]] = {}  # name -> (what it belongs to, the thing)
         self._texts: dict[str, tuple[str, str]] = {}
         self._model: tuple[str, Model, str] | None = None  # name, model, the revision that was loaded
 
