@@ -1,12 +1,12 @@
 """How much worse one way to read a text predicts it than another: paired token by token, with an interval."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.errors import BadSetting
-from analysis.metrics.intervals import BLOCKS, DOCUMENTS, LEVEL, UNIT, over_units
+from analysis.metrics.intervals import BLOCKS, DOCUMENTS, LEVEL, UNIT, over_units, p_value
 
 STRETCH = 64  # tokens in a row that form a unit where there are too few windows
 ENOUGH = 8  # units of windows below which one text gives too few of them
@@ -16,7 +16,7 @@ ENOUGH = 8  # units of windows below which one text gives too few of them
 class Change:
     """Perplexity by that of the baseline, minus 1 (0.02 is 2 % worse), with its studentised 95 % interval; None with
     too few units, and then `points` are those of the units. `upper` is the limit of "no worse than": one-sided, 95 %.
-    `units` of `unit`, which says in words what they are."""
+    `units` of `unit`, which says in words what they are; `p` of the t test that nothing changes."""
 
     change: float
     low: float | None
@@ -25,6 +25,7 @@ class Change:
     units: int
     unit: str
     points: tuple[float, ...] = ()
+    p: float | None = None
 
 
 def perplexity_change(losses, baseline, documents=None, stretch: int = STRETCH) -> Change:
@@ -45,8 +46,17 @@ def perplexity_change(losses, baseline, documents=None, stretch: int = STRETCH) 
     found, points = over_units(values, which, fewest)
     upper = over_units(values, which, fewest, 2 * LEVEL - 1)[0].high
     low, high, upper = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high, upper))
+    p = None if found.low is None else p_value(points)
     few = () if found.low is not None else tuple(math.expm1(point) for point in points)
-    return Change(math.expm1(float(apart.mean())), low, high, upper, found.units, unit, few)
+    return Change(math.expm1(float(apart.mean())), low, high, upper, found.units, unit, few, p)
+
+
+def perplexity_of(losses, documents=None, stretch: int = STRETCH) -> Change:
+    """The perplexity itself of losses [windows, positions] in nats: `change` with its interval, units as above."""
+    found = perplexity_change(losses, np.zeros(np.shape(losses)), documents, stretch)
+    ends = {name: None if (end := getattr(found, name)) is None else 1 + end for name in ("low", "high", "upper")}
+    points = tuple(1 + point for point in found.points)
+    return replace(found, change=1 + found.change, points=points, p=None, **ends)
 
 
 def _units(apart: np.ndarray, documents, stretch: int) -> tuple[np.ndarray, np.ndarray, int, str]:

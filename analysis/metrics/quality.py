@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from analysis.errors import BadSetting, BadText
-from analysis.metrics.intervals import UNIT, bootstrap_mean
+from analysis.metrics.paired import perplexity_of
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Quality:
     """Perplexity of a text under the applied method.
 
     `losses` [windows, window - 1] nats per target token; `perplexity` exp of their mean; `low`, `high` its 95 %
-    bootstrap interval over `units` units of 8 consecutive windows (None with fewer than two units).
+    interval over `units` blocks of this text, each a `unit` (None with fewer than 8): how even the text is, not what
+    another text would give.
     """
 
     losses: np.ndarray
@@ -25,6 +26,7 @@ class Quality:
     low: float | None
     high: float | None
     units: int
+    unit: str = ""
 
 
 def perplexity(model, token_ids, window: int, progress=None) -> Quality:
@@ -48,9 +50,8 @@ def perplexity(model, token_ids, window: int, progress=None) -> Quality:
         if progress:
             progress((index + 1) / count)
     losses = np.stack(rows)
-    interval = bootstrap_mean(losses.mean(1), unit=UNIT)
-    low, high = (None if edge is None else math.exp(edge) for edge in (interval.low, interval.high))
-    return Quality(losses, math.exp(losses.mean()), low, high, interval.units)
+    found = perplexity_of(losses)
+    return Quality(losses, math.exp(losses.mean()), found.low, found.high, found.units, found.unit)
 
 
 @torch.no_grad()

@@ -1,15 +1,34 @@
-"""Which cap of a stored sweep is the smallest that changes no position, under any tolerances; without torch."""
+"""Which cap of a stored sweep is the smallest that changes no position, under any tolerances; without torch.
+
+"No worse than 1 %" is a one-sided claim: it holds where the upper 95 % limit of the change lies below it. Every row of
+a sweep has two sides: `select`, on whose texts the cap is chosen, and `report`, other texts, on which the chosen one is
+held to the same limits (None where nothing is left for it). A side: `difference upper` (share of perplexity, with the
+limit), `worst_bin_first worst_bin_last worst_bin_difference worst_bin_upper` of the position bin whose limit is
+largest, `units unit`. A limit is None where there are too few units for one, and then nothing passes.
+"""
 
 
 def verdict(row: dict, tolerance: float, tolerance_bin: float) -> dict:
-    """`passes`, and in `fails` what does not, in words; the tolerances are of perplexity as a share, up or down."""
+    """`passes`, and in `fails` what does not, in words, on the selection side; `holds` on the other (None without)."""
+    fails = _fails(row["select"], tolerance, tolerance_bin)
+    other = row["report"]
+    holds = None if other is None or other["upper"] is None else not _fails(other, tolerance, tolerance_bin)
+    return {"passes": fails is None, "fails": fails, "holds": holds}
+
+
+def _fails(side: dict, tolerance: float, tolerance_bin: float) -> str | None:
+    if side["upper"] is None or side["worst_bin_upper"] is None:
+        return f"{side['units']} {side['unit']} are too few for a limit"
     said = []
-    if abs(row["difference"]) > tolerance:
-        said.append(f"perplexity changes by {row['difference']:+.1%} (allowed {tolerance:.1%})")
-    if abs(row["worst_bin_difference"]) > tolerance_bin:
-        where = f"positions {row['worst_bin_first']:,} to {row['worst_bin_last'] - 1:,}"
-        said.append(f"{where} change by {row['worst_bin_difference']:+.1%} (allowed {tolerance_bin:.1%})")
-    return {"passes": not said, "fails": " and ".join(said) or None}
+    if side["upper"] > tolerance:
+        said.append(f"perplexity may change by up to {side['upper']:+.1%} (allowed {tolerance:.1%})")
+    if side["worst_bin_upper"] > tolerance_bin:
+        said.append(f"{_place(side)} by up to {side['worst_bin_upper']:+.1%} (allowed {tolerance_bin:.1%})")
+    return " and ".join(said) or None
+
+
+def _place(side: dict) -> str:
+    return f"positions {side['worst_bin_first']:,} to {side['worst_bin_last'] - 1:,}"
 
 
 def judged(rows: list[dict], tolerance: float, tolerance_bin: float) -> dict:
@@ -23,17 +42,31 @@ def chosen_cap(rows: list[dict]) -> int | None:
 
 
 def summary(rows: list[dict]) -> dict:
-    """`sweep`, `cap`, and the `sentence` that says which cap is chosen and where the one below it fails."""
+    """`sweep`, `cap`, and the `sentence` that says which cap is chosen, where the one below it fails, and what the
+    chosen one does on other texts."""
     cap = chosen_cap(rows)
     below = [row for row in rows if cap is None or row["cap"] < cap]
     if cap is None:
         said = f"No cap passes: at the largest, {below[-1]['cap']:,}, {below[-1]['fails']}."
-    else:
-        row = next(row for row in rows if row["cap"] == cap)
-        said = (
-            f"The smallest cap that passes is {cap:,}: it reads {row['reads_causal']:.1%} of the causal pairs and "
-            f"changes perplexity by {row['difference']:+.1%}, at worst by {row['worst_bin_difference']:+.1%} at "
-            f"positions {row['worst_bin_first']:,} to {row['worst_bin_last'] - 1:,}."
-        )
-        said += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
-    return {"sweep": rows, "cap": cap, "sentence": said}
+        return {"sweep": rows, "cap": cap, "sentence": said}
+    row = next(row for row in rows if row["cap"] == cap)
+    side, other = row["select"], row["report"]
+    said = (
+        f"The smallest cap that passes is {cap:,}: it reads {row['reads_causal']:.1%} of the causal pairs, and from "
+        f"{side['units']:,} {side['unit']} perplexity changes by at most {side['upper']:+.1%}, at {_place(side)} by at "
+        f"most {side['worst_bin_upper']:+.1%} (one-sided 95 % limits)."
+    )
+    said += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
+    return {"sweep": rows, "cap": cap, "sentence": f"{said} {_elsewhere(other, row['holds'])}"}
+
+
+def _elsewhere(other: dict | None, holds: bool | None) -> str:
+    if other is None:
+        return "No text is left on which the choice could be reported."
+    if holds is None:
+        return f"On other text it changes perplexity by {other['difference']:+.1%}, of too few units for a limit."
+    word = "holds" if holds else "does not hold"
+    return (
+        f"On {other['units']:,} other {other['unit']} that {word}: at most {other['upper']:+.1%}, and "
+        f"{other['worst_bin_upper']:+.1%} at {_place(other)}."
+    )

@@ -60,8 +60,8 @@ def tab(known: dict[str, dict]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input("Caps, keys", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
         for label, name, term in (
-            ("Allowed on average, ± %", "budget_tolerance", "tolerances of the cap"),
-            ("Allowed at any stretch, ± %", "budget_tolerance_bin", "tolerances of the cap"),
+            ("Allowed on average, at most %", "budget_tolerance", "tolerances of the cap"),
+            ("Allowed at any stretch, at most %", "budget_tolerance_bin", "tolerances of the cap"),
         ):
             fields.number(label, name, 0.0, 100.0, term, step=0.5, width=190)
     widgets.each(lambda: _sweep(known), _study)
@@ -143,9 +143,10 @@ def smaller(tried: list[int]) -> list[Scope]:
 def _verdict(row: dict, cap: int | None, allowed: float, allowed_bin: float) -> str:
     if row["passes"]:
         return "chosen" if row["cap"] == cap else "passes"
-    said = ["average"] * (abs(row["difference"]) > allowed) + ["stretch"] * (
-        abs(row["worst_bin_difference"]) > allowed_bin
-    )
+    side = row["select"]
+    if side["upper"] is None or side["worst_bin_upper"] is None:
+        return "too little text"
+    said = ["average"] * (side["upper"] > allowed) + ["stretch"] * (side["worst_bin_upper"] > allowed_bin)
     return f"fails: {' and '.join(said)}"
 
 

@@ -205,13 +205,12 @@ def unit(run: Run) -> str:
     """What the intervals stand on."""
     row, count = run.numbers["rows"][0], run.protocol["tokens"] // run.numbers["window"]
     said = (
-        f"{counted(row['tokens'], 'predicted token')} in {counted(count, 'window')}. The intervals of the change are "
-        f"95 % intervals over {counted(row['difference_units'], 'unit')} of {row['difference_unit']}"
+        f"{counted(row['tokens'], 'predicted token')} in {counted(count, 'window')}. Intervals of the change hold "
+        f"95 %, from {row['difference_units']:,} {row['difference_unit']}: how even the change is inside this text, "
+        "not what another text would give"
     )
-    if "in a row" in row["difference_unit"]:
-        said += ": they show how even the change is inside this text, not what another text would give"
-    if row["low"] is None:
-        said += ". The perplexity itself has an interval only from 9 windows on"
+    if row["difference_low"] is None:
+        said += f". {row['difference_units']:,} are too few for one"
     return f"{said}."
 
 

@@ -15,7 +15,7 @@ CONTROLS = {
     "speed_groups": Control(whole(), 8, "number of groups"),
     "speed_top": Control(whole(), name="groups per token"),
     "speed_window": Control(whole(7), name="window"),
-    "speed_sinks": Control(whole(), 0, "number of sinks"),
+    "speed_sinks": Control(whole(), name="number of sinks"),
     "speed_dtype": Control(one_of(*DTYPES), DTYPES[0], "precision"),
     "speed_batch": Control(whole(), 1, "batch"),
     "speed_members": Control(one_of(*MEMBERS), "even", "kind of groups"),

@@ -36,7 +36,8 @@ def _model() -> None:
         if "groups" in router:
             _top(router["groups"], str(router["top"]))
         _window(most, str(router.get("window", "as made")))
-        fields.number("Sinks", "speed_sinks", 0, 64, "attention sink", width=100)
+        sinks = str(router.get("n_sink", "as made"))
+        fields.number("Sinks", "speed_sinks", 0, 64, "attention sink", placeholder=sinks, width=100)
         fields.number("Prompt, tokens", "speed_prompt", 2, most, placeholder="all that fit", width=150)
         fields.number("New tokens", "speed_new", 2, 1024, width=120)
         _rounds()

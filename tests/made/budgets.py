@@ -71,9 +71,17 @@ def row(change: float, **more) -> dict:
     """A row of a sweep whose last stretch changes by `change`."""
     found = bins(change)
     made = {"perplexity": 10 * (1 + change / 2), "perplexity_dense": 10.0, "difference": change / 2, "units": 4}
-    made |= {"low": change / 2 - 0.01, "high": change / 2 + 0.01, "unit": "64 tokens in a row", "bins": found}
+    made |= {
+        "low": change / 2 - 0.01,
+        "high": change / 2 + 0.01,
+        "unit": "blocks of 64 tokens in this text",
+        "bins": found,
+    }
     made |= {f"worst_bin_{name}": found[1][name] for name in ("first", "last", "difference", "low", "high", "n")}
     made |= {"worst_bin": 1, "worst_bin_change": 10 * change, "attended": 9.0, "kv_read": 0.6}
+    side = {"difference": change / 2, "upper": change / 2, "worst_bin_difference": change, "worst_bin_upper": change}
+    side |= {"worst_bin_first": found[1]["first"], "worst_bin_last": found[1]["last"], "units": 8, "unit": "documents"}
+    made |= {"select": side, "report": side, "holds": change < 0.02}
     return made | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **more}
 
 

@@ -83,7 +83,12 @@ def evaluate(args: dict, text: str) -> Result:
     row |= {"reads_future": any(settings[one["name"]] in one["future"] for one in about["fields"])}
     row |= {"perplexity": 20 * (1 + loses), "low": None, "high": None, "units": 1, "perplexity_dense": 20.0}
     row |= {"difference": loses, "difference_low": loses - 0.005, "difference_high": loses + 0.005}
-    row |= {"difference_units": 2, "difference_unit": "64 tokens in a row", "kl_mean": loses, "kl_p99": 2 * loses}
+    row |= {
+        "difference_units": 2,
+        "difference_unit": "blocks of 64 tokens in this text",
+        "kl_mean": loses,
+        "kl_p99": 2 * loses,
+    }
     row |= {
         "same_top1": 1 - loses,
         "reads_causal": share,

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from analysis.attention import Block, apply
+from analysis.errors import BadText
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.studies.benchmarks.tasks import Item
@@ -78,6 +79,11 @@ def code(tokenizer: Any, item: Item) -> Coded:
         kept = prompt.rstrip()
         answer = prompt[len(kept) :] + answer
         before, whole = (_ids(tokenizer, text) for text in (kept, kept + answer))
+        if len(whole) <= len(before) and item.until is None:
+            raise BadText(
+                f"The answer {answer.strip()[:40]!r} adds no token to its prompt with this tokenizer, so it has no "
+                "log-probability: leave the question out, or choose another task."
+            )
         texts.append(tuple(whole))
         answers.append(len(whole) - len(before))
     prompt = prompts[0]

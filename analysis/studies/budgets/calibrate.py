@@ -13,6 +13,7 @@ from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.runs.caps import chosen_cap, summary
+from analysis.studies.budgets.cap_rows import two_sides, units_of
 from analysis.studies.budgets.policies import DEFAULT, Policy, policy_path, store_policy
 from analysis.studies.budgets.ranks import Ranks, cells_table, measure_ranks
 from analysis.studies.budgets.sweep import (
@@ -27,7 +28,15 @@ from analysis.studies.budgets.sweep import (
     sweep_tables,
 )
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.text.calibration import Split, longest_window, split_corpus, split_texts, text_keys, whole_windows
+from analysis.studies.text.calibration import (
+    Split,
+    document_windows,
+    longest_window,
+    split_corpus,
+    split_texts,
+    text_keys,
+    whole_windows,
+)
 from analysis.studies.text.held_out import check_range, ids_hash
 
 MASS = 0.9  # CSA, step 1
@@ -60,7 +69,8 @@ def calibrate(
     """Calibrate CSA on texts, share out budgets, sweep the cap on other texts, and store the policy as `name`.
 
     `texts` are hashes: the first half of several documents calibrates and the rest measures, of a single one its
-    halves; `against` measures instead if given. `corpus`: instead of texts a folder of them, whose held-out ones
+    halves; `against` measures instead if given. The cap is chosen on the first half of what measures and reported on
+    the second. `corpus`: instead of texts a folder of them, whose held-out ones
     measure. Each side reads up to `tokens` tokens in windows of `window` (default:
     as long as the model and the texts allow). Ranks are the mean over positions from `min_pos` on of the fewest keys
     that hold `mass`. Keys in all: `beta` times the sum of ranks, or `total`, or as many as read the share `reads` of
@@ -84,8 +94,8 @@ def calibrate(
     split = split_corpus(context, corpus, texts or []) if corpus else split_texts(context, texts or [], against)
     sides = [split.calibrate, *([split.measure] if swept else [])]
     window = window or max(8, min(longest_window(lm, side) for side in sides))
-    windows, *held_out = (
-        whole_windows(lm, side, window, tokens, what) for side, what in zip(sides, SIDES, strict=False)
+    (windows, _), *held_out = (
+        document_windows(lm, side, window, tokens, what) for side, what in zip(sides, SIDES, strict=False)
     )
     part = RANKS_SHARE if swept else 1.0
     found = measure_ranks(lm, windows, mass, lambda done, stage: context.progress(part * done, stage))
@@ -93,7 +103,9 @@ def calibrate(
     keys = _keys(ranks, beta, total, reads, floor, window)
     budgets, rows = allocate_budget(ranks, keys, floor), []
     if swept:
-        rows = sweep(context, lm, held_out[0], budgets, swept, tolerance, tolerance_bin, seed, (part, 1.0))
+        measured, documents = held_out[0]
+        halves = {"documents": units_of(documents), "report": two_sides(documents)}
+        rows = sweep(context, lm, measured, budgets, swept, tolerance, tolerance_bin, (part, 1.0), **halves)
     passing = chosen_cap(rows)
     cap = passing or (rows[-1]["cap"] if rows else int(budgets.max()))
     about = {
@@ -117,7 +129,7 @@ def calibrate(
     asked |= {"tolerance": tolerance, "tolerance_bin": tolerance_bin, "seed": seed, "name": name}
     made = protocol(
         "calibrate", lm, "+".join(about["texts"]), about["tokens"], window=window, seed=seed, kernel=KERNEL,
-        windows=ids_hash(windows), measured_on=[ids_hash(one) for one in held_out], mass=mass, min_pos=min_pos,
+        windows=ids_hash(windows), measured_on=[ids_hash(one) for one, _ in held_out], mass=mass, min_pos=min_pos,
         floor=floor, beta=about["beta"], tolerance=tolerance, tolerance_bin=tolerance_bin,
         command=commandline("calibrate", source | asked),
     )  # fmt: skip

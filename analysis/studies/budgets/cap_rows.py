@@ -11,8 +11,8 @@ from analysis.calls import Call
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.csa import CSA
-from analysis.metrics.intervals import UNIT, bootstrap_mean
-from analysis.metrics.paired import perplexity_change
+from analysis.metrics.intervals import DOCUMENTS
+from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.metrics.quality import position_bins, token_losses
 from analysis.models import Model
 from analysis.studies.context import Context
@@ -85,15 +85,59 @@ def measure_all(
     model: Model,
     windows: np.ndarray,
     variants: dict[str, np.ndarray],
-    seed: int,
     span: tuple[float, float] = (0.0, 1.0),
+    documents: np.ndarray | None = None,
+    report: np.ndarray | None = None,
 ) -> dict[str, dict]:
-    """Name -> what budgets [L, H] did to windows of token ids [n, T]: `compare_losses` against one dense pass, and
-    `counted_reads`."""
+    """Name -> what budgets [L, H] did to windows of token ids [n, T]: `compare_losses` against one dense pass,
+    `counted_reads`, and with `report` (bool [n], which windows the choice of a cap does not see) the two sides of
+    `runs.caps`. `documents` [n]: which text each window is of, where texts are the units."""
     dense, found = measure_losses(context, model, windows, variants, span)
+    rows = {}
+    for name, (losses, read) in found.items():
+        rows[name] = compare_losses(losses, dense, documents)
+        rows[name] |= counted_reads(read, variants[name].size, *windows.shape)
+        if report is not None:
+            rows[name] |= {"select": _side(losses, dense, documents, ~report)}
+            rows[name] |= {"report": _side(losses, dense, documents, report) if report.any() else None}
+    return rows
+
+
+def two_sides(documents: np.ndarray) -> np.ndarray:
+    """Which windows report, bool [n]: those of the later half of the texts; of one text its later half."""
+    which = np.unique(documents)
+    if len(which) > 1:
+        return np.isin(documents, which[-(len(which) // 2) :])
+    return np.arange(len(documents)) >= (len(documents) + 1) // 2
+
+
+def units_of(documents: np.ndarray) -> np.ndarray | None:
+    """The texts as units where each side has enough of them; else None: blocks inside them."""
+    report = two_sides(documents)
+    enough = min(len(set(documents[side].tolist())) for side in (report, ~report)) >= DOCUMENTS
+    return documents if enough else None
+
+
+def _side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, rows: np.ndarray) -> dict:
+    """What `runs.caps` judges, of the windows `rows` [n]."""
+    losses, dense = losses[rows], dense[rows]
+    whole = perplexity_change(losses, dense, mine := None if documents is None else documents[rows])
+    table = position_bins(losses, min(BINS, losses.shape[1]))
+    found = []
+    for first, last in zip(table["first"], table["last"], strict=True):
+        part = perplexity_change(losses[:, first:last], dense[:, first:last], mine, STRETCH)
+        found.append((part.upper, part.change, int(first), int(last)))
+    known = all(upper is not None for upper, *_ in found)
+    upper, change, first, last = max(found, key=lambda one: one[0] if known else one[1])
     return {
-        name: compare_losses(losses, dense, seed) | counted_reads(read, variants[name].size, *windows.shape)
-        for name, (losses, read) in found.items()
+        "difference": whole.change,
+        "upper": whole.upper,
+        "worst_bin_first": first,
+        "worst_bin_last": last,
+        "worst_bin_difference": change,
+        "worst_bin_upper": upper if known else None,
+        "units": whole.units,
+        "unit": whole.unit,
     }
 
 
@@ -109,27 +153,25 @@ def counted_reads(read: int, heads: int, windows: int, length: int) -> dict:
     }
 
 
-def compare_losses(losses: np.ndarray, dense: np.ndarray, seed: int) -> dict:
+def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None = None) -> dict:
     """Losses [n, T - 1] against those of dense attention: perplexities, paired difference with interval, by position.
 
     `worst_bin` is the one whose perplexity changed most, up or down; `worst_bin_change` in perplexity.
     """
-    change = perplexity_change(losses, dense)
+    change = perplexity_change(losses, dense, documents)
     table = position_bins(losses, min(BINS, losses.shape[1]))
     table["perplexity_dense"] = position_bins(dense, len(table))["perplexity"]
     spans = list(zip(table["first"], table["last"], strict=True))
-    changes = [perplexity_change(losses[:, a:b], dense[:, a:b], stretch=STRETCH) for a, b in spans]
+    changes = [perplexity_change(losses[:, a:b], dense[:, a:b], documents, STRETCH) for a, b in spans]
     for name, value in {"difference": "change", "low": "low", "high": "high"}.items():
         table[name] = np.array([getattr(one, value) for one in changes], dtype=float)
-    own = [perplexity_change(losses[:, a:b], np.zeros((len(losses), b - a)), stretch=STRETCH) for a, b in spans]
+    own = [perplexity_of(losses[:, a:b], documents, STRETCH) for a, b in spans]
     for name in ("low", "high"):  # of the perplexity itself, beside that of its change
-        ends = [getattr(one, name) for one in own]
-        table[f"perplexity_{name}"] = np.array([None if end is None else 1 + end for end in ends], dtype=float)
+        table[f"perplexity_{name}"] = np.array([getattr(one, name) for one in own], dtype=float)
     bins = table.astype(object).where(table.notna(), None).to_dict("records")
     worst = max(range(len(bins)), key=lambda at: abs(bins[at]["difference"]))
-    over = bootstrap_mean(losses.mean(1), unit=UNIT, seed=seed)
     return {
-        "perplexity": math.exp(over.mean),
+        "perplexity": math.exp(losses.mean()),
         "perplexity_dense": math.exp(dense.mean()),
         "difference": change.change,
         "low": change.low,

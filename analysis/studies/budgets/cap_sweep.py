@@ -3,7 +3,7 @@
 from analysis.errors import BadSetting
 from analysis.runs import Result
 from analysis.runs.caps import summary
-from analysis.studies.budgets.cap_rows import BINS
+from analysis.studies.budgets.cap_rows import BINS, two_sides, units_of
 from analysis.studies.budgets.policies import Policy, facts
 from analysis.studies.budgets.recipes import resolve
 from analysis.studies.budgets.sweep import (
@@ -18,7 +18,7 @@ from analysis.studies.budgets.sweep import (
     sweep_tables,
 )
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.text.calibration import halves, text_keys, whole_windows
+from analysis.studies.text.calibration import document_windows, halves, text_keys
 from analysis.studies.text.held_out import ids_hash
 
 
@@ -37,18 +37,20 @@ def cap_sweep(
 ) -> Result:
     """Sweep the cap of a policy, stored or made by hand (see `recipes.resolve`), on other texts than its own.
 
-    Of a text whose first half calibrated the policy the second half is read. numbers: `sweep` (see `sweep`), `cap`
-    (the smallest that passes, None if none does), `sentence`, `tolerance`, `tolerance_bin`, `policy`, `budgets`,
-    `window`, `windows`, `notes`; tables: `rows` (one per cap), `bins` (one per cap and bin). Errors: BadSetting for a
-    text that calibrated the policy, BadText.
+    Of a text whose first half calibrated the policy the second half is read. The cap is chosen on the first half of
+    what is read and reported on the second, by the one-sided limits of `runs.caps`. numbers: `sweep` (see `sweep`),
+    `cap` (the smallest that passes, None if none does), `sentence`, `tolerance`, `tolerance_bin`, `policy`,
+    `budgets`, `window`, `windows`, `notes`; tables: `rows` (one per cap), `bins` (one per cap and bin). Errors:
+    BadSetting for a text that calibrated the policy, BadText.
     """
     check_seed(seed)
     caps = check_caps(list(CAPS if caps is None else caps), tolerance, tolerance_bin)
     lm = context.model(model)
     made = resolve(context, lm, policy, window)
     given = unseen(context, made, texts or [])
-    windows = whole_windows(lm, given, window, tokens, "text of the sweep")
-    rows = sweep(context, lm, windows, made.budgets, caps, tolerance, tolerance_bin, seed)
+    windows, documents = document_windows(lm, given, window, tokens, "text of the sweep")
+    sides = {"documents": units_of(documents), "report": two_sides(documents)}
+    rows = sweep(context, lm, windows, made.budgets, caps, tolerance, tolerance_bin, **sides)
     about = protocol(
         "cap-sweep", lm, "+".join(text_keys(given)), windows.size, window=windows.shape[1], seed=seed, kernel=KERNEL,
         windows=ids_hash(windows), unit=rows[0]["unit"], bins=BINS,

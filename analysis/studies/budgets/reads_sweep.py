@@ -49,7 +49,7 @@ def reads_sweep(
         f"{share:.1%} of the reads": np.minimum(allocate_budget(made.ranks, total), length)
         for share, total in zip(shares, totals, strict=True)
     }
-    measured = measure_all(context, lm, windows, variants, seed).values()
+    measured = measure_all(context, lm, windows, variants).values()
     rows = [{"share": s, "total": t, **row} for s, t, row in zip(shares, totals, measured, strict=True)]
     about = protocol(
         "reads-sweep", lm, "+".join(text_keys(given)), windows.size, window=length, seed=seed, kernel=KERNEL,

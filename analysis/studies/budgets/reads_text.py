@@ -61,7 +61,7 @@ def reads_text(
     for at, (name, budgets) in enumerate(variants.items()):
         context.progress(PASSES + (1 - PASSES) * at / len(variants), f"the worst token at {name}")
         losses, read = found[name]
-        row = compare_losses(losses, dense, seed) | counted_reads(read, budgets.size, *windows.shape)
+        row = compare_losses(losses, dense) | counted_reads(read, budgets.size, *windows.shape)
         rows.append({"share": shares[at], "total": totals[at], **row})
         lost.append(_lost(lm, reading, scored, budgets, losses, dense))
     numbers = {

@@ -23,19 +23,25 @@ def sweep(
     caps: list[int],
     tolerance: float = TOLERANCE,
     tolerance_bin: float = TOLERANCE_BIN,
-    seed: int = 0,
     span: tuple[float, float] = (0.0, 1.0),
+    documents: np.ndarray | None = None,
+    report: np.ndarray | None = None,
 ) -> list[dict]:
     """One row per cap, in rising order, for budgets [L, H] on windows of token ids [n, T]; `span` of the progress.
 
-    A row: `cap perplexity perplexity_dense difference low high units unit bins reads_causal reads_full kv_read
-    attended worst_bin worst_bin_first worst_bin_last worst_bin_difference worst_bin_low worst_bin_high worst_bin_n
-    worst_bin_change passes fails`. Differences are paired and a share of dense perplexity; reads are counted. A cap
-    that changes no budget is not computed twice. Errors: BadSetting.
+    `documents` [n], which text each window is of: they are the units; without them blocks inside the text are. `report`
+    bool [n], the windows on which a choice is reported and not made (default: none).
+
+    A row: `cap perplexity perplexity_dense difference low high units unit bins reads_causal reads_full kv_read attended
+    worst_bin worst_bin_first worst_bin_last worst_bin_difference worst_bin_low worst_bin_high worst_bin_n
+    worst_bin_change select report passes fails holds`, the sides as `runs.caps` has them. Differences are paired and a
+    share of dense perplexity; reads are counted. A cap that changes no budget is not computed twice. Errors:
+    BadSetting.
     """
     caps = check_caps(caps, tolerance, tolerance_bin)
     capped = {f"cap {cap:,}": np.minimum(budgets, cap) for cap in caps}
-    rows = measure_all(context, model, windows, capped, seed, span).values()
+    report = np.zeros(len(windows), dtype=bool) if report is None else report
+    rows = measure_all(context, model, windows, capped, span, documents, report).values()
     return [{"cap": cap, **row, **verdict(row, tolerance, tolerance_bin)} for cap, row in zip(caps, rows, strict=True)]
 
 
@@ -59,4 +65,4 @@ def few_tokens(rows: list[dict]) -> list[str]:
 def sweep_tables(rows: list[dict]) -> dict[str, pd.DataFrame]:
     """`rows` without their bins, and all `bins` with their cap."""
     bins = [{"cap": row["cap"], **one} for row in rows for one in row["bins"]]
-    return {"rows": pd.DataFrame(rows).drop(columns="bins"), "bins": pd.DataFrame(bins)}
+    return {"rows": pd.DataFrame(rows).drop(columns=["bins", "select", "report"]), "bins": pd.DataFrame(bins)}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
-from analysis.studies.stored.measured import DENSE, HARD, KERNELS, drawn_arms, hard_arms, window_arm
+from analysis.studies.stored.measured import DENSE, HARD, KERNELS, dealt_arms, drawn_arms, hard_arms, window_arm
 from analysis.studies.stored.panels import chart, decided, difference, how_sure, paper_lines, presented, printed
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study
@@ -44,7 +44,8 @@ def measure(at: Setting) -> dict:
     and 16 dimensions. The grid can be run in portions and collected at the end.
     `rows`: `factor value default groups window temperature iterations d_s`; of `centroid` and `tuned`: `perplexity_X
     literal_X share_X literal_share_X worst_X random_X`, and `X_against_random` in nats with `_low` and `_high`;
-    `pairs_share equal_window window_centroid centroid_against_window`, `paper_...` what table 9 prints. Beside them
+    `pairs_share equal_window window_centroid centroid_against_window same_sizes_centroid centroid_against_same` (the
+    same groups dealt to the tokens by chance, which read as many pairs), `paper_...` what table 9 prints. Beside them
     `dense`. Errors: BadSetting, BadText.
     """
     lm, sizes, plan = at.lm, at.sizes, at.sizes.plan()
@@ -81,7 +82,8 @@ def shown(numbers: dict) -> dict:
     if wide := sorted({row["window"] for row in rows if row["window"] >= length}):
         said = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
         more.append(f"{said}: nothing is left to the groups.")
-    return presented("ablations", sentence(rows, numbers["dense"]["perplexity"]), panels(rows), *more)
+    found = presented("ablations", sentence(rows, numbers["dense"]["perplexity"]), panels(rows), *more)
+    return found | {"columns": [one for one in found["columns"] if one["name"] in rows[0]]}
 
 
 def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, float | str], RouterTraining]:
@@ -107,13 +109,17 @@ def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: 
     said, length = _name(plan, default), trainer.windows.shape[1]
     router = trainer.router(f"{said}, phase 1", plan)
     chance = drawn_arms(router, plan.window, plan.seed)
-    reads = trainer.measure(router, [*hard_arms(router, plan.window), *chance])
+    alike = dealt_arms(router, plan.window, plan.seed)
+    reads = trainer.measure(router, [*hard_arms(router, plan.window), *chance, *alike])
     wide = equal_pairs_window(reads["trained"].pairs, length, trainer.n_sink)
     alone = trainer.measure(router, [window_arm(wide)])[f"window {wide}"]
     row = _phase("centroid", reads)
     row |= {"pairs_share": reads["trained"].pairs / (length * (length + 1) // 2), "equal_window": wide}
     row |= {"window_centroid": alone.perplexity, "parameters": router.size}
     row |= difference("centroid_against_window", reads["trained"].means, alone.means)
+    same = Read.pool([reads[arm.name] for arm in alike])
+    row |= {"same_sizes_centroid": same.perplexity, "same_sizes_pairs": same.pairs}
+    row |= difference("centroid_against_same", reads["trained"].means, same.means)
     after, start = phase_2(plan, router, "soft")
     tuned = trainer.tuned(f"{said}, phase 2", after, start, lambda own: hard_arms(own, plan.window))
     if (which := (plan.groups, plan.window)) not in controls:
@@ -179,10 +185,11 @@ def sentence(rows: list[dict], dense: float) -> str:
     said = []
     for phase, name in (("centroid", "trained centroids"), ("tuned", "fine-tuned")):
         values, shares = ([row[f"{key}_{phase}"] for row in cells] for key in ("perplexity", "share"))
-        beaten = sum(decided(row, f"{phase}_against_random") < 0 for row in cells)
+        alike = f"{phase}_against_same" in cells[0]  # as many pairs: random groups of even sizes read fewer
+        beaten = sum(decided(row, f"{phase}_against_{'same' if alike else 'random'}") < 0 for row in cells)
         said.append(
             f"{name} from {min(values):.2f} to {max(values):.2f} (largest group {min(shares):.0%} to "
-            f"{max(shares):.0%}), {beaten} better than random groups"
+            f"{max(shares):.0%}), {beaten} better than random groups{' of the same sizes' * alike}"
         )
     return (
         f"Perplexity over {len(cells)} cells: {'; '.join(said)}; dense attention without fine-tuning has {dense:.2f}."

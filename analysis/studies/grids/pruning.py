@@ -21,15 +21,10 @@ from analysis.groups.router import FocusRouter
 from analysis.kernels.reference import kept
 from analysis.models import Model
 from analysis.statistics import forward
-from analysis.studies.stored.measured import Arm, Bench, Noted, read_pairs, router_hash
+from analysis.studies.stored.measured import Arm, Bench, Noted, router_hash, seeds
 
 BLOCK = 128  # queries at once
 NAMES = ("entropy", "candidates", "mass", "norm", "change")  # what is measured of every way to prune
-
-
-def seeds(seed: int, index: int, layers: int) -> list[int]:
-    """One seed for every layer of window `index`."""
-    return np.random.SeedSequence([seed, index]).generate_state(layers).tolist()
 
 
 def block_sums(probabilities: Tensor, values: Tensor, keep: Tensor) -> Tensor:
@@ -106,18 +101,16 @@ def look(
 
 @dataclass(frozen=True)
 class LayerArm(Arm):
-    """An arm that prunes in one `layer` alone (None: in all); `chance` deals the router's groups to the tokens anew."""
+    """An arm that prunes in one `layer` alone (None: in all)."""
 
     layer: int | None = None
-    chance: int | None = None
 
 
 @dataclass
 class OneLayer(Noted):
-    """Focus in layer `only` (None: in all), dense in the others; `chance`: a seed per layer, or the router's groups."""
+    """Focus in layer `only` (None: in all), dense in the others."""
 
     only: int | None = None
-    chance: list[int] | None = None
 
     def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> Tensor:
         if self.only not in (None, layer):
@@ -125,11 +118,7 @@ class OneLayer(Noted):
             self.pairs.append(length * (length + 1) // 2)
             self.counts.append(np.zeros(self.router.K if self.given is None else self.given[layer].shape[1], int))
             return torch.ones(1, length, 1, dtype=torch.bool, device=hidden.device)
-        groups = super().observe(layer, hidden, real)
-        if self.chance is not None:
-            groups = shuffled(groups[0], self.chance[layer])[None]
-            self.pairs[-1] = read_pairs(groups[0], self.window, self.n_sink)
-        return groups
+        return super().observe(layer, hidden, real)
 
     def attend(self, call: Call) -> Attended:
         if self.only in (None, call.layer):
@@ -150,8 +139,8 @@ class LayerBench(Bench):
         if not isinstance(arm, LayerArm):
             return super().method(arm, index)
         layers = self.model.num_layers
-        chance = None if arm.chance is None else seeds(arm.chance, index, layers)
-        given = {"given": arm.given(index, self.ids.shape[1], layers), "only": arm.layer, "chance": chance}
+        dealt = None if arm.chance is None else seeds(arm.chance, index, layers)
+        given = {"given": arm.given(index, self.ids.shape[1], layers), "only": arm.layer, "dealt": dealt}
         return OneLayer.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, **given)
 
     def looks(self, window: int, wide: list[int], seed: int) -> np.ndarray:

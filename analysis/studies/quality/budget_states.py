@@ -64,8 +64,8 @@ class States:
         """On what a method was calibrated: `calibrated` in words, `calibration_texts` and `calibration_tokens`."""
         if method == "focus":
             about = self._routers[0].about
-            tokens = (about.get("steps") or 0) * (about.get("tokens_per_step") or 0)
-            return {"calibrated": f"{self.router}, trained", "calibration_texts": None, "calibration_tokens": tokens}
+            said = f"{self.router}, {about.get('kind', 'trained')}"
+            return {"calibrated": said, "calibration_texts": None, "calibration_tokens": int(about.get("tokens") or 0)}
         if not METHODS[method].needs:
             return {"calibrated": "nothing", "calibration_texts": 0, "calibration_tokens": 0}
         texts = len(set(self.documents.tolist()))

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from analysis.attention import apply
-from analysis.errors import BadText
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
@@ -22,7 +21,7 @@ from analysis.studies.quality.budget_shown import columns, means, panels, senten
 from analysis.studies.quality.budget_states import States
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
-from analysis.studies.text.calibration import document_windows
+from analysis.studies.text.calibration import document_windows, split
 from analysis.studies.text.held_out import check_range, domains, ids_hash, sample_windows
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
@@ -108,16 +107,6 @@ def measure(at: Setting) -> dict:
             "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
         },
     }
-
-
-def split(train: list[str], held: list[str]) -> tuple[list[tuple[str, str]], ...]:
-    """Documents that calibrate, that select and that report, as (name, text); none is in two. Errors: BadText."""
-    if len(train) < 2:
-        raise BadText(
-            f"There is {len(train)} training document, and one has to calibrate and another to select: give more texts."
-        )
-    sides = {"calibration text": train[::2], "selection text": train[1::2], "held-out text": held}
-    return tuple([(name, text) for text in side] for name, side in sides.items())
 
 
 def shown(numbers: dict) -> dict:

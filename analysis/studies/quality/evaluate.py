@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.calls import MASKED
-from analysis.metrics.intervals import UNIT, bootstrap_mean
-from analysis.metrics.paired import perplexity_change
+from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.metrics.quality import bits_per_byte, position_bins
 from analysis.runs import Result
 from analysis.studies.context import Context, Reading, check_seed, protocol
@@ -33,7 +32,7 @@ def evaluate(
 
     Windows of `window` tokens do not overlap and each starts without context; without it the fewest of equal length
     are taken; `first` takes one, a shorter one of a shorter text.
-    numbers: `rows`, one per method: perplexity with interval (None below two units of 8 windows), its paired
+    numbers: `rows`, one per method: perplexity with interval (None below 8 blocks of the text), its paired
     `difference` to dense as a share (0.02: 2 % worse) with interval and unit, `bits_per_byte`, KL from dense
     (nats), share of tokens with the same most likely token, reads as shares of the causal pairs (`reads_causal`,
     `kv_read`) and of all (`reads_full`), `bins` by position in the window and the largest difference of one,
@@ -48,9 +47,9 @@ def evaluate(
     dense, found = score(context, lm, text, reading, {one.label: one.method for one in chosen})
     size = dense.losses.shape[1] + 1
     scored = [found[one.label] for one in chosen]
-    bins = [_bins(one, dense, seed) for one in scored]
+    bins = [_bins(one, dense) for one in scored]
     count = predicted_bytes(reading)
-    rows = [_row(one, mine, dense, table, count, seed) for one, mine, table in zip(chosen, scored, bins, strict=True)]
+    rows = [_row(one, mine, dense, table, count) for one, mine, table in zip(chosen, scored, bins, strict=True)]
     about = {"window": size, "stride": size, "seed": seed, "kernel": MASKED, "bins": bins[0].attrs}
     about |= {"unit": rows[0]["difference_unit"]}
     said = "{} was calibrated on this text, which flatters it."
@@ -71,8 +70,8 @@ def evaluate(
     return Result(numbers, tables)
 
 
-def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, count: int, seed: int) -> dict:
-    over = bootstrap_mean(scored.losses.mean(1), unit=UNIT, seed=seed)
+def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, count: int) -> dict:
+    over = perplexity_of(scored.losses)
     change = perplexity_change(scored.losses, dense.losses)
     worst = bins["difference"].idxmax()
     return {
@@ -84,9 +83,9 @@ def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, coun
         "defaults": one.defaults,
         "ceiling": one.method.ceiling,
         "reads_future": one.method.reads_future,
-        "perplexity": math.exp(over.mean),
-        "low": None if over.low is None else math.exp(over.low),
-        "high": None if over.high is None else math.exp(over.high),
+        "perplexity": over.change,
+        "low": over.low,
+        "high": over.high,
         "units": over.units,
         "perplexity_dense": math.exp(dense.losses.mean()),
         "difference": change.change,
@@ -106,7 +105,7 @@ def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, coun
     }
 
 
-def _bins(scored: Scored, dense: Scored, seed: int) -> pd.DataFrame:
+def _bins(scored: Scored, dense: Scored) -> pd.DataFrame:
     """Perplexity by position in the window, and its paired change against dense with an interval."""
     table = position_bins(scored.losses, min(BINS, scored.losses.shape[1]))
     places = [slice(*ends) for ends in zip(table["first"], table["last"], strict=True)]

@@ -17,7 +17,7 @@ from analysis.studies.budgets.recipes import resolve
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import router_facts, router_for
 from analysis.studies.ready.fitted import fitted_for, learned_temperatures
-from analysis.studies.routing.states import state_for
+from analysis.studies.routing.states import calibrated_on, state_for
 
 MOST = 16  # methods at once
 ROUTER = USUAL["router"]
@@ -42,7 +42,8 @@ def _router(context: Context, model: Model, method: str, named: str | None) -> S
     if not isinstance(name, str):
         raise BadSetting(f"{method} takes its router as a name such as {ROUTER}.")
     router = router_for(context, model, name)[0]
-    return State(router, router_facts(name, router), "" if name == ROUTER else name)
+    texts = tuple(router.about.get("calibration", ()))
+    return State(router, router_facts(name, router), "" if name == ROUTER else name, texts)
 
 
 def _policy(context: Context, model: Model, method: str, recipe: dict | str | None) -> State:
@@ -50,6 +51,11 @@ def _policy(context: Context, model: Model, method: str, recipe: dict | str | No
     facts = policy_facts(policy)
     texts = (*facts.get("texts", ()), *filter(None, [facts.get("halves")]))
     return State(policy.integers, facts, " ".join(named(policy)), texts)
+
+
+def _buckets(context: Context, model: Model, method: str, _: object) -> State:
+    found = state_for(context, model)
+    return State(found, texts=calibrated_on(found))
 
 
 def _noted(thing: FocalWeights | Fitted) -> State:
@@ -61,7 +67,7 @@ FIND: dict[str, Callable[[Context, Model, str, object], State]] = {
     "": lambda context, model, method, _: State(),
     "router": _router,
     "policy": _policy,
-    "buckets": lambda context, model, method, _: State(state_for(context, model)),
+    "buckets": _buckets,
     "temperatures": lambda context, model, method, _: _noted(learned_temperatures(context, model)),
     "calibration": lambda context, model, method, _: _noted(fitted_for(context, model, method)),
 }

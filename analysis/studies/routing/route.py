@@ -94,6 +94,7 @@ def route(
     command = commandline("route", source | {"model": lm.name, "heads": heads} | asked)
     tokens = sum(len(prompt.ids) for prompt in (*calibration, *test))
     told = {"window": length, "seed": seed, "kernel": STREAMED, "command": command, "unit": "documents"}
+    told |= {"keys": [text_hash(text) for text in sides[0]]}
     told |= {"documents": [len({p.document for p in side}) for side in (calibration, test)]}
     told |= {"prompts": [len(calibration), len(test)], "min_distance": min_distance, "sinks": sinks, "buckets": buckets}
     about = protocol("route", lm, texts_hash, tokens, **told)

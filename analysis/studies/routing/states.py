@@ -26,6 +26,7 @@ from analysis.studies.routing.score import Curves
 from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, tokens_needed
 from analysis.studies.text.held_out import storing
 
+SAMPLES = "bundled samples without the story"
 DISTANCE = 64  # of the routers that are fitted on the samples
 NAME = "curves.safetensors"
 
@@ -80,17 +81,33 @@ def state_for(context: Context, model: Model) -> RoutingState:
 
 def fit_on_samples(context: Context, model: Model, seed: int = 0) -> RoutingState:
     """Buckets and closed-form routers from the bundled samples except the story, stored in the model's state."""
-    samples = {name: text for name, (_, text) in sample_texts().items() if name != "story"}
+    samples = _samples()
     length = min(model.max_positions, 2048)
     prompts = prompts_of(model, list(samples.values()), length, len(samples), 2)
-    keys = text_hash(" ".join(map(text_hash, samples.values())))
+    keys = text_hash(" ".join(_keys(samples)))
     tokens = sum(len(prompt.ids) for prompt in prompts)
-    about = protocol("route", model, keys, tokens, window=length, seed=seed, texts="bundled samples without the story")
+    about = protocol("route", model, keys, tokens, window=length, seed=seed, texts=SAMPLES)
     state = fit_prompts(context, model, prompts, length, max(4, buckets_for(length)), seed, protocol=about)
     folder = context.state_dirs(model)[0] / FOLDER
     with storing("routers", folder):
         state.save(folder)
     return state
+
+
+def calibrated_on(state: RoutingState) -> tuple[str, ...]:
+    """The hashes of the texts that a state was fitted on, as far as it names them."""
+    about = state.about.get("protocol", {})
+    if about.get("texts") == SAMPLES:
+        return tuple(_keys(_samples()))
+    return tuple(about.get("keys", ()))
+
+
+def _samples() -> dict[str, str]:
+    return {name: text for name, (_, text) in sample_texts().items() if name != "story"}
+
+
+def _keys(samples: dict[str, str]) -> list[str]:
+    return [text_hash(text) for text in samples.values()]
 
 
 def fit_prompts(

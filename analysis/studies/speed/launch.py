@@ -30,7 +30,7 @@ def launch(
     router: str = "k8-top1",
     top: int | None = None,
     window: int | None = None,
-    n_sink: int = 0,
+    n_sink: int | None = None,
     new_tokens: int = 32,
     length: int | None = None,
     repeats: int = 5,
@@ -40,9 +40,9 @@ def launch(
 ) -> Result:
     """Time to first token, time per token, memory and text of a model with Focus' sparse kernels, beside dense.
 
-    The prompt is the first `length` tokens of the text (as many as fit unless given); `top` and `window` are the
-    router's unless given. numbers: `rows` of both sides; `speedup` (dense by sparse, round by round) of the prompt, of
-    a token and of attention alone, in the layer `attention_layer`; `retained` pairs and `bound`; `parts` and
+    The prompt is the first `length` tokens of the text (as many as fit unless given); `top`, `window` and `n_sink`
+    are the router's unless given. numbers: `rows` of both sides; `speedup` (dense by sparse, round by round) of the
+    prompt, of a token and of attention alone, in the layer `attention_layer`; `retained` pairs and `bound`; `parts` and
     `step_parts` in ms; both texts with `first_difference`; `cosine` and `max_difference` of the last hidden states to
     the masked reference on a prefix; `crossover` lengths, estimated in `longer`. tables: `rounds`, `kernels`.
     Errors: TooLarge and BadSetting before anything runs.
@@ -51,7 +51,8 @@ def launch(
     reading = read(context, lm, text, "first" if long_text == "windows" else long_text)
     ids = _prompt(lm, reading, length, new_tokens, repeats)
     made = router_for(context, lm, router)[0]
-    chosen = {"top": top or made.top, "window": window or made.window, "n_sink": n_sink}
+    chosen = {"top": top or made.top, "window": window or made.window}
+    chosen["n_sink"] = n_sink = made.n_sink if n_sink is None else n_sink
     method = METHODS["focus"].build(made, **chosen)
     method.check(lm.lm)
     check_model_memory(lm, len(ids), new_tokens, method.top)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from analysis.attention import apply
 from analysis.corpus import text_hash
 from analysis.files import write_whole
-from analysis.groups.controls import random_tokens
+from analysis.groups.controls import random_tokens, shuffled
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.methods.focus import Focus
@@ -39,12 +39,14 @@ SEEDS = 3  # of random tokens
 @dataclass(frozen=True)
 class Arm:
     """What is read: everything (no `settings`), or as Focus with these settings by the groups of `router`, by groups
-    `drawn` (groups, memberships, seed) for each window, layer and token, or with neither by the window alone."""
+    `drawn` (groups, memberships, seed) for each window, layer and token, or with neither by the window alone. `chance`
+    deals the router's groups to the tokens anew: groups of the same sizes."""
 
     name: str
     settings: dict | None = None
     router: FocusRouter | None = None
     drawn: tuple[int, int, int] | None = None
+    chance: int | None = None
 
     def given(self, index: int, length: int, layers: int) -> list[torch.Tensor] | None:
         """Memberships of window `index` that no router decides, bool [length, K] of each layer."""
@@ -83,6 +85,11 @@ def drawn_arms(router: FocusRouter, window: int, seed: int, top: int | None = No
     said, top = ("", router.top) if top is None else (f", top {top}", top)
     seeds = range(seed, seed + SEEDS)
     return [Arm(f"random tokens {one}{said}", {"window": window}, drawn=(router.K, top, one)) for one in seeds]
+
+
+def dealt_arms(router: FocusRouter, window: int, seed: int) -> list[Arm]:
+    """The groups of `router`, dealt to the tokens by chance, `SEEDS` times: groups of the same sizes."""
+    return [Arm(f"same sizes {one}", {"window": window}, router, chance=one) for one in range(seed, seed + SEEDS)]
 
 
 @dataclass(frozen=True)
@@ -136,9 +143,11 @@ class Measured:
 
 @dataclass
 class Noted(Focus):
-    """Focus that notes what it reads in one unpadded window; `given` [L][T, K] takes the router's place."""
+    """Focus that notes what it reads in one unpadded window; `given` [L][T, K] takes the router's place. `dealt`: a
+    seed per layer with which its groups are dealt to the tokens anew."""
 
     given: list[torch.Tensor] | None = None
+    dealt: list[int] | None = None
     pairs: list[int] = field(default_factory=list)
     counts: list[np.ndarray] = field(default_factory=list)
 
@@ -150,11 +159,18 @@ class Noted(Focus):
         else:
             groups = self.given[layer][None].to(hidden.device)
             sizes = groups[0].sum(0)
+        if self.dealt is not None:
+            groups = shuffled(groups[0], self.dealt[layer])[None]
         length = hidden.shape[1]
         hard = self.reading == "hard"
         self.pairs.append(read_pairs(groups[0], self.window, self.n_sink) if hard else length * (length + 1) // 2)
         self.counts.append(sizes.cpu().numpy())
         return groups
+
+
+def seeds(seed: int, index: int, layers: int) -> list[int]:
+    """One seed for every layer of window `index`."""
+    return np.random.SeedSequence([seed, index]).generate_state(layers).tolist()
 
 
 def read_pairs(members: torch.Tensor, window: int, n_sink: int = 0) -> int:
@@ -227,14 +243,16 @@ class Bench:
 
     def method(self, arm: Arm, index: int) -> Noted:
         """What reads window `index` as the arm does."""
-        given = arm.given(index, self.ids.shape[1], self.model.num_layers)
-        return Noted.build(arm.router or self.stand_in, **arm.settings, n_sink=self.n_sink, given=given)
+        layers = self.model.num_layers
+        given = {"given": arm.given(index, self.ids.shape[1], layers), "n_sink": self.n_sink}
+        given["dealt"] = None if arm.chance is None else seeds(arm.chance, index, layers)
+        return Noted.build(arm.router or self.stand_in, **arm.settings, **given)
 
     def _place(self, arm: Arm) -> Path | None:
         if self.work is None:
             return None
         decides = [self.model.revision, str(self.model.dtype), self.text, self.n_sink, arm.settings, arm.drawn]
-        decides.append(arm.router and router_hash(arm.router))
+        decides += [arm.router and router_hash(arm.router), arm.chance]
         return self.work / f"{arm.name.replace(', ', '-').replace(' ', '-')}-{text_hash(repr(decides))}.safetensors"
 
 

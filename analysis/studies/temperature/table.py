@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from analysis.corpus import sample_texts, tokenize
+from analysis.metrics.intervals import Interval, holm, smallest_effect
 from analysis.models import Model
 from analysis.studies.stored.panels import columns, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
@@ -31,7 +33,7 @@ class Sizes(Windows):
 def measure(at: Setting) -> dict:
     """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain.
 
-    `rows`: `domain layer t perplexity difference difference_low difference_high units unit tokens`; `layer` None: all
+    `rows`: `domain layer t perplexity difference difference_low difference_high units unit p tokens`; `layer` None: all
     of them; `bins`: `domain t bin first last n perplexity difference`. Errors: BadSetting, BadText.
     """
     lm, sizes = at.lm, at.sizes
@@ -66,7 +68,7 @@ def shown(numbers: dict) -> dict:
         "sentence": " ".join(said),
         "columns": columns("temperature"),
         "panels": _panels(rows, numbers["bins"], names, layers),
-        "notes": [UNTRAINED],
+        "notes": [UNTRAINED, *_best_layer(rows, names[0])],
     }
 
 
@@ -88,6 +90,33 @@ def _domains(at: Setting) -> dict[str, np.ndarray]:
         size = min(sizes.length, len(ids))
         parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[: sizes.windows]
     return parts
+
+
+def _best_layer(rows: list[dict], name: str) -> list[str]:
+    """What the best single layer says when it is the best of many: Holm's p-value, and what could have been seen."""
+    alone = [row for row in rows if row["layer"] is not None and row["difference_low"] is not None]
+    if not alone:
+        return []
+    at = min(range(len(alone)), key=lambda place: alone[place]["difference"])
+    best, adjusted = alone[at], float(holm([_p(row) for row in alone])[at])
+    told = adjusted < 0.05 and best["difference"] < 0
+    said = f"{name}, one layer at a time, {len(alone)} comparisons: layer {best['layer']} at {best['t']:g} is lowest "
+    said += f"({best['difference']:+.2%}), "
+    if told:
+        return [f"{said}and told apart from dense attention after Holm's correction (p = {adjusted:.2g})."]
+    found = Interval(best["difference"], best["difference_low"], best["difference_high"], best["units"])
+    return [
+        f"{said}and after Holm's correction not told apart from dense attention (p = {adjusted:.2g}); alone, a change "
+        f"of {smallest_effect(found):.2%} could have been seen."
+    ]
+
+
+def _p(row: dict) -> float:
+    """The p-value of a row; of one stored without it from its interval, which was a normal one."""
+    if row.get("p") is not None:
+        return row["p"]
+    error = (row["difference_high"] - row["difference_low"]) / (2 * stats.norm.ppf(0.975))
+    return 1.0 if error == 0 else float(2 * stats.t.sf(abs(row["difference"]) / error, row["units"] - 1))
 
 
 def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -> list[dict]:

@@ -80,6 +80,14 @@ def refuse_shared(calibrate: list[tuple[str, str]], measure: list[tuple[str, str
                 )
 
 
+def split(train: list[str], held: list[str]) -> tuple[list[tuple[str, str]], ...]:
+    """Documents that calibrate, that select and that report, as (name, text); none is in two. Of a single training
+    document the first half calibrates and the second selects."""
+    first, second = (train[::2], train[1::2]) if len(train) > 1 else ([half] for half in halves(train[0]))
+    sides = {"calibration text": first, "selection text": second, "held-out text": held}
+    return tuple([(name, text) for text in side] for name, side in sides.items())
+
+
 def halves(text: str) -> tuple[str, str]:
     """A text cut in two at the white space that follows its middle."""
     space = re.compile(r"\s").search(text, len(text) // 2)

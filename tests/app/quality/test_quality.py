@@ -63,7 +63,7 @@ def test_it_opens_with_a_conclusion_the_numbers_and_a_command(client):
     said = markup(app)
     assert "On 1,024 tokens of this text, Focus stays within 5% of dense while it reads 3% of what dense reads" in said
     assert "Oracle top-k, a ceiling that scores every pair to choose, keeps 2% at +4.0%" in said
-    assert "The first 1,024 tokens are scored." in said and "2 units of 64 tokens in a row" in said
+    assert "The first 1,024 tokens are scored." in said and "from 2 blocks of 64 tokens in this text" in said
     shown = columns(app)
     assert shown["method"] == ["Dense", "Focus", "StreamingLLM", "Oracle top-k"]
     assert shown["against dense"][:2] == ["–", "+2.0% (+1.5 to +2.5%)"] and shown["perplexity"][1] == "20.40"

@@ -45,7 +45,7 @@ def opened(**link: object) -> AppTest:
 
 def launching(text: str, **more: object) -> dict:
     """The arguments that the tab's defaults stand for."""
-    args = {"model": "demo", "text": text, "router": "k4-top1", "top": None, "window": None, "n_sink": 0}
+    args = {"model": "demo", "text": text, "router": "k4-top1", "top": None, "window": None, "n_sink": None}
     return args | {"new_tokens": 32, "length": None, "repeats": 5} | more
 
 

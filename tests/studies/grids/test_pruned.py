@@ -8,6 +8,7 @@ import torch
 
 from analysis.attention import apply
 from analysis.errors import BadSetting
+from analysis.groups.controls import shuffled
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import token_losses
@@ -15,7 +16,7 @@ from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.grids.pruned import layer_arms
-from analysis.studies.grids.pruning import LayerArm, LayerBench, block_sums, look, shuffled
+from analysis.studies.grids.pruning import LayerArm, LayerBench, block_sums, look
 from analysis.studies.stored.measured import DENSE, read_pairs
 from tests.made.studied import asker, studied_home
 from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analysis.corpus import sample_texts
-from analysis.errors import BadSetting, BadText, Cancelled
+from analysis.errors import BadSetting, Cancelled
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.models import load_model
@@ -14,7 +14,8 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.quality.budget_arms import ENTRIES, RANDOM, Budget, Dealt
 from analysis.studies.quality.budget_shown import panels, sentence
-from analysis.studies.quality.budget_table import SHARES, split
+from analysis.studies.quality.budget_table import SHARES
+from analysis.studies.text.calibration import split
 from tests.made.evaluating import tiny_models
 from tests.made.studied import asker
 
@@ -108,8 +109,8 @@ def test_no_document_calibrates_selects_and_reports():
     learn, choose, report = split(["a", "b", "c"], ["d"])
     assert [text for _, text in learn] == ["a", "c"] and [text for _, text in choose] == ["b"]
     assert [text for _, text in report] == ["d"]
-    with pytest.raises(BadText, match="one has to calibrate and another to select"):
-        split(["a"], ["d"])
+    learn, choose, _ = split(["one half and another"], ["d"])
+    assert learn[0][1] + choose[0][1] == "one half and another", "a single document is cut in two"
 
 
 def test_the_same_sizes_dealt_anew(home):

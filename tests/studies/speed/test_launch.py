@@ -132,6 +132,14 @@ def test_the_texts_are_those_that_generate_writes(launched, context):
     assert launched.numbers["first_difference"] == first_difference(dense.tolist(), sparse.tolist())
 
 
+def test_the_sinks_are_those_of_the_router_unless_given(launched, ask, context):
+    """As the page Quality reads: default speed and default quality are of one method."""
+    assert launched.numbers["protocol"]["settings"]["n_sink"] == 2
+    made = router_for(context, context.model("demo"), "k8-top1")[0]
+    plain = ask("launch", LONG, new_tokens=2, repeats=2, length=40)
+    assert made.n_sink > 0 and plain.numbers["protocol"]["settings"]["n_sink"] == made.n_sink
+
+
 def test_a_prompt_inside_the_window_is_dense_attention(ask):
     numbers = ask("launch", LONG, new_tokens=3, repeats=1, length=40, window=128).numbers
     assert numbers["retained"] == 1 and numbers["bound"] == 1 and numbers["first_difference"] is None

@@ -17,7 +17,7 @@ from analysis.studies.context import Context
 from analysis.studies.heads.head import head
 from analysis.studies.temperature.curve import temperature_curve
 from analysis.studies.temperature.sharpness import temperature
-from analysis.studies.temperature.table import temperatures
+from analysis.studies.temperature.table import _best_layer, temperatures
 from tests.conftest import ROOT
 from tests.made.evaluating import TEXT, reader, stock_tables
 from tests.made.tiny import FAMILIES, tiny, token_ids
@@ -183,3 +183,19 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
     assert {row["domain"] for row in again.numbers["rows"]} == {"corpus"}
     with pytest.raises(BadSetting, match="no domain"):
         temperatures(rows="nothing", **asked)
+
+
+def layers_of(values: dict[int, float], p: float) -> list[dict]:
+    row = {"domain": "novels", "t": 1.25, "difference_low": -0.001, "difference_high": 0.001, "units": 16}
+    return [row | {"layer": layer, "difference": change, "p": p} for layer, change in values.items()]
+
+
+def test_the_best_of_many_layers_is_told_apart_only_after_holm():
+    """One of 18 at p = 0.006 is 0.1 after Holm; at 0.001 it holds."""
+    stored = json.loads((ROOT / "models_cache/demo/studies/temperature.json").read_text())
+    (said,) = stored["notes"][1:]
+    assert "18 comparisons: layer 0 at 1.25 is lowest (-0.06%), and after Holm's correction not told apart" in said
+    rest = layers_of({at: 0.01 for at in range(1, 18)}, 0.5)
+    assert "not told apart" in _best_layer(layers_of({0: -0.001}, 0.006) + rest, "novels")[0]
+    assert "(p = 0.11)" in _best_layer(layers_of({0: -0.001}, 0.006) + rest, "novels")[0]
+    assert "and told apart" in _best_layer(layers_of({0: -0.001}, 0.001) + rest, "novels")[0]
