@@ -93,7 +93,8 @@ def _domains(at: Setting) -> dict[str, np.ndarray]:
 
 
 def _best_layer(rows: list[dict], name: str) -> list[str]:
-    """What the best single layer says when it is the best of many: Holm's p-value, and what could have been seen."""
+    """What the best single layer says when it is the best of many: Holm's p-value of the claims that a layer helps,
+    each one-sided, and what could have been seen."""
     alone = [row for row in rows if row["layer"] is not None and row["difference_low"] is not None]
     if not alone:
         return []
@@ -112,11 +113,12 @@ def _best_layer(rows: list[dict], name: str) -> list[str]:
 
 
 def _p(row: dict) -> float:
-    """The p-value of a row; of one stored without it from its interval, which was a normal one."""
-    if row.get("p") is not None:
-        return row["p"]
-    error = (row["difference_high"] - row["difference_low"]) / (2 * stats.norm.ppf(0.975))
-    return 1.0 if error == 0 else float(2 * stats.t.sf(abs(row["difference"]) / error, row["units"] - 1))
+    """The one-sided p-value of a gain; of a row stored without it from its interval, which was a normal one."""
+    both = row.get("p")
+    if both is None:
+        error = (row["difference_high"] - row["difference_low"]) / (2 * stats.norm.ppf(0.975))
+        both = 1.0 if error == 0 else float(2 * stats.t.sf(abs(row["difference"]) / error, row["units"] - 1))
+    return both / 2 if row["difference"] < 0 else 1 - both / 2
 
 
 def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -> list[dict]:

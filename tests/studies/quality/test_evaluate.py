@@ -67,7 +67,7 @@ def test_a_method_that_reads_everything_is_exactly_dense(ask, settings):
 def test_what_was_calibrated_on_this_very_text_is_said(context, home):
     """A router and buckets that were fitted on the bundled samples saw the essay, as MagicPIG did."""
     names = ("focus", "bucket_routing", "magicpig", "streaming_llm")
-    for sample, seen in (("essay", 3), ("story", 1)):
+    for sample, seen in (("essay", 3), ("story", 0)):
         key = context.add_text(*sample_texts()[sample])
         found = evaluate(str(home / "tiny"), key, [{"name": n} for n in names], 32, long_text="first", context=context)
         said = [note for note in found.numbers["notes"] if "was calibrated on this text" in note]
