@@ -7,6 +7,7 @@ import pytest
 import streamlit as st
 
 from analysis.runs import Result, RunStore
+from analysis.studies.registry import VERBS
 from app import cached
 from app.ui import charts
 from tests.made.in_process import VIEWS, markup, opened, part, put
@@ -144,7 +145,7 @@ def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, m
     monkeypatch.setattr(client, "active", lambda session=None: [job for job in jobs if session])
     app = opened(job=jobs[1].id)
     shown = [bar.proto.text.partition(" (")[0].partition(":")[0] for bar in app.get("progress")]
-    assert shown == ["Speed of the sparse kernels here", "Dense and sparse runs of a text in turns"]
+    assert shown == [VERBS[verb].brief for verb in ("bench", "launch")]
     cancelled = []
     monkeypatch.setattr(client, "cancel", cancelled.append)
     app.button(key=f"job_cancel_{jobs[0].id}").click().run()

@@ -44,15 +44,15 @@ def test_perplexity_by_hand_and_the_remainder_is_dropped():
     chances = [0.5, 0.25, 0.1, 0.6]  # 0>0, 0>1 | 1>2, 2>2; the last token has no window
     np.testing.assert_allclose(quality.losses, -np.log(np.reshape(chances, (2, 2))), rtol=1e-6)
     assert quality.perplexity == pytest.approx(math.prod(chances) ** -0.25)
-    assert (quality.low, quality.high, quality.units) == (None, None, 1)
+    assert (quality.low, quality.high, quality.units) == (None, None, 2)
 
 
-def test_an_interval_needs_two_units_and_holds_the_mean():
-    ids = np.random.default_rng(0).integers(0, 3, 4 * (UNIT + 1))
+def test_an_interval_needs_eight_blocks_and_holds_the_mean():
+    ids = np.random.default_rng(0).integers(0, 3, 4 * 8)
     quality = perplexity(known(), ids, window=4)
-    assert quality.losses.shape == (UNIT + 1, 3) and quality.units == 2
+    assert quality.losses.shape == (8, 3) and (quality.units, quality.unit) == (8, "blocks of 3 tokens in this text")
     assert quality.low <= quality.perplexity <= quality.high
-    assert perplexity(known(), ids[: 4 * UNIT], window=4).low is None
+    assert perplexity(known(), ids[: 4 * 7], window=4).low is None
 
 
 def test_a_text_of_exactly_one_window_and_one_token_less():

@@ -64,7 +64,7 @@ class States:
         """On what a method was calibrated: `calibrated` in words, `calibration_texts` and `calibration_tokens`."""
         if method == "focus":
             about = self._routers[0].about
-            said = f"{self.router}, {about.get('kind', 'trained')}"
+            said = f"{self.router}, {about.get('kind', 'not trained')}"
             return {"calibrated": said, "calibration_texts": None, "calibration_tokens": int(about.get("tokens") or 0)}
         if not METHODS[method].needs:
             return {"calibrated": "nothing", "calibration_texts": 0, "calibration_tokens": 0}

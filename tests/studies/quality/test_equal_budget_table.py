@@ -87,7 +87,7 @@ def test_the_row_says_what_was_searched_and_what_calibrated_it(stored):
     assert fitted == {2 * 64} and {rows[label, 0.5]["calibration_texts"] for label in FITTED} <= {1, 2}
     buckets = rows["Bucket routing", 0.5]
     assert buckets["field"] == "window" and "visited" in buckets["settings"] and buckets["searched"] > 2
-    assert rows["Focus, hard groups", 0.5]["calibrated"] == "k4-top1, trained"
+    assert rows["Focus, hard groups", 0.5]["calibrated"] == "k4-top1, not trained"
     assert rows["SparQ", 0.5]["calibrated"] == "nothing" and "local" in rows["SparQ", 0.5]["said"]
     draws = {row["label"]: row["seeds"] for row in stored["rows"] if row["reached"]}
     assert draws["MagicPIG"] == draws["Focus, the same sizes at random"] == 3 and draws["SparQ"] == 1
