@@ -214,6 +214,7 @@ def test_a_model_outside_the_root_is_refused_and_the_model_in_use_stays(app_serv
     expect(painted(page)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(app_server, page, root):
     folder = root / "models_cache" / f"tiny-{uuid.uuid4().hex[:8]}"
     try:

@@ -65,6 +65,7 @@ def test_a_cell_of_the_map_is_changed_and_undone(app_server, page, silent):
     assert written(page, "budget_map") == before
 
 
+@pytest.mark.slow
 def test_the_slider_over_the_reads_until_positions_break(app_server, page, silent):
     budgets(page, app_server)
     upload(page, "mill.txt", TEXT.encode())

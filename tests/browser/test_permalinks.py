@@ -21,7 +21,7 @@ PATHS = ["", *(name.replace("_", "-") for name in VIEWS if name != "start")]
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
 TWO = [one["id"] for one in EXAMPLES if one["verb"] == "groups"][:2]
 MORE = {"runs": "?run={}&run_other={}".format(*TWO)}  # what a page shows only when it is asked for
-EVERY_TIME = "token-groups"
+EVERY_TIME = "papers-vs-measured"
 MOST = 40  # moves on one part of a page
 BEGUN = """patience => { window.begun = new Promise(done => {
   const look = new MutationObserver(() => { look.disconnect(); done(true) });

@@ -49,6 +49,7 @@ def test_the_page_opens_with_a_map_its_sentence_and_every_task(app_server, page)
     expect(page.get_by_test_id("stAlert").filter(has_not_text="not measured")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_task_is_chosen_run_and_answered_and_the_link_restores_it(app_server, page):
     probes(page, app_server, "?probe_items=4&probe_reach=128&probe_methods=none")
     choose(page, "Frequent words")

@@ -69,6 +69,7 @@ def test_it_opens_with_the_answer_and_a_chart_and_the_slider_is_live(app_server,
     expect(page.locator(".st-key-routing_ratio_of_means .js-plotly-plot")).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_head_clicked_on_the_map_is_the_one_whose_token_is_painted(app_server, page):
     routing(page, app_server, "?route_tab=heads")
     area = page.locator(".st-key-routing_map .nsewdrag").first

@@ -21,6 +21,7 @@ def speed_tab(page, address: str, **link: object):
     expect(button).to_be_visible(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_short_launch_is_watched_to_its_result(app_server, page):
     speed_tab(page, app_server, speed_prompt=128, speed_new=4, speed_rounds=2)
     expect(page.get_by_text("dense and sparse inference in turns, 2 rounds")).to_be_visible()

@@ -95,6 +95,7 @@ def step(page) -> int:
     return int(STEP.search(page.locator(".st-key-job_strip").inner_text(timeout=PATIENCE))[1])
 
 
+@pytest.mark.slow
 def test_a_training_is_seen_on_every_page_draws_its_curve_and_goes_on_where_it_was_cancelled(app_server, page):
     training(page, app_server, "The router in use", train_steps=40, train_tokens=1024, train_label="long")
     page.get_by_role("button", name="Train", exact=True).click()

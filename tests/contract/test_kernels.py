@@ -25,7 +25,7 @@ KERNELS = CASES | {
 GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
 
 
-LONG = ("llama", "gemma2")  # families that generate as many tokens again as the prompt has; the others in `--all`
+LONG = ("llama",)  # generates as many tokens again as the prompt has; the other families in `--all`
 TOLD = [(family, 41 if family in LONG else 9) for family in FAMILIES]
 TOLD += [pytest.param(family, 41, marks=pytest.mark.slow) for family in FAMILIES if family not in LONG]
 

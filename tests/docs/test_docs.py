@@ -107,8 +107,8 @@ def test_tree_names_only_what_exists():
 def test_tree_names_every_room(folder):
     """Every folder, and at the root every file."""
     shown = {name.split("/")[0] for name in tree().get(folder, []) if not name.startswith(".")}
-    inside = [path.relative_to(ROOT / folder) for path in files(f"{folder}/**/*".lstrip("/"))]
-    real = {path.parts[0] for path in inside if not path.parts[0].startswith(".")} - UNNAMED
+    here = [*files(f"{folder}/*".lstrip("/")), *files(f"{folder}/[!.]*/**/*".lstrip("/"))]  # not into .venv
+    real = {path.relative_to(ROOT / folder).parts[0] for path in here if not path.name.startswith(".")} - UNNAMED
     rooms = {name for name in real if not folder or (ROOT / folder / name).is_dir()}
     assert rooms <= shown, f"missing in the README's tree: {sorted(rooms - shown)}"
 

@@ -129,6 +129,7 @@ def copy_without_queries():
     return lm
 
 
+@pytest.mark.slow
 def test_sixteen_thousand_tokens_of_one_layer_need_no_table():
     length, process = 16384, psutil.Process()
     small = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}

@@ -81,6 +81,7 @@ def said(folder: Path, state: Path | None, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_bundle_of_this_checkout_opens_on_a_fresh_one(checkout, tmp_path):
     (tmp_path / "ferry.txt").write_text(TEXT)

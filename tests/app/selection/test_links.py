@@ -102,7 +102,10 @@ def move(one) -> bool:
     return True
 
 
-@pytest.mark.parametrize("view", VIEWS)
+LONG = ("views/quality_vs_speed.py", "views/attention_heads.py")  # walked with `--all`
+
+
+@pytest.mark.parametrize("view", [pytest.param(view, marks=[pytest.mark.slow] * (view in LONG)) for view in VIEWS])
 def test_the_address_restores_every_control_for_a_stranger(drawn, view):
     drawn.clear()
     app, moved, tried = at(view, **MORE.get(view, {})).run(timeout=PATIENCE), [], set()

@@ -64,6 +64,7 @@ def test_what_the_paper_prints_stands_beside():
     assert paper_numbers("dimensions", "full")["paper_centroid"] == 34.8
 
 
+@pytest.mark.slow
 def test_cells_are_trained_once_stored_and_come_again(ask, home, tmp_path):
     stages = []
     result = ask(

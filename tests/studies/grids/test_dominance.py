@@ -25,6 +25,7 @@ def ask(home, tmp_path):
     return asker(NAMED["dominance"], home, **given, **SIZES)
 
 
+@pytest.mark.slow
 def test_every_row_is_trained_twice_and_stored(ask, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "d.json").read_text(), parse_constant=pytest.fail)

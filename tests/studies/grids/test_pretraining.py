@@ -26,6 +26,7 @@ def ask(home, tmp_path, monkeypatch):
     return asker(NAMED["pretraining"], home, **given, **SIZES)
 
 
+@pytest.mark.slow
 def test_three_ways_to_train_at_equal_tokens(ask, home, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "p.json").read_text(), parse_constant=pytest.fail)

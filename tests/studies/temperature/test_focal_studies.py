@@ -45,6 +45,7 @@ def comes_again(name: str, numbers: dict, home) -> None:
     assert again and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())
 
 
+@pytest.mark.slow
 def test_temperatures_are_trained_stored_and_checked(ask, home, tmp_path):
     numbers = ask("focal-temperatures", rows="dense,0.4,learned,adapted,plain", steps=40).numbers
     kept = stored(tmp_path)
