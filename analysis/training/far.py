@@ -46,13 +46,13 @@ class Phase(NamedTuple):
 
 
 PHASES = (
-    Phase(2_600_000, 32, 2048, 1.0, "repeats", 0.6),
-    Phase(3_400_000, 64, 2048, 1.0, "repeats", 0.6),
-    Phase(4_200_000, 128, 2048, 1.0, "repeats", 0.6),
-    Phase(5_000_000, 256, 2048, 1.0, "repeats", 0.6),
-    Phase(9_000_000, 256, 2048, 0.4),
-    Phase(14_000_000, 512, 4096, 0.25),
-    Phase(24_000_000, 1024, 8192, 0.25),
+    Phase(4_000_000, 32, 2048, 1.0, "repeats", 0.6),
+    Phase(6_000_000, 64, 2048, 1.0, "repeats", 0.6),
+    Phase(7_500_000, 128, 2048, 1.0, "repeats", 0.6),
+    Phase(9_000_000, 256, 2048, 1.0, "repeats", 0.6),
+    Phase(13_000_000, 256, 2048, 0.4),
+    Phase(18_000_000, 512, 4096, 0.25),
+    Phase(28_000_000, 1024, 8192, 0.25),
     Phase(None, 2048, 8192, 0.25),
 )
 LAST_SHARE = 0.1  # of recall documents while the rate falls
