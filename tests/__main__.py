@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     processes = str(min(max(os.cpu_count() or 1, 2), MOST))
     together = _pytest(["-m", f"not alone{usual}", *LOOK, "-n", processes, "--dist", "worksteal"])
     print("Now one by one, with the machine to themselves: the tests that hold a time limit.", flush=True)
-    alone = _pytest(["-m", f"alone{usual}", *LOOK])
+    alone = _pytest(["-m", f"alone{usual}", *LOOK, "tests/browser"])  # they are all of a browser
     return together or alone
 
 

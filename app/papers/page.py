@@ -24,7 +24,7 @@ from app.ui import painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM, bars, figure
 
 EVERY = "all"
-COLOURS = {MEASURED: GROUPS[0], RELATED: GROUPS[2], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1]}
+COLOURS = {MEASURED: GROUPS[2], RELATED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1]}
 COLUMNS = {
     "table": tables.Column("table"),
     "row": tables.Column("row", wrap=True),

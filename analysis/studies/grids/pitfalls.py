@@ -18,7 +18,7 @@ from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.statistics.states import States, attention_states
 from analysis.studies.context import Context, check_seed, protocol, read
-from analysis.studies.groups.routers import memberships, router_facts, router_for
+from analysis.studies.groups.routers import memberships, named_top, router_facts, router_for
 
 TOKENS = 512  # of the text: pairs of tokens are held
 RULES = (  # what is read, and how likely it was taken to be found: tables that must agree in both
@@ -43,11 +43,11 @@ def pitfalls(
     """
     check_seed(seed)
     lm = context.model(model)
-    made = router_for(context, lm, router)[0]
-    if made.top != 1:
-        raise BadSetting(f"The router {router} puts a token into {made.top} groups: choose one with 1 group each.")
+    if (top := named_top(router) or 1) != 1:
+        raise BadSetting(f"The router {router} puts a token into {top} groups: choose one with 1 group each.")
     reading = read(context, lm, text, "first")
     ids = reading.windows[0][:TOKENS]
+    made = router_for(context, lm, router)[0]
     if len(ids) < 2 * made.window:
         raise BadSetting(f"The text has {len(ids)} tokens and {2 * made.window} are needed: give more text.")
     states = attention_states(lm, ids)
