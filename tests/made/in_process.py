@@ -1,9 +1,11 @@
 """The app in-process for the tests of its pages: opening one, and what it shows."""
 
+import functools
 import json
 from pathlib import Path
 
 from streamlit import util
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from tests.made.results import FakeJobs
@@ -17,6 +19,9 @@ VIEWS = {
 PLACED = getattr(util, "calc_hash", None) or util.calc_md5  # how Streamlit knows a page by its place in the URL
 HOSTILE = "<script>alert(1)</script> **bold** [link](http://x) $a$ :red[b] <img src=x> \n# head\n=1+1 "
 HOSTILE += "مرحبا بالعالم 你好世界 👩‍👩‍👧"
+
+# AppTest looks through every installed package for components of others before each first run (0.3 s): once is enough.
+manifest_scanner.scan_component_manifests = functools.cache(manifest_scanner.scan_component_manifests)
 
 
 def at(view: str, /, **link: object) -> AppTest:
