@@ -111,7 +111,7 @@ class Connection:
                 self._calls[call.id] = call
                 self._deliver({"do": call.id, "kind": call.kind, "verb": call.verb, "args": call.args})
                 return
-        call.settle(error=WorkerLost(self._ended or "it was just killed", began=False, blamed=False))
+        call.settle(error=WorkerLost(self._ended or self._fatal or "it was just killed", began=False, blamed=False))
 
     def cancel(self, call: Call) -> None:
         """Asks the worker to drop the call, or to leave it at its next progress border."""
@@ -134,10 +134,11 @@ class Connection:
             call.settle(error=WorkerLost(str(self._ended), began=call.begun is not None, blamed=call is culprit))
 
     def _hear(self, message: Message) -> None:
+        if "fatal" in message:
+            self._fatal = str(message["fatal"])
+            self.kill()
         if "ready" in message:
             self.ready = True
-        elif "fatal" in message:
-            self._fatal = str(message["fatal"])
         elif "begun" in message:
             if call := self._calls.get(message["begun"]):
                 call.begun = time.monotonic()
@@ -148,7 +149,7 @@ class Connection:
                 call.settle(error=rebuild_error(message["error"]))
             elif call is not None:
                 call.settle(answer=message)
-        else:
+        elif "fatal" not in message:
             log.warning("The worker sent a message without meaning: %s", sorted(message)[:5])
 
 

@@ -2,7 +2,8 @@
 
 to the worker    {"do": id, "kind": "request"|"job", "verb": ..., "args": {...}}      {"cancel": id}
 from the worker  {"ready": true}   {"begun": id}   {"id": id, "run": ..., "cached": ...}
-                 {"id": id, "value": {...}}   {"id": id, "error": {"type", "message"}}   {"fatal": sentence}
+                 {"id": id, "value": {...}}   {"id": id, "error": {"type", "message"}}
+                 {"fatal": why it ends}, alone or with its last answer
 """
 
 import json

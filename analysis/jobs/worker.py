@@ -5,6 +5,7 @@ It ends with its input. Whatever a library prints goes to the log, never between
 
 import argparse
 import contextlib
+import errno
 import faulthandler
 import importlib
 import io
@@ -36,6 +37,8 @@ WRITES_PER_SECOND = 5
 EARLY = 0.1  # share of the work before which nothing is said of the time that is left
 NICE = 5  # the app and whatever else a person does here come before long work
 LOG_BYTES = 4_000_000  # the log is cut to its last quarter beyond this
+# How torch, Python's threads, C++, and libraries in C that did not look say that they were refused memory.
+REFUSED = ("t allocate memory", "t start new thread", "bad_alloc", "NULL without setting an exception")
 Send = Callable[[Message], None]
 Studies = Mapping[str, Callable[..., Any]]  # verb -> its function
 Note = Callable[[str, float, str, float | None, dict[str, Any] | None], None]
@@ -112,15 +115,18 @@ class Worker:
             self._check(task)
             self._send({"begun": task.id})
             answer = self._answer(task)
-        except AnalysisError as error:
-            answer = {"error": describe_error(error)}
         except BaseException as error:
-            log.exception("The study %s failed.", task.verb)
+            if not isinstance(error, AnalysisError):
+                log.exception("The study %s failed.", task.verb)
             answer = {"error": describe_error(_explain(error, task, self._store.root))}
+            if _out_of_memory(error):
+                answer["fatal"] = f"{task.verb} ran out of memory in it"
         finally:
             self._stack.pop()
             self._inbox.done(task)
         self._send({"id": task.id, **answer})
+        if "fatal" in answer:
+            threading.Event().wait()  # the app, which has heard it, ends this process
 
     def _answer(self, task: Task) -> Message:
         if task.kind == "request" and task.verb == "describe":
@@ -155,12 +161,26 @@ def _context_class(module: ModuleType) -> Callable[..., Any]:
     return found
 
 
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Whether this process was refused memory or a thread, now or in an error before this one. What runs in it
+    afterwards may fail anywhere. A full GPU is none: what did not fit there leaves nothing broken."""
+    while error is not None:
+        if isinstance(error, MemoryError) or isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        if isinstance(error, (RuntimeError, SystemError)) and any(words in str(error) for words in REFUSED):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _explain(error: BaseException, task: Task, root: Path) -> AnalysisError:
     said = str(error).strip().split("\n")[0][:200]
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "t allocate memory" in said:
+    if type(error).__name__ == "OutOfMemoryError" or _out_of_memory(error):
         return TooLarge(
             f"The worker ran out of memory in {task.verb}: choose a shorter text, a smaller model or fewer items."
         )
+    if isinstance(error, AnalysisError):
+        return error
     return AnalysisError(
         f"The worker hit an internal error ({type(error).__name__}: {said}). Nothing stored is lost; "
         f"the log is at {root / 'worker.log'}."

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from analysis.errors import AnalysisError, BadSetting, BadText, Busy, TooLarge
+from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, runner
 from analysis.runs import RunStore
 from tests.made.working import SLOW, began, ended, opened, until, warm
@@ -53,7 +53,6 @@ def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(jobs):
             r"internal error \(KeyError: 'missing'\). Nothing stored is lost; the log is at .*worker.log",
         ),
         ("wrong", AnalysisError, "TypeError: wrong returned dict, not a Result"),
-        ("greedy", TooLarge, "ran out of memory in greedy"),
         ("nothing", BadSetting, "There is no study 'nothing'; there are: echo, gate"),
     ],
 )

@@ -76,8 +76,9 @@ def wrong(context):
     return {"not": "a result"}
 
 
-def greedy(context):
-    raise MemoryError
+def greedy(context, said: str | None = None):
+    """Out of memory: as Python says it itself, or in a library's words."""
+    raise RuntimeError(said) if said else MemoryError
 
 
 def die(context, name: str = "x"):
