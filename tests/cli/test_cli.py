@@ -31,7 +31,7 @@ def home(tmp_path_factory) -> Path:
     (home / "text.txt").write_text(SHORT)
     (home / "corpus").mkdir()
     for name, (_, text) in sample_texts().items():
-        (home / "corpus" / f"{name}.txt").write_text(text)
+        (home / "corpus" / f"{name}.txt").write_text(text[:2000])
     return home
 
 
@@ -103,6 +103,7 @@ def test_inspect_model_and_fit_router(call, home):
 
 def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     arguments = ["train-router", "--corpus", home / "corpus", "--steps", 3, "--groups", 4, "-o", home / "out", "--json"]
+    arguments += ["--tokens-per-step", 256]
     status, out, err = call(*arguments)
     told = strict(out)
     assert status == 0 and set(TRAINED) <= set(told) and "router, step 3 of 3" in err
