@@ -16,6 +16,7 @@ from tests.stress import deal, faults, outside, validators
 from tests.stress.bundles import hostile_bundle
 from tests.stress.parts import stress
 from tests.stress.scene import Scene
+from tests.stress.ways import WAYS
 
 FAKES = "tests.made.fake_studies:STUDIES"
 
@@ -116,8 +117,27 @@ def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
             stress(**wrong)
 
 
+def all_hold(part, **counts):
+    """A part of the verb itself, with the project's own studies."""
+    made = stress([part], **counts).numbers
+    assert made["sentence"].startswith("All"), made["rows"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", faults.FAULTS)
+def test_a_fault_with_real_studies(name, monkeypatch):
+    if name == "full disk" and not own_disk():
+        pytest.skip("this machine lets nobody mount a small file system")
+    monkeypatch.setattr(faults, "FAULTS", {name: faults.FAULTS[name]})
+    all_hold("faults")
+
+
+@pytest.mark.slow
+def test_load_in_small():
+    all_hold("load", sessions=5, seconds=12, every=4)
+
+
 @pytest.mark.slow
 @pytest.mark.browser
-def test_load_faults_and_a_browser_in_small():
-    made = stress(["load", "faults", "chromium"], sessions=5, seconds=20, every=4, chromium=14)
-    assert made.numbers["sentence"].startswith("All"), made.numbers["sentence"]
+def test_hostile_input_in_a_browser_in_small():
+    all_hold("chromium", chromium=len(WAYS))
