@@ -28,7 +28,7 @@ def fill(root: str, studies: str, request: str, other: str) -> None:
     """Prints the sentence of a full disk, once everything else has held."""
     scene = Scene(Path(root), studies, quick=json.loads(request), other=json.loads(other))
     with scene.client() as jobs:
-        kept = jobs.request(*scene.quick).id
+        kept = scene.ask(jobs, scene.quick).id
         filler = Path(root) / "filler"
         with filler.open("wb", buffering=0) as file:
             try:
@@ -36,7 +36,7 @@ def fill(root: str, studies: str, request: str, other: str) -> None:
                     file.write(b"\0" * 4096)
             except OSError as error:
                 assert error.errno == errno.ENOSPC, error
-        said = scene.refused(lambda: jobs.request(*scene.other))
+        said = scene.refused(lambda: scene.ask(jobs, scene.other))
         assert shutil.disk_usage(root).free == 0
         jobs.store.open(kept)
         filler.unlink()

@@ -26,7 +26,7 @@ DISK = "8m"  # size of the disk that gets full
 def worker_killed(scene: Scene) -> str:
     """kill -9 of the worker in the middle of a job."""
     with scene.client() as jobs:
-        kept = jobs.request(*scene.quick).id
+        kept = scene.ask(jobs, scene.quick).id
         job = scene.begin(jobs)
         os.kill(jobs.status()["pid"], signal.SIGKILL)
         status = scene.ended(jobs, job)
@@ -41,7 +41,7 @@ def worker_killed(scene: Scene) -> str:
 def app_killed(scene: Scene) -> str:
     """kill -9 of the app in the middle of a job: its worker ends too, and another app goes on."""
     with scene.client() as jobs:
-        kept = jobs.request(*scene.quick).id
+        kept = scene.ask(jobs, scene.quick).id
     words = [str(scene.root), scene.studies, json.dumps(scene.long)]
     app = _python("-m", "tests.stress.bystander", "submit", *words)
     job, worker = app.stdout.readline().split()
@@ -77,7 +77,7 @@ def full_disk(scene: Scene) -> str:
 def damaged_run(scene: Scene, damage: Callable[[Path], None]) -> str:
     """A stored run whose files are not what was written: set aside, said, computed anew; the others stay."""
     with scene.client() as jobs:
-        kept, run = jobs.request(*scene.other), jobs.request(*scene.quick)
+        kept, run = scene.ask(jobs, scene.other), scene.ask(jobs, scene.quick)
         damage(run.folder)
         again = _fresh(jobs, scene, run)
         hold(not again.cached or again.folder != run.folder or again.created >= run.created, "the damage was read")
@@ -91,7 +91,7 @@ def damaged_run(scene: Scene, damage: Callable[[Path], None]) -> str:
 def _fresh(jobs: Jobs, scene: Scene, run: Run) -> Run:
     """The run asked for again and read whole; the first reading may be what finds the damage."""
     for last in (False, True):
-        found = jobs.request(*scene.quick)
+        found = scene.ask(jobs, scene.quick)
         try:
             for name in found.tables:
                 found.columns(name)
@@ -120,7 +120,7 @@ def cut_tensors(folder: Path) -> None:
 def damaged_index(scene: Scene) -> str:
     """A SQLite file overwritten while it is closed and while it is open: rebuilt from the folders."""
     with scene.client() as jobs:
-        kept = jobs.request(*scene.quick)
+        kept = scene.ask(jobs, scene.quick)
     (scene.root / "focuscope.sqlite").write_bytes(b"not a database " * 4000)
     for leftover in scene.root.glob("focuscope.sqlite-*"):
         leftover.unlink()
@@ -139,7 +139,7 @@ def damaged_index(scene: Scene) -> str:
 def no_memory(scene: Scene) -> str:
     """A worker that gets no more memory in a job: the job fails with a sentence, and another worker answers."""
     with scene.client() as jobs:
-        kept = jobs.request(*scene.quick).id
+        kept = scene.ask(jobs, scene.quick).id
         worker = psutil.Process(jobs.status()["pid"])
         limit = worker.memory_info().vms + ROOM
         worker.rlimit(psutil.RLIMIT_AS, (limit, psutil.RLIM_INFINITY))
@@ -164,7 +164,7 @@ def cut_model(scene: Scene) -> str:
     hold(done.returncode == 2, f"it ended with status {done.returncode}")
     readable(said)
     with scene.client() as jobs:
-        scene.goes_on(jobs, jobs.request(*scene.quick).id)
+        scene.goes_on(jobs, scene.ask(jobs, scene.quick).id)
     return said.replace(str(folder), "FOLDER")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs, JobStatus
 from analysis.jobs.client import STUDIES
-from analysis.runs import RunStore
+from analysis.runs import Run, RunStore
 
 PROJECT = Path(__file__).resolve().parents[2]
 PATIENCE = 300  # seconds for what takes a few on a quiet machine
@@ -66,6 +66,10 @@ class Scene:
             jobs.close()
             store.close()
 
+    def ask(self, jobs: Jobs, request: tuple[str, dict]) -> Run:
+        """The run that answers a request, however busy the machine is."""
+        return jobs.request(*request, timeout=PATIENCE)
+
     def begin(self, jobs: Jobs) -> str:
         """Id of the long job, once it is in its middle."""
         job = jobs.submit(*self.long)
@@ -84,7 +88,7 @@ class Scene:
             run.columns(name)
         for name in run.arrays:
             run.array(name)
-        hold(jobs.request(*self.other, timeout=PATIENCE).id, "the next request was not answered")
+        hold(self.ask(jobs, self.other).id, "the next request was not answered")
 
     def refused(self, act: Callable[[], object]) -> str:
         """The sentence with which an act is refused."""
