@@ -15,7 +15,7 @@ from tests.made.tiny_tokenizer import save_model
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {  # verb, or study and its name -> what makes it small; of an option given twice the last one counts
-    "train-router": "--steps 2 --tokens-per-step 128 --window 8",
+    "train-router": "--steps 2 --tokens-per-step 128 --window 32",
     "pairs": "--min-distance 8",
     "report": "--min-distance 8",
     "temperature-curve": "--t 0.5,1",
