@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText
 from analysis.places import CACHE
+from analysis.training.asked import AFTER, Asked
 from analysis.training.checkpoints import read_log
 from analysis.training.far import FarRecipe, branch, train_far
 from analysis.training.far_measures import Measures, circuit_scores, needles
@@ -129,6 +131,19 @@ def test_an_interrupted_run_ends_at_the_same_weights_and_a_branch_reads_on(sourc
     with pytest.raises(BadSetting, match="another"):
         train_far(TINY, source, ABOUT, tmp_path / "shorter")
     assert json.loads((tmp_path / "whole" / "log.jsonl").read_text().splitlines()[-1])["tokens"] == 1024
+
+
+def test_heads_are_asked_in_their_phase_and_of_repeats_alone(source, tmp_path):
+    ends = []
+    for weight in (0.0, 5.0):
+        marks = ((256, 16, 64, 1.0, "repeats", 1.0, weight), *MARKS[1:])
+        recipe = replace(TINY, marks=marks, heads_asked=(Asked(1, 0, AFTER),))
+        ends.append(train_far(recipe, source, ABOUT, tmp_path / str(weight), stop_at=4))
+        assert ("asked for their keys with weight 5" in recipe.told()) == (weight > 0)
+    asked = [[p for n, p in end.named_parameters() if "layers.1.self_attn.q_proj" in n][0] for end in ends]
+    assert not torch.equal(*asked)
+    with pytest.raises(BadSetting, match="cannot be trained"):
+        FarRecipe(marks=((None, 256, 2048, 0.4, "", 1.0, 0.1),))
 
 
 def test_circuit_scores_see_a_head_that_reads_the_token_before():
