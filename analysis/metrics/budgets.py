@@ -55,21 +55,35 @@ def read_pairs(budgets, cap: int | None, length: int) -> int:
     return int((kept * (kept + 1) // 2 + kept * (length - kept)).sum())
 
 
-def reads(budgets, cap: int | None, length: int) -> dict[str, float]:
+def reads(budgets, cap: int | None, length: int, kv_heads: int | None = None) -> dict[str, float]:
     """What budgets [L, H] under a cap read of a text of `length` tokens, as a share of dense reads.
 
-    `reads_causal` of the pairs a causal model reads, length (length + 1) / 2 for each head; `reads_full` of length^2;
-    `kv_read` key and value vectors fetched, halved, of the causal pairs: every key is scored, so at least 1/2.
-    `attended` keys of a query, the mean over heads and positions.
+    Per query head: `reads_causal` of the pairs a causal model reads, length (length + 1) / 2 for each head;
+    `reads_full` of length^2; `attended` keys of a query, the mean over heads and positions. Per key-value head, of
+    which a layer has `kv_heads` (default: one for each query head), see `shared_reads`. `kv_read` key and value
+    vectors fetched at least, halved, of the causal pairs: every key is scored, so it is 1/2 or more.
     """
+    shared = shared_reads(budgets, cap, length, kv_heads or np.asarray(budgets).shape[-1])
     pairs, heads = read_pairs(budgets, cap, length), np.asarray(budgets).size
     causal = heads * (length * (length + 1) // 2)
     return {
         "attended": pairs / (heads * length),
         "reads_causal": pairs / causal,
         "reads_full": pairs / (heads * length * length),
-        "kv_read": (1 + pairs / causal) / 2,
+        "kv_read": (1 + shared["reads_kv_least"]) / 2,
+        **shared,
     }
+
+
+def shared_reads(budgets, cap: int | None, length: int, kv_heads: int) -> dict[str, float]:
+    """Between which shares of the causal pairs the reads per key-value head lie, where a key counts once for the query
+    heads that share it: `reads_kv_least` if they choose alike, the largest budget then counts; `reads_kv_most` if they
+    never do, the sum counts then, up to every key. Without ties, as `read_pairs`."""
+    kept = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length))
+    kept = kept.reshape(-1, kv_heads, kept.shape[-1] // kv_heads)  # [L, G, H / G]
+    causal = kept.shape[0] * kv_heads * (length * (length + 1) // 2)
+    ends = {"reads_kv_least": kept.max(-1), "reads_kv_most": kept.sum(-1)}
+    return {name: read_pairs(shared, None, length) / causal for name, shared in ends.items()}
 
 
 def budget_for_reads(ranks, share: float, length: int, floor: int = FLOOR) -> int:

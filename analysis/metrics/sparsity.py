@@ -10,17 +10,26 @@ from analysis.errors import BadSetting
 
 @dataclass(frozen=True)
 class Reads:
-    """Keys that were read, over all layers, query heads and queries (definitions 2.14).
+    """Keys that were read, over all layers and queries (definitions 2.14 and 5.9).
 
-    `attended` keys in the softmax of a query, on average; `reads_causal` as a share of the causal pairs (a query and
-    the tokens before it, itself included), `reads_full` of all pairs; `kv_read` key and value vectors fetched from
-    memory, halved, as a share of the causal pairs. Query heads that share keys are counted each for itself.
+    Per query head: `attended` keys in the softmax of a query, on average; `reads_causal` as a share of the causal pairs
+    (a query and the tokens before it, itself included), `reads_full` of all pairs. Per key-value head, which is what
+    memory sees: a key counts once when any query head that shares it reads it. `attended_kv` and `reads_kv` are
+    `attended` and `reads_causal` counted so; `kv_read` the key and value vectors fetched, halved, as a share of the
+    causal pairs.
     """
 
     attended: float
     reads_causal: float
     reads_full: float
+    attended_kv: float
+    reads_kv: float
     kv_read: float
+
+    @property
+    def sharing(self) -> float:
+        """How many times more keys the heads that share them read together than one of them: 1 where all agree."""
+        return self.attended_kv / self.attended
 
 
 class ReadCounter:
@@ -28,26 +37,41 @@ class ReadCounter:
 
     def __init__(self, length: int):
         self.length = length
-        self.attended = self.visible = self.causal = self.queries = 0
+        self.attended = self.causal = self.queries = 0  # of every query head
+        self.shared = self.visible = self.causal_kv = self.queries_kv = 0  # of every key-value head
 
     def __call__(self, block: Block, probabilities: torch.Tensor) -> None:
         """Adds one block of queries of one layer."""
         batch, heads, queries, _ = probabilities.shape
+        kv_heads = heads // block.sharing
+        causal = int((block.rows + 1).sum()) * batch
         self.attended += _pairs(block.read, batch, heads)
-        self.visible += _pairs(block.visible, batch, heads)
-        self.causal += int((block.rows + 1).sum()) * batch * heads
+        self.causal += causal * heads
         self.queries += queries * batch * heads
+        self.shared += _pairs(_union(block.read, block.sharing), batch, kv_heads)
+        self.visible += _pairs(_union(block.visible, block.sharing), batch, kv_heads)
+        self.causal_kv += causal * kv_heads
+        self.queries_kv += queries * batch * kv_heads
 
     def reads(self, method) -> Reads:
         """What `method` read in all texts so far. Errors: BadSetting when nothing was seen."""
         if not self.queries:
             raise BadSetting("No attention passed this counter, so nothing can be said of its reads.")
+        fetched = method.fetched(self.shared, self.visible) + method.extra_vectors * self.queries_kv
         return Reads(
-            self.attended / self.queries,
-            self.attended / self.causal,
-            self.attended / (self.queries * self.length),
-            (method.fetched(self.attended, self.visible) + method.extra_vectors * self.queries) / self.causal,
+            attended=self.attended / self.queries,
+            reads_causal=self.attended / self.causal,
+            reads_full=self.attended / (self.queries * self.length),
+            attended_kv=self.shared / self.queries_kv,
+            reads_kv=self.shared / self.causal_kv,
+            kv_read=fetched / self.causal_kv,
         )
+
+
+def _union(mask: torch.Tensor, sharing: int) -> torch.Tensor:
+    """Of masks [B, H, n, Tk], what any of `sharing` neighbouring heads has: [B, H / sharing, n, Tk]; a mask that all
+    heads share stays."""
+    return mask if sharing == 1 or mask.shape[1] == 1 else mask.unflatten(1, (-1, sharing)).any(2)
 
 
 def _pairs(mask: torch.Tensor, batch: int, heads: int) -> int:

@@ -8,7 +8,7 @@ from analysis.runs import Run
 from app import cached
 from app.budgets import edits as budgets_edits, maps, policy as budgets
 from app.budgets.controls import HOW, WAYS, WHERE
-from app.budgets.words import positions, share, span
+from app.budgets.words import positions, share, shared, span
 from app.selection import state
 from app.ui import asking, fields, jobs, tables, widgets
 
@@ -16,6 +16,7 @@ SWEEP = {"tolerance": 0.01, "tolerance_bin": 0.02, "window": None, "tokens": 16_
 COLUMNS = {
     "what": tables.Column("budgets"),
     "reads": tables.Column("reads", "share", help="of the causal pairs"),
+    "shared": tables.Column("per key-value head", help=cached.glossary("reads per key-value head")),
     "change": tables.Column("change of perplexity (95 % interval)"),
     "worst": tables.Column("worst stretch of positions"),
 }
@@ -92,6 +93,7 @@ def _total(numbers: dict) -> None:
     facts = (
         ("Keys in total", f"{total:,}", moved, cached.glossary("key budget")),
         ("Reads", share(numbers["reads_causal"]), "of the causal pairs", cached.glossary("KV reads (% of causal)")),
+        ("Reads", shared(numbers), "per key-value head", cached.glossary("reads per key-value head")),
         ("Reads", share(numbers["reads_full"]), "of all pairs, T × T", cached.glossary("two denominators of reads")),
         ("Cap", f"{numbers['cap']:,}", "keys of a head at most", cached.glossary("cap")),
     )
@@ -207,7 +209,7 @@ def _effect(run: Run, stored: dict[str, dict]) -> None:
         worst = (
             f"{span({name: row[f'worst_bin_{name}'] for name in ('difference', 'low', 'high')})} at {positions(row)}"
         )
-        for column, cell in zip(COLUMNS, (what, row["reads_causal"], span(row), worst), strict=True):
+        for column, cell in zip(COLUMNS, (what, row["reads_causal"], shared(row), span(row), worst), strict=True):
             values[column].append(cell)
     if values["what"]:
         key = f"{len(values['what'])}.{st.session_state['budget_edits']}"

@@ -10,7 +10,7 @@ from analysis.runs.caps import judged
 from app import cached
 from app.budgets import charts, policy as budgets
 from app.budgets.by_hand import sweep_arguments
-from app.budgets.words import positions, signed, span
+from app.budgets.words import positions, shared, signed, span
 from app.selection import state
 from app.ui import fields, jobs, stored, tables, widgets
 from app.ui.offers import Scope
@@ -24,6 +24,7 @@ COLUMNS = {
     "worst": tables.Column("worst stretch"),
     "reads_causal": tables.Column("reads", "share", help="of the causal pairs"),
     "reads_full": tables.Column("of T × T", "share", help=cached.glossary("two denominators of reads")),
+    "shared": tables.Column("per key-value head", help=cached.glossary("reads per key-value head")),
     "attended": tables.Column("keys", "number", 1, help="that a query reads on average"),
     "perplexity": tables.Column("perplexity", "number"),
 }
@@ -95,6 +96,7 @@ def _sweep(known: dict[str, dict]) -> None:
         "change": [span(row) for row in rows],
         "worst": [f"{signed(row['worst_bin_difference'])} at {positions(row, False)}" for row in rows],
     } | {name: [row[name] for row in rows] for name in ("reads_causal", "reads_full", "attended")}
+    values["shared"] = [shared(row) for row in rows]
     values = {name: values[name] for name in COLUMNS}
     tables.table(
         COLUMNS,

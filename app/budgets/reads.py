@@ -6,7 +6,7 @@ from analysis.runs import Run
 from app import cached
 from app.budgets import charts, policy as budgets
 from app.budgets.controls import BARS, READS
-from app.budgets.words import ALLOWED, bins as listed, positions, share, signed, span
+from app.budgets.words import ALLOWED, bins as listed, positions, share, shared, signed, span
 from app.quality import text as quality_text
 from app.selection import state
 from app.ui import asking, fields, jobs, painted, tables, widgets
@@ -124,7 +124,7 @@ def _figures(row: dict) -> None:
         ("All positions", signed(row["difference"]), span(row).partition(" (")[2].rstrip(")"), paired),
         ("Last positions", signed(last["difference"]), f"{last['first']:,} to {last['last'] - 1:,}", paired),
         ("Worst positions", signed(row["worst_bin_difference"]), positions(row, False), paired),
-        ("Reads", share(row["reads_causal"]), f"{share(row['reads_full'])} of all pairs", reads),
+        ("Reads", share(row["reads_causal"]), f"{shared(row)} per key-value head, {share(row['reads_full'])} of all pairs", reads),
     )
     with st.container(horizontal=True, gap="large"):
         widgets.metrics(facts)

@@ -21,6 +21,12 @@ def span(row: dict) -> str:
     return signed(row["difference"]) + ends
 
 
+def shared(row: dict) -> str:
+    """Between which shares the reads per key-value head lie."""
+    least, most = (row[f"reads_kv_{end}"] for end in ("least", "most"))
+    return share(least) if least == most else f"{share(least)} to {share(most)}"
+
+
 def needs(table: dict, mass: float | None) -> str:
     """How many keys hold most of a head's attention; `table`: columns layer, head, rank."""
     ranks = table["rank"]

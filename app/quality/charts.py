@@ -19,6 +19,10 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         colour, symbol = style(one.asked.place)
         hover = _says(one)
         data.append(_mark(_kind(one.row), one, one.bound, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times"))
+        if one.shares:
+            tick = _mark("fetched", one, one.bound_kv, "line-ns-open", f"{hover}: by keys fetched at most %{{x:.2f}} times")
+            data += [line("", [one.bound_kv, one.bound], [one.row["difference"]] * 2, colour, "dash", None, width=1,
+                          showlegend=False), tick | {"showlegend": False}]
         if one.speed:
             times, change = one.speed["median"], [one.row["difference"]] * 2
             data.append(line("", [times, one.bound], change, colour, "dot", None, width=1, showlegend=False))
@@ -51,6 +55,7 @@ def _kind(row: dict) -> str:
 def _says(one: Shown) -> str:
     row = one.row
     said = f"{signed(row['difference'])} perplexity<br>reads {row['reads_causal']:.1%} of the pairs"
+    said += f", {row['reads_kv']:.1%} per key-value head" if one.shares else ""
     return f"{safe(one.asked.label)}<br>{said}"
 
 

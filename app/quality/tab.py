@@ -76,6 +76,7 @@ def tab() -> None:
             _trade(shown, tried(asked, reading))
             quality_speed.buttons(asked, card, size)
         quality_table.table(shown, dense)
+        widgets.prose(words.sharing(shown, dense.numbers["heads_sharing"]), "quiet")
         _positions(shown)
         quality_text.text(shown, cached.columns(dense, "tokens"))
     with st.expander("The same numbers from the command line", icon=":material/terminal:"):
@@ -114,6 +115,8 @@ def _trade(shown: Sequence[Shown], before: Sequence[Shown]) -> None:
         help=cached.glossary("quality against speed"),
     )
     said = "Hollow: the most its reads allow, not timed. Solid: timed on this machine. Bars: 95 % intervals."
+    if any(one.shares for one in shown):
+        said += " Upright tick: the most where heads that share keys fetch all that any of them reads."
     st.caption(f"{said} Small: settings tried before." if before else said)
 
 
@@ -142,9 +145,10 @@ def _bins(shown: Sequence[Shown]) -> dict:
 def _values(shown: Sequence[Shown]) -> dict:
     rows = [one.row for one in shown]
     values = {"method": [one.title for one in shown], "settings": [words.changes(one.asked) for one in shown]}
-    for name in ("perplexity", "difference", "difference_low", "difference_high", "reads_causal"):
+    for name in ("perplexity", "difference", "difference_low", "difference_high", "reads_causal", "reads_kv"):
         values[name] = [row[name] for row in rows]
     values["speed at most"] = [one.bound for one in shown]
+    values["by keys fetched"] = [one.bound_kv for one in shown]
     for name in ("median", "low", "high", "length"):
         values[f"measured {name}"] = [one.speed and one.speed[name] for one in shown]
     return values

@@ -17,6 +17,9 @@ COLUMNS = {
     "kl_mean": tables.Column("KL, mean / 99 %", "number", words="kl_words", help=cached.glossary("KL to dense")),
     "same_top1": tables.Column("same top-1", "share", help=cached.glossary("same top-1")),
     "attended": tables.Column("keys of a query", "number", 1, help=cached.glossary("KV reads (% of causal)")),
+    "attended_kv": tables.Column(
+        "keys of a key-value head", "number", 1, help=cached.glossary("reads per key-value head")
+    ),
     "kv_read": tables.Column("KV reads", "share", help=cached.glossary("KV reads (% of causal)")),
     "worst": tables.Column("worst bin", "number", words="worst_words", help=cached.glossary("worst position bin")),
     "bound": tables.Column("speed", "number", words="speed_words", help=cached.glossary("quality against speed")),
@@ -28,11 +31,12 @@ def table(shown: Sequence[Shown], dense: Run) -> None:
     st.subheader("The numbers", anchor=False, help=cached.glossary("interval (bootstrap)"))
     values = {"method": ["Dense", *(one.asked.label for one in shown)]}
     rows = [dense.numbers["rows"][0], *(one.row for one in shown)]
-    for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "attended", "kv_read"):
+    for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "attended", "attended_kv", "kv_read"):
         values[name] = [row[name] for row in rows]
     values["change"] = [row["difference"] for row in rows]
     values["worst"] = [row["worst_bin_difference"] for row in rows]
     values["bound"] = [1.0, *(None if one.row["ceiling"] else one.bound for one in shown)]
+    values["bound_kv"] = [1.0, *(None if one.row["ceiling"] else one.bound_kv for one in shown)]
     values["speed"] = [1.0, *(one.speed and one.speed["median"] for one in shown)]
     values["perplexity_words"] = [_perplexity(row) for row in rows]
     values["change_words"] = ["–", *map(quality_words.change, rows[1:])]
@@ -62,4 +66,6 @@ def _speed(one: Shown) -> str:
     if one.row["ceiling"]:
         return "ceiling"
     most = f"≤ {one.bound:.1f} ×"
+    if one.shares:
+        most += f", by keys fetched ≤ {one.bound_kv:.1f} ×"
     return most if one.speed is None else f"{one.speed['median']:.2f} ×, {most}"

@@ -11,6 +11,7 @@ from app.ui import widgets
 from app.ui.charts import GROUPS
 
 ALL = 0.995  # of the pairs read: nothing is saved
+SHARED = 1.005  # times as many keys for the heads that share them as for one: above, sharing costs something
 NEAR = 0.05  # within this share of dense the quality counts as kept
 SIGNS = ("●", "■", "◆", "▲", "✖", "⬟", "★", "✚", "⬢", "⧓")  # charts.SYMBOLS as characters
 PRICES = {"refit": "calibration", "retrain": "training"}
@@ -79,6 +80,16 @@ class Shown:
     def bound(self) -> float:
         """How many times faster attention could be at most: causal pairs by pairs read."""
         return 1 / self.row["reads_causal"]
+
+    @property
+    def bound_kv(self) -> float:
+        """The same where memory decides: causal pairs by those that heads with the same keys read together."""
+        return 1 / self.row["reads_kv"]
+
+    @property
+    def shares(self) -> bool:
+        """Whether heads that share keys read other ones than each other."""
+        return self.row["sharing"] > SHARED
 
 
 def counted(count: int, name: str) -> str:
@@ -192,6 +203,19 @@ def _beats(a: dict, b: dict) -> bool:
     if None in (a["difference_high"], b["difference_low"]):
         return False
     return a["reads_causal"] <= b["reads_causal"] and a["difference_high"] < b["difference_low"]
+
+
+def sharing(shown: Sequence[Shown], heads: int) -> str:
+    """What it costs that `heads` query heads share a key-value head; nothing where none do."""
+    if heads == 1 or not shown:
+        return ""
+    said = f"{heads} query heads share a key-value head, and a key is fetched when any of them reads it"
+    alike = [one.title for one in shown if not one.shares]
+    told = [f"{one.row['sharing']:.2f} times as many under {one.title}" for one in shown if one.shares]
+    if not told:
+        return f"{said}: here they all read the same keys, so sharing costs nothing."
+    rest = f"; as many under {', '.join(alike)}" if alike else ""
+    return f"{said}. Together they read more keys than one of them: {', '.join(told)}{rest}."
 
 
 def where(run: Run) -> str:

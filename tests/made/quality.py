@@ -8,6 +8,7 @@ from analysis.runs import Result
 from tests.made import results
 
 DEFAULTS = {"window": 16}
+SHARING = {"oracle_topk": 1.25, "quick": 1.25}  # times as many keys for two heads that share them as for one
 
 
 def field(name: str, default, help: str = "what it does", price: str = "live", low=None, high=None, **more) -> dict:
@@ -94,12 +95,15 @@ def evaluate(args: dict, text: str) -> Result:
         "reads_causal": share,
         "kv_read": share,
         "attended": 512.5 * share,
+        "reads_kv": SHARING.get(asked["name"], 1.0) * share,
+        "attended_kv": SHARING.get(asked["name"], 1.0) * 512.5 * share,
+        "sharing": SHARING.get(asked["name"], 1.0),
         "worst_bin": 2,
         "bins": bins,
     }
     row |= {"worst_bin_difference": 2 * loses, "tokens": len(position)}
     notes = [f"The first {len(table):,} tokens are scored."]
-    numbers = {"rows": [row], "window": size, "sentence": "", "notes": notes}
+    numbers = {"rows": [row], "window": size, "heads_sharing": 2, "sentence": "", "notes": notes}
     numbers["protocol"] = results.protocol("evaluate", args, len(table))
     return Result(numbers, {"tokens": table, "losses": losses})
 

@@ -120,8 +120,9 @@ def test_reads_are_what_the_budgets_say_and_grow_with_the_cap():
         method, counter = CSA.build(policy(2, 7, 15, 40, cap=cap)), ReadCounter(40)
         with apply(lm, method, watch=counter):
             logits(lm, ids)
-        found, told = counter.reads(method), reads(np.array([[2, 7, 15, 40]] * LAYERS), cap, 40)
-        for name in ("attended", "reads_causal", "reads_full", "kv_read"):
+        found, told = counter.reads(method), reads(np.array([[2, 7, 15, 40]] * LAYERS), cap, 40, 2)
+        assert told["reads_kv_least"] <= found.reads_kv <= told["reads_kv_most"] and found.kv_read >= told["kv_read"]
+        for name in ("attended", "reads_causal", "reads_full"):
             assert getattr(found, name) == pytest.approx(told[name], rel=1e-12)
         shares.append(found.reads_causal)
     assert shares == sorted(shares) and shares[-1] < 1

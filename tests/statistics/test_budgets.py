@@ -82,6 +82,21 @@ def test_reads_by_counting():
     assert reads(budgets, None, 1)["reads_causal"] == 1
 
 
+@pytest.mark.parametrize("cap", [None, 1, 5, 99])
+def test_reads_of_heads_that_share_keys_lie_between_their_largest_and_their_sum(cap):
+    budgets, length = np.array([[1, 3, 8, 200], [2, 2, 4, 5]]), 10
+    kept = np.minimum(budgets, cap or length)
+    found = reads(budgets, cap, length, kv_heads=2)
+    pairs = [kept[:, :2], kept[:, 2:]]
+    least = sum(min(b, i + 1) for pair in pairs for b in pair.max(1) for i in range(length))
+    most = sum(min(b, i + 1) for pair in pairs for b in pair.sum(1) for i in range(length))
+    assert (found["reads_kv_least"], found["reads_kv_most"]) == (least / (4 * 55), most / (4 * 55))
+    assert found["kv_read"] == (1 + found["reads_kv_least"]) / 2
+    assert found["reads_causal"] <= found["reads_kv_least"] <= found["reads_kv_most"] <= 1
+    alone = reads(budgets, cap, length)
+    assert alone["reads_kv_least"] == alone["reads_kv_most"] == alone["reads_causal"], "each head has its own keys"
+
+
 @settings(max_examples=100, deadline=None)
 @given(RANKS, st.integers(1, 300), st.integers(1, 300), st.integers(0, 999))
 def test_reads_grow_with_the_cap(ranks, cap, length, more):

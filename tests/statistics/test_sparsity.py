@@ -38,6 +38,18 @@ def test_a_text_of_four_tokens_by_hand():
     assert counter.reads(METHODS["oracle_topk"](k=1)).kv_read == (20 + 11) / 2 / 20, "all keys and the kept values"
 
 
+def test_heads_that_share_keys_fetch_what_any_of_them_reads_by_hand():
+    counter, at = ReadCounter(3), torch.arange(3)
+    read = torch.tensor([[[1, 0, 0], [1, 0, 0], [1, 0, 0]], [[1, 0, 0], [0, 1, 0], [1, 0, 1]]]).bool()[None]
+    visible = (at <= at[:, None])[None, None]
+    counter(Block(0, None, visible, at, at, torch.zeros(1), read=read, sharing=2), torch.zeros(1, 2, 3, 3))
+    reads = counter.reads(METHODS["dense"]())
+    assert reads.attended == 7 / 6 and reads.reads_causal == 7 / 12, "3 keys of the first head, 4 of the second"
+    assert reads.attended_kv == 5 / 3 and reads.reads_kv == reads.kv_read == 5 / 6, "1, 2 and 2 keys of the pair"
+    assert reads.sharing == pytest.approx(10 / 7)
+    assert counter.reads(METHODS["oracle_topk"](k=1)).kv_read == (6 + 5) / 2 / 6, "all keys, the values of the union"
+
+
 def test_a_mask_that_texts_and_heads_share_counts_for_each_of_them():
     one, many = ReadCounter(2), ReadCounter(2)
     shared = [[[[1, 0], [1, 1]]]]
@@ -60,7 +72,8 @@ def test_reads_of_a_model_by_hand(family, monkeypatch):
     assert whole.reads_causal == whole.kv_read == kept / causal and whole.attended == kept / LENGTH
     best = counted(lm, METHODS["oracle_topk"](k=3))
     top = sum(min(i + 1, 3) for i in range(LENGTH))
-    assert best.reads_causal == top / causal and best.kv_read == (1 + top / causal) / 2
+    assert best.reads_causal == top / causal and best.kv_read == (1 + best.reads_kv) / 2
+    assert best.sharing == 1 if family == "gpt2" else 1 < best.sharing <= 2, "two heads a group choose different keys"
     monkeypatch.setattr(attention, "CPU_BLOCK_BYTES", 4 * HEADS * LENGTH * 7)
     assert counted(lm, sunk) == whole, "blocks of 7 queries count the same"
 

@@ -24,6 +24,7 @@ COLUMNS = [
     *(column("cap", "cap", "keys"), column("passes", "passes"), column("perplexity", "perplexity")),
     *(column("perplexity_dense", "dense"), column("difference", "change of perplexity", "share")),
     *(column("reads_causal", "pairs read, of causal", "share"), column("reads_full", "of all", "share")),
+    *(column("reads_kv_least", "per key-value head at least", "share"), column("reads_kv_most", "at most", "share")),
     column("worst_bin_change", "worst position bin", "share"),
     column("worst_bin_difference", "difference there", "nats per token"),
 ]
@@ -85,7 +86,8 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    return {"sentence": _sentence(numbers["rows"]), "columns": COLUMNS}
+    there = [one for one in COLUMNS if one["name"] in numbers["rows"][0]]  # not all, of tables stored before
+    return {"sentence": _sentence(numbers["rows"]), "columns": there}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

@@ -11,6 +11,7 @@ from analysis.calls import Call
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.csa import CSA
+from analysis.metrics.budgets import shared_reads
 from analysis.metrics.intervals import DOCUMENTS
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.metrics.quality import position_bins, token_losses
@@ -96,7 +97,8 @@ def measure_all(
     rows = {}
     for name, (losses, read) in found.items():
         rows[name] = compare_losses(losses, dense, documents)
-        rows[name] |= counted_reads(read, variants[name].size, *windows.shape)
+        shared = shared_reads(variants[name], None, windows.shape[1], model.num_kv_heads)
+        rows[name] |= counted_reads(read, variants[name].size, *windows.shape, shared)
         if report is not None:
             rows[name] |= {"select": _side(losses, dense, documents, ~report)}
             rows[name] |= {"report": _side(losses, dense, documents, report) if report.any() else None}
@@ -141,15 +143,18 @@ def _side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, r
     }
 
 
-def counted_reads(read: int, heads: int, windows: int, length: int) -> dict:
-    """Keys read in all, as a mean per query and head, and as shares of the causal pairs and of all."""
+def counted_reads(read: int, heads: int, windows: int, length: int, shared: dict[str, float] | None = None) -> dict:
+    """Keys read in all, ties included, as a mean per query and head, and as shares of the causal pairs and of all; with
+    `shared`, the bounds per key-value head that `shared_reads` gives, and `kv_read` at least."""
     queries, causal = heads * windows * length, heads * windows * (length * (length + 1) // 2)
     share = read / causal
+    shared = {name: max(share, bound) for name, bound in (shared or {}).items()}  # ties are counted, not predicted
     return {
         "attended": read / queries,
         "reads_causal": share,
         "reads_full": read / (queries * length),
-        "kv_read": (1 + share) / 2,
+        "kv_read": (1 + shared.get("reads_kv_least", share)) / 2,
+        **shared,
     }
 
 

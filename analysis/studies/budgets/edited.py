@@ -24,8 +24,8 @@ def budgets(
 
     `policy`: see `policies.resolve` (a name; a total by one of `total beta keys_per_head reads`; `edits`). numbers:
     `ranks budgets stored` [L][H] (`stored`: as calibrated), `fixed` [L][H] set by hand, `total stored_total beta cap`,
-    `integers` (the policy to hand on: `layers heads policy`), `reads_causal reads_full kv_read attended` (without
-    ties), `shares` (`share total beta`: what total reads which share of the causal pairs), `kv_bytes` and
+    `integers` (the policy to hand on: `layers heads policy`), `reads_causal reads_full kv_read attended
+    reads_kv_least reads_kv_most` (without ties, see `metrics.budgets`), `shares` (`share total beta`: what total reads which share of the causal pairs), `kv_bytes` and
     `kv_bytes_evicted` (at most, when keys leave for good), `policy` and `policies` (facts), `sentence`, `notes`.
     table: `cells` (`layer head rank budget stored fixed capped`). Errors: BadSetting.
     """
@@ -34,7 +34,7 @@ def budgets(
     made, length = resolve(context, lm, policy, window), window or lm.max_positions
     base = policy_for(context, lm, made.name)
     total, ranked = int(made.budgets.sum()), float(made.ranks.sum())
-    read = reads(made.budgets, made.cap, length)
+    read = reads(made.budgets, made.cap, length, lm.num_kv_heads)
     dense, evicted = (_bytes(lm, keys) for keys in cache_keys(made.budgets, made.cap, length, lm.num_kv_heads))
     numbers = {
         "ranks": made.ranks.tolist(),
@@ -120,8 +120,16 @@ def _sentence(made: Policy, total: int, read: dict) -> str:
     return (
         f"{total:,} keys for {heads:,} heads, {total / heads:.0f} each on average and at most "
         f"{min(made.cap, made.budgets.max()):,}: {read['reads_causal']:.1%} of the causal pairs "
-        f"({read['reads_full']:.1%} of all pairs)."
+        f"({read['reads_full']:.1%} of all pairs){_shared(read)}."
     )
+
+
+def _shared(read: dict) -> str:
+    """What the heads that share keys read together, where any do."""
+    least, most = read["reads_kv_least"], read["reads_kv_most"]
+    if most == read["reads_causal"]:
+        return ""
+    return f"; heads that share keys read {least:.1%} to {most:.1%} together, by how far they choose alike"
 
 
 def _pearson(a: np.ndarray, b: np.ndarray) -> float | None:

@@ -25,6 +25,7 @@ from analysis.studies.text.calibration import document_windows, split
 from analysis.studies.text.held_out import check_range, domains, ids_hash, sample_windows
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
+READS = ("attended", "reads_causal", "attended_kv", "reads_kv", "kv_read", "sharing")
 NOTES = (
     "Every method is set to the same keys of a query on average, over all layers and heads. Its other settings are all "
     "searched (searched says how many were tried), each brought to the budget: the one with the smallest loss on the "
@@ -34,6 +35,9 @@ NOTES = (
     "SparQ looks at a quarter of the channels: more of them cost fetched keys, which this budget does not count.",
     "Attended keys are those in the softmax; what is fetched from memory besides, to choose them, is in kv_read, "
     "in which CSA, the oracle and SparQ read more than they attend.",
+    "The budget counts keys of a query head. Query heads that share a key-value head fetch the union of their keys, which "
+    "stands per key-value head beside it: where they choose apart it is several times the mean, where the choice is made "
+    "for all of them it is the same.",
     "Everything is a masked pass, so nothing here was timed: a horizontal axis in times faster is what the pairs read "
     "would allow at most.",
 )
@@ -68,8 +72,8 @@ def measure(at: Setting) -> dict:
 
     Of the training documents of a domain every second one calibrates and the others select; its held-out documents
     report. `rows`: per domain, context, share and method `domain context share target method label field value settings
-    searched calibrated calibration_texts calibration_tokens seeds attended off reached reads_causal kv_read perplexity
-    perplexity_dense difference difference_low difference_high units unit points tokens`; no quality where the budget
+    searched calibrated calibration_texts calibration_tokens seeds attended off reached reads_causal attended_kv
+    reads_kv sharing kv_read perplexity perplexity_dense difference difference_low difference_high units unit points tokens`; no quality where the budget
     was missed by more than 5 %; `means` over domains and contexts. Errors: BadSetting, BadText, NotFitted.
     """
     lm, sizes = at.lm, at.sizes
@@ -112,7 +116,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the table is told and drawn."""
     rows = numbers["rows"]
-    notes = NOTES if "searched" in rows[0] else (BEFORE, *NOTES[-2:])
+    notes = NOTES if "searched" in rows[0] else (BEFORE, *NOTES[-3:])
     return {"sentence": sentence(rows), "columns": columns(rows), "panels": panels(rows), "notes": list(notes)}
 
 
@@ -219,15 +223,12 @@ class Cell:
             for one in passes:
                 one.on(until)
         reads, dense = [one.reads() for one in passes], self._dense_losses(told) if reached else None
-        attended, causal, fetched = (
-            float(np.mean([getattr(one, name) for one in reads])) for name in ("attended", "reads_causal", "kv_read")
-        )
+        counted = {name: float(np.mean([getattr(one, name) for one in reads])) for name in READS}
         row = {"domain": self.domain, "context": self.ids.shape[1], "share": budget.share, "target": target}
         row |= {"method": entry.method, "label": entry.label, "field": entry.field, "value": value}
         row |= {"settings": settings, "searched": len(entry.free(budget)), **self.states.told(entry.method)}
         row |= {"said": ", ".join(f"{name} {one}" for name, one in settings.items() if one != NO_CAP)}
-        row |= {"seeds": len(passes), "attended": attended, "off": attended / target - 1, "reached": reached}
-        row |= {"reads_causal": causal, "kv_read": fetched}
+        row |= {"seeds": len(passes), **counted, "off": counted["attended"] / target - 1, "reached": reached}
         row |= {"tokens": int(self.ids.size) if reached else self.ids.shape[1]}
         names = ("perplexity", "perplexity_dense", "difference", "difference_low", "difference_high")
         if not reached:

@@ -42,7 +42,7 @@ def equal_budget(
     whose other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers
     and heads.
     numbers: `target` keys of a query; `rows`: method, label, field, value, attended, off (0.01: 1 % more than the
-    target), reached, reads_causal, kv_read, reads_future; `methods` as `evaluate` takes them at these values; `notes`
+    target), reached, reads_causal, per key-value head reads_kv and attended_kv, kv_read, sharing, reads_future; `methods` as `evaluate` takes them at these values; `notes`
     about budgets that cannot be reached. table `rows`. Errors: BadSetting, BadText, NotFitted.
     """
     check_seed(seed)
@@ -105,7 +105,8 @@ def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], tar
     chosen, reads = seen[value]
     row = {"method": name, "label": chosen.label, "field": FIELDS[name], "value": value, "attended": reads.attended}
     row |= {"off": reads.attended / target - 1, "reached": abs(reads.attended / target - 1) <= REACHED}
-    row |= {"reads_causal": reads.reads_causal, "kv_read": reads.kv_read, "reads_future": chosen.method.reads_future}
+    row |= {"reads_causal": reads.reads_causal, "reads_kv": reads.reads_kv, "attended_kv": reads.attended_kv}
+    row |= {"kv_read": reads.kv_read, "sharing": reads.sharing, "reads_future": chosen.method.reads_future}
     return row, at_budget(asked, value)
 
 

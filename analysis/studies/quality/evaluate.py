@@ -15,7 +15,8 @@ from analysis.studies.text.scoring import Scored, score, whole_windows
 from analysis.studies.text.text import token_table
 
 BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside one
-COLUMNS = ("label", "perplexity", "difference", "kl_mean", "kl_p99", "same_top1", "reads_causal", "kv_read")
+COLUMNS = ("label", "perplexity", "difference", "kl_mean", "kl_p99", "same_top1", "reads_causal", "reads_kv", "kv_read")
+READS = ("reads_causal", "reads_full", "attended", "reads_kv", "attended_kv", "kv_read", "sharing")
 
 
 def evaluate(
@@ -32,10 +33,11 @@ def evaluate(
 
     Windows of `window` tokens do not overlap and each starts without context; without it the fewest of equal length
     are taken; `first` takes one, a shorter one of a shorter text.
-    numbers: `rows`, one per method: perplexity with interval (None below 8 blocks of the text), its paired
+    numbers: `heads_sharing`, how many query heads share a key-value head; `rows`, one per method: perplexity with interval (None below 8 blocks of the text), its paired
     `difference` to dense as a share (0.02: 2 % worse) with interval and unit, `bits_per_byte`, KL from dense
-    (nats), share of tokens with the same most likely token, reads as shares of the causal pairs (`reads_causal`,
-    `kv_read`) and of all (`reads_full`), `bins` by position in the window and the largest difference of one,
+    (nats), share of tokens with the same most likely token, reads as shares of the causal pairs, per query head
+    (`reads_causal`), per key-value head (`reads_kv`, `sharing` times as many) and fetched (`kv_read`), and of all pairs
+    (`reads_full`), `bins` by position in the window and the largest difference of one,
     `worst_bin_difference`, and whether the method `reads_future`. tables: `rows` in short; `tokens`; `losses` of the
     predicted tokens with their `position`, `difference` to dense and `kl` in nats; `bins`; the last two name a method
     by its place in `rows`. Errors: BadSetting, BadText, NotFitted, all before a pass.
@@ -57,6 +59,7 @@ def evaluate(
     numbers = {
         "rows": rows,
         "window": size,
+        "heads_sharing": lm.num_heads // lm.num_kv_heads,
         "sentence": " ".join(map(_sentence, rows)),
         "notes": [*reading.notes, *looked_ahead(chosen), *flattered],
         "protocol": protocol("evaluate", lm, text, len(reading.tokens), **about),
@@ -97,7 +100,7 @@ def _row(one: Candidate, scored: Scored, dense: Scored, bins: pd.DataFrame, coun
         "kl_mean": float(scored.kl.mean()),
         "kl_p99": float(np.quantile(scored.kl, 0.99)),
         "same_top1": float(scored.same.mean()),
-        **{name: getattr(scored.reads, name) for name in ("reads_causal", "reads_full", "kv_read", "attended")},
+        **{name: getattr(scored.reads, name) for name in READS},
         "worst_bin_difference": float(bins["difference"][worst]),
         "worst_bin": int(worst),
         "bins": bins.astype(object).where(bins.notna(), None).to_dict("records"),
@@ -141,4 +144,6 @@ def _sentence(row: dict) -> str:
     reads = f"reads {row['reads_causal']:.0%} of the causal pairs"
     if row["ceiling"]:
         reads = f"scores all pairs and keeps {row['reads_causal']:.0%} of the causal ones"
+    if row["sharing"] > 1:
+        reads += f" ({row['reads_kv']:.0%} per key-value head)"
     return f"{row['label']} {reads} at perplexity {row['perplexity']:.2f} ({against})."

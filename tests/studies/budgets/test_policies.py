@@ -154,7 +154,7 @@ def test_the_budget_map_and_what_it_reads(home, context, tiny):
     assert made.sum() == numbers["total"] == 200 and made[:, 0].tolist() == [3, 3, 3]
     assert np.array(numbers["fixed"]).sum() == 4 and numbers["stored_total"] == np.sum(numbers["stored"])
     assert numbers["integers"]["policy"] == [*made.ravel().tolist(), numbers["cap"]]
-    for name, value in reads(made, numbers["cap"], 48).items():
+    for name, value in reads(made, numbers["cap"], 48, tiny.num_kv_heads).items():
         assert numbers[name] == pytest.approx(value)
     dense, evicted = cache_keys(made, numbers["cap"], 48, tiny.num_kv_heads)
     assert dense == 3 * 2 * 48 and numbers["kv_bytes"] == dense * 2 * tiny.head_dim * 4

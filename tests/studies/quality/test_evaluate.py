@@ -119,9 +119,12 @@ def test_reads_by_hand(ask):
     causal = 40 * 41 // 2
     assert sunk["reads_causal"] == sunk["kv_read"] == sum(min(i + 1, 8) for i in range(40)) / causal
     assert best["reads_causal"] == sum(min(i + 1, 4) for i in range(40)) / causal
-    assert best["kv_read"] == (1 + best["reads_causal"]) / 2 and best["ceiling"] and not sunk["ceiling"]
+    assert best["kv_read"] == (1 + best["reads_kv"]) / 2 and best["ceiling"] and not sunk["ceiling"]
     assert best["reads_full"] == pytest.approx(best["reads_causal"] * 41 / 80)
     assert "scores all pairs and keeps" in result.numbers["sentence"]
+    assert sunk["reads_kv"] == sunk["reads_causal"], "heads that share keys read the same window"
+    assert 1 < best["sharing"] <= result.numbers["heads_sharing"] == 2 and "per key-value head" in result.numbers["sentence"]
+    assert best["reads_kv"] == pytest.approx(best["sharing"] * best["reads_causal"])
 
 
 def test_bins_are_paired_and_the_worst_one_is_named(ask):
