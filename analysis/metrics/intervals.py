@@ -1,7 +1,6 @@
 """How sure a mean is: studentised intervals over independent units, which are documents, seeds, or blocks of one text.
 
-The percentile bootstrap of the stored studies (units of 8 consecutive windows) covers 88 % instead of 95 with 8 units
-and 51 % with two (definitions 5); it stays until they are measured again over documents.
+A percentile bootstrap would cover 88 % instead of 95 with 8 units and 51 % with two (definitions 5).
 """
 
 from typing import NamedTuple
@@ -11,8 +10,6 @@ from scipy import stats
 
 from analysis.errors import BadSetting
 
-UNIT = 8  # consecutive values
-FEW = 10  # units below which a percentile interval is rough
 LEVEL = 0.95
 DOCUMENTS = 5  # fewer documents give no interval: the points themselves are shown
 BLOCKS = 8  # fewer blocks of one text give none
@@ -22,7 +19,7 @@ DRAWS = 1999
 
 class Interval(NamedTuple):
     """A mean of `units` values with its 95 % interval; None where the data cannot give one. `method` says how it was
-    made: `t`, `bootstrap-t`, `crossed t`, `percentile`, or `none`."""
+    made: `t`, `bootstrap-t`, `crossed t`, or `none`."""
 
     mean: float | None
     low: float | None
@@ -32,54 +29,16 @@ class Interval(NamedTuple):
 
     @property
     def state(self) -> str:
-        """What to say beside it: "no values", "one unit, no interval", "few units, rough interval" or "ok"."""
-        if self.units == 0 or self.mean is None:
-            return "no values"
-        if self.low is None:
-            return "one unit, no interval"
-        return "few units, rough interval" if self.units < FEW else "ok"
+        """What to say beside it: "no values", "3 units, too few for an interval", or "95 % interval over 16 units"."""
+        return state(self.units, self.mean is not None, self.low is not None)
 
 
-def bootstrap_mean(values, unit: int = UNIT, draws: int = 2000, seed: int = 0) -> Interval:
-    """Mean of values [n] with the percentile interval of `draws` resamples of units of `unit` consecutive values.
-
-    The last unit may be shorter and then weighs less. For paired differences pass the differences. One unit gives no
-    interval (None), fewer than 10 a rough one (`state` says so). Errors: BadSetting for values that are not finite.
-    """
-    values = _vector(values)
-    return _bootstrap(values, np.ones_like(values), unit, draws, seed)
-
-
-def bootstrap_ratio(numerator, denominator, unit: int = UNIT, draws: int = 2000, seed: int = 0) -> Interval:
-    """sum(numerator) / sum(denominator) of paired values [n], e.g. losses and token counts; otherwise as
-    `bootstrap_mean`.
-
-    Resamples whose denominator sums to 0 are left out. Errors: BadSetting also for unequal lengths.
-    """
-    numerator, denominator = _vector(numerator), _vector(denominator)
-    if len(numerator) != len(denominator):
-        raise BadSetting(f"A ratio needs paired values, and got {len(numerator)} and {len(denominator)}.")
-    return _bootstrap(numerator, denominator, unit, draws, seed)
-
-
-def _bootstrap(above: np.ndarray, below: np.ndarray, unit: int, draws: int, seed: int) -> Interval:
-    if unit < 1 or draws < 1:
-        raise BadSetting(f"A bootstrap needs units of at least 1 value and at least 1 draw, got {unit} and {draws}.")
-    edges = np.arange(0, len(above), unit)
-    units = len(edges)
-    if units == 0 or below.sum() == 0:
-        return Interval(None, None, None, units)
-    above, below = np.add.reduceat(above, edges), np.add.reduceat(below, edges)  # [units]
-    mean = float(above.sum() / below.sum())
-    if units == 1:
-        return Interval(mean, None, None, 1)
-    random, ratios = np.random.default_rng(seed), []
-    for start in range(0, draws, 256):
-        rows = random.integers(0, units, (min(256, draws - start), units))
-        tops, bottoms = above[rows].sum(1), below[rows].sum(1)
-        ratios.append(tops[bottoms != 0] / bottoms[bottoms != 0])
-    low, high = np.quantile(np.concatenate(ratios), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(mean, float(low), float(high), units, "percentile")
+def state(units: int, known: bool = True, interval: bool = True, unit: str = "units") -> str:
+    """What a number rests on, in the words of every page: `units` of `unit`; whether there is a value, and an interval."""
+    if units == 0 or not known:
+        return "no values"
+    counted = f"{units:,} {unit}" if units > 1 else f"1 {unit.replace('units', 'unit').replace('documents', 'document')}"
+    return f"95 % interval over {counted}" if interval else f"{counted}, too few for an interval"
 
 
 def interval(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> Interval:
@@ -116,14 +75,32 @@ def ratio_interval(above, below, level: float = LEVEL, fewest: int = DOCUMENTS, 
     return Interval(mean, mean - high * error, mean - low * error, units, "bootstrap-t")
 
 
-def over_units(values, units, fewest: int = DOCUMENTS, level: float = LEVEL) -> tuple[Interval, np.ndarray]:
+def over_units(
+    values, units, fewest: int = DOCUMENTS, level: float = LEVEL, below=None
+) -> tuple[Interval, np.ndarray]:
     """The mean of values [n] with its interval over units [n], which document or block each is of; and the mean of each
-    unit, in the order of their numbers. A unit with more values weighs more. Errors: as `interval`."""
+    unit, in the order of their numbers. A unit with more values weighs more. With `below` [n] it is sum(values) /
+    sum(below), and so in each unit. Errors: as `interval`."""
     values, which = _vector(values), np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
     if len(values) != len(which):
         raise BadSetting(f"Every value belongs to a unit, and got {len(values)} values and {len(which)} units.")
-    sums, counts = np.bincount(which, values), np.bincount(which)
-    return ratio_interval(sums, counts, level, fewest), sums / np.maximum(counts, 1)
+    sums = np.bincount(which, values)
+    counts = np.bincount(which, None if below is None else _vector(below))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return ratio_interval(sums, counts, level, fewest), sums / counts
+
+
+def jackknife_edges(whole, without, fewest: int = DOCUMENTS, level: float = LEVEL) -> np.ndarray:
+    """Edges [N, 2] of the studentised intervals of many numbers `whole` [N] at once, from what each would be `without`
+    every unit [units, N] (the jackknife's pseudo-values; for a mean that is its t interval). NaN where there are fewer
+    than `fewest` units, or nothing is known."""
+    whole, without = np.asarray(whole, dtype=np.float64), np.asarray(without, dtype=np.float64)
+    units = len(without)
+    if units < max(2, fewest):
+        return np.full((len(whole), 2), np.nan)
+    pseudo = units * whole - (units - 1) * without
+    half = stats.t.ppf((1 + level) / 2, units - 1) * pseudo.std(0, ddof=1) / units**0.5
+    return np.stack([whole - half, whole + half], -1)
 
 
 def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> Interval:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.errors import BadSetting
-from analysis.metrics.intervals import BLOCKS, DOCUMENTS, LEVEL, UNIT, over_units, p_value
+from analysis.metrics.intervals import BLOCKS, DOCUMENTS, LEVEL, over_units, p_value, state
 
+UNIT = 8  # windows in a row that form a unit of one text
 STRETCH = 64  # tokens in a row that form a unit where there are too few windows
 ENOUGH = 8  # units of windows below which one text gives too few of them
 
@@ -26,6 +27,11 @@ class Change:
     unit: str
     points: tuple[float, ...] = ()
     p: float | None = None
+
+    @property
+    def state(self) -> str:
+        """What it rests on, in words."""
+        return state(self.units, True, self.low is not None, self.unit)
 
 
 def perplexity_change(losses, baseline, documents=None, stretch: int = STRETCH) -> Change:

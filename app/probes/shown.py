@@ -64,7 +64,7 @@ def _rows(table: dict) -> list[dict]:
 
 
 def _numbers(run: Run) -> None:
-    st.subheader("The numbers", anchor=False, help=cached.glossary("interval (bootstrap)"))
+    st.subheader("The numbers", anchor=False, help=cached.glossary("interval"))
     rows = _rows(cached.columns(run, "summary"))
     values = {
         "method": [row["method"] for row in rows],

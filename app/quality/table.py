@@ -28,7 +28,7 @@ COLUMNS = {
 
 def table(shown: Sequence[Shown], dense: Run) -> None:
     """Dense and every method, and what the intervals stand on."""
-    st.subheader("The numbers", anchor=False, help=cached.glossary("interval (bootstrap)"))
+    st.subheader("The numbers", anchor=False, help=cached.glossary("interval"))
     values = {"method": ["Dense", *(one.asked.label for one in shown)]}
     rows = [dense.numbers["rows"][0], *(one.row for one in shown)]
     for name in ("perplexity", "kl_mean", "kl_p99", "same_top1", "attended", "attended_kv", "kv_read"):

@@ -58,7 +58,7 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
     columns = {
         "router": tables.Column("router"),
         "recall": tables.Column("recall", "share", full=1.0, help=cached.glossary("recall@l")),
-        "recall_interval": tables.Column("95 % interval", help=cached.glossary("interval (bootstrap)")),
+        "recall_interval": tables.Column("95 % interval", help=cached.glossary("interval")),
         "selectivity": tables.Column("selectivity", "share", help=cached.glossary("selectivity")),
     }
     if closed:

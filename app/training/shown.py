@@ -134,11 +134,18 @@ def _perplexities(numbers: dict, identity: str) -> None:
     tables.table(COLUMNS, values, key="train_table", identity=identity, label="Perplexities", height=280)
     widgets.numbers(values, "perplexities", "train_perplexities")
     if gain := numbers.get("gain_over_random"):
-        span = "no interval from so little text"
-        if gain["low"] is not None:
-            span = f"95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
         widgets.prose(
-            f"Gain of the causal groups over random centroids: {gain['mean']:+.4f} nats per token ({span}; n = "
-            f"{gain['units']} units of 8 windows). Hard groups, the router's window and sinks.",
+            f"Gain of this router's causal groups over random centroids: {gain['mean']:+.4f} nats per token "
+            f"({_span(gain)}). Hard groups, the router's window and sinks.",
             "quiet",
         )
+
+
+def _span(gain: dict) -> str:
+    """The interval of a gain with what it rests on, or its points; of a router trained before, its units of 8 windows."""
+    ends = "no interval" if gain["low"] is None else f"{gain['low']:+.4f} to {gain['high']:+.4f}"
+    if "state" not in gain:
+        return f"{ends}, {gain['units']} units of 8 windows, a percentile bootstrap that is too narrow"
+    if gain["points"]:
+        return f"{gain['state']}: in these texts {', '.join(f'{point:+.4f}' for point in gain['points'])}"
+    return f"{gain['state']}, {ends}"

@@ -30,9 +30,8 @@ TERMS = """token; window (context); attention head; layer; attention mass; far a
 reading); learned group; centroid; router; membership (top-k); group share; largest group's share (dominance);
 confidence; purity; random group of equal size; lift; affinity; Sinkhorn normalisation; frozen potential; literal
 and causal membership; temperature (router); fit without training; trained router; random centroids; random tokens;
-shuffled text; long-range pair; distance; content word; byte fallback; perplexity; bits per byte; interval
-(bootstrap); parity badge; causality check; PCA; UMAP; run; protocol; price; estimated and measured; KV cache; KV
-reads (% of causal); attention's share; largest possible gain; softmax temperature; sparse attention; sliding window;
+shuffled text; long-range pair; distance; content word; byte fallback; perplexity; bits per byte; interval; parity badge; causality check; PCA; UMAP; run; protocol; price; estimated and measured; KV cache; KV
+reads (% of causal); reads per key-value head; attention's share; largest possible gain; softmax temperature; sparse attention; sliding window;
 attention sink; top-p rank; recall@l; needle; speed-up; bound (speed-up); crossover; time to first token; set A and set
 B; masked reference; first difference; round (of a measurement); quality against speed; paired difference; KL to dense;
 same top-1; worst position bin; change of loss; routing collapse; paths of collapse; stability; phase 1 and phase 2;

@@ -1,5 +1,7 @@
 """Hand-made arms of the studies of Focal Attention, as training leaves them."""
 
+import numpy as np
+
 from analysis.studies.temperature.arms import SHARES, Arm, Pooled
 
 WINDOWS = 16
@@ -19,7 +21,7 @@ def pooled(arm: Arm, loss: float, windows: int = WINDOWS, parameters: int = 1000
         part["temperature"] = [0.5, 0.7] if arm.limits else None
         part["curve"] = [{"step": 20, "loss": loss + 1}, {"step": 40, "loss": loss}]
         parts.append(part)
-    return Pooled(arm, parts)
+    return Pooled(arm, parts, np.arange(windows) // 2)
 
 
 def several(losses: dict[Arm, float]) -> dict[Arm, Pooled]:

@@ -10,12 +10,16 @@ from tests.made.evaluating import tiny_models
 
 
 def studied_home(home: Path) -> Path:
-    """Makes in `home` the model `tiny`, the folder `corpus` and, in `state`, the trained router k4-top1 and k2-top1,
-    which nobody trained."""
+    """Makes in `home` the model `tiny`, the folder `corpus` with three training and six held-out documents and, in
+    `state`, the trained router k4-top1 and k2-top1, which nobody trained."""
     tiny_models(home)
-    (home / "corpus").mkdir()
+    for side in ("train", "valid"):
+        (home / "corpus" / side).mkdir(parents=True)
     for name, (_, text) in sample_texts().items():
-        (home / "corpus" / f"{name}.txt").write_text(text[:3000])
+        (home / "corpus" / "train" / f"{name}.txt").write_text(text[:3000])
+        for part in range(2):
+            begin = 3000 + 900 * part
+            (home / "corpus" / "valid" / f"{name} {part}.txt").write_text(text[begin : begin + 900])
     model = load_model(str(home / "tiny"))
     router = FocusRouter(model.num_layers, model.width, groups=4, window=4, n_sink=1, seed=3)
     about = {"model": model.name, "revision": model.revision, "corpus": "corpus", "kind": "trained"}

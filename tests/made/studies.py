@@ -1,5 +1,7 @@
 """Studies as their own code leaves them, from made trainings, and whether a number of the papers' mapping is there."""
 
+import numpy as np
+
 from analysis.papers.ours import Number, reading
 from analysis.studies.temperature import limits, scaling, trained as focal_temperatures
 from analysis.studies.training.finetune import RATES, Way, _about, row_of
@@ -40,7 +42,8 @@ def studies() -> dict[str, dict]:
 def baselines() -> list[dict]:
     """The base, and every training at every rate."""
     base = {"means": {"python": [1.0] * 16, "novels": [2.0] * 16}, "tasks": {"json": [1.0] * 8}}
-    rows = [row_of(_about("base", "dense", None, 0), base, base, "python") | {"rate": None}]
+    units = dict.fromkeys(base["means"], np.arange(16) // 2)
+    rows = [row_of(_about("base", "dense", None, 0), base, base, "python", units) | {"rate": None}]
     lines = [Way("lora", 4, 0).line, Way("lora", 16, 0).line, Way("full", None, 0).line]
     lines += [f"{Way('focus', groups, 0).line}, hard groups" for groups in (8, 2)]
-    return rows + [row_of(_about(line, "dense", rate, 1), base, base, "python") for line in lines for rate in RATES]
+    return rows + [row_of(_about(line, "dense", rate, 1), base, base, "python", units) for line in lines for rate in RATES]

@@ -1,4 +1,4 @@
-"""The bootstrap: units of consecutive values, short units, ratios, and honesty about few of them."""
+"""Intervals over units: their coverage by simulation, ratios, seeds, and honesty about few units."""
 
 import numpy as np
 import pytest
@@ -7,69 +7,63 @@ from hypothesis import given, settings, strategies as st
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import (
     BLOCKS,
-    bootstrap_mean,
-    bootstrap_ratio,
     crossed_interval,
     holm,
     interval,
+    jackknife_edges,
+    over_units,
     p_value,
     ratio_interval,
     smallest_effect,
+    state,
     upper_limit,
 )
 
 
-def test_mean_and_units_by_hand_with_a_short_last_unit():
-    found = bootstrap_mean([1.0, 2.0, 3.0, 4.0, 10.0], unit=2)
-    assert (found.mean, found.units) == (4.0, 3) and found.state == "few units, rough interval"
-    # Units [1, 2], [3, 4], [10]: resampled means run from 1.5 (thrice the first) to 10 (thrice the last).
-    assert found.low == 1.5 and 7 < found.high <= 10
-
-
-def test_no_interval_from_one_unit_and_none_without_values():
-    assert bootstrap_mean([1.0, 3.0], unit=8) == (2.0, None, None, 1, "none")
-    assert bootstrap_mean([1.0]).state == "one unit, no interval"
-    assert bootstrap_mean([])[:4] == (None, None, None, 0) and bootstrap_mean([]).state == "no values"
-    assert bootstrap_ratio([1.0, 1.0], [0.0, 0.0]).mean is None
-
-
-def test_width_is_that_of_the_normal_theory():
-    values = np.random.default_rng(0).normal(5, 2, 4000)
-    found = bootstrap_mean(values, unit=1)
-    assert found.state == "ok" and found.units == 4000
-    assert found.high - found.low == pytest.approx(2 * 1.96 * 2 / 4000**0.5, rel=0.1)
+def test_a_number_says_what_it_rests_on():
+    assert interval([]).state == "no values" and interval([]).mean is None
+    assert interval([1.0, 2.0]).state == "2 units, too few for an interval"
+    assert interval(np.arange(6.0)).state == "95 % interval over 6 units"
+    assert state(1, True, False, "documents") == "1 document, too few for an interval"
+    assert ratio_interval([1.0, 1.0], [0.0, 0.0]).mean is None
 
 
 def test_units_widen_the_interval_of_values_that_hang_together():
     values = np.repeat(np.random.default_rng(1).normal(size=100), 8)
-    narrow, wide = bootstrap_mean(values, unit=1), bootstrap_mean(values, unit=8)
+    narrow, (wide, points) = interval(values), over_units(values, np.arange(800) // 8)
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(8**0.5, rel=0.15)
+    assert wide.units == len(points) == 100 and points.tolist() == pytest.approx(values[::8].tolist())
 
 
-def test_ratio_is_of_sums_and_repeatable():
-    found = bootstrap_ratio([2.0, 1.0, 0.0, 9.0], [1.0, 1.0, 2.0, 2.0], unit=1, seed=3)
-    assert found.mean == 2.0 and found == bootstrap_ratio([2.0, 1.0, 0.0, 9.0], [1.0, 1.0, 2.0, 2.0], unit=1, seed=3)
-    constant = bootstrap_ratio([3.0] * 40, [2.0] * 40)
-    assert constant[:4] == (1.5, 1.5, 1.5, 5)
-    assert bootstrap_ratio([1.0, 1.0], [0.0, 1.0], unit=1).mean == 2.0  # resamples of zero denominator are left out
+def test_a_ratio_over_units_is_of_their_sums():
+    found, points = over_units([1.0, 2.0, 3.0, 6.0], [0, 0, 1, 1], below=[1.0, 1.0, 2.0, 4.0])
+    assert found.mean == 12 / 8 and found.low is None and points.tolist() == [1.5, 1.5]
+
+
+def test_the_jackknife_of_a_mean_is_its_t_interval():
+    values = np.array([0.3, 0.1, 0.5, 0.2, 0.45, 0.7])
+    without = (values.sum() - values) / 5
+    edges = jackknife_edges([values.mean()], without[:, None])[0]
+    assert edges.tolist() == pytest.approx(interval(values)[1:3])
+    assert np.isnan(jackknife_edges([0.2], without[:4, None])).all(), "four documents draw no bar"
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.integers(1, 9))
-def test_interval_lies_within_the_values(values, unit):
-    found = bootstrap_mean(values, unit=unit, draws=300)
-    assert found.units == -(-len(values) // unit)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60))
+def test_an_interval_holds_its_mean(values):
+    found = interval(values)
+    assert found.units == len(values) and (found.low is None) == (len(values) < 5)
     if found.low is not None:
-        assert min(values) - 1e-6 <= found.low <= found.high <= max(values) + 1e-6
+        assert found.low <= found.mean + 1e-6 and found.mean <= found.high + 1e-6
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: bootstrap_mean([1.0, float("nan")]),
-        lambda: bootstrap_mean([1.0], unit=0),
-        lambda: bootstrap_mean([1.0], draws=0),
-        lambda: bootstrap_ratio([1.0], [1.0, 2.0]),
+        lambda: interval([1.0, float("nan")]),
+        lambda: interval([1.0], level=1.0),
+        lambda: ratio_interval([1.0], [1.0, 2.0]),
+        lambda: over_units([1.0], [0, 1]),
     ],
 )
 def test_refusals(call):

@@ -11,8 +11,7 @@ import analysis
 from analysis.attention import apply
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
-from analysis.metrics.intervals import UNIT
-from analysis.metrics.paired import perplexity_change
+from analysis.metrics.paired import UNIT, perplexity_change
 from analysis.metrics.quality import bits_per_byte, divergence, perplexity, position_bins, same_top1, token_losses
 from analysis.models import load_model
 from tests.made.tiny import tiny, token_ids

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig
@@ -167,32 +168,31 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
             base | {"means": {"python": means, "novels": [3.1, 3.1]}},
             base,
             "python",
+            {"python": np.array([0, 0, 1, 1]), "novels": np.arange(2)},
         )
         for rate, means in told.items()
     ]
     assert [row["choosing"] for row in rows] == [1.0, 1.5]
     assert [row["new"] for row in rows] == pytest.approx([-0.1, -0.8])
     assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
-    assert "On the new domain, in nats against the base, not told apart: LoRA r=4 (rate 0.0001) -0.1000." in sentence(
-        rows
-    )
+    assert "On the new domain, in nats against the base, not judged, in too few texts: LoRA r=4 (rate 0.0001) -0.1000." in sentence(rows)
 
 
 def test_an_arm_is_told_with_what_is_sure_of_it():
-    means = {"python": [2.0] * 4, "novels": [3.0, 3.0]}
+    means, units = {"python": [2.0] * 4, "novels": [3.0, 3.0]}, {"python": np.arange(4), "novels": np.arange(2)}
     base = {"means": means, "tasks": {"needle": [0.0] * 16}}
     for right, said in ((0, "no change is told apart from none."), (16, "LoRA r=4 (+100.0 points).")):
         found = base | {"tasks": {"needle": [0.0] * (16 - right) + [1.0] * right}}
-        told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, found, base, "python")])
+        told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, found, base, "python", units)])
         assert told.endswith(f"Tasks right: {said}")
 
 
 def test_lower_and_higher_are_told_in_order():
     base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {}}
-    rows = []
+    units, rows = dict.fromkeys(("python", "novels"), np.arange(64) // 4), []
     for line, apart in (("LoRA r=4", -0.1), ("full fine-tuning", -0.2), ("Focus K=2, soft gate", 0.1)):
         means = {"python": [2.0 + apart] * 64, "novels": [3.0] * 64}
-        rows.append(row_of({"line": line, "rate": 1e-3}, base | {"means": means}, base, "python"))
+        rows.append(row_of({"line": line, "rate": 1e-3}, base | {"means": means}, base, "python", units))
     told = sentence(rows)
     assert (
         "lower: full fine-tuning (rate 0.001) -0.2000, LoRA r=4 (rate 0.001) -0.1000; higher: Focus K=2, soft" in told

@@ -12,7 +12,7 @@ from analysis.benchmarks import FOLDER, SET_UPS, TASKS
 from analysis.commandline import commandline
 from analysis.errors import BadSetting, TooLarge
 from analysis.methods.base import Method
-from analysis.metrics.intervals import bootstrap_mean
+from analysis.metrics.intervals import BLOCKS, interval
 from analysis.metrics.proportions import share, share_difference
 from analysis.models import Model
 from analysis.runs import Result
@@ -150,7 +150,7 @@ def _row(one: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple 
         row["stderr"] = float(np.std(mine, ddof=1) / np.sqrt(n)) if n > 1 else None
         row |= {"value_low": whole.low, "value_high": whole.high}
     if dense is not None:
-        row |= edges("gold_difference", bootstrap_mean(right - dense[1], unit=1))
+        row |= edges("gold_difference", interval(right - dense[1], fewest=BLOCKS))
         row |= edges("difference", share_difference(mine, dense[0][metric])) if counted else {}
     return row
 

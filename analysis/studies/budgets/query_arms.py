@@ -81,21 +81,21 @@ def equal_rows(
     context: Context,
     lm: Model,
     ids: np.ndarray,
+    documents: np.ndarray,
     budgets: np.ndarray,
     caps: list[int],
     trained: dict[bool, Trained],
     tuning: Samples,
-    seed: int,
     span: tuple[float, float],
 ) -> list[dict]:
     """Perplexity of dense attention, of static budgets and of each arm at as many keys, cap by cap; a row each.
 
-    `ids` windows [n, T]; `tuning` samples scale the arms to the keys of the static budgets; `span` of the progress.
+    `ids` windows [n, T] of `documents` [n], the units; `tuning` samples scale the arms to the keys of the static budgets; `span` of the progress.
     """
     told = Progress(context, span, (1 + len(caps) * (1 + len(ARMS) * 2)) * len(ids))
     length = ids.shape[1]
     dense = window_losses(lm, ids, METHODS["dense"](), told, "dense")
-    rows = [_row("dense", None, dense, dense, dense, seed) | counted_reads(length * (length + 1) // 2, 1, 1, length)]
+    rows = [_row("dense", None, dense, dense, dense, documents) | counted_reads(length * (length + 1) // 2, 1, 1, length)]
     for cap in caps:
         methods = {"static": static(budgets, cap)}
         for name, asked in ARMS.items():
@@ -108,7 +108,7 @@ def equal_rows(
             losses = window_losses(lm, ids, method, told, f"{name}, cap {cap}")
             plain = losses if plain is None else plain
             counted = counted_reads(method.read, budgets.size, *ids.shape)
-            rows.append(_row(name, cap, losses, dense, plain, seed) | counted)
+            rows.append(_row(name, cap, losses, dense, plain, documents) | counted)
     return rows
 
 
@@ -127,8 +127,10 @@ def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, t
     method.read = 0
 
 
-def _row(name: str, cap: int | None, losses: np.ndarray, dense: np.ndarray, plain: np.ndarray, seed: int) -> dict:
-    change, against = (perplexity_change(losses, other) for other in (dense, plain))
+def _row(
+    name: str, cap: int | None, losses: np.ndarray, dense: np.ndarray, plain: np.ndarray, documents: np.ndarray
+) -> dict:
+    change, against = (perplexity_change(losses, other, documents) for other in (dense, plain))
     return {
         "cap": cap,
         "arm": name,
@@ -136,6 +138,7 @@ def _row(name: str, cap: int | None, losses: np.ndarray, dense: np.ndarray, plai
         "difference": change.change,
         "low": change.low,
         "high": change.high,
+        "units": change.units,
         "unit": change.unit,
         "against_static": against.change,
         "against_low": against.low,

@@ -16,7 +16,7 @@ from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Setting, Study, Windows, option
-from analysis.studies.text.calibration import whole_windows
+from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
 
 MASS, CAPS = 0.9, (32, 64, 128, 256, 512)
@@ -72,10 +72,11 @@ def measure(at: Setting) -> dict:
         "tuning": (tune_documents, few),
         "held-out": (held_out, sizes.windows),
     }
-    ids = {
-        name: whole_windows(lm, [("", text) for text in texts], sizes.length, count * sizes.length, f"{name} text")
+    cut = {
+        name: document_windows(lm, [("", text) for text in texts], sizes.length, count * sizes.length, f"{name} text")
         for name, (texts, count) in sides.items()
     }
+    ids = {name: windows for name, (windows, _) in cut.items()}
     parts = _samples(at.context, lm, ids, seed)
     cells = lm.num_layers * lm.num_heads
     trained = {ask: _trained(at.context, parts, cells, ask, sizes.steps, seed) for ask in (True, False)}
@@ -83,8 +84,10 @@ def measure(at: Setting) -> dict:
     found = [{"arm": name, **correlations(guess, parts["held-out"])} for name, guess in guesses.items()]
     ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks").progress).mean()
     budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
-    measured = ids["held-out"][:: 2 if len(ids["held-out"]) > 2 else 1]
-    rows = equal_rows(at.context, lm, measured, budgets, caps, trained, parts["tuning"], seed, TOLD["perplexity"])
+    every = 2 if len(ids["held-out"]) > 2 else 1
+    measured, documents = (one[::every] for one in cut["held-out"])
+    told = TOLD["perplexity"]
+    rows = equal_rows(at.context, lm, measured, documents, budgets, caps, trained, parts["tuning"], told)
     return {
         "parameters": sum(value.numel() for value in trained[True].router.parameters()),
         "correlations": found,
@@ -97,6 +100,7 @@ def measure(at: Setting) -> dict:
         "length": sizes.length,
         "protocol": at.about(
             measured,
+            documents,
             kernel="top-k of all scores; dense: torch's own",
             mass=MASS,
             steps=sizes.steps,

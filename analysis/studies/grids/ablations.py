@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
@@ -78,7 +80,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, length = numbers["rows"], numbers["length"]
-    more = [how_sure(numbers["windows"])]
+    more = [how_sure(numbers["protocol"])]
     if wide := sorted({row["window"] for row in rows if row["window"] >= length}):
         said = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
         more.append(f"{said}: nothing is left to the groups.")
@@ -113,13 +115,13 @@ def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: 
     reads = trainer.measure(router, [*hard_arms(router, plan.window), *chance, *alike])
     wide = equal_pairs_window(reads["trained"].pairs, length, trainer.n_sink)
     alone = trainer.measure(router, [window_arm(wide)])[f"window {wide}"]
-    row = _phase("centroid", reads)
+    row = _phase("centroid", reads, trainer.units)
     row |= {"pairs_share": reads["trained"].pairs / (length * (length + 1) // 2), "equal_window": wide}
     row |= {"window_centroid": alone.perplexity, "parameters": router.size}
-    row |= difference("centroid_against_window", reads["trained"].means, alone.means)
+    row |= difference("centroid_against_window", reads["trained"].means, alone.means, trainer.units)
     same = Read.pool([reads[arm.name] for arm in alike])
     row |= {"same_sizes_centroid": same.perplexity, "same_sizes_pairs": same.pairs}
-    row |= difference("centroid_against_same", reads["trained"].means, same.means)
+    row |= difference("centroid_against_same", reads["trained"].means, same.means, trainer.units)
     after, start = phase_2(plan, router, "soft")
     tuned = trainer.tuned(f"{said}, phase 2", after, start, lambda own: hard_arms(own, plan.window))
     if (which := (plan.groups, plan.window)) not in controls:
@@ -127,17 +129,18 @@ def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: 
         anyone = FocusRouter(trainer.lm.num_layers, trainer.lm.width, same.router_settings(), seed=plan.seed)
         told = f"{plan.groups} random groups, window {plan.window}"
         controls[which] = trainer.tuned(told, *phase_2(same, anyone, "drawn"), lambda own: chance)["held out"]
-    return row | _phase("tuned", tuned["held out"] | controls[which])
+    return row | _phase("tuned", tuned["held out"] | controls[which], trainer.units)
 
 
-def _phase(phase: str, reads: dict[str, Read]) -> dict:
-    """The columns of one phase."""
+def _phase(phase: str, reads: dict[str, Read], documents: np.ndarray) -> dict:
+    """The columns of one phase; `documents` [n] of the windows."""
     mine, literal = (reads[name] for name in HARD)
     random = Read.pool([read for name, read in reads.items() if name.startswith("random tokens")])
     row = {"perplexity": mine.perplexity, "literal": literal.perplexity, "random": random.perplexity}
     row |= {"share": sum(mine.shares) / len(mine.shares), "worst": max(mine.shares)}
     row["literal_share"] = sum(literal.shares) / len(literal.shares)
-    return {f"{k}_{phase}": v for k, v in row.items()} | difference(f"{phase}_against_random", mine.means, random.means)
+    apart = difference(f"{phase}_against_random", mine.means, random.means, documents)
+    return {f"{k}_{phase}": v for k, v in row.items()} | apart
 
 
 def _name(plan: RouterTraining, default: RouterTraining) -> str:

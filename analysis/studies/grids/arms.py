@@ -26,7 +26,7 @@ from analysis.studies.stored.measured import (
     trained_arm,
     window_arm,
 )
-from analysis.studies.stored.panels import columns
+from analysis.studies.stored.panels import columns, how_sure
 from analysis.studies.stored.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, summary
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
@@ -68,20 +68,20 @@ def measure(at: Setting) -> dict:
     controls += [Arm(name, {"window": chosen}, fitted) for name, fitted in untrained.items()]
     found |= {arm.name: bench.measure(arm) for arm in controls if arm.name not in found}
     told = {"kernel": KERNELS, "router": sizes.router, "router_hash": router_hash(made)}
-    return summary(found, chosen, equal, made.K) | {
+    return summary(found, chosen, equal, made.K, at.documents) | {
         "router": sizes.router,
         "n_sink": n_sink,
         "windows": len(ids),
         "length": length,
-        "notes": _notes(made, at.texts[0], len(ids), sizes.windows, chosen),
+        "warnings": _notes(made, at.texts[0], len(ids), sizes.windows, chosen),
         "losses": {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in found.items()},
         "protocol": at.about(ids, **told),
     }
 
 
 def shown(numbers: dict) -> dict:
-    """The columns of the arms; what is said of them stands in the numbers."""
-    return {"columns": columns("groups")}
+    """The columns of the arms, and what their intervals rest on; the sentence stands in the numbers."""
+    return {"columns": columns("groups"), "notes": [*numbers["warnings"], how_sure(numbers["protocol"])]}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

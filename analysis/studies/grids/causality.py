@@ -11,13 +11,13 @@ from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.focus import Focus
-from analysis.metrics.intervals import bootstrap_mean
+from analysis.metrics.intervals import over_units
 from analysis.metrics.quality import same_top1
 from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
-from analysis.studies.stored.panels import presented
+from analysis.studies.stored.panels import how_sure, presented
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
@@ -54,7 +54,9 @@ def measure(at: Setting) -> dict:
         rows.append(kept | _gates(lm, method, some) | foresight(lm, method, some))
         if membership == "literal":
             apart = found[gate, reading, "literal"].means - found[gate, reading, "causal"].means
-            differences.append({"reading": reading, "gate": gate, **bootstrap_mean(apart)._asdict()})
+            over, points = over_units(apart, at.documents)
+            points = points.tolist() if over.low is None else None
+            differences.append({"reading": reading, "gate": gate, **over._asdict(), "points": points})
     return {
         "rows": rows,
         "literal_minus_causal": differences,
@@ -72,7 +74,7 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    return presented("causality", sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), None)
+    return presented("causality", sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), None, how_sure(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -176,7 +178,9 @@ def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
     """The verdict in words: what reads the future, what that is worth, and how far each gate closes."""
     leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
     hard = next(row for row in differences if row["reading"] == "hard")
-    interval = "" if hard["low"] is None else f" (95 % interval {hard['low']:+.4f} to {hard['high']:+.4f})"
+    interval = f" (95 % interval {hard['low']:+.4f} to {hard['high']:+.4f})" if hard["low"] is not None else ""
+    if hard.get("points"):
+        interval = f" (in these {hard['units']} texts {', '.join(f'{point:+.4f}' for point in hard['points'])})"
     gates = "; ".join(
         f"{row['gate']} {row['smallest_gate']:.2g}"
         for row in rows

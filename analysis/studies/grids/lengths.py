@@ -6,7 +6,6 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
-from analysis.metrics.intervals import UNIT
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, drawn_arms, window_arm
 from analysis.studies.stored.panels import chart, difference, how_sure, nats, panel, paper_lines, presented, printed
 from analysis.studies.stored.recovery import equal_pairs_window
@@ -49,13 +48,13 @@ def measure(at: Setting) -> dict:
         )
     plan, longest = sizes.plan(), max(lengths)
     train, held_out = at.texts
-    long = held_out_windows(lm, held_out, longest, -(-sizes.windows * sizes.length // longest))
-    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=1 + 2 * len(lengths), documents=train, windows=long)
+    long, units = held_out_windows(lm, held_out, longest, -(-sizes.windows * sizes.length // longest))
+    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=1 + 2 * len(lengths), documents=train, windows=long, units=units)
     router = trainer.router(f"at {sizes.length:,} tokens", plan)
     found = []
     for size in lengths:
         ids = long[:, : longest // size * size].reshape(-1, size)
-        found += _rows(trainer, router, plan, ids, max(1, UNIT * sizes.length // size))
+        found += _rows(trainer, router, plan, ids, np.repeat(units, longest // size))
     told = {"window": sizes.length, "steps": sizes.steps, "training_text": trainer.texts}
     return {
         "rows": found,
@@ -65,14 +64,14 @@ def measure(at: Setting) -> dict:
         "windows": long.size // sizes.length,
         "positions": lm.max_positions,
         "plans": plain({"router": plan}),
-        "protocol": at.about(long, kernel=KERNELS, **told),
+        "protocol": at.about(long, units, kernel=KERNELS, **told),
     }
 
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, length = numbers["rows"], numbers["trained_at"]
-    more = [how_sure(numbers["windows"], f"windows of {length:,} tokens")]
+    more = [how_sure(numbers["protocol"])]
     if far := dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"]):
         said = f"The model was trained on up to {numbers['positions']:,} positions"
         more.append(f"{said}; {', '.join(far)} is extrapolated, dense as well.")
@@ -89,8 +88,8 @@ def _lengths(rows: str | None, length: int) -> list[int]:
     return sizes
 
 
-def _rows(trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray, unit: int) -> list[dict]:
-    """A row of a length for each k; intervals draw units of so many windows."""
+def _rows(trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray, units: np.ndarray) -> list[dict]:
+    """A row of a length for each k; `units` [n] is the document of each window."""
     size, window = ids.shape[1], plan.window
     chance = {k: drawn_arms(router, window, plan.seed, k) for k in KS}
     arms = [DENSE]
@@ -120,9 +119,9 @@ def _rows(trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids:
             "pairs_share": mine.pairs / (size * (size + 1) // 2),
         }
         for name, other in {"dense": dense, "random": random, "window": alone}.items():
-            row |= difference(f"against_{name}", mine.means, other.means, unit)
+            row |= difference(f"against_{name}", mine.means, other.means, units)
         for name, other in {"random": random, "window": alone}.items():
-            row |= difference(f"{name}_against_dense", other.means, dense.means, unit)
+            row |= difference(f"{name}_against_dense", other.means, dense.means, units)
         rows.append(row)
     return rows
 

@@ -13,7 +13,7 @@ from analysis.kernels.collisions import collide, hash_codes
 from analysis.kernels.merge import merge, merges
 from analysis.kernels.window import flash
 from analysis.methods.magicpig import SLACK, MagicPIG
-from analysis.metrics.intervals import bootstrap_mean
+from analysis.metrics.intervals import BLOCKS, interval
 from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.statistics.states import States, attention_states
@@ -150,7 +150,7 @@ def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, li
 def _rule(name: str, heads: list[tuple]) -> dict:
     row = {"rule": name, "heads": len(heads)}
     for what, values in zip(("found", "ratio", "error"), np.array(heads).T, strict=True):
-        over = bootstrap_mean(values, unit=1)
+        over = interval(values, fewest=BLOCKS)  # heads of one model on one text
         row |= {what: over.mean, f"{what}_low": over.low, f"{what}_high": over.high}
     return row
 

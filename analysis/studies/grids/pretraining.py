@@ -15,9 +15,9 @@ from analysis.models import Model, load_model
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
 from analysis.studies.stored.panels import (
-    decided,
     difference,
     how_sure,
+    judged,
     nats,
     of_rows,
     panel,
@@ -86,7 +86,7 @@ def measure(at: Setting) -> dict:
     told = {"steps": sizes.steps, "training_text": trainer.texts}
     told |= {"training_tokens": sizes.steps * sizes.tokens_per_step, "kernel": "bfloat16 in training, exact kernels"}
     return {
-        "rows": pool(found, names, sizes.length),
+        "rows": pool(found, names, sizes.length, trainer.units),
         "curves": [
             {"trained": name, "seed": one, **point} for (name, one), kept in found.items() for point in kept["curve"]
         ],
@@ -100,7 +100,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     drawn = panels(numbers["rows"], numbers["curves"])
-    return presented("pretraining", sentence(numbers["rows"]), drawn, how_sure(numbers["windows"]))
+    return presented("pretraining", sentence(numbers["rows"]), drawn, how_sure(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -177,7 +177,7 @@ def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
     return {"readings": {one: read.plain() for one, read in reads.items()}, "curve": curve}
 
 
-def pool(found: dict[tuple[str, int], dict], names: list[str], length: int) -> list[dict]:
+def pool(found: dict[tuple[str, int], dict], names: list[str], length: int, documents: np.ndarray) -> list[dict]:
     """One row for each model and reading, both seeds together; `found` {(trained with, seed): its part}."""
     parts = {name: [kept["readings"] for (one, _), kept in found.items() if one == name] for name in names}
     there = [(name, reading) for name in names for reading in SAID if reading in parts[name][0]]
@@ -191,7 +191,7 @@ def pool(found: dict[tuple[str, int], dict], names: list[str], length: int) -> l
         row |= {"largest_share": max(both.shares) if reading.startswith(("trained", "k-means")) else None}
         for key, other in AGAINST.items():
             if other in pooled:
-                row |= difference(key, both.means, pooled[other].means)
+                row |= difference(key, both.means, pooled[other].means, documents)
         rows.append(row)
     return rows
 
@@ -227,11 +227,11 @@ def sentence(rows: list[dict]) -> str:
     for name, reading in as_trained.items():
         for how in (reading, "dense"):
             if row := table.get((name, how)):
-                told = f"{word[decided(row, 'against_dense')]} ({nats(row, 'against_dense')})"
+                told = f"{judged(row, 'against_dense', word)} ({nats(row, 'against_dense')})"
                 said.append(f"trained with {name} and read with {how}: {told}")
     focus = table.get(("focus", as_trained["focus"]), {})
     if "against_random" in focus:
-        told = f"{word[decided(focus, 'against_random')]} ({nats(focus, 'against_random')})"
+        told = f"{judged(focus, 'against_random', word)} ({nats(focus, 'against_random')})"
         said.append(f"trained groups against groups that were random from the first step: {told}")
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
     return f"{start}: {'; '.join(said)}."

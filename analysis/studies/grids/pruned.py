@@ -57,8 +57,8 @@ def measure(at: Setting) -> dict:
         for place, key in enumerate(NAMES):
             row |= {f"{key}_dense": float(before[place])} if key in DENSE_TOO else {}
             row |= {f"{key}_{way}": float(values[place]) for way, values in zip(WAYS, after, strict=True)}
-        rows.append(row | _losses({way: found[way, layer] for way in WAYS}, dense))
-    together = _losses({way: found[way, None] for way in WAYS}, dense) | {"equal_window": widest}
+        rows.append(row | _losses({way: found[way, layer] for way in WAYS}, dense, at.documents))
+    together = _losses({way: found[way, None] for way in WAYS}, dense, at.documents) | {"equal_window": widest}
     together["sum_of_layers"] = {way: sum(row[f"loss_{way}"] for row in rows) for way in WAYS}
     return {
         "rows": rows,
@@ -78,7 +78,7 @@ def shown(numbers: dict) -> dict:
     rows = numbers["rows"]
     columns, panels = drawn(rows)
     said = sentence(rows, numbers["all_layers"])
-    return presented("pruned", said, panels, how_sure(numbers["windows"])) | {"columns": columns}
+    return presented("pruned", said, panels, how_sure(numbers["protocol"])) | {"columns": columns}
 
 
 def layer_arms(made: FocusRouter, window: int, layer: int | None, seed: int) -> dict[str, LayerArm]:
@@ -107,12 +107,12 @@ def _where(layer: int | None) -> str:
     return "all layers" if layer is None else f"layer {layer}"
 
 
-def _losses(found: dict[str, Measured], dense: Measured) -> dict:
-    """Losses above dense, and of the groups above random ones, with their intervals."""
+def _losses(found: dict[str, Measured], dense: Measured, documents: np.ndarray) -> dict:
+    """Losses above dense, and of the groups above random ones, with their intervals over `documents` [n]."""
     row = {}
     for way, arm in found.items():
-        row |= difference(f"loss_{way}", arm.means, dense.means)
-    return row | difference("groups_minus_random", found["groups"].means, found["random"].means)
+        row |= difference(f"loss_{way}", arm.means, dense.means, documents)
+    return row | difference("groups_minus_random", found["groups"].means, found["random"].means, documents)
 
 
 def drawn(rows: list[dict]) -> tuple[list[dict], list[dict]]:

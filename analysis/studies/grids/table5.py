@@ -53,13 +53,14 @@ def measure(at: Setting) -> dict:
     for index, (name, (train, held_out)) in enumerate(texts.items()):
         place = at.work / name
         make_folder(place)
-        ids = held_out_windows(at.lm, held_out, sizes.length, sizes.windows)
-        more = {"documents": train, "windows": ids, "work": place}
+        ids, units = held_out_windows(at.lm, held_out, sizes.length, sizes.windows)
+        more = {"documents": train, "windows": ids, "units": units, "work": place}
         more["context"] = at.context.within(index / len(texts), 1 / len(texts), name)
         trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=9, **more)
         some, plans = _domain(trainer, name, plan, sizes.windows)
         found += some
         told[name] = {"training_text": trainer.texts, "text": ids_hash(ids), "documents": [len(train), len(held_out)]}
+        told[name] |= {"units": len(np.unique(units))}
     return {
         "rows": found,
         "window": plan.window,
@@ -74,6 +75,8 @@ def measure(at: Setting) -> dict:
             "rate": sizes.rate,
             "base_rate": sizes.base_rate,
             "domains": told,
+            "unit": "documents",
+            "units": min(one["units"] for one in told.values()),
             "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
         },
     }
@@ -82,7 +85,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, seen = numbers["rows"], [SEEN] if numbers["protocol"]["model"] == "demo" else []
-    return presented("finetuning", sentence(rows), panels(rows), how_sure(numbers["windows"]), *seen)
+    return presented("finetuning", sentence(rows), panels(rows), how_sure(numbers["protocol"]), *seen)
 
 
 def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, count: int) -> tuple[list[dict], dict]:
@@ -110,10 +113,12 @@ def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, count: int) 
             for found in (read, before)
         )
         literal[arm] = read["held out"].get("trained, literal")
-    return [_row(name, arm, tuned, first[arm], literal[arm], length) for arm in ARMS], plans
+    return [_row(name, arm, tuned, first[arm], literal[arm], length, trainer.units) for arm in ARMS], plans
 
 
-def _row(domain: str, arm: str, tuned: dict, old: dict, literal: Read | None, length: int) -> dict:
+def _row(
+    domain: str, arm: str, tuned: dict, old: dict, literal: Read | None, length: int, documents: np.ndarray
+) -> dict:
     """One arm on a domain, held against the others that were `tuned` and against the base read the same way, `old`."""
     mine, before = tuned[arm]["held out"], old["held out"]
     row = {
@@ -129,10 +134,10 @@ def _row(domain: str, arm: str, tuned: dict, old: dict, literal: Read | None, le
         "largest_share": max(mine.shares) if literal else None,
         "perplexity_literal": literal.perplexity if literal else None,
     }
-    row |= difference("learned", mine.means, before.means)
+    row |= difference("learned", mine.means, before.means, documents)
     for key, other in AGAINST.items():
         if other != arm:
-            row |= difference(key, mine.means, tuned[other]["held out"].means)
+            row |= difference(key, mine.means, tuned[other]["held out"].means, documents)
     return row
 
 
@@ -158,7 +163,7 @@ def sentence(rows: list[dict]) -> str:
     word, said = {-1: "better than", 0: "not told apart from", 1: "worse than"}, []
     for row in rows:
         if row["arm"].startswith("Focus"):
-            told = [f"{word[decided(row, key)]} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
+            told = [f"{judged(row, key, word, "not judged against")} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
             said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
     return f"{'. '.join(said)}."
 

@@ -64,7 +64,7 @@ def measure(at: Setting) -> dict:
     readings = {(sizes.router, k): made for k in range(1, made.K + 1)} | _own(at.context, at.lm, sizes.router, made)
     paired = sum(2 * k <= made.K for k in range(1, made.K + 1))
     expected = 1 + 2 * len(readings) + paired * (SEEDS + 1)
-    bench = Bench(at.lm, made, ids, n_sink, at.work, at.context, expected)
+    bench = Bench(at.lm, made, ids, n_sink, at.work, at.context, expected, units=at.documents)
     dense = bench.measure(DENSE)
     drawn = {k: drawn_arms(made, window, sizes.seed, k) for k in range(1, made.K // 2 + 1)}
     random = {k: Measured.pool([bench.measure(arm) for arm in arms]) for k, arms in drawn.items()}
@@ -85,7 +85,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     said = sentence(numbers["rows"], numbers["groups"])
-    return presented("top", said, panels(numbers), how_sure(numbers["windows"]))
+    return presented("top", said, panels(numbers), how_sure(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -123,16 +123,16 @@ def _row(
     furthest = float(np.abs(found.losses - dense.losses).max())
     row = {"k": k, "router": name} | {key: told[key] for key in ("loss", "perplexity", "pairs_share")}
     row["distant_share"] = (found.mean_pairs - near) / (every - near)
-    row |= difference("against_dense", found.means, dense.means)
-    row |= difference("literal_minus_causal", literal.means, found.means)
+    row |= difference("against_dense", found.means, dense.means, bench.units)
+    row |= difference("literal_minus_causal", literal.means, found.means, bench.units)
     equal = equal_pairs_window(found.mean_pairs, length, n_sink)
     row |= {"perplexity_random": None, "perplexity_window": None, "equal_window": equal}
     if random is not None:
         for key, control in {"random": random, "window": bench.measure(window_arm(equal))}.items():
             read = control.row("")
-            row |= difference(f"against_{key}", found.means, control.means)
+            row |= difference(f"against_{key}", found.means, control.means, bench.units)
             row |= {f"{key}_pairs_share": read["pairs_share"], f"perplexity_{key}": read["perplexity"]}
-            row |= difference(f"{key}_against_dense", control.means, dense.means)
+            row |= difference(f"{key}_against_dense", control.means, dense.means, bench.units)
     ideal = {"formula": router.K / k, "ideal": 1 / row["pairs_share"]}
     return row | ideal | {"furthest": furthest, "equals_dense": furthest < SAME}
 

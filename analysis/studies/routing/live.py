@@ -8,6 +8,7 @@ from torch import Tensor
 
 from analysis.attention import Block
 from analysis.errors import BadSetting
+from analysis.metrics.intervals import BLOCKS, DOCUMENTS
 from analysis.models import Model
 from analysis.routers.state import RoutingState
 from analysis.runs import Result
@@ -64,16 +65,17 @@ def route_at(
     visited = max(1.0, curves.buckets / 32) if visited is None else visited
     if not 1 <= visited <= curves.buckets:
         raise BadSetting(f"{visited:g} buckets were to be visited: choose 1 to {curves.buckets:,}.")
-    draws = rows.Draws(len(curves.queries[cell]), seed)
+    documents, unit = len(curves.queries[cell]), kept.about.get("unit", "documents")
+    fewest = DOCUMENTS if unit == "documents" else BLOCKS
     stamp = (kept.about["date"], kept.key, cell, seed)
     budgets = context.once(
-        "routing budgets", stamp, lambda: rows.budget_rows(curves, cell, draws) | {"lines": rows.lines(curves, cell)}
+        "routing budgets", stamp, lambda: rows.budget_rows(curves, cell, fewest) | {"lines": rows.lines(curves, cell)}
     )
-    means = rows.mean_rows(curves, cell, visited, draws)
+    means = rows.mean_rows(curves, cell, visited, fewest)
     numbers = {
-        "sentence": rows.sentence(means, curves.buckets, draws.documents),
+        "sentence": rows.sentence(means, curves.buckets, documents, unit),
         "means": means,
-        "closure": rows.closure_rows(curves, cell, visited, draws),
+        "closure": rows.closure_rows(curves, cell, visited, fewest),
         "heads": rows.head_table(curves, cell, visited),
         **budgets,
         "cells": [{"name": one.name, **asdict(one)} for one in curves.recall],
@@ -81,12 +83,12 @@ def route_at(
         "buckets": curves.buckets,
         "l": visited,
         "queries": int(curves.queries[cell].sum()),
-        "documents": draws.documents,
+        "documents": documents,
         "paper": rows.paper_rows(),
         **kept.more,
         "protocol": kept.about | {"verb": "route-at", "measured": kept.about["date"]},
     }
-    return Result(numbers, {"rows": pd.DataFrame(rows.head_rows(curves, cell, visited, draws))})
+    return Result(numbers, {"rows": pd.DataFrame(rows.head_rows(curves, cell, visited, fewest))})
 
 
 def text_curves(context: Context, lm: Model, text: str, cell: Cell) -> Kept:
@@ -111,7 +113,7 @@ def _measured(context: Context, lm: Model, text: str, cell: Cell, state: Routing
         "timings": [{"router": kind, "fit_seconds": None, "route_us": time} for kind, time in micro.items()],
         "notes": [*reading.notes, *fitted_for(state, cell)],
     }
-    about = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows", "routers": state.settings.name}
+    about = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows of this text", "routers": state.settings.name}
     return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **about), more)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from analysis.commandline import commandline
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
+from analysis.metrics.intervals import DOCUMENTS, state
 from analysis.metrics.routing import budgets
 from analysis.models import Model
 from analysis.routers import MEANING
@@ -22,6 +23,7 @@ from analysis.studies.routing.passes import rotated_layers
 from analysis.studies.routing.score import Curves, balance_rows, score_routers
 from analysis.studies.routing.states import Kept, keep, state_of
 from analysis.studies.routing.texts import heads_of, prompts_of, sides_of, tokens_needed
+from analysis.studies.stored.runner import table
 from analysis.studies.text.held_out import check_range, make_folder, storing
 
 LONGEST = 2048  # tokens of a prompt unless said otherwise
@@ -87,7 +89,7 @@ def route(
         parts = Parts(Path(work), text_hash(" ".join(map(str, decides))))
     fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
     curves, micro, counts = score_routers(context, lm, test, fitted)
-    draws, at = rows.Draws(len(curves.queries[cells[0]]), seed), visited or max(1, buckets // 32)
+    documents, at = len(curves.queries[cells[0]]), visited or max(1, buckets // 32)
     source = {"corpus": "DIR"} if corpus else {"texts": ["TEXT"] * len(texts)}
     asked = {"min_distance": min_distance, "sinks": sinks, "buckets": buckets, "length": length, "prompts": prompts}
     asked |= {"grid": grid, "own": own, "mlp": mlp, "store": store, "visited": visited, "seed": seed}
@@ -101,7 +103,7 @@ def route(
     short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
     notes = [
         f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
-        f"intervals are over the {draws.documents} test documents."
+        f"{state(documents, True, documents >= DOCUMENTS, 'test documents')}."
     ]
     notes += [f"{short} prompts are shorter than {length:,} tokens."] if short else []
     more = {
@@ -109,11 +111,11 @@ def route(
         "timings": _timings(fitted, micro),
         "notes": notes,
     }
-    heads_at = [row for l in budgets(buckets) for row in rows.head_rows(curves, cells[0], l, draws)]  # noqa: E741
-    shown = [_cell(curves, cell, at, draws) for cell in cells]
+    heads_at = [row for l in budgets(buckets) for row in rows.head_rows(curves, cells[0], l)]  # noqa: E741
+    shown = [_cell(curves, cell, at) for cell in cells]
     main = {name: shown[0][name] for name in ("means", "curve", "closures", "closure", "heads", "l", "queries")}
     numbers = {
-        "sentence": rows.sentence(main["means"], buckets, draws.documents),
+        "sentence": rows.sentence(main["means"], buckets, documents),
         "rows": heads_at,
         **main,
         "cells": shown,
@@ -129,7 +131,7 @@ def route(
     if store:
         numbers["notes"] = [*numbers["notes"], *_store(context, lm, fitted, kept, length, seed, about)]
     parts.clear()
-    return Result(numbers, {"means": pd.DataFrame(main["means"]), "rows": pd.DataFrame(heads_at)})
+    return Result(numbers, {"means": table(main["means"]), "rows": pd.DataFrame(heads_at)})
 
 
 def _check(
@@ -163,13 +165,13 @@ def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) ->
     return list(dict.fromkeys(cells))
 
 
-def _cell(curves: Curves, cell: Cell, at: float, draws: rows.Draws) -> dict:
+def _cell(curves: Curves, cell: Cell, at: float) -> dict:
     return {
         **{"name": cell.name, **asdict(cell), "l": at},
-        "means": rows.mean_rows(curves, cell, at, draws),
-        "closure": rows.closure_rows(curves, cell, at, draws),
+        "means": rows.mean_rows(curves, cell, at),
+        "closure": rows.closure_rows(curves, cell, at),
         "heads": rows.head_table(curves, cell, at) if cell.partition == RAW else [],
-        **rows.budget_rows(curves, cell, draws),
+        **rows.budget_rows(curves, cell),
         "queries": int(curves.queries[cell].sum()),
     }
 

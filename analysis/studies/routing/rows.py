@@ -1,19 +1,17 @@
 """What is said of routing curves at a budget: rows with intervals over documents, gap closure, the paper beside."""
 
 import csv
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.metrics.intervals import FEW, LEVEL
+from analysis.metrics.intervals import DOCUMENTS, jackknife_edges, state
 from analysis.metrics.routing import budgets, gap_closure
 from analysis.papers import find
 from analysis.studies.routing.cells import Cell
 from analysis.studies.routing.score import Curves
 
-DRAWS = 1000
 LOW, HIGH = "kmeans", "mlp"  # a gap closure of 0 and of 1
 with open(Path(__file__).with_name("routers.csv"), encoding="utf-8", newline="") as _file:
     _ROUTERS = list(csv.DictReader(_file))
@@ -29,83 +27,71 @@ def at_budget(values: np.ndarray, points: list[int], visited: float) -> np.ndarr
     return values[..., right - 1] * (1 - share) + values[..., right] * share
 
 
-class Draws:
-    """Resamples of the documents, the same for every number of a table: means with 95 % intervals over documents."""
-
-    def __init__(self, documents: int, seed: int = 0) -> None:
-        self.documents = documents
-        drawn = np.random.default_rng(seed).integers(0, documents, (DRAWS, documents))
-        self.weights = np.stack([(drawn == at).sum(1) for at in range(documents)], 1) / documents  # [draws, documents]
-
-    def means(self, values: np.ndarray) -> np.ndarray:
-        """values [documents, N], NaN where a document says nothing -> resampled means [draws, N]."""
-        known = np.isfinite(values)
-        below = self.weights @ known
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(below > 0, self.weights @ np.where(known, values, 0.0) / below, np.nan)
-
-    def edges(self, resampled: np.ndarray, key: str) -> dict:
-        """`KEY_low KEY_high` of resampled numbers [draws]; None with one document."""
-        resampled = resampled[np.isfinite(resampled)]
-        if self.documents < 2 or not len(resampled):
-            return {f"{key}_low": None, f"{key}_high": None}
-        low, high = self.edges_of(resampled[:, None])[0]
-        return {f"{key}_low": float(low), f"{key}_high": float(high)}
-
-    def edges_of(self, resampled: np.ndarray) -> np.ndarray:
-        """Edges [N, 2] of many resampled numbers [draws, N] at once; NaN with one document."""
-        if self.documents < 2:
-            return np.full((resampled.shape[1], 2), np.nan)
-        quantile = np.nanquantile if np.isnan(resampled).any() else np.quantile
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a head without any far mass
-            return quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0).T
+def without_each(values: np.ndarray) -> np.ndarray:
+    """values [documents, N], NaN where a document says nothing -> the means of all the others [documents, N]."""
+    known, told = np.isfinite(values), np.where(np.isfinite(values), values, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (told.sum(0) - told) / (known.sum(0) - known)
 
 
-def mean_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[dict]:
+def edges(whole: float, without: np.ndarray, key: str, fewest: int) -> dict:
+    """`KEY_low KEY_high` of a number, from what it is without each document [documents]; None with fewer than
+    `fewest`."""
+    low, high = jackknife_edges([whole], without[:, None], fewest)[0]
+    return {f"{key}_low": _number(low), f"{key}_high": _number(high)}
+
+
+def mean_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[dict]:
     """One row per router, the mean over all heads: `router l share recall recall_low recall_high selectivity
-    selectivity_low selectivity_high`."""
+    selectivity_low selectivity_high`, intervals over documents; with fewer than `fewest` there are none, and
+    `recall_points selectivity_points` are those of each document (else None)."""
     rows = []
     for kind, found in curves.recall[cell].items():
         row = {"router": kind, "l": visited, "share": visited / curves.buckets}
         for key, whole in (("recall", found), ("selectivity", curves.selectivity[cell][kind])):
             values = at_budget(whole, curves.points, visited)  # [documents, N]
-            row |= {key: _mean(_mean(values, 0), 0)} | draws.edges(_mean(draws.means(values), 1), key)
-        rows.append({key: _number(value) for key, value in row.items()})
+            mean = _mean(_mean(values, 0), 0)
+            row |= {key: _number(mean)} | edges(mean, _mean(without_each(values), 1), key, fewest)
+            few = [_number(one) for one in _mean(values, 1)] if len(values) < fewest else None
+            row[f"{key}_points"] = few
+        rows.append(row)
     return rows
 
 
-def head_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[dict]:
+def head_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[dict]:
     """One row per head and router: `layer head router l recall selectivity recall_low recall_high`."""
     rows = []
     for kind, found in curves.recall[cell].items():
         values = at_budget(found, curves.points, visited)
-        recall, edges = _mean(values, 0), draws.edges_of(draws.means(values))
+        recall = _mean(values, 0)
+        ends = jackknife_edges(recall, without_each(values), fewest)
         selectivity = _mean(at_budget(curves.selectivity[cell][kind], curves.points, visited), 0)
         for at, (layer, head) in enumerate(curves.heads):
             row = {"layer": layer, "head": head, "router": kind, "l": visited, "recall": _number(recall[at])}
-            low, high = (_number(edge) for edge in edges[at])
+            low, high = (_number(edge) for edge in ends[at])
             rows.append(row | {"selectivity": _number(selectivity[at]), "recall_low": low, "recall_high": high})
     return sorted(rows, key=lambda row: (row["layer"], row["head"]))
 
 
-def closure_rows(curves: Curves, cell: Cell, visited: float, draws: Draws) -> list[dict]:
+def closure_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[dict]:
     """Gap closure of each router between symmetric k-means (0) and the learned one (1), both ways of averaging, with
     intervals over documents: `router l mean_of_ratios _low _high ratio_of_means _low _high heads`."""
     recall = {kind: at_budget(values, curves.points, visited) for kind, values in curves.recall[cell].items()}
     if not {LOW, HIGH} <= set(recall):
         return []
     means = {kind: _mean(values, 0) for kind, values in recall.items()}
-    resampled = {kind: draws.means(values) for kind, values in recall.items()}
+    without = {kind: without_each(values) for kind, values in recall.items()}
     rows = []
     for kind in recall:
         found = gap_closure(means[kind], means[LOW], means[HIGH])
-        gap, way = resampled[HIGH] - resampled[LOW], resampled[kind] - resampled[LOW]  # [draws, N]
+        gap, way = without[HIGH] - without[LOW], without[kind] - without[LOW]  # [documents, N]
         with np.errstate(invalid="ignore", divide="ignore"):
-            of_means = _mean(way, 1) / _mean(gap, 1)
-            ratios = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
-        row = {"router": kind, "l": visited, **{key: found[key] for key in ("mean_of_ratios", "ratio_of_means")}}
-        row |= draws.edges(ratios, "mean_of_ratios") | draws.edges(of_means, "ratio_of_means")
+            each = {"ratio_of_means": _mean(way, 1) / _mean(gap, 1)}
+            each["mean_of_ratios"] = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
+        row = {"router": kind, "l": visited}
+        for key in ("mean_of_ratios", "ratio_of_means"):
+            whole = np.nan if found[key] is None else found[key]
+            row |= {key: found[key]} | edges(whole, each[key], key, fewest)
         rows.append(row | {"heads": found["heads"]})
     return rows
 
@@ -132,13 +118,13 @@ def lines(curves: Curves, cell: Cell) -> dict[str, dict]:
     return found
 
 
-def budget_rows(curves: Curves, cell: Cell, draws: Draws) -> dict[str, list[dict]]:
+def budget_rows(curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> dict[str, list[dict]]:
     """`curve` and `closures`: `mean_rows` (figure 2a) and `closure_rows` without their heads (figure 2b) at each of the
     paper's budgets that C allows, 1/256 to 1/8 of the buckets."""
     found = {"curve": [], "closures": []}
     for visited in budgets(curves.buckets):
-        found["curve"] += mean_rows(curves, cell, visited, draws)
-        rows = closure_rows(curves, cell, visited, draws)
+        found["curve"] += mean_rows(curves, cell, visited, fewest)
+        rows = closure_rows(curves, cell, visited, fewest)
         found["closures"] += [{key: value for key, value in row.items() if key != "heads"} for row in rows]
     return found
 
@@ -158,8 +144,8 @@ def paper_rows() -> list[dict]:
     return rows
 
 
-def sentence(rows: list[dict], buckets: int, documents: int) -> str:
-    """What a page says first, from `mean_rows` at one budget."""
+def sentence(rows: list[dict], buckets: int, documents: int, unit: str = "documents") -> str:
+    """What a page says first, from `mean_rows` at one budget over so many `unit`."""
     by = {row["router"]: row for row in rows}
     visited, share = rows[0]["l"], rows[0]["share"]
     best = max((row for row in rows if row["router"] != "oracle"), key=lambda row: row["recall"])
@@ -169,8 +155,10 @@ def sentence(rows: list[dict], buckets: int, documents: int) -> str:
     )
     others = [kind for kind in ("gwr_linear", "static_prior", "recency", "kmeans", "random") if kind in by]
     told = ", ".join(f"{NAMES[kind]} {by[kind]['recall']:.1%}" for kind in others if kind != best["router"])
-    rough = f"; intervals over {documents} documents are rough" if documents < FEW else ""
-    rough = "; one document gives no interval" if documents == 1 else rough
+    known = best["recall_low"] is not None
+    rough = "" if known else f"; {state(documents, True, known, unit)}"
+    if points := [f"{point:.1%}" for point in best["recall_points"] or () if point is not None]:
+        rough += f": in these texts {', '.join(points)}" if unit == "documents" else ""
     return f"{said} ({told}); no choice could find more than {by['oracle']['recall']:.1%}{rough}."
 
 

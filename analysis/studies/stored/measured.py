@@ -182,7 +182,8 @@ def read_pairs(members: torch.Tensor, window: int, n_sink: int = 0) -> int:
 
 @dataclass
 class Bench:
-    """Where the arms of a study are measured: the same windows `ids` [n, T] of token ids, the same sinks for all.
+    """Where the arms of a study are measured: the same windows `ids` [n, T] of token ids, the same sinks for all;
+    `units` [n] is the document of each window, where differences are told with intervals.
 
     `work` keeps one safetensors file per arm, named by all that decides its numbers, so a stopped study continues and
     studies of other routers share what they have in common; None keeps nothing. `expected` arms make the whole.
@@ -196,6 +197,7 @@ class Bench:
     context: Context
     expected: int = 19
     done: int = 0
+    units: np.ndarray | None = None
 
     @property
     def text(self) -> str:

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.metrics.intervals import FEW, UNIT, Interval, bootstrap_mean
+from analysis.metrics.intervals import DOCUMENTS, Interval, over_units, smallest_effect
 from analysis.papers import find
+
+
+BEFORE = (
+    "Measured before documents were the units: its intervals are percentile bootstraps over runs of 8 windows and narrower "
+    "than 95 % asks for, until it is measured again."
+)
 
 
 def column(name: str, label: str, unit: str = "") -> dict:
@@ -80,10 +86,12 @@ def printed(table: str, row: str, name: str) -> float | None:
     return cells[0].value if cells and isinstance(cells[0].value, float) else None
 
 
-def difference(key: str, losses: np.ndarray, control: np.ndarray, unit: int = UNIT) -> dict:
-    """`KEY KEY_low KEY_high`: mean of losses [n] minus those of a control on the same windows, nats per token, with the
-    95 % bootstrap over units of so many consecutive windows."""
-    return edges(key, bootstrap_mean(losses - control, unit=unit))
+def difference(key: str, losses: np.ndarray, control: np.ndarray, documents: np.ndarray) -> dict:
+    """`KEY KEY_low KEY_high KEY_points`: mean of losses [n] minus those of a control on the same windows, nats per
+    token, with its 95 % interval over the `documents` [n] that the windows are of. Fewer than five documents give no
+    interval: `KEY_points` are then those of each (else None)."""
+    found, points = over_units(losses - control, documents)
+    return edges(key, found) | {f"{key}_points": points.tolist() if found.low is None else None}
 
 
 def edges(key: str, found: Interval) -> dict:
@@ -93,10 +101,16 @@ def edges(key: str, found: Interval) -> dict:
 
 def nats(found: Interval | dict, key: str = "") -> str:
     """A difference in words, from an `Interval` or from what `difference` gave."""
+    points = []
     if isinstance(found, dict):
+        points = found.get(f"{key}_points") or []
         found = Interval(found[key], found[f"{key}_low"], found[f"{key}_high"], 0)
-    interval = "no interval" if found.low is None else f"95 % interval {found.low:+.4f} to {found.high:+.4f}"
-    return f"{found.mean:+.4f} nats per token, {interval}"
+    if found.low is None:
+        each = f"in these {len(points)} texts {', '.join(f'{one:+.4f}' for one in points)}"
+        return f"{found.mean:+.4f} nats per token, {each if points else 'no interval'}"
+    said = f"{found.mean:+.4f} nats per token, 95 % interval {found.low:+.4f} to {found.high:+.4f}"
+    unseen = found.low <= 0 <= found.high
+    return f"{said}; {smallest_effect(found):.4f} could have been seen" if unseen else said
 
 
 def decided(found: dict, key: str) -> int:
@@ -105,8 +119,16 @@ def decided(found: dict, key: str) -> int:
     return 0 if low is None or low <= 0 <= high else 1 if low > 0 else -1
 
 
-def how_sure(windows: int, what: str = "windows") -> str:
-    """What the intervals of a study of so many windows rest on."""
-    units = -(-windows // UNIT)
-    rough = " and are rough" if units < FEW else ""
-    return f"Intervals are 95 % bootstraps over {units} units of {UNIT} consecutive {what}{rough}."
+def judged(found: dict, key: str, words: dict[int, str], none: str = "not judged") -> str:
+    """The word for the sign of a `difference`, from -1, 0, 1 -> word; `none` where there is no interval to judge by."""
+    return none if found[f"{key}_low"] is None else words[decided(found, key)]
+
+
+def how_sure(protocol: dict) -> str:
+    """What the intervals of a study rest on, from its protocol."""
+    units = protocol.get("units")
+    if units is None:
+        return BEFORE
+    if units < DOCUMENTS:
+        return f"The windows are of {units} documents, too few for an interval: all of this holds in these {units} texts."
+    return f"Intervals are 95 %, studentised, over {units} documents; their windows are averaged first."

@@ -1,16 +1,16 @@
 """How much of what a window loses an arm gives back, against which controls, and what may be said: pure functions.
 
 Definitions 2.16. Losses are mean nats per token of each window [n]; all arms of a study read the same windows, so every
-difference is paired, with the 95 % bootstrap over units of 8 consecutive windows.
+difference is paired, with its 95 % interval over the documents [n] that the windows are of.
 """
 
 import math
 
 import numpy as np
 
-from analysis.metrics.intervals import Interval, bootstrap_mean, bootstrap_ratio
+from analysis.metrics.intervals import Interval, over_units
 from analysis.studies.stored.measured import Measured
-from analysis.studies.stored.panels import nats
+from analysis.studies.stored.panels import difference, edges, nats
 
 WINDOWS = (8, 16, 32, 64, 128)  # window-only arms, in tokens
 CHOICES = WINDOWS[:4]  # the window of a study is one of these
@@ -40,32 +40,36 @@ def equal_pairs_window(pairs: float, length: int, n_sink: int = 0) -> int:
     return int(np.abs(counts - pairs).argmin()) + 1
 
 
-def recovery(arm: np.ndarray, window: np.ndarray, dense: np.ndarray) -> Interval:
+def recovery(arm: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: np.ndarray) -> Interval:
     """(window - arm) / (window - dense): 0 reads as badly as the window alone, 1 as well as dense, losses [n] each.
 
     No value when the window alone loses nothing on these texts.
     """
     if np.mean(window) <= np.mean(dense):
         return Interval(None, None, None, 0)
-    return bootstrap_ratio(window - arm, window - dense)
+    return over_units(window - arm, documents, below=window - dense)[0]
 
 
-def compare(trained: np.ndarray, control: np.ndarray, window: np.ndarray, dense: np.ndarray) -> dict:
+def compare(
+    trained: np.ndarray, control: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: np.ndarray
+) -> dict:
     """Trained groups against one control, losses [n] each: `difference low high units` in nats per token (below 0 the
-    trained ones predict better) and `points points_low points_high`, the same in points of recovery above the control.
+    trained ones predict better), `difference_points` of each document where they are too few for an interval, and
+    `points points_low points_high`, the same in points of recovery above the control.
     """
-    difference = bootstrap_mean(trained - control)
+    found = difference("difference", trained, control, documents)
+    row = {"difference": found["difference"], "low": found["difference_low"], "high": found["difference_high"]}
+    row |= {"units": len(np.unique(documents)), "difference_points": found["difference_points"]}
     points = Interval(None, None, None, 0)
     if np.mean(window) > np.mean(dense):
-        points = bootstrap_ratio(100 * (control - trained), window - dense)
-    found = {"difference": difference.mean, "low": difference.low, "high": difference.high, "units": difference.units}
-    return found | {"points": points.mean, "points_low": points.low, "points_high": points.high}
+        points = over_units(100 * (control - trained), documents, below=window - dense)[0]
+    return row | edges("points", points)
 
 
-def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int) -> dict:
+def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int, documents: np.ndarray) -> dict:
     """Rows, comparisons, claims and verdict of measured arms; those that differ in their seed alone become one.
 
-    `chosen` and `equal`: the study's window and the one of equal pairs, both among the arms as `window N`; `groups` K.
+    `documents` [n] says which document each window is of. `chosen` and `equal`: the study's window and the one of equal pairs, both among the arms as `window N`; `groups` K.
     """
     together: dict[str, list[Measured]] = {}
     for name, arm in found.items():
@@ -74,11 +78,11 @@ def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int) ->
     dense, alone, trained = (pooled[name].means for name in ("dense", f"window {chosen}", "trained"))
     rows = {}
     for name, arm in pooled.items():
-        back = recovery(arm.means, alone, dense)
+        back = recovery(arm.means, alone, dense, documents)
         rows[name] = arm.row(name) | {"recovery": back.mean, "low": back.low, "high": back.high}
     fair = f"window {equal}"
     against = {
-        name: compare(trained, pooled[name].means, alone, dense)
+        name: compare(trained, pooled[name].means, alone, dense, documents)
         for name in dict.fromkeys((*CONTROLS, fair, f"window {chosen}", "dense"))
     }
     pairs = {"arm": fair, "window": equal, "pairs": rows[fair]["pairs"], "trained_pairs": rows["trained"]["pairs"]}
@@ -137,7 +141,7 @@ def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: 
     if not found["headroom"]:
         said.append(f"No window alone is {HEADROOM - 1:.0%} worse than dense here, so little can be recovered.")
     told = [f"{_verb(comparisons[name])} {name} ({_nats(comparisons[name])})" for name in CONTROLS]
-    said.append(f"With a window of {window}, trained groups {told[0]}, {told[1]} and {told[2]}.")
+    said.append(f"With a window of {window}, the groups of this router {told[0]}, {told[1]} and {told[2]}.")
     if recovered["recovery"] is not None:
         against = comparisons["random tokens"]
         said.append(
@@ -147,6 +151,8 @@ def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: 
             f"asks for {POINTS}."
         )
     word = {True: "predicts better", False: "predicts worse", None: "cannot be told apart from them"}
+    if comparisons[equal["arm"]]["low"] is None:
+        word[None] = "is not judged in so few texts"
     said.append(
         f"A window of {equal['window']:,} reads as many pairs ({equal['pairs']:,.0f}, the groups "
         f"{equal['trained_pairs']:,.0f}) and {word[found['window_better']]} ({_nats(comparisons[equal['arm']])})."
@@ -163,18 +169,21 @@ def _headline(found: dict) -> str:
     words = {
         True: "beat random ones here, but not everything that the claim asks for holds",
         False: "do not beat random ones here",
-        None: "cannot be told apart from random ones here",
+        None: "cannot be told apart from random ones here, or there are too few texts to judge",
     }
     said = "do more than random ones here" if found["holds"] else words[found["beats"]["random tokens"]]
-    return f"Trained groups {said}{', and a wider window of equal pairs is better' if found['window_better'] else ''}."
+    return f"The groups of this router {said}{', and a wider window of equal pairs is better' if found['window_better'] else ''}."
 
 
 def _verb(comparison: dict) -> str:
+    if comparison["low"] is None:
+        return "are not judged against"
     return {True: "beat", False: "are worse than", None: "cannot be told apart from"}[_better(comparison)]
 
 
 def _nats(comparison: dict) -> str:
-    return nats(Interval(comparison["difference"], comparison["low"], comparison["high"], 0))
+    ends = {"difference_low": comparison["low"], "difference_high": comparison["high"]}
+    return nats(comparison | ends, "difference")
 
 
 def _range(low: float | None, high: float | None, form: str) -> str:

@@ -112,16 +112,28 @@ class Setting:
         return texts_of(self.sizes.corpus, self.context)
 
     @cached_property
-    def windows(self) -> np.ndarray:
-        """Evenly spaced held-out windows, int64 [n, T]."""
+    def held(self) -> tuple[np.ndarray, np.ndarray]:
+        """Evenly spaced held-out windows, int64 [n, T], and which document each is of [n]."""
         return held_out_windows(self.lm, self.texts[1], self.sizes.length, self.sizes.windows)
 
-    def about(self, ids: np.ndarray, **more: Any) -> dict:
-        """What a protocol says of the windows [n, T] of the corpus that were read; `more` adds to it and overrides."""
-        train, held_out = (len(documents) for documents in self.texts)
+    @property
+    def windows(self) -> np.ndarray:
+        """The held-out windows [n, T]."""
+        return self.held[0]
+
+    @property
+    def documents(self) -> np.ndarray:
+        """The unit of each held-out window [n]: the document that it is of."""
+        return self.held[1]
+
+    def about(self, ids: np.ndarray, documents: np.ndarray | None = None, **more: Any) -> dict:
+        """What a protocol says of the windows [n, T] of the corpus that were read, and of the `documents` [n] that they
+        are of (default: those of the setting); `more` adds to it and overrides."""
+        train, held_out = (len(texts) for texts in self.texts)
         corpus = f"{Path(self.sizes.corpus).name}, {train} training and {held_out} held-out documents"
         found = {"text": ids_hash(ids), "tokens": int(ids.size), "window": ids.shape[1], "corpus": corpus}
-        return found | more
+        units = len(np.unique(self.documents if documents is None else documents))
+        return found | {"unit": "documents", "units": units} | more
 
 
 @dataclass(eq=False)

@@ -85,7 +85,7 @@ class Read:
 
 @dataclass(kw_only=True)
 class Trainer:
-    """Trains on `documents` and measures on held-out `windows` [n, T].
+    """Trains on `documents` and measures on held-out `windows` [n, T]; `units` [n] says which document each is of.
 
     What is done lies in `work`, named by a hash of all that decides it, and is not done again; a training that was
     stopped goes on from its checkpoint. `expected` units of work are to do, of which `done` are.
@@ -94,6 +94,7 @@ class Trainer:
     lm: Model
     documents: list[str]
     windows: np.ndarray
+    units: np.ndarray
     work: Path
     context: Context
     expected: int
@@ -102,7 +103,7 @@ class Trainer:
     @classmethod
     def of(cls, at: Setting, **more: Any) -> Self:
         """On the texts of a setting; `more` adds to that and overrides. Errors: BadSetting, BadText."""
-        texts = {} if "documents" in more else {"documents": at.texts[0], "windows": at.windows}
+        texts = {} if "documents" in more else {"documents": at.texts[0], "windows": at.windows, "units": at.documents}
         return cls(**{"lm": at.lm, "work": at.work, "context": at.context} | texts | more)
 
     @cached_property

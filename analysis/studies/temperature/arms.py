@@ -136,10 +136,12 @@ def gains(model: torch.nn.Module) -> float | None:
 
 @dataclass(frozen=True)
 class Pooled:
-    """An arm with its seeds together: `parts` as `ArmTrainer.measure` gives them, one per seed."""
+    """An arm with its seeds together: `parts` as `ArmTrainer.measure` gives them, one per seed; `documents` [n] says
+    which document each of its windows is of."""
 
     arm: Arm
     parts: list[dict]
+    documents: np.ndarray
 
     def means(self, at: int = -1) -> np.ndarray:
         """Nats per token of each window at a checkpoint, the mean over seeds [n]."""
@@ -170,7 +172,7 @@ class ArmTrainer(Trainer):
     """Trains arms from scratch. Arms of a shorter context read the same windows, cut; arms of a longer one `longer`,
     others of as many tokens."""
 
-    longer: np.ndarray | None
+    longer: tuple[np.ndarray, np.ndarray] | None
     steps: int
     tokens_per_step: int
 
@@ -180,7 +182,8 @@ class ArmTrainer(Trainer):
         sizes, longest = at.sizes, max(arm.context or 0 for arm in arms)
         for arm in arms:
             arm.recipe(sizes.steps, sizes.tokens_per_step, sizes.length, sizes.seed)
-        given = {"lm": at.lm, "documents": at.texts[0], "windows": at.windows, "work": at.work, "context": at.context}
+        given = {"lm": at.lm, "documents": at.texts[0], "windows": at.windows, "units": at.documents}
+        given |= {"work": at.work, "context": at.context}
         given |= {"steps": sizes.steps, "tokens_per_step": sizes.tokens_per_step, "longer": None}
         if longest > sizes.length:
             count = max(2, sizes.windows * sizes.length // longest)
@@ -191,9 +194,15 @@ class ArmTrainer(Trainer):
         """How an arm is trained here."""
         return arm.recipe(self.steps, self.tokens_per_step, self.windows.shape[1], seed)
 
-    def read_by(self, arm: Arm) -> np.ndarray:
-        """The windows that an arm reads, at the study's context or its own longer one [n, T]."""
-        return self.windows if (arm.context or 0) <= self.windows.shape[1] else self.longer
+    def read_by(self, arm: Arm) -> tuple[np.ndarray, np.ndarray]:
+        """The windows that an arm reads, at the study's context or its own longer or shorter one [n, T], and which
+        document each is of [n]."""
+        length = self.windows.shape[1]
+        context = arm.context or length
+        if context > length:
+            return self.longer
+        cut = length // context
+        return self.windows[:, : cut * context].reshape(-1, context), np.repeat(self.units, cut)
 
     def measure(self, arm: Arm, seed: int) -> dict:
         """`parameters`; `checkpoints`, after every share of the steps `tokens` seen and `means`, nats per token of each
@@ -206,7 +215,7 @@ class ArmTrainer(Trainer):
         return self.part("focal", self._decides(arm, recipe), lambda doing: self._train(arm, recipe, seed, doing))
 
     def _decides(self, arm: Arm, recipe: Fixed) -> list:
-        decides = [self.lm.revision, self.texts, ids_hash(self.read_by(arm)), asdict(recipe), arm.key]
+        decides = [self.lm.revision, self.texts, ids_hash(self.read_by(arm)[0]), asdict(recipe), arm.key]
         return [*decides, self.steps] if arm.further else decides
 
     def _place(self, arm: Arm, recipe: Fixed) -> Path:
@@ -224,7 +233,7 @@ class ArmTrainer(Trainer):
             stop = round(share * recipe.steps)
             name = f"{arm.name}, seed {seed}"
             model, method = trained_to(self.lm, arm, recipe, self.ids, folder, stop, self.told(name))
-            means, temperature = read(self.lm, model, method, self.read_by(arm).reshape(-1, recipe.context))
+            means, temperature = read(self.lm, model, method, self.read_by(arm)[0])
             measured[f"{share:g}"] = {"tokens": (before + stop) * recipe.tokens_per_step, "means": means}
             write_json(folder / "measured.json", measured)
         if _kept(arm):
@@ -264,7 +273,9 @@ def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[
     `checking` with their `recipes`, which can be tried again without the corpus. Errors: BadSetting, BadText."""
     trainer, sizes = ArmTrainer.of(at, arms), at.sizes
     seeds = range(sizes.seed, sizes.seed + SEEDS)
-    found = {arm: Pooled(arm, [trainer.measure(arm, seed) for seed in seeds]) for arm in arms}
+    found = {
+        arm: Pooled(arm, [trainer.measure(arm, seed) for seed in seeds], trainer.read_by(arm)[1]) for arm in arms
+    }
     told = {"steps": sizes.steps, "training_text": trainer.texts}
     told |= {"training_tokens": sizes.steps * sizes.tokens_per_step}
     told |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}

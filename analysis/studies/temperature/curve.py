@@ -28,10 +28,18 @@ UNTRAINED = (
 
 
 class Curve:
-    """Perplexity of windows of tokens [n, length] at temperatures, each pass paired with dense attention's."""
+    """Perplexity of windows of tokens [n, length] at temperatures, each pass paired with dense attention's; `documents`
+    [n], which document each window is of, are the units where they are given."""
 
-    def __init__(self, lm: Model, ids: np.ndarray, seed: int, told: Callable[[str], None]) -> None:
-        self.lm, self.ids, self.seed, self.told = lm, ids, seed, told
+    def __init__(
+        self,
+        lm: Model,
+        ids: np.ndarray,
+        seed: int,
+        told: Callable[[str], None],
+        documents: np.ndarray | None = None,
+    ) -> None:
+        self.lm, self.ids, self.seed, self.told, self.documents = lm, ids, seed, told, documents
         self.dense = self._losses(METHODS["dense"](), "dense")
 
     def row(self, t: float | None = None, by_layer: tuple[float, ...] = ()) -> tuple[dict, np.ndarray]:
@@ -40,7 +48,7 @@ class Curve:
         each = by_layer if t is None else (t,) * self.lm.num_layers
         name = f"layers at {', '.join(f'{one:g}' for one in by_layer)}" if t is None else f"temperature {t:g}"
         losses = self.dense if set(each) == {1.0} else self._losses(METHODS["focal"](by_layer=each), name)
-        change = perplexity_change(losses, self.dense)
+        change = perplexity_change(losses, self.dense, self.documents)
         row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
         return row | {"high": change.high, "units": change.units, "unit": change.unit, "p": change.p}, losses
 

@@ -13,7 +13,7 @@ from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.stored.panels import columns, decided, difference, how_sure, nats, panel, series
+from analysis.studies.stored.panels import columns, difference, how_sure, judged, nats, panel, series
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
@@ -60,8 +60,8 @@ def measure(at: Setting) -> dict:
     """
     lm, sizes = at.lm, at.sizes
     length = reach(lm, "longer", FACTOR)
-    ids = held_out_windows(lm, at.texts[1], length, sizes.windows)
-    about = {"documents": at.texts[0], "windows": ids, "expected": len(WAYS) + 1, "done": 1}
+    ids, units = held_out_windows(lm, at.texts[1], length, sizes.windows)
+    about = {"documents": at.texts[0], "windows": ids, "units": units, "expected": len(WAYS) + 1, "done": 1}
     trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
     second = ids[:, lm.max_positions :]
     untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
@@ -81,11 +81,11 @@ def measure(at: Setting) -> dict:
     told = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts}
     told["plans"] = {name: asdict(plan) for name, plan in plans.items()}
     return {
-        "rows": _rows(found, alone, lm.max_positions),
+        "rows": _rows(found, alone, lm.max_positions, units),
         "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
         "curves": curves,
         "windows": len(ids),
-        "protocol": at.about(ids, **told),
+        "protocol": at.about(ids, units, **told),
     }
 
 
@@ -96,7 +96,7 @@ def shown(numbers: dict) -> dict:
         "sentence": sentence(numbers["rows"], length // 2),
         "columns": columns("length-extension"),
         "panels": _panels(numbers["bins"], numbers["curves"], length),
-        "notes": [READ_AS, how_sure(numbers["windows"])],
+        "notes": [READ_AS, how_sure(numbers["protocol"])],
     }
 
 
@@ -127,7 +127,8 @@ def _read(lm: Model, window: np.ndarray, base: float | None) -> np.ndarray:
     return losses
 
 
-def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int) -> list[dict]:
+def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int, units: np.ndarray
+) -> list[dict]:
     """`alone`: losses of the second half by itself, [windows, context - 1], which are of the same tokens as the long
     window's from `context` on. Early there it has almost nothing before it, so only its own second half is compared."""
     own, half = found["own positions"][:, : context - 1].mean(1), context // 2
@@ -136,8 +137,8 @@ def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: i
         within, beyond = losses[:, : context - 1], losses[:, context:]
         last, near = beyond[:, half:].mean(1), alone[name][:, half:].mean(1)
         row = {"way": name, "trained": WAYS[name][1], "within": float(within.mean()), "beyond": float(beyond.mean())}
-        row |= {"last": float(last.mean())} | difference("against_alone", last, near)
-        rows.append(row | difference("against_own", within.mean(1), own))
+        row |= {"last": float(last.mean())} | difference("against_alone", last, near, units)
+        rows.append(row | difference("against_own", within.mean(1), own, units))
     return rows
 
 
@@ -158,7 +159,7 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
 def sentence(rows: list[dict], context: int) -> str:
     """What each way gives where even the second half alone has much before it."""
     verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
-    said = [f"{row['way']} {verdicts[decided(row, 'against_alone')]} ({nats(row, 'against_alone')})" for row in rows]
+    said = [f"{row['way']} {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
     return f"In the last quarter of {2 * context:,} tokens, against reading the second half alone: {'; '.join(said)}."
 
 

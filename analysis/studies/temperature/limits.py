@@ -45,7 +45,7 @@ def arms_of(wanted: str | None) -> list[Arm]:
 
 def numbers(found: dict[Arm, Pooled], windows: int) -> dict:
     """What is stored of trained arms."""
-    return {"rows": rows.of_arms(found, windows), "curves": rows.plain_curves(found), "windows": windows}
+    return {"rows": rows.of_arms(found), "curves": rows.plain_curves(found), "windows": windows}
 
 
 def shown(numbers: dict) -> dict:

@@ -5,7 +5,6 @@ from collections import defaultdict
 import numpy as np
 from scipy.special import stdtrit
 
-from analysis.metrics.intervals import UNIT
 from analysis.studies.stored import panels
 from analysis.studies.stored.panels import decided, difference, how_sure, nats, panel, series
 from analysis.studies.temperature.arms import Arm, Pooled
@@ -22,12 +21,11 @@ READ_AS = (
 )
 
 
-def of_arms(found: dict[Arm, Pooled], windows: int) -> list[dict]:
-    """One row for each arm; `against_dense` where its dense arm is among them, with the 95 % interval over windows, and
-    `by_seeds`, what two seeds alone may make of it (see `_by_seeds`). `windows`: how many are read at the study's
-    context; at another one units of as many tokens are drawn."""
+def of_arms(found: dict[Arm, Pooled]) -> list[dict]:
+    """One row for each arm; `against_dense` where its dense arm is among them, with the 95 % interval over documents,
+    and `by_seeds`, what two seeds alone may make of it (see `_by_seeds`)."""
     by_key = {pooled.arm.key: pooled for pooled in found.values()}
-    table = [_row(pooled, by_key.get(pooled.arm.dense.key), windows) for pooled in found.values()]
+    table = [_row(pooled, by_key.get(pooled.arm.dense.key)) for pooled in found.values()]
     for further in (False, True):
         mine = [row for row in table if row["further"] == further]
         margin = _by_seeds([row for row in mine if against(row) and row["t"] != 1])
@@ -45,7 +43,7 @@ def _by_seeds(rows: list[dict]) -> float | None:
     return float(stdtrit(len(apart), 0.975) * np.sqrt(np.mean(apart**2)) / 2)
 
 
-def _row(pooled: Pooled, dense: Pooled | None, windows: int) -> dict:
+def _row(pooled: Pooled, dense: Pooled | None) -> dict:
     arm, means = pooled.arm, pooled.means()
     each = [float(np.exp(np.mean(part["checkpoints"][-1]["means"]))) for part in pooled.parts]
     low, high = arm.limits or (None, None)
@@ -64,7 +62,7 @@ def _row(pooled: Pooled, dense: Pooled | None, windows: int) -> dict:
     pairs = zip(pooled.parts, dense.parts, strict=True)
     apart = [float(np.mean(a["checkpoints"][-1]["means"]) - np.mean(b["checkpoints"][-1]["means"])) for a, b in pairs]
     row |= {"first_against": apart[0], "second_against": apart[-1]}
-    return row | difference(AGAINST, means, dense.means(), max(1, UNIT * len(means) // windows))
+    return row | difference(AGAINST, means, dense.means(), pooled.documents)
 
 
 def columns(*more: dict) -> list[dict]:
@@ -106,7 +104,7 @@ def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
 
 def notes(numbers: dict, *more: str) -> list[str]:
     """What is said of the numbers of a study, `more` of it its own."""
-    return [READ_AS, small(numbers["rows"]), *more, how_sure(numbers["windows"])]
+    return [READ_AS, small(numbers["rows"]), *more, how_sure(numbers["protocol"])]
 
 
 def small(table: list[dict]) -> str:
@@ -132,7 +130,8 @@ def told(row: dict, other: str = "") -> str:
     """A row against dense training, in words; `other` names what it is held against where a reader could not know."""
     sign = sure(row)
     than = f" {'than' if sign else 'from'} {other}" if other else ""
-    return f"{WORDS[sign]}{than} ({nats(row, AGAINST)})"
+    word = WORDS[sign] if row[f"{AGAINST}_low"] is not None else "not judged"
+    return f"{word}{than} ({nats(row, AGAINST)})"
 
 
 def against(row: dict | None) -> bool:

@@ -48,7 +48,7 @@ def arms_of(wanted: str | None, length: int) -> list[Arm]:
 
 def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
     """What is stored of trained arms."""
-    table = [row | {"context": row["context"] or length} for row in rows.of_arms(found, windows)]
+    table = [row | {"context": row["context"] or length} for row in rows.of_arms(found)]
     pooled = dict(zip((_place(row) for row in table), found.values(), strict=True))
     here = [row for row in table if row["context"] == length]
     sharp = [row for row in here if row["arm"] != "dense" and rows.against(row)]

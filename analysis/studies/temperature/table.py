@@ -38,11 +38,11 @@ def measure(at: Setting) -> dict:
     """
     lm, sizes = at.lm, at.sizes
     parts = _domains(at)
-    held = [len(ids) for ids in parts.values()]
+    held = [len(ids) for ids, _ in parts.values()]
     told = counter(at.context, sum(held) * (1 + len(ALL_LAYERS)) + held[0] * lm.num_layers * len(ONE_LAYER))
     found, bins = [], []
-    for place, (name, ids) in enumerate(parts.items()):
-        curve = Curve(lm, ids, sizes.seed, told)
+    for place, (name, (ids, documents)) in enumerate(parts.items()):
+        curve = Curve(lm, ids, sizes.seed, told, documents)
         table, its_bins = curve_of(curve, list(ALL_LAYERS))
         mine = [{"domain": name, "layer": None, **row} for row in table]
         if place == 0:
@@ -52,7 +52,7 @@ def measure(at: Setting) -> dict:
             edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
             found.append(row | edges | {"tokens": int(ids.size)})
         bins += [{"domain": name, **row} for row in its_bins]
-    tokens = np.concatenate([ids.ravel() for ids in parts.values()])
+    tokens = np.concatenate([ids.ravel() for ids, _ in parts.values()])
     corpus = Path(sizes.corpus).name if sizes.corpus else "bundled samples"
     about = {"text": ids_hash(tokens), "tokens": tokens.size, "window": sizes.length}
     return {"rows": found, "bins": bins, "protocol": about | {"kernel": KERNEL, "corpus": corpus}}
@@ -78,8 +78,9 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
 
-def _domains(at: Setting) -> dict[str, np.ndarray]:
-    """Name -> windows of token ids [n, length] of every domain."""
+def _domains(at: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """Name -> windows of token ids [n, length] of every domain, and which document each is of [n]: None of a bundled
+    sample, which is one text."""
     lm, sizes = at.lm, at.sizes
     if sizes.corpus:
         found = domains(sizes.corpus, sizes.rows, at.context)
@@ -88,7 +89,7 @@ def _domains(at: Setting) -> dict[str, np.ndarray]:
     for name in chosen(sizes.rows, list(samples), "domain"):
         ids = tokenize(lm.tokenizer, samples[name][1], lm.max_positions).ids
         size = min(sizes.length, len(ids))
-        parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[: sizes.windows]
+        parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[: sizes.windows], None
     return parts
 
 

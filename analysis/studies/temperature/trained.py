@@ -67,7 +67,7 @@ def numbers(found: dict[Arm, Pooled], windows: int) -> dict:
         for place, part in enumerate(pooled.parts)
         for layer, value in enumerate(part["temperature"])
     ]
-    table, curves = rows.of_arms(found, windows), rows.plain_curves(found)
+    table, curves = rows.of_arms(found), rows.plain_curves(found)
     return {"rows": table, "curves": curves, "layers": layers, "windows": windows}
 
 

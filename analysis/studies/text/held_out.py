@@ -39,15 +39,43 @@ def texts_of(corpus: str, context: Context) -> tuple[list[str], list[str]]:
     return read_folder(Path(corpus))
 
 
-def held_out_windows(lm: Model, documents: list[str], length: int, windows: int) -> np.ndarray:
-    """Evenly spaced windows of the held-out documents, int64 [n, length]."""
-    ids = token_stream(lm.tokenizer, documents)
-    if len(ids) < 2 * length:
+def held_out_windows(
+    lm: Model, documents: list[str], length: int, windows: int, least: int = 2
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most `windows` windows of the held-out documents, int64 [n, length], and which document each is of [n].
+
+    A window lies in one document, because documents are the units of an interval; documents shorter than a window are
+    joined with those that follow and are one unit then. As many units as there are take part, evenly chosen, with
+    windows evenly spaced and as equal in number as their lengths allow. Errors: BadText for fewer than `least` windows.
+    """
+    tokens = [token_stream(lm.tokenizer, [text]) for text in documents]
+    streams = _units(tokens, length)
+    few = min(len(streams), windows)
+    chosen = np.linspace(0, len(streams) - 1, few).round().astype(int).tolist() if few else []
+    turns = sorted((turn, at) for at in chosen for turn in range(len(streams[at]) // length))[:windows]
+    if len(turns) < least:
+        needed = f"{least} windows need" if least > 1 else "one window needs"
         raise BadText(
-            f"The {len(documents)} held-out texts have {len(ids):,} tokens and two windows need {2 * length:,}: give "
-            "more text."
+            f"The {len(documents)} held-out texts have {sum(map(len, tokens)):,} tokens and {needed} {least * length:,}, "
+            "each window within one text: give more text."
         )
-    return spread_windows(ids, length, windows).reshape(-1, length)
+    taken = np.bincount([at for _, at in turns], minlength=len(streams))
+    found = [spread_windows(ids, length, count).reshape(-1, length) for ids, count in zip(streams, taken, strict=True)]
+    return np.concatenate([one for one in found if len(one)]), np.repeat(np.arange(len(streams)), taken)
+
+
+def _units(streams: list[np.ndarray], length: int) -> list[np.ndarray]:
+    """The tokens of every unit of at least `length`: a document, or several short ones in a row."""
+    found, short = [], []
+    for ids in streams:
+        if len(ids) >= length:
+            found.append(ids)
+            continue
+        short.append(ids)
+        if sum(map(len, short)) >= length:
+            found.append(np.concatenate(short))
+            short = []
+    return found
 
 
 def spread_windows(ids: np.ndarray, length: int, count: int = HELD_OUT_WINDOWS) -> np.ndarray:

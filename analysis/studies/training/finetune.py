@@ -8,10 +8,12 @@ import numpy as np
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
+from analysis.metrics.intervals import Interval, smallest_effect
 from analysis.metrics.proportions import share_difference
 from analysis.models import Model
+from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, trained_arm
-from analysis.studies.stored.panels import decided, difference, how_sure, of_rows, panel, presented, printed, series
+from analysis.studies.stored.panels import decided, difference, how_sure, judged, of_rows, panel, presented, printed, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
@@ -91,19 +93,20 @@ def measure(at: Setting) -> dict:
     new = next(iter(texts)) if sizes.rows or NEW not in texts else NEW
     names = "groups window n_sink steps tokens_per_step length seed".split()
     plan = RouterTraining(**{name: getattr(sizes, name) for name in names}, check_windows=0, calibration_windows=8)
-    held = {name: held_out_windows(lm, out, sizes.length, sizes.windows) for name, (_, out) in texts.items()}
+    both = {name: held_out_windows(lm, out, sizes.length, sizes.windows) for name, (_, out) in texts.items()}
+    held, units = ({name: pair[at] for name, pair in both.items()} for at in (0, 1))
     ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
     asked = questions(lm, min(TASK_TOKENS, lm.max_positions), ITEMS, sizes.seed)
-    about = {"documents": texts[new][0], "windows": held[new], "held": held, "asked": asked}
+    about = {"documents": texts[new][0], "windows": held[new], "units": units[new], "held": held, "asked": asked}
     trainer = Baselines.of(at, n_sink=plan.n_sink, expected=len(ways) + 1, **about)
     base = trainer.base(plan)
-    found = [row_of(_about("base", "dense", None, 0), base, base, new)]
+    found = [row_of(_about("base", "dense", None, 0), base, base, new, units)]
     plans = {}
     for way in ways:
         plans[way.name], parts = trainer.way(way, plan)
         for read, part in parts["reads"].items():
             line = way.line if read == "dense" else f"{way.line}, {READ[read]}"
-            found.append(row_of(_about(line, READ.get(read, read), way.rate, parts["parameters"]), part, base, new))
+            found.append(row_of(_about(line, READ.get(read, read), way.rate, parts["parameters"]), part, base, new, units))
     again = {name: one for name, one in plans.items() if one.phase == 1 and one.rate == rates[-1]}
     return {
         "rows": found,
@@ -117,6 +120,8 @@ def measure(at: Setting) -> dict:
             "steps": sizes.steps,
             "rates": rates,
             "new_domain": new,
+            "unit": "documents",
+            "units": len(np.unique(units[new][two_sides(units[new])])),
             "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
             "items": ITEMS,
             "tasks": list(asked),
@@ -127,7 +132,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, told, windows = numbers["rows"], numbers["protocol"], numbers["windows"]
-    more = [f"The new domain is {told['new_domain']}.", how_sure(windows - windows // 2)]
+    more = [f"The new domain is {told['new_domain']}.", how_sure(told)]
     more += [SEEN] if told["model"] == "demo" else []
     return presented("baselines", sentence(rows), panels(rows, told["rates"]), *more)
 
@@ -205,21 +210,24 @@ class Baselines(PhaseTrainer):
         return {"means": means, "tasks": answers(lm, method, self.asked, lambda stage: told(0.0, stage))}
 
 
-def row_of(about: dict, found: dict, base: dict, new: str) -> dict:
+def row_of(about: dict, found: dict, base: dict, new: str, units: dict[str, np.ndarray]) -> dict:
     """A row: `about` it, the perplexity of every domain, and the differences to the base. `found` and `base`: `means`
-    domain -> nats per token of each window, `tasks` task -> scores of items. The first half of the new domain's windows
-    is kept for `choosing` among rates (nats per token): nothing else is told of it."""
+    domain -> nats per token of each window, `tasks` task -> scores of items; `units` domain -> the document of each
+    window. The first half of the new domain's documents is kept for `choosing` among rates (nats per token): nothing
+    else is told of it."""
     means, before = ({name: np.array(one) for name, one in given["means"].items()} for given in (found, base))
-    row = about | {"choosing": float(means[new][: len(means[new]) // 2].mean())}
+    told = two_sides(units[new])
+    row = about | {"choosing": float(means[new][~told].mean())}
     for given in (means, before):
-        given[new] = given[new][len(given[new]) // 2 :]
+        given[new] = given[new][told]
     old = [name for name in means if name != new]
     row["perplexities"] = {name: float(np.exp(one.mean())) for name, one in means.items()}
-    row |= {"new_domain": row["perplexities"][new], **difference("new", means[new], before[new])}
-    row |= dict.fromkeys(("old_domain", "old", "old_low", "old_high"))
+    row |= {"new_domain": row["perplexities"][new], **difference("new", means[new], before[new], units[new][told])}
+    row |= dict.fromkeys(("old_domain", "old", "old_low", "old_high", "old_points"))
     if old:
         mine, theirs = (np.concatenate([given[name] for name in old]) for given in (means, before))
-        row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs)
+        documents = np.concatenate([[f"{name} {one}" for one in units[name]] for name in old])
+        row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs, documents)
     right, before = (sum(one["tasks"].values(), []) for one in (found, base))
     apart = share_difference(right, before)
     row |= {"scores": {name: float(np.mean(one)) for name, one in found["tasks"].items()}}
@@ -256,12 +264,18 @@ def sentence(rows: list[dict]) -> str:
 
 def _decided(best: list[dict], key: str) -> str:
     """The rows that are lower, higher and neither, the lowest first."""
-    words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, []
+    words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, {}
     known = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
-    for sign, word in words.items():
-        mine = [f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}" for row in known if decided(row, key) == sign]
-        said += [f"{word}: {', '.join(mine)}"] if mine else []
+    for row in known:
+        word = judged(row, key, words, "not judged, in too few texts")
+        unseen = f" ({_seen(row, key):.4f} could have been seen)" if word == words[0] else ""
+        said.setdefault(word, []).append(f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}{unseen}")
+    said = [f"{word}: {', '.join(said[word])}" for word in (*words.values(), "not judged, in too few texts") if word in said]
     return "; ".join(said) or "nothing else was read"
+
+
+def _seen(row: dict, key: str) -> float:
+    return smallest_effect(Interval(row[key], row[f"{key}_low"], row[f"{key}_high"], 0))
 
 
 finetune = Study("baselines", __doc__, Baseline, measure, shown, sample)

@@ -15,7 +15,7 @@ from analysis.groups.controls import random_centroids
 from analysis.groups.dominance import largest_share
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
-from analysis.metrics.intervals import bootstrap_mean
+from analysis.metrics.intervals import over_units
 from analysis.metrics.quality import perplexity
 from analysis.models import CACHE, Model, load_model
 from analysis.runs import Result
@@ -24,7 +24,7 @@ from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
 from analysis.studies.stored.runner import table
-from analysis.studies.text.held_out import corpus_hash, make_folder, spread_windows
+from analysis.studies.text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import team
 from analysis.training.settings import RouterTraining
@@ -99,14 +99,9 @@ def train_focus_router(
     make_folder(path.parent)
     train, held_out = read_folder(source)
     context.progress(0.0, "reading the corpus")
-    train_ids, test_ids = token_stream(lm.tokenizer, train), token_stream(lm.tokenizer, held_out)
-    length = min(plan.length, lm.max_positions)
-    if len(test_ids) < length:
-        raise BadText(
-            f"The {len(held_out)} held-out texts have {len(test_ids):,} tokens and one window needs {length:,}: give "
-            "more text."
-        )
-    test_ids = spread_windows(test_ids, length)
+    length, train_ids = min(plan.length, lm.max_positions), token_stream(lm.tokenizer, train)
+    windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, least=1)
+    test_ids = windows.reshape(-1)
 
     def progress(done: float, stage: str) -> None:
         if processes.is_main_process:
@@ -124,7 +119,7 @@ def train_focus_router(
         before["before"] = {"model": lm.name, "router": name}
         lm = _store(own, folder, context)
     control = random_centroids(router, inputs, seed)
-    numbers = measure(lm, router, control, test_ids, length, context) | before
+    numbers = measure(lm, router, control, windows, documents, context) | before
     about = {
         "corpus": f"{source.name}, {len(train)} documents",
         "corpus_hash": corpus_hash(train),
@@ -177,12 +172,13 @@ def _store(own: Model, folder: Path, context: Context) -> Model:
 
 
 def measure(
-    model: Model, router: FocusRouter, control: FocusRouter, ids: np.ndarray, length: int, context: Context
+    model: Model, router: FocusRouter, control: FocusRouter, ids: np.ndarray, documents: np.ndarray, context: Context
 ) -> dict:
-    """Perplexity of held-out tokens in windows of `length`: dense, and hard groups of the router and of its control.
+    """Perplexity of held-out windows [n, T] of `documents` [n]: dense, and hard groups of the router and of its control.
 
-    `gain_over_random`: nats per token by which the router's causal groups predict better than random centroids, paired
-    window by window: `mean low high units` (95 % bootstrap). `dominance`: largest group's share per layer.
+    `gain_over_random`: nats per token by which the router's causal groups predict better than random centroids, paired:
+    `mean low high units` with the 95 % interval over documents, `unit state`, and the `points` of each document where
+    they are too few for one. `dominance`: largest group's share per layer.
     """
     focus, found = METHODS["focus"].build, {}
     arms = {"dense": METHODS["dense"](), "literal": focus(router, membership="literal")}
@@ -190,11 +186,11 @@ def measure(
     for arm, method in arms.items():
         context.progress(0.95, f"perplexity, {arm}")
         with apply(model, method, kernels=True):
-            found[arm] = perplexity(model, ids, length)
-    gain = bootstrap_mean(found["random"].losses.mean(1) - found["causal"].losses.mean(1))
-    windows = np.split(ids, range(length, len(ids), length))
-    soft, _ = memberships(router, attention_inputs(model, windows))  # [L, T, K]
+            found[arm] = perplexity(model, ids.reshape(-1), ids.shape[1])
+    gain, points = over_units(found["random"].losses.mean(1) - found["causal"].losses.mean(1), documents)
+    soft, _ = memberships(router, attention_inputs(model, list(ids)))  # [L, T, K]
     return {f"perplexity_{arm}": quality.perplexity for arm, quality in found.items()} | {
-        "gain_over_random": gain._asdict(),
+        "gain_over_random": gain._asdict()
+        | {"unit": "documents", "state": gain.state, "points": points.tolist() if gain.low is None else None},
         "dominance": [largest_share(layer.argmax(-1).numpy(), router.K) for layer in soft],
     }

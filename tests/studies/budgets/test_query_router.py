@@ -1,6 +1,7 @@
 """The query router: its size, what it learns from, correlations by hand, equal keys, and the study on a tiny model."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -29,8 +30,8 @@ ARMS = ["static", "with the query", "the query zeroed at test", "retrained witho
 def home(tmp_path_factory):
     """A folder with a tiny model and a corpus of five texts."""
     home = studied_home(tmp_path_factory.mktemp("router"))
-    for path in (home / "corpus").iterdir():
-        path.unlink()
+    shutil.rmtree(home / "corpus")
+    (home / "corpus").mkdir()
     for seed in range(5):
         (home / "corpus" / f"{seed}.txt").write_text(text(seed))
     return home

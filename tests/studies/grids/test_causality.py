@@ -43,7 +43,7 @@ def test_only_literal_membership_reads_the_future_in_every_form(ask, tmp_path):
     differences = {(row["gate"], row["reading"]): row for row in numbers["literal_minus_causal"]}
     for (gate, reading), row in differences.items():
         apart = rows[gate, reading, "literal"]["loss"] - rows[gate, reading, "causal"]["loss"]
-        assert row["mean"] == pytest.approx(apart, abs=1e-6) and row["units"] == 2 and row["low"] <= row["high"]
+        assert row["mean"] == pytest.approx(apart, abs=1e-6) and row["units"] == 6 and row["low"] <= row["high"]
     assert len(numbers["group_agreement"]) == 3 and 0 < numbers["prediction_agreement"] <= 1
     assert (
         numbers["sentence"].startswith("Literal membership reads the future: ") and "literal 0.5" in numbers["sentence"]

@@ -52,7 +52,7 @@ def test_every_length_reads_the_same_tokens(ask, home, tmp_path):
     [
         ({"rows": "long"}, BadSetting, "are lengths such as 512,1024,2048, not 'long'"),
         ({"rows": "8"}, BadSetting, "choose lengths from 16"),
-        ({"rows": "65536"}, BadText, "two windows need 131,072"),
+        ({"rows": "65536"}, BadText, "2 windows need 131,072"),
         ({"length": 65}, BadSetting, "A window of text is 65"),
         ({"window": 16}, BadSetting, "always read is 16"),
         ({"groups": 17}, BadSetting, "17 groups are balanced over the tokens of a step, and it has 16"),

@@ -9,7 +9,8 @@ import pytest
 from analysis.errors import BadSetting, BadText
 from analysis.routers import ROUTERS
 from analysis.studies.routing.route import route
-from analysis.studies.routing.rows import Draws
+from analysis.metrics.intervals import interval
+from analysis.studies.routing.rows import edges, without_each
 from analysis.studies.routing.texts import prompts_of, sides_of
 from tests.made.routed import BUCKETS, SMALL, everything, routed_home, routing_context
 
@@ -136,9 +137,11 @@ def test_too_few_and_too_short_texts(ask, context):
 
 
 def test_intervals_are_over_documents():
-    draws = Draws(4)
-    values = np.array([[0.1], [0.2], [0.3], [np.nan]])
-    resampled = draws.means(values)
-    found = draws.edges(resampled[:, 0], "recall")
-    assert 0.1 <= found["recall_low"] < 0.2 < found["recall_high"] <= 0.3
-    assert Draws(1).edges(Draws(1).means(values[:1])[:, 0], "recall") == {"recall_low": None, "recall_high": None}
+    """Three documents gave a bar; now five at least, and then that of the t interval."""
+    values = np.array([[0.1], [0.2], [0.3], [0.25], [0.15]])
+    found = edges(0.2, without_each(values)[:, 0], "recall", 5)
+    _, low, high, *_ = interval(values)
+    assert (found["recall_low"], found["recall_high"]) == pytest.approx((low, high))
+    assert without_each(np.array([[1.0], [3.0], [np.nan]]))[:, 0].tolist() == [3, 1, 2]
+    few = edges(0.2, without_each(values[:3])[:, 0], "recall", 5)
+    assert few == {"recall_low": None, "recall_high": None}

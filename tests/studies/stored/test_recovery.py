@@ -24,22 +24,25 @@ READ = 1 + 2 + 3 + 3 + 4 + 5  # window 2 and one sink: keys that each of those s
 
 def test_recovery_by_hand():
     dense, window, arm = np.array([1.0, 2.0]), np.array([2.0, 4.0]), np.array([1.5, 2.5])
-    assert recovery(arm, window, dense).mean == pytest.approx(2 / 3)  # (0.5 + 1.5) of (1 + 2)
-    assert recovery(dense, window, dense).mean == 1 and recovery(window, window, dense).mean == 0
-    assert recovery(arm, dense, dense).mean is None, "a window that loses nothing leaves nothing to recover"
+    both = np.arange(2)
+    assert recovery(arm, window, dense, both).mean == pytest.approx(2 / 3)  # (0.5 + 1.5) of (1 + 2)
+    assert recovery(dense, window, dense, both).mean == 1 and recovery(window, window, dense, both).mean == 0
+    assert recovery(arm, dense, dense, both).mean is None, "a window that loses nothing leaves nothing to recover"
     control = np.array([1.8, 2.8])
-    found = compare(arm, control, window, dense)
+    found = compare(arm, control, window, dense, both)
     assert found["difference"] == pytest.approx(-0.3) and found["points"] == pytest.approx(100 * 0.6 / 3)
-    assert found["low"] is None and found["units"] == 1
+    assert found["low"] is None and found["units"] == 2, "two texts draw no bar"
+    assert found["difference_points"] == pytest.approx([-0.3, -0.3])
 
 
 def test_recovery_is_paired():
     """Windows differ by whole nats and arms by hundredths: only the pairing shows it."""
     dense = np.random.default_rng(0).normal(4, 1, 80)
-    found = compare(dense + 0.05, dense + 0.06, dense + 0.10, dense)
-    assert found["low"] == pytest.approx(-0.01) and found["high"] == pytest.approx(-0.01) and found["units"] == 10
+    documents = np.arange(80) // 8
+    found = compare(dense + 0.05, dense + 0.06, dense + 0.10, dense, documents)
+    assert found["difference_points"] is None and found["low"] == pytest.approx(-0.01) and found["high"] == pytest.approx(-0.01) and found["units"] == 10
     assert found["points_low"] == pytest.approx(10)
-    assert recovery(dense + 0.05, dense + 0.1, dense).low == pytest.approx(0.5)
+    assert recovery(dense + 0.05, dense + 0.1, dense, documents).low == pytest.approx(0.5)
 
 
 def test_the_window_is_the_largest_that_is_3_percent_worse():
@@ -81,7 +84,9 @@ def verdict(comparisons: dict, shares=(0.2, 0.24), groups: int = 8, headroom: bo
 def test_the_verdict_when_all_holds():
     found, said = verdict(made_up())
     assert found["holds"] and found["window_better"] is False
-    assert said.startswith("Trained groups do more than random ones here. With a window of 16, trained groups beat ")
+    assert said.startswith(
+        "The groups of this router do more than random ones here. With a window of 16, the groups of this router beat "
+    ), "one router of one seed says nothing of a method"
     assert "beat random tokens (-0.0200 nats per token, 95 % interval -0.0300 to -0.0100)" in said
     assert "recover 40% (30% to 50%) of what the window loses, +20.0 points (+12.0 to +25.0) against" in said
     assert "A window of 5 reads as many pairs (100, the groups 101) and predicts worse" in said
@@ -89,9 +94,9 @@ def test_the_verdict_when_all_holds():
 
 
 NOT = {
-    "worse than random tokens": ({"random tokens": (0.02, 0.01, 0.03)}, {}, "Trained groups do not beat random ones"),
+    "worse than random tokens": ({"random tokens": (0.02, 0.01, 0.03)}, {}, "The groups of this router do not beat random ones"),
     "an interval around 0": ({"random tokens": (-0.02, -0.05, 0.01)}, {}, "cannot be told apart from random ones"),
-    "no interval": ({"random tokens": (-0.02, None, None)}, {}, "no interval"),
+    "no interval": ({"random tokens": (-0.02, None, None)}, {}, "are not judged against random tokens"),
     "too few points": ({"random tokens": (-0.01, -0.02, -0.005)}, {}, "not everything that the claim asks for holds"),
     "not better than k-means": ({"k-means": (0.001, -0.01, 0.02)}, {}, "cannot be told apart from k-means"),
     "one large group": ({}, {"shares": (0.1, 0.3)}, "up to 30.0% of a layer's tokens"),
@@ -115,13 +120,13 @@ def test_the_verdict_on_the_window_of_equal_pairs_stands_in_the_first_line():
 
 
 def test_the_summary_of_made_up_losses():
-    """Two units of eight windows; every arm a fixed distance above dense."""
+    """Five documents; every arm a fixed distance above dense."""
     dense = np.random.default_rng(1).normal(3, 0.5, (16, 7))
     above = {"dense": 0.0, "window 8": 0.10, "window 5": 0.06, "k-means": 0.09}
     above |= {"trained": 0.05, "trained, soft": 0.02, "trained, literal": 0.04}
     above |= {f"random tokens {s}": 0.07 + s / 100 for s in (0, 1, 2)} | {f"random centroids {s}": 0.09 for s in (0, 1)}
     even, pairs = np.full((16, 2, 8), 4), np.full((16, 2), 30)
-    found = summary({name: Measured(dense + more, pairs, even) for name, more in above.items()}, 8, 5, 8)
+    found = summary({name: Measured(dense + more, pairs, even) for name, more in above.items()}, 8, 5, 8, np.arange(16) % 5)
     rows = {row["arm"]: row for row in found["rows"]}
     assert list(rows)[-2:] == ["random tokens", "random centroids"] and len(rows) == 9
     assert rows["trained"]["recovery"] == pytest.approx(0.5) and rows["random tokens"]["recovery"] == pytest.approx(0.2)

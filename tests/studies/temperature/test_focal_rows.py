@@ -40,9 +40,9 @@ def test_the_best_temperature_is_named_only_where_it_is_sure():
 
 def test_each_arm_is_held_against_its_own_dense_one():
     found = several({arm: 3.0 - 0.1 * arm.further for arm in trained.arms_of("adapted,plain")})
-    by_name = {row["arm"]: row for row in of_arms(found, WINDOWS)}
+    by_name = {row["arm"]: row for row in of_arms(found)}
     assert by_name["t 0.4, adapted"]["against_dense"] == pytest.approx(0) and by_name["dense, no norm"]["gains"] is None
-    alone = of_arms(several({Arm("t 0.4", t=0.4): 3.0}), WINDOWS)[0]
+    alone = of_arms(several({Arm("t 0.4", t=0.4): 3.0}))[0]
     assert alone["against_dense"] is None and not against(alone)
     assert "nothing to compare" in trained.sentence([alone])
 
@@ -51,7 +51,7 @@ def test_seeds_that_disagree_decide_nothing():
     dense, sharp = Arm("dense"), pooled(Arm("t 0.4", t=0.4), 2.9)
     for window, loss in enumerate(sharp.parts[1]["checkpoints"][-1]["means"]):
         sharp.parts[1]["checkpoints"][-1]["means"][window] = loss + 0.15
-    row = of_arms({dense: pooled(dense, 3.0), sharp.arm: sharp}, WINDOWS)[1]
+    row = of_arms({dense: pooled(dense, 3.0), sharp.arm: sharp})[1]
     assert row["against_dense_high"] < 0 < row["second_against"] and sure(row) == 0
     assert "no constant temperature is shown" in trained.sentence([row | {"arm": "dense", "t": 1}, row])
 
@@ -65,7 +65,7 @@ def test_what_two_seeds_alone_may_make_by_hand():
         means = sharp.parts[1]["checkpoints"][-1]["means"]
         sharp.parts[1]["checkpoints"][-1]["means"] = [one + apart for one in means]
         found[sharp.arm] = sharp
-    table = of_arms(found, WINDOWS)
+    table = of_arms(found)
     assert [row["by_seeds"] for row in table] == [pytest.approx(4.3027 * 0.001**0.5 / 2, rel=1e-4)] * 3
     assert [round(row["against_dense"], 4) for row in table] == [0, -0.09, -0.03]
     assert [sure(row) for row in table] == [0, -1, 0], "both seeds agree in both, but 0.03 may be the seeds"

@@ -75,7 +75,7 @@ def test_scaling_reads_every_model_at_four_shares(ask, home, tmp_path):
 
 
 def of(lm, windows, work, longer=None, steps=8) -> ArmTrainer:
-    about = {"lm": lm, "documents": [], "work": work, "context": None, "expected": 1}
+    about = {"lm": lm, "documents": [], "work": work, "context": None, "expected": 1, "units": np.arange(len(windows))}
     return ArmTrainer(**about, windows=windows, longer=longer, steps=steps, tokens_per_step=64)
 
 
@@ -83,10 +83,11 @@ def test_no_window_joins_two_places_of_the_text(tmp_path):
     """A text of numbers that rise by one: so do those of every window, whatever the context."""
     lm = SimpleNamespace(tokenizer=None, revision="")
     short, longer = (spread_windows(np.arange(1000), size, 256 // size).reshape(-1, size) for size in (32, 64))
-    trainer = of(lm, short, tmp_path, longer=longer, steps=8)
+    trainer = of(lm, short, tmp_path, longer=(longer, np.arange(len(longer))), steps=8)
     for context in (16, 32, 64):
-        read = trainer.read_by(arms.Arm("dense", context=context)).reshape(-1, context)
-        assert (np.diff(read, axis=1) == 1).all() and read.size == 256
+        read, documents = trainer.read_by(arms.Arm("dense", context=context))
+        assert (np.diff(read, axis=1) == 1).all() and read.size == 256 and read.shape == (256 // context, context)
+        assert (np.bincount(documents) == max(1, 32 // context)).all(), "halves of a window are of its document"
 
 
 def test_adapted_models_read_other_texts_and_know_how_long_their_base_was_trained(tmp_path):

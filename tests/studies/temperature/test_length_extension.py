@@ -85,7 +85,7 @@ def test_far_context_is_told_apart_from_more_training():
     alone = {name: np.full((16, 63), 3.0 - trained) for name, (_, trained) in WAYS.items()}
     for losses in alone.values():
         losses[:, :32] += 1.0  # with little before them tokens are hard for everybody: that is no help either
-    rows = _rows(found, alone, 64)
+    rows = _rows(found, alone, 64, np.arange(16))
     assert [row["against_alone"] for row in rows] == [0.0] * len(WAYS)
     assert [row["against_own"] for row in rows] == [-float(trained) for _, trained in WAYS.values()]
     assert "helps" not in sentence(rows, 64)
@@ -96,7 +96,7 @@ def test_the_same_tokens_are_compared():
     of_token = np.arange(128.0)
     found = {name: np.tile(of_token[1:] + np.where(of_token[1:] < 96, 9.0, -0.5), (16, 1)) for name in WAYS}
     alone = {name: np.tile(of_token[65:], (16, 1)) for name in WAYS}
-    assert [row["against_alone"] for row in _rows(found, alone, 64)] == [-0.5] * len(WAYS)
+    assert [row["against_alone"] for row in _rows(found, alone, 64, np.arange(16))] == [-0.5] * len(WAYS)
 
 
 def test_what_cannot_be_is_one_sentence(home, model, tmp_path):

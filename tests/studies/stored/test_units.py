@@ -1,0 +1,60 @@
+"""The units of stored studies are documents: windows lie inside them, and few of them draw no bar."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from analysis.errors import BadText
+from analysis.studies.stored.panels import decided, difference, how_sure, judged, nats
+from analysis.studies.text.held_out import held_out_windows
+
+
+def cut(texts: list[str], length: int, windows: int, **more) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of texts of which every character is a token."""
+
+    def tokenizer(text, **_):
+        return {"input_ids": [ord(letter) for letter in text]}
+
+    tokenizer.eos_token_id = None
+    return held_out_windows(SimpleNamespace(tokenizer=tokenizer), texts, length, windows, **more)
+
+
+def test_a_window_lies_in_one_document_and_every_document_takes_part():
+    windows, documents = cut(["a" * 95, "b" * 25, "c" * 40], 10, 8)
+    assert all(len(set(row)) == 1 for row in windows.tolist()) and documents.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert [chr(row[0]) for row in windows] == list("aaabbccc")
+    few, which = cut(["a" * 95, "b" * 25, "c" * 40], 10, 2)
+    assert which.tolist() == [0, 2] and len(few) == 2, "evenly chosen"
+    most, which = cut(["a" * 95, "b" * 25, "c" * 40], 10, 100)
+    assert np.bincount(which).tolist() == [9, 2, 4]
+
+
+def test_short_documents_are_joined_into_one_unit():
+    windows, documents = cut(["a" * 6, "b" * 30, "c" * 6, "d" * 3], 10, 9)
+    assert documents.tolist() == [0, 0, 0, 1] and "".join(map(chr, windows[3])) == "aaaaaacccc"
+    assert len(cut(["a" * 12], 10, 9, least=1)[0]) == 1
+    with pytest.raises(BadText, match="have 12 tokens and 2 windows need 20"):
+        cut(["a" * 12], 10, 9)
+
+
+def test_few_documents_are_points_and_nothing_is_judged_by_them():
+    losses, documents = np.array([1.0, 1.2, 1.4, 1.6]), np.array([0, 0, 1, 2])
+    found = difference("apart", losses, np.ones(4), documents)
+    assert found["apart"] == pytest.approx(0.3) and found["apart_low"] is None
+    assert found["apart_points"] == pytest.approx([0.1, 0.4, 0.6]) and decided(found, "apart") == 0
+    assert nats(found, "apart").endswith("in these 3 texts +0.1000, +0.4000, +0.6000")
+    assert judged(found, "apart", {-1: "lower", 0: "not told apart", 1: "higher"}) == "not judged"
+
+
+def test_what_is_not_told_apart_says_what_could_have_been_seen():
+    losses = np.array([0.01, -0.02, 0.03, -0.01, 0.0, -0.015])
+    found = difference("apart", losses, np.zeros(6), np.arange(6))
+    assert found["apart_low"] < 0 < found["apart_high"] and found["apart_points"] is None
+    assert "could have been seen" in nats(found, "apart")
+    assert "could have been seen" not in nats(difference("apart", losses + 1, np.zeros(6), np.arange(6)), "apart")
+
+
+def test_a_study_says_what_its_intervals_rest_on():
+    assert "over 16 documents" in how_sure({"units": 16})
+    assert "in these 3 texts" in how_sure({"units": 3}) and "percentile" in how_sure({})
