@@ -8,6 +8,7 @@ from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.kernels.rank import check_mass, compiled
 from analysis.statistics.inputs import batch, check_room, earlier
+from analysis.statistics.numerics import Numerics
 from analysis.statistics.streams import BINS, About, Reader, by_torch
 
 CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance")
@@ -20,7 +21,8 @@ class HeadReading:
 
     `mass` of the rank, `window` tokens of the window (the token itself included). `without_first` leaves the first
     token of each text out of every number but `first_token_mass` and renormalises: what the head does beside the sink.
-    `more` collects MORE and distances too. `head` (layer, head) keeps its numbers for every query.
+    `more` collects MORE and distances too. `head` (layer, head) keeps its numbers for every query. `numerics` collects
+    how exact the scores are, of texts without padding.
     """
 
     def __init__(
@@ -33,7 +35,9 @@ class HeadReading:
         more: bool = True,
         head: tuple[int, int] | None = None,
         query_block: int | None = None,
+        numerics: Numerics | None = None,
     ):
+        self.numerics = numerics
         check_mass(mass)
         for name, value in (("window", window), ("query_block", 1 if query_block is None else query_block)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:

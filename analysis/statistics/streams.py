@@ -99,7 +99,12 @@ class Reader:
     def _nothing(self, *asked) -> None:
         """Any model will do, texts are read whole, nothing is kept of them, and everything is read."""
 
-    check = cache = observe = file = keep = _nothing
+    check = cache = observe = keep = _nothing
+
+    def file(self, layer: int, query, key, past: int, module, tables) -> None:
+        """Look at the numerics of a layer, where that is asked for; nothing is kept."""
+        if self.reading.numerics is not None:
+            self.reading.numerics.look(layer, query, key, module)
 
     def sharpen(self, layer: int, query, of_tokens) -> torch.Tensor:
         """The queries as they are."""

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.heads import beside, finder, one as heads_one
+from app.heads import beside, finder, numerics, one as heads_one
 from app.ui import widgets
 from app.ui.reading import reading
 
@@ -17,6 +17,7 @@ run, tokens = reading(
 )
 widgets.prose(run.numbers["sentence"])
 widgets.notes(run)
+numerics.badge(run)
 finder.controls()
 table = cached.columns(run, "heads")
 layer, head = finder.overview(run, table)
@@ -42,3 +43,4 @@ with widgets.guarded():
                 heads_one.distances(one, f"heads_distance_{place}", title, top)
     heads_one.tile(own)
     heads_one.numbers(shown)
+numerics.layers(run)

@@ -36,7 +36,7 @@ attention sink; top-p rank; recall@l; needle; speed-up; bound (speed-up); crosso
 B; masked reference; first difference; round (of a measurement); quality against speed; paired difference; KL to dense;
 same top-1; worst position bin; change of loss; routing collapse; paths of collapse; stability; phase 1 and phase 2;
 gate; soft and hard loss; Sinkhorn iterations; optimiser step; learning rate; corpus; agreement of routers; k-means;
-entropy (attention); largest probability; first-token mass; window mass; mean distance; previous-token score;
+entropy (attention); largest probability; numerics of the scores; first-token mass; window mass; mean distance; previous-token score;
 induction score; attention pattern; without the first token; effective support; temperatures by layer; perplexity
 against the temperature; trained with a temperature;
 key budget; policy; calibration; cap; tolerances of the cap; two denominators of reads; early-position bias;

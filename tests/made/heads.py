@@ -22,9 +22,13 @@ def statistics(args: dict, text: str) -> Result:
     made["induction"] = [None, 0.5, 0.4, 0.3, 0.2, 0.1]
     chance = pd.DataFrame({"layer": range(LAYERS)} | dict.fromkeys(STATISTICS, 0.01))
     numbers = {"sentence": SENTENCE, "without_first": args["without_first"], "notes": ["A note to <read>."]}
+    exact = pd.DataFrame({"layer": range(LAYERS), "largest_score": [9.0, 61.5, 20.0], "difference": [1e-7, 3e-6, 1e-6]})
+    exact["own_difference"] = [1e-3, 0.125, 2e-3]
+    numbers["numerics"] = {"largest_score": 61.5, "difference": 3e-6, "own_difference": 0.125, "dtype": "bfloat16"}
+    numbers["numerics"] |= {"queries": 16}
     return Result(
         numbers | {"protocol": protocol("statistics", args, len(table))},
-        {"tokens": table, "heads": made, "chance": chance},
+        {"tokens": table, "heads": made, "chance": chance, "numerics": exact},
     )
 
 

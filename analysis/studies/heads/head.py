@@ -7,7 +7,8 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
-from analysis.statistics import CORE, MORE, HeadReading
+from analysis.statistics import CORE, MORE, HeadReading, Numerics
+from analysis.statistics.numerics import SAMPLE
 from analysis.statistics.states import States
 from analysis.studies.context import Context, check_seed, protocol, read
 from analysis.studies.text.states import check_head, states_of, window_of
@@ -164,7 +165,8 @@ def statistics(
 
     `mass` of the rank, `window` tokens of the window mass. `without_first` leaves each window's first token out of all
     but `first_token_mass` and renormalises. numbers: `rows` with the columns of `attention_statistics`, `sentence`,
-    `induction_queries` (share of tokens that stood in their window before). tables: `heads` (`layer head`, the six,
+    `induction_queries` (share of tokens that stood in their window before), `numerics` (`largest_score difference
+    own_difference` of the worst layer, see `statistics.Numerics`, `dtype queries`). tables: `numerics` (per layer), `heads` (`layer head`, the six,
     `previous_token` and `induction`: mass on the token before, and on what followed earlier copies of this token),
     `chance` (`layer` and the same for a head that reads all visible keys alike), `distance` (`layer head low high mass
     uniform`), `tokens`. Errors: BadSetting, TooLarge.
@@ -172,23 +174,25 @@ def statistics(
     check_seed(seed)
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
-    found = HeadReading(lm.num_layers, lm.num_heads, mass, window, without_first)
+    numerics = Numerics(lm.num_layers)
+    found = HeadReading(lm.num_layers, lm.num_heads, mass, window, without_first, numerics=numerics)
     for index, ids in enumerate(reading.windows):
         context.progress(index / len(reading.windows), f"reading window {index + 1} of {len(reading.windows)}")
         found.read(lm, ids)
-    heads = found.table()
+    heads, exact = found.table(), numerics.table()
     before = found.counts[0, 0, CORE.index("entropy")]
     about = {"seed": seed, "mass": mass, "near": window, "without_first": without_first}
     numbers = {
         "rows": heads[["layer", "head", *CORE]].to_dict("records"),
         "sentence": _of_all(heads, found.chance(), mass),
         "induction_queries": float(found.counts[0, 0, len(CORE) + MORE.index("induction")] / max(1, before)),
+        "numerics": exact.drop(columns="layer").max().to_dict() | {"dtype": str(lm.dtype)[6:], "queries": SAMPLE},
         "without_first": without_first,
         "notes": [*reading.notes, *sink_notes(without_first)],
         "protocol": protocol("statistics", lm, text, len(reading.tokens), kernel="streamed statistics", **about),
     }
     tables = {"heads": heads, "chance": found.chance(), "distance": found.distances(), "tokens": token_table(reading)}
-    return Result(numbers, tables)
+    return Result(numbers, tables | {"numerics": exact})
 
 
 def sink_notes(without_first: bool) -> list[str]:

@@ -55,6 +55,14 @@ def test_the_page_opens_with_its_question_and_the_finder_s_first_head(client):
     assert client.asked.count("head") == 1 and len(app.get("plotly_chart")) == 3
 
 
+def test_the_badge_says_how_exact_the_scores_are_and_a_table_says_it_of_every_layer(client):
+    app = opened()
+    assert "scores up to 61.5, weights within 3e-06 of float64" in " ".join(one.value for one in app.markdown)
+    assert "In bfloat16, the model&#x27;s own type, a weight would be off by up to 12.5%" in markup(app)
+    table = {column["label"]: column["shown"] for column in part(app, "table", -1)["columns"]}
+    assert table["largest score"] == ["9.0", "61.5", "20.0"] and table["own type against float64"][1] == "1.2e-01"
+
+
 def test_a_statistic_that_spans_decades_gets_a_log_colour_and_says_so(client):
     app = opened(statistic="top_p_rank")
     bar = figures(app)[0]["data"][0]["colorbar"]

@@ -1,0 +1,46 @@
+"""How exact the scores of a model are, layer by layer: on a sample of queries, held against float64."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+SAMPLE = 16  # queries of a window, evenly spaced up to its last
+COLUMNS = ("largest_score", "difference", "own_difference")
+
+
+class Numerics:
+    """Of every layer the largest size of a score, and how far the weights of a query lie from those in float64.
+
+    `difference` is of scores in float32, as they are computed here; `own_difference` of scores in the model's own type,
+    in which large scores that lie close together become equal. Both are the largest difference of a weight (0 to 1).
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.found = np.zeros((layers, len(COLUMNS)))
+
+    @torch.no_grad()
+    def look(self, layer: int, query: torch.Tensor, key: torch.Tensor, module) -> None:
+        """Add a text without padding: query [B, H, T, D] and key [B, G, T, D] as they meet in a layer's `module`."""
+        length, repeat = query.shape[2], query.shape[1] // key.shape[1]
+        scaling = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)
+        softcap, window = (getattr(module, name, None) for name in ("attn_logit_softcapping", "sliding_window"))
+        rows = torch.linspace(length - 1, 0, min(SAMPLE, length)).round().long().to(query.device)
+        back = rows[:, None] - torch.arange(length, device=query.device)
+        hidden = (back < 0) | (back >= (window or length))
+        sampled = query[:, :, rows]
+
+        def scores(kind: torch.dtype) -> torch.Tensor:
+            keys = key.to(kind).repeat_interleave(repeat, 1)
+            made = torch.matmul(sampled.to(kind), keys.transpose(2, 3)) * scaling  # [B, H, n, T]
+            made = made if softcap is None else torch.tanh(made / softcap) * softcap
+            return made.double().masked_fill(hidden, float("-inf"))
+
+        exact = scores(torch.float64)
+        largest = exact.masked_fill(hidden, 0.0).abs().max()
+        weights = exact.softmax(-1)
+        apart = [(scores(kind).softmax(-1) - weights).abs().max() for kind in (torch.float32, query.dtype)]
+        self.found[layer] = np.maximum(self.found[layer], [float(one) for one in (largest, *apart)])
+
+    def table(self) -> pd.DataFrame:
+        """One row per layer: `layer largest_score difference own_difference`."""
+        return pd.DataFrame({"layer": range(len(self.found)), **dict(zip(COLUMNS, self.found.T, strict=True))})
