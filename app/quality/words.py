@@ -162,7 +162,7 @@ def conclusion(shown: Sequence[Shown], dense: dict, where: str) -> list[str]:
         said.append(f"On {where}, dense attention has perplexity {dense['perplexity']:.1f}.")
     others = [_beside(one) for one in shown if one is not best]
     beaten = [
-        f"{a.title} beats {b.title} here: it reads no more and loses less, beyond both intervals."
+        f"{_fitted(a)} beats {_fitted(b)} here: it reads no more and loses less, beyond both intervals."
         for a in able
         for b in able
         if _beats(a.row, b.row)
@@ -197,6 +197,13 @@ def _beside(one: Shown) -> str:
         kind = ", which saw the future,"
     verb = "keeps" if row["ceiling"] else "reads"
     return f"{one.title}{kind} {verb} {row['reads_causal']:.0%} at {signed(row['difference'])}"
+
+
+def _fitted(one: Shown) -> str:
+    """A method by name; of one that was trained or fitted, once and with one seed, what was made is named."""
+    needs = one.asked.about.get("needs")
+    made = " with this router" if needs == "router" else " as fitted here" if needs else ""
+    return one.title + made
 
 
 def _beats(a: dict, b: dict) -> bool:

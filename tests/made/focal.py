@@ -31,5 +31,5 @@ def several(losses: dict[Arm, float]) -> dict[Arm, Pooled]:
 
 def told(module, *found) -> dict:
     """What a study of Focal Attention stores of hand-made arms, and how it is told and drawn."""
-    numbers = module.numbers(*found)
+    numbers = module.numbers(*found) | {"protocol": {"unit": "documents", "units": WINDOWS // 2}}
     return module.shown(numbers) | numbers

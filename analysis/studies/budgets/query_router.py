@@ -14,7 +14,7 @@ from analysis.studies.budgets.query_model import BINS, Trained, correlations, pr
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
-from analysis.studies.stored.panels import column
+from analysis.studies.stored.panels import column, of_whom
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
@@ -191,7 +191,7 @@ def _sentence(found: list[dict], rows: list[dict]) -> str:
         f"{_said(with_it['pooled'])}; inside a head and stretch of positions, where the head explains nothing, from "
         f"{inner[1]} to {inner[0]}. As budgets of equal size its predictions change perplexity by {min(changes):+.1%} "
         f"to {max(changes):+.1%} against static ones: better at {better} of {len(arms)} caps, worse at {worse}, by the "
-        "intervals."
+        f"intervals.{of_whom(1, 'network')}"
     )
 
 

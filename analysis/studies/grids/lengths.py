@@ -152,7 +152,7 @@ def sentence(rows: list[dict], length: int) -> str:
             if row["k"] == k
         ]
         said.append(f"k = {k}: {'; '.join(told)}")
-    return f"A router trained at {length:,} tokens lies above dense attention by: {'. '.join(said)}."
+    return f"This router, trained at {length:,} tokens, lies above dense attention by: {'. '.join(said)}."
 
 
 lengths = Study("lengths", __doc__, Sizes, measure, shown, sample)

@@ -18,6 +18,7 @@ from analysis.studies.stored.panels import (
     difference,
     how_sure,
     judged,
+    of_whom,
     nats,
     of_rows,
     panel,
@@ -234,7 +235,7 @@ def sentence(rows: list[dict]) -> str:
         told = f"{judged(focus, 'against_random', word)} ({nats(focus, 'against_random')})"
         said.append(f"trained groups against groups that were random from the first step: {told}")
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}."
+    return f"{start}: {'; '.join(said)}.{of_whom(SEEDS, 'model')}"
 
 
 pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

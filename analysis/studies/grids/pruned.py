@@ -135,7 +135,7 @@ def sentence(rows: list[dict], together: dict) -> str:
     said = (
         f"Pruning one layer alone lowers the loss in {_layers(better)} and raises it in {_layers(worse)}; else the "
         f"interval holds 0. All layers together: {nats(together, 'loss_groups')}. Against groups of the same sizes by "
-        f"chance, the trained ones lose less in {_layers(beaten)}. The pruned pairs held "
+        f"chance, those of this router lose less in {_layers(beaten)}. The pruned pairs held "
     )
     held = [row["mass_groups"] for row in rows]
     return said + f"{min(held):.1%} to {max(held):.1%} of a layer's attention."

@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from analysis.studies.stored.measured import DENSE, KERNELS, drawn_arms, hard_arms, window_arm
 from analysis.studies.stored.panels import (
-    decided,
     difference,
     how_sure,
+    judged,
     nats,
     of_rows,
+    of_whom,
     panel,
     paper_lines,
     presented,
@@ -165,7 +168,7 @@ def sentence(rows: list[dict]) -> str:
         if row["arm"].startswith("Focus"):
             told = [f"{judged(row, key, word, "not judged against")} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
             said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
-    return f"{'. '.join(said)}."
+    return f"{'. '.join(said)}.{of_whom(1)}"
 
 
 finetuning = Study("finetuning", __doc__, Training, measure, shown, sample)

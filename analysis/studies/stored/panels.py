@@ -11,6 +11,7 @@ from analysis.metrics.intervals import DOCUMENTS, Interval, over_units, smallest
 from analysis.papers import find
 
 
+SEEDS = 3  # of every trained arm, before anything is said of a method
 BEFORE = (
     "Measured before documents were the units: its intervals are percentile bootstraps over runs of 8 windows and narrower "
     "than 95 % asks for, until it is measured again."
@@ -122,6 +123,16 @@ def decided(found: dict, key: str) -> int:
 def judged(found: dict, key: str, words: dict[int, str], none: str = "not judged") -> str:
     """The word for the sign of a `difference`, from -1, 0, 1 -> word; `none` where there is no interval to judge by."""
     return none if found[f"{key}_low"] is None else words[decided(found, key)]
+
+
+def of_whom(seeds: int, what: str = "router") -> str:
+    """The sentence that says of whom all is said where every trained arm has so many seeds: with fewer than 3, of what
+    was trained here and not of the method. It begins with a space; nothing with 3 or more."""
+    if seeds >= SEEDS:
+        return ""
+    trained = "one training" if seeds == 1 else f"{seeds} trainings"
+    whom = f"this {what}" if seeds == 1 else f"these {what}s"
+    return f" All of it is said of {whom}, {trained} of every arm, and not of the method."
 
 
 def how_sure(protocol: dict) -> str:

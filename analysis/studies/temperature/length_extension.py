@@ -13,7 +13,7 @@ from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.stored.panels import columns, difference, how_sure, judged, nats, panel, series
+from analysis.studies.stored.panels import columns, difference, how_sure, judged, nats, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
@@ -160,7 +160,7 @@ def sentence(rows: list[dict], context: int) -> str:
     """What each way gives where even the second half alone has much before it."""
     verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
     said = [f"{row['way']} {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
-    return f"In the last quarter of {2 * context:,} tokens, against reading the second half alone: {'; '.join(said)}."
+    return f"In the last quarter of {2 * context:,} tokens, against reading the second half alone: {'; '.join(said)}.{of_whom(1, 'model')}"
 
 
 length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample)

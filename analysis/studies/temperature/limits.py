@@ -3,10 +3,10 @@
 import re
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import column, panel, series
+from analysis.studies.stored.panels import column, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import HEAD, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import HEAD, SEEDS, Arm, Pooled, Sizes, sample, train_arms
 
 LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)  # in the paper's units: 11.31 is dense attention
 USUAL = 5  # tau_min at which the upper limits are compared
@@ -87,7 +87,7 @@ def sentence(table: list[dict]) -> str:
     near = [row for row in winners if row is not best and row[rows.AGAINST] - best[rows.AGAINST] <= best["by_seeds"]]
     if near:
         said += f" Lower too, and from the best by no more than two seeds alone may make: {_listed(near)}."
-    return said + (f" Worse than dense training: {_listed(worse)}." if worse else "")
+    return said + (f" Worse than dense training: {_listed(worse)}." if worse else "") + of_whom(SEEDS, "model")
 
 
 def _listed(table: list[dict]) -> str:

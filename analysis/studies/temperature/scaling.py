@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from analysis.studies.stored.panels import column, panel, series
+from analysis.studies.stored.panels import column, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import SEEDS, SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
 from analysis.studies.text.held_out import chosen
 
 NO_GAIN = "no gain seen"
@@ -118,7 +118,7 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
         ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
-    return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {rows.told(best)}."
+    return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {rows.told(best)}.{of_whom(SEEDS, 'model')}"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:

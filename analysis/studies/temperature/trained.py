@@ -1,10 +1,10 @@
 """Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1, 2, 8a)."""
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import panel, series
+from analysis.studies.stored.panels import of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import FURTHER, SEEDS, Arm, Pooled, Sizes, sample, train_arms
 
 CONSTANT = (0.3, 0.4, 0.5, 0.6)
 PAPER_LIMITS = (5.0, 10.0)
@@ -128,7 +128,7 @@ def sentence(table: list[dict]) -> str:
             other = "the same without a temperature" if row["further"] or not row["norm"] else ""
             said.append(f"{row['arm']}: {rows.told(row, other)}")
     start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}." if said else f"{start}: nothing else was trained."
+    return f"{start}: {'; '.join(said)}.{of_whom(SEEDS, 'model')}" if said else f"{start}: nothing else was trained."
 
 
 focal_temperatures = Study("focal-temperatures", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

@@ -259,7 +259,8 @@ def sentence(rows: list[dict]) -> str:
     said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
     tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
     said.append(f"Tasks right: {', '.join(tasks) or 'no change is told apart from none'}.")
-    return f"Each at the rate that other windows chose. {' '.join(said)}"
+    whom = "One training of each, so this is said of these routers and copies and not of the methods"
+    return f"{whom}, each at the rate that other texts chose. {' '.join(said)}"
 
 
 def _decided(best: list[dict], key: str) -> str:

@@ -246,5 +246,9 @@ def test_the_conclusion_is_honest_about_near_far_noise_and_who_beats_whom():
         == "Worse reads 60% at +90.0%. Bad beats Worse here: it reads no more and loses less, beyond both intervals."
     )
     assert "within the noise of this text" in quality_words.conclusion([found("A", 0.5, 0.001, 0.02)], {}, "x")[0]
+    routed = found("Focus", 0.1, 0.0)
+    routed.asked.about["needs"] = "router"
+    said = " ".join(quality_words.conclusion([routed, found("Bad", 0.5, 0.5)], {}, "x"))
+    assert "Focus with this router beats Bad here" in said, "one training says nothing of the method"
     ceiling = found("Top", 0.1, -0.02, ceiling=True)
     assert "beats" not in " ".join(quality_words.conclusion([ceiling, found("Bad", 0.5, 0.5)], {}, "x"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.errors import BadText
-from analysis.studies.stored.panels import decided, difference, how_sure, judged, nats
+from analysis.studies.stored.panels import decided, difference, how_sure, judged, nats, of_whom
 from analysis.studies.text.held_out import held_out_windows
 
 
@@ -58,3 +58,8 @@ def test_what_is_not_told_apart_says_what_could_have_been_seen():
 def test_a_study_says_what_its_intervals_rest_on():
     assert "over 16 documents" in how_sure({"units": 16})
     assert "in these 3 texts" in how_sure({"units": 3}) and "percentile" in how_sure({})
+
+
+def test_with_fewer_than_three_seeds_a_sentence_is_about_what_was_trained_here():
+    assert "this router, one training of every arm, and not of the method" in of_whom(1)
+    assert "these models, 2 trainings" in of_whom(2, "model") and of_whom(3) == ""
