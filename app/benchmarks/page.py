@@ -180,7 +180,9 @@ def _against(row: dict, name: str, times: float, digits: int) -> str:
     found = [row[f"{name}{end}"] for end in ("", "_low", "_high")]
     if found[0] is None:
         return "–"
-    said = [f"{times * value:+.{digits}f}" if value is not None else "?" for value in found]
+    if None in found:
+        return f"{times * found[0]:+.{digits}f} ({row.get(f'{name}_state') or 'no interval'})".replace("-", "−")
+    said = [f"{times * value:+.{digits}f}" for value in found]
     return f"{said[0]} ({said[1]} to {said[2]})".replace("-", "−")
 
 

@@ -90,7 +90,7 @@ def _live(run: Run) -> None:
             help=cached.glossary("worst position bin"),
         )
     cells = row["bins"]
-    units = f"; intervals over {row['units']:,} {row['unit']}" if row["units"] else ""
+    units = f"; {row['state']}"
     st.caption(
         f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each{units}. Dotted: {share(ALLOWED)} either "
         "way. Keys are shared out by rank, without a cap."

@@ -55,8 +55,7 @@ def this_text(tokens: int) -> None:
                 alt=f"Change of perplexity against {label}",
                 help=cached.glossary("paired difference" if x == "t" else TERM),
             )
-    units = curve["units"][0]
-    said = f"Bars: 95 % intervals over {units:,} {curve['unit'][0]}. " if units else ""
+    said = f"Bars: {curve['state'][0]}. "
     cells = rows_of(bins, t=1.0)["n"]
     st.caption(f"{said}Bins of {min(cells):,} predicted tokens each.")
 
@@ -84,8 +83,7 @@ def by_layer(layers: int, tokens: int) -> None:
     run = asking.ask("temperature-curve", wanted, "Reading with these temperatures", tokens)
     found = run.numbers["by_layer"]
     low, high = found["low"], found["high"]
-    units = f"{found['units']:,} {found['unit']}"
-    sure = "" if low is None else f" (95 % interval {low:+.1%} to {high:+.1%}, {units})"
+    sure = f" ({found['state']})" if low is None else f" ({low:+.1%} to {high:+.1%}, {found['state']})"
     widgets.prose(
         f"Perplexity {found['perplexity']:.2f} against {run.numbers['perplexity_dense']:.2f} dense on this text: "
         f"{found['difference']:+.1%}{sure}.",

@@ -38,9 +38,12 @@ def _learned(facts: dict) -> str:
     if gain.get("mean") is not None:
         verdict = "predict better" if (gain["low"] or 0) > 0 else "do not clearly predict better"
         verdict = "predict worse" if (gain["high"] or 0) < 0 else verdict
-        span = "" if gain["low"] is None else f", 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
+        verdict = "are not judged against" if gain["low"] is None else f"{verdict} than"
+        span = f", {gain.get('state', 'no interval')}"
+        if gain["low"] is not None:
+            span = f", 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
         said += (
-            f"; on text it never saw, its groups {verdict} than random centroids "
+            f"; on text it never saw, its groups {verdict} random centroids "
             f"({gain['mean']:+.4f} nats per token{span})"
         )
     if shares and facts.get("groups"):

@@ -86,7 +86,9 @@ def temperature(args: dict, text: str) -> Result:
 def temperature_curve(args: dict, text: str) -> Result:
     def row(value: float) -> dict:
         change = {"difference": value, "low": value - 0.01, "high": value + 0.01}
-        return {"perplexity": 10 * (1 + value), **change, "units": 4, "unit": "blocks of 64 tokens in this text"}
+        return {"perplexity": 10 * (1 + value), **change, "units": 4, "unit": "blocks of 64 tokens in this text"} | {
+            "state": "95 % interval over 4 blocks of 64 tokens in this text"
+        }
 
     curve = pd.DataFrame([{"t": t, **row(1 - t)} for t in args["t"]])
     cells = [{"t": t, "bin": b, "first": 8 * b, "last": 8 * b + 8, "n": 8} for t in args["t"] for b in range(2)]

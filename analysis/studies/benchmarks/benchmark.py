@@ -49,7 +49,7 @@ def benchmark(
     numbers: `rows` (`task title method name metric value stderr value_low value_high items of does_not_fit window
     longer_than_window shots reads_future difference gold gold_difference`, both differences with `_low` and `_high`: a
     share of right answers has its standard error and Wilson interval, its paired difference to dense that of Bonett and
-    Price; `gold` is the mean log-probability of the right answer in nats, its difference to dense a bootstrap over
+    Price; `gold` is the mean log-probability of the right answer in nats, its difference to dense has an interval over
     items; `longer_than_window` the share of items longer than what the method reads whole), `sentences`, `notes`.
     tables: `rows`, `items` (`task method item tokens gold` and the value of each metric).
     Errors: BadSetting, TooLarge, NotFitted, before a pass.
@@ -150,7 +150,8 @@ def _row(one: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple 
         row["stderr"] = float(np.std(mine, ddof=1) / np.sqrt(n)) if n > 1 else None
         row |= {"value_low": whole.low, "value_high": whole.high}
     if dense is not None:
-        row |= edges("gold_difference", interval(right - dense[1], fewest=BLOCKS))
+        over = interval(right - dense[1], fewest=BLOCKS)
+        row |= edges("gold_difference", over) | {"gold_difference_state": over.state.replace("units", "items")}
         row |= edges("difference", share_difference(mine, dense[0][metric])) if counted else {}
     return row
 

@@ -183,6 +183,7 @@ def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray 
         "high": change.high,
         "units": change.units,
         "unit": change.unit,
+        "state": change.state,
         "worst_bin": worst,
         **{f"worst_bin_{name}": bins[worst][name] for name in ("first", "last", "difference", "low", "high", "n")},
         "worst_bin_change": bins[worst]["perplexity"] - bins[worst]["perplexity_dense"],
