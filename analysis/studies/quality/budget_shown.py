@@ -78,4 +78,6 @@ def sentence(rows: list[dict]) -> str:
     units = sorted({row["units"] for row in rows if row.get("unit") == "documents"})
     counted = " to ".join(map(str, dict.fromkeys((units[0], units[-1])))) if units else ""
     texts = f", each of {counted} held-out text{'s' * (counted != '1')}" if units else ""
+    if any(row["method"] == "focus" for row in rows):
+        said.append("The rows of Focus are of this one router, not of the method.")
     return f"Mean change of perplexity over {len(places)} places{texts}. " + " ".join(said)
