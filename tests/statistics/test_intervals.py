@@ -49,7 +49,7 @@ def test_the_jackknife_of_a_mean_is_its_t_interval():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60))
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7))
 def test_an_interval_holds_its_mean(values):
     found = interval(values)
     assert found.units == len(values) and (found.low is None) == (len(values) < 5)

@@ -143,7 +143,7 @@ def test_a_sweep_equals_the_masked_path_and_counts_what_it_reads(home, context):
         with apply(lm, method):
             losses = np.stack([token_losses(lm, torch.as_tensor(ids)[None])[0] for ids in windows])
         assert row["perplexity"] == pytest.approx(np.exp(losses.mean()), rel=1e-5)
-        for name, share in reads(budgets, row["cap"], 32).items():
+        for name, share in reads(budgets, row["cap"], 32, lm.num_kv_heads).items():
             assert row[name] == pytest.approx(share, rel=0.01), "ties apart"
     shares = [row["reads_causal"] for row in rows]
     assert shares == sorted(shares) and abs(rows[0]["difference"]) > 1e-4
