@@ -34,10 +34,11 @@ class Interval(NamedTuple):
 
 
 def state(units: int, known: bool = True, interval: bool = True, unit: str = "units") -> str:
-    """What a number rests on, in the words of every page: `units` of `unit`; whether there is a value, and an interval."""
+    """What a number rests on, in the words of every page: `units` of `unit`; is there a value, and an interval."""
     if units == 0 or not known:
         return "no values"
-    counted = f"{units:,} {unit}" if units > 1 else f"1 {unit.replace('units', 'unit').replace('documents', 'document')}"
+    one = unit.replace("units", "unit").replace("documents", "document")
+    counted = f"{units:,} {unit}" if units > 1 else f"1 {one}"
     return f"95 % interval over {counted}" if interval else f"{counted}, too few for an interval"
 
 

@@ -124,7 +124,8 @@ def _figures(row: dict) -> None:
         ("All positions", signed(row["difference"]), span(row).partition(" (")[2].rstrip(")"), paired),
         ("Last positions", signed(last["difference"]), f"{last['first']:,} to {last['last'] - 1:,}", paired),
         ("Worst positions", signed(row["worst_bin_difference"]), positions(row, False), paired),
-        ("Reads", share(row["reads_causal"]), f"{shared(row)} per key-value head, {share(row['reads_full'])} of all pairs", reads),
+        ("Reads", share(row["reads_causal"]), f"{shared(row)} per key-value head", reads),
+        ("Reads of T × T", share(row["reads_full"]), "of all pairs", cached.glossary("two denominators of reads")),
     )
     with st.container(horizontal=True, gap="large"):
         widgets.metrics(facts)

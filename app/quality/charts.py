@@ -20,9 +20,9 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         hover = _says(one)
         data.append(_mark(_kind(one.row), one, one.bound, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times"))
         if one.shares:
-            tick = _mark("fetched", one, one.bound_kv, "line-ns-open", f"{hover}: by keys fetched at most %{{x:.2f}} times")
-            data += [line("", [one.bound_kv, one.bound], [one.row["difference"]] * 2, colour, "dash", None, width=1,
-                          showlegend=False), tick | {"showlegend": False}]
+            said, change = f"{hover}: by keys fetched at most %{{x:.2f}} times", [one.row["difference"]] * 2
+            data.append(line("", [one.bound_kv, one.bound], change, colour, "dash", None, width=1, showlegend=False))
+            data.append(_mark("fetched", one, one.bound_kv, "line-ns-open", said) | {"showlegend": False})
         if one.speed:
             times, change = one.speed["median"], [one.row["difference"]] * 2
             data.append(line("", [times, one.bound], change, colour, "dot", None, width=1, showlegend=False))

@@ -142,7 +142,7 @@ def _perplexities(numbers: dict, identity: str) -> None:
 
 
 def _span(gain: dict) -> str:
-    """The interval of a gain with what it rests on, or its points; of a router trained before, its units of 8 windows."""
+    """The interval of a gain with what it rests on, or its points; of an older router its units of 8 windows."""
     ends = "no interval" if gain["low"] is None else f"{gain['low']:+.4f} to {gain['high']:+.4f}"
     if "state" not in gain:
         return f"{ends}, {gain['units']} units of 8 windows, a percentile bootstrap that is too narrow"

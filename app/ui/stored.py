@@ -39,6 +39,7 @@ def badge(found: dict) -> None:
     about = found["protocol"]
     facts = [about.get("corpus"), f"{about['steps']:,} steps" if about.get("steps") else None]
     facts += [f"windows of {about['window']:,} tokens" if about.get("window") else None, f"model {about.get('model')}"]
+    facts += [f"units: {about['units']:,} {about['unit']}"] if about.get("units") else []
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         date = str(about.get("date", ""))[:10]
         st.badge(f"stored study{f', {date}' * bool(date)}", icon=":material/inventory_2:", color="gray")

@@ -25,7 +25,8 @@ def budgets(
     `policy`: see `policies.resolve` (a name; a total by one of `total beta keys_per_head reads`; `edits`). numbers:
     `ranks budgets stored` [L][H] (`stored`: as calibrated), `fixed` [L][H] set by hand, `total stored_total beta cap`,
     `integers` (the policy to hand on: `layers heads policy`), `reads_causal reads_full kv_read attended
-    reads_kv_least reads_kv_most` (without ties, see `metrics.budgets`), `shares` (`share total beta`: what total reads which share of the causal pairs), `kv_bytes` and
+    reads_kv_least reads_kv_most` (without ties, see `metrics.budgets`), `shares` (`share total beta`: what total reads
+    which share of the causal pairs), `kv_bytes` and
     `kv_bytes_evicted` (at most, when keys leave for good), `policy` and `policies` (facts), `sentence`, `notes`.
     table: `cells` (`layer head rank budget stored fixed capped`). Errors: BadSetting.
     """

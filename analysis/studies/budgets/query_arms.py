@@ -90,7 +90,8 @@ def equal_rows(
 ) -> list[dict]:
     """Perplexity of dense attention, of static budgets and of each arm at as many keys, cap by cap; a row each.
 
-    `ids` windows [n, T] of `documents` [n], the units; `tuning` samples scale the arms to the keys of the static budgets; `span` of the progress.
+    `ids` windows [n, T] of `documents` [n], the units; `tuning` samples scale the arms to the keys of the static
+    budgets; `span` of the progress.
     """
     told = Progress(context, span, (1 + len(caps) * (1 + len(ARMS) * 2)) * len(ids))
     length = ids.shape[1]

@@ -23,6 +23,7 @@ from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_
 from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
 
+NONE = "not judged against"  # where there are too few texts
 ARMS = {  # what the base is fine-tuned with -> how the training reads
     "full attention": "alone",  # a window as long as the text
     "Focus, soft": "soft",
@@ -166,7 +167,7 @@ def sentence(rows: list[dict]) -> str:
     word, said = {-1: "better than", 0: "not told apart from", 1: "worse than"}, []
     for row in rows:
         if row["arm"].startswith("Focus"):
-            told = [f"{judged(row, key, word, "not judged against")} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
+            told = [f"{judged(row, key, word, NONE)} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
             said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
     return f"{'. '.join(said)}.{of_whom(1)}"
 

@@ -166,7 +166,8 @@ def statistics(
     `mass` of the rank, `window` tokens of the window mass. `without_first` leaves each window's first token out of all
     but `first_token_mass` and renormalises. numbers: `rows` with the columns of `attention_statistics`, `sentence`,
     `induction_queries` (share of tokens that stood in their window before), `numerics` (`largest_score difference
-    own_difference` of the worst layer, see `statistics.Numerics`, `dtype queries`). tables: `numerics` (per layer), `heads` (`layer head`, the six,
+    own_difference` of the worst layer, see `statistics.Numerics`, `dtype queries`). tables: `numerics` (per layer),
+    `heads` (`layer head`, the six,
     `previous_token` and `induction`: mass on the token before, and on what followed earlier copies of this token),
     `chance` (`layer` and the same for a head that reads all visible keys alike), `distance` (`layer head low high mass
     uniform`), `tokens`. Errors: BadSetting, TooLarge.

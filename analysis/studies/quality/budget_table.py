@@ -35,9 +35,9 @@ NOTES = (
     "SparQ looks at a quarter of the channels: more of them cost fetched keys, which this budget does not count.",
     "Attended keys are those in the softmax; what is fetched from memory besides, to choose them, is in kv_read, "
     "in which CSA, the oracle and SparQ read more than they attend.",
-    "The budget counts keys of a query head. Query heads that share a key-value head fetch the union of their keys, which "
-    "stands per key-value head beside it: where they choose apart it is several times the mean, where the choice is made "
-    "for all of them it is the same.",
+    "The budget counts keys of a query head. Query heads that share a key-value head fetch the union of their keys, "
+    "which stands per key-value head beside it: where they choose apart it is several times the mean, where the choice "
+    "is made for all of them it is the same.",
     "Everything is a masked pass, so nothing here was timed: a horizontal axis in times faster is what the pairs read "
     "would allow at most.",
 )
@@ -73,7 +73,8 @@ def measure(at: Setting) -> dict:
     Of the training documents of a domain every second one calibrates and the others select; its held-out documents
     report. `rows`: per domain, context, share and method `domain context share target method label field value settings
     searched calibrated calibration_texts calibration_tokens seeds attended off reached reads_causal attended_kv
-    reads_kv sharing kv_read perplexity perplexity_dense difference difference_low difference_high units unit points tokens`; no quality where the budget
+    reads_kv sharing kv_read perplexity perplexity_dense difference difference_low difference_high units unit points
+    tokens`; no quality where the budget
     was missed by more than 5 %; `means` over domains and contexts. Errors: BadSetting, BadText, NotFitted.
     """
     lm, sizes = at.lm, at.sizes

@@ -42,7 +42,8 @@ def equal_budget(
     whose other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers
     and heads.
     numbers: `target` keys of a query; `rows`: method, label, field, value, attended, off (0.01: 1 % more than the
-    target), reached, reads_causal, per key-value head reads_kv and attended_kv, kv_read, sharing, reads_future; `methods` as `evaluate` takes them at these values; `notes`
+    target), reached, reads_causal, per key-value head reads_kv and attended_kv, kv_read, sharing, reads_future;
+    `methods` as `evaluate` takes them at these values; `notes`
     about budgets that cannot be reached. table `rows`. Errors: BadSetting, BadText, NotFitted.
     """
     check_seed(seed)

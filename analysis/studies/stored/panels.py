@@ -13,8 +13,8 @@ from analysis.papers import find
 
 SEEDS = 3  # of every trained arm, before anything is said of a method
 BEFORE = (
-    "Measured before documents were the units: its intervals are percentile bootstraps over runs of 8 windows and narrower "
-    "than 95 % asks for, until it is measured again."
+    "Measured before documents were the units: its intervals are percentile bootstraps over runs of 8 windows and "
+    "narrower than 95 % asks for, until it is measured again."
 )
 
 
@@ -141,5 +141,6 @@ def how_sure(protocol: dict) -> str:
     if units is None:
         return BEFORE
     if units < DOCUMENTS:
-        return f"The windows are of {units} documents, too few for an interval: all of this holds in these {units} texts."
+        few = f"The windows are of {units} documents, too few for an interval"
+        return f"{few}: what is said holds in these {units} texts."
     return f"Intervals are 95 %, studentised, over {units} documents; their windows are averaged first."

@@ -69,7 +69,8 @@ def compare(
 def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int, documents: np.ndarray) -> dict:
     """Rows, comparisons, claims and verdict of measured arms; those that differ in their seed alone become one.
 
-    `documents` [n] says which document each window is of. `chosen` and `equal`: the study's window and the one of equal pairs, both among the arms as `window N`; `groups` K.
+    `documents` [n] says which document each window is of. `chosen` and `equal`: the study's window and the one of equal
+    pairs, both among the arms as `window N`; `groups` K.
     """
     together: dict[str, list[Measured]] = {}
     for name, arm in found.items():
@@ -172,7 +173,8 @@ def _headline(found: dict) -> str:
         None: "cannot be told apart from random ones here, or there are too few texts to judge",
     }
     said = "do more than random ones here" if found["holds"] else words[found["beats"]["random tokens"]]
-    return f"The groups of this router {said}{', and a wider window of equal pairs is better' if found['window_better'] else ''}."
+    wider = ", and a wider window of equal pairs is better" if found["window_better"] else ""
+    return f"The groups of this router {said}{wider}."
 
 
 def _verb(comparison: dict) -> str:

@@ -43,14 +43,15 @@ class Curve:
         self.dense = self._losses(METHODS["dense"](), "dense")
 
     def row(self, t: float | None = None, by_layer: tuple[float, ...] = ()) -> tuple[dict, np.ndarray]:
-        """(`perplexity difference low high units unit p state`, losses [n, length - 1]) of one temperature, or one for each
-        layer."""
+        """(`perplexity difference low high units unit p state`, losses [n, length - 1]) of one temperature, or of one
+        for each layer."""
         each = by_layer if t is None else (t,) * self.lm.num_layers
         name = f"layers at {', '.join(f'{one:g}' for one in by_layer)}" if t is None else f"temperature {t:g}"
         losses = self.dense if set(each) == {1.0} else self._losses(METHODS["focal"](by_layer=each), name)
         change = perplexity_change(losses, self.dense, self.documents)
         row = {"perplexity": math.exp(losses.mean()), "difference": change.change, "low": change.low}
-        return row | {"high": change.high, "units": change.units, "unit": change.unit, "p": change.p, "state": change.state}, losses
+        row |= {"high": change.high, "units": change.units, "unit": change.unit}
+        return row | {"p": change.p, "state": change.state}, losses
 
     def one_layer(self, layer: int, t: float) -> dict:
         """The row of a model of which only `layer` has the temperature `t`."""

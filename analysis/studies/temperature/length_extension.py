@@ -160,7 +160,8 @@ def sentence(rows: list[dict], context: int) -> str:
     """What each way gives where even the second half alone has much before it."""
     verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
     said = [f"{row['way']} {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
-    return f"In the last quarter of {2 * context:,} tokens, against reading the second half alone: {'; '.join(said)}.{of_whom(1, 'model')}"
+    where = f"In the last quarter of {2 * context:,} tokens, against reading the second half alone"
+    return f"{where}: {'; '.join(said)}.{of_whom(1, 'model')}"
 
 
 length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample)

@@ -118,7 +118,8 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
         ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
-    return f"{'. '.join(said)}. The most favourable: {best['arm']}, {where}, {rows.told(best)}.{of_whom(SEEDS, 'model')}"
+    most = f"The most favourable: {best['arm']}, {where}, {rows.told(best)}."
+    return f"{'. '.join(said)}. {most}{of_whom(SEEDS, 'model')}"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:

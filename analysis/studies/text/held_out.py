@@ -56,8 +56,8 @@ def held_out_windows(
     if len(turns) < least:
         needed = f"{least} windows need" if least > 1 else "one window needs"
         raise BadText(
-            f"The {len(documents)} held-out texts have {sum(map(len, tokens)):,} tokens and {needed} {least * length:,}, "
-            "each window within one text: give more text."
+            f"The {len(documents)} held-out texts have {sum(map(len, tokens)):,} tokens and {needed} "
+            f"{least * length:,}, each window within one text: give more text."
         )
     taken = np.bincount([at for _, at in turns], minlength=len(streams))
     found = [spread_windows(ids, length, count).reshape(-1, length) for ids, count in zip(streams, taken, strict=True)]

@@ -51,6 +51,9 @@ class Way:
         return f"{self.line}, {self.rate:g}"
 
 
+NONE = "not judged, in too few texts"
+
+
 @dataclass(frozen=True)
 class Baseline(Windows):
     """What the study can be asked for."""
@@ -268,10 +271,10 @@ def _decided(best: list[dict], key: str) -> str:
     words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, {}
     known = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
     for row in known:
-        word = judged(row, key, words, "not judged, in too few texts")
+        word = judged(row, key, words, NONE)
         unseen = f" ({_seen(row, key):.4f} could have been seen)" if word == words[0] else ""
         said.setdefault(word, []).append(f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}{unseen}")
-    said = [f"{word}: {', '.join(said[word])}" for word in (*words.values(), "not judged, in too few texts") if word in said]
+    said = [f"{word}: {', '.join(said[word])}" for word in (*words.values(), NONE) if word in said]
     return "; ".join(said) or "nothing else was read"
 
 

@@ -174,7 +174,7 @@ def _store(own: Model, folder: Path, context: Context) -> Model:
 def measure(
     model: Model, router: FocusRouter, control: FocusRouter, ids: np.ndarray, documents: np.ndarray, context: Context
 ) -> dict:
-    """Perplexity of held-out windows [n, T] of `documents` [n]: dense, and hard groups of the router and of its control.
+    """Perplexity of held-out windows [n, T] of `documents` [n]: dense, and hard groups of the router and its control.
 
     `gain_over_random`: nats per token by which the router's causal groups predict better than random centroids, paired:
     `mean low high units` with the 95 % interval over documents, `unit state`, and the `points` of each document where
