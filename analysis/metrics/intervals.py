@@ -76,9 +76,7 @@ def ratio_interval(above, below, level: float = LEVEL, fewest: int = DOCUMENTS, 
     return Interval(mean, mean - high * error, mean - low * error, units, "bootstrap-t")
 
 
-def over_units(
-    values, units, fewest: int = DOCUMENTS, level: float = LEVEL, below=None
-) -> tuple[Interval, np.ndarray]:
+def over_units(values, units, fewest: int = DOCUMENTS, level: float = LEVEL, below=None) -> tuple[Interval, np.ndarray]:
     """The mean of values [n] with its interval over units [n], which document or block each is of; and the mean of each
     unit, in the order of their numbers. A unit with more values weighs more. With `below` [n] it is sum(values) /
     sum(below), and so in each unit. Errors: as `interval`."""

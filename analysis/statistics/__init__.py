@@ -9,5 +9,14 @@ from analysis.statistics.heads import CORE, MORE, HeadReading, attention_statist
 from analysis.statistics.inputs import attention_inputs, forward
 from analysis.statistics.numerics import Numerics
 
-__all__ = ["CORE", "MORE", "FarReading", "HeadReading", "Numerics", "attention_inputs", "attention_statistics", "forward"]
+__all__ = [
+    "CORE",
+    "MORE",
+    "FarReading",
+    "HeadReading",
+    "Numerics",
+    "attention_inputs",
+    "attention_statistics",
+    "forward",
+]
 __all__ += ["top_p_rank"]

@@ -43,8 +43,7 @@ def _learned(facts: dict) -> str:
         if gain["low"] is not None:
             span = f", 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
         said += (
-            f"; on text it never saw, its groups {verdict} random centroids "
-            f"({gain['mean']:+.4f} nats per token{span})"
+            f"; on text it never saw, its groups {verdict} random centroids ({gain['mean']:+.4f} nats per token{span})"
         )
     if shares and facts.get("groups"):
         said += f", and the largest group of any layer holds {max(shares):.1%} (even groups {1 / facts['groups']:.1%})"

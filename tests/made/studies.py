@@ -46,4 +46,6 @@ def baselines() -> list[dict]:
     rows = [row_of(_about("base", "dense", None, 0), base, base, "python", units) | {"rate": None}]
     lines = [Way("lora", 4, 0).line, Way("lora", 16, 0).line, Way("full", None, 0).line]
     lines += [f"{Way('focus', groups, 0).line}, hard groups" for groups in (8, 2)]
-    return rows + [row_of(_about(line, "dense", rate, 1), base, base, "python", units) for line in lines for rate in RATES]
+    return rows + [
+        row_of(_about(line, "dense", rate, 1), base, base, "python", units) for line in lines for rate in RATES
+    ]

@@ -175,7 +175,10 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
     assert [row["choosing"] for row in rows] == [1.0, 1.5]
     assert [row["new"] for row in rows] == pytest.approx([-0.1, -0.8])
     assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
-    assert "On the new domain, in nats against the base, not judged, in too few texts: LoRA r=4 (rate 0.0001) -0.1000." in sentence(rows)
+    assert (
+        "On the new domain, in nats against the base, not judged, in too few texts: LoRA r=4 (rate 0.0001) -0.1000."
+        in sentence(rows)
+    )
 
 
 def test_an_arm_is_told_with_what_is_sure_of_it():

@@ -96,7 +96,9 @@ def equal_rows(
     told = Progress(context, span, (1 + len(caps) * (1 + len(ARMS) * 2)) * len(ids))
     length = ids.shape[1]
     dense = window_losses(lm, ids, METHODS["dense"](), told, "dense")
-    rows = [_row("dense", None, dense, dense, dense, documents) | counted_reads(length * (length + 1) // 2, 1, 1, length)]
+    rows = [
+        _row("dense", None, dense, dense, dense, documents) | counted_reads(length * (length + 1) // 2, 1, 1, length)
+    ]
     for cap in caps:
         methods = {"static": static(budgets, cap)}
         for name, asked in ARMS.items():

@@ -8,7 +8,16 @@ from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.stored.measured import DENSE, HARD, KERNELS, dealt_arms, drawn_arms, hard_arms, window_arm
-from analysis.studies.stored.panels import chart, decided, difference, how_sure, of_whom, paper_lines, presented, printed
+from analysis.studies.stored.panels import (
+    chart,
+    decided,
+    difference,
+    how_sure,
+    of_whom,
+    paper_lines,
+    presented,
+    printed,
+)
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample

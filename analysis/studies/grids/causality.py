@@ -74,7 +74,12 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    return presented("causality", sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), None, how_sure(numbers["protocol"]))
+    return presented(
+        "causality",
+        sentence(numbers["rows"], numbers["literal_minus_causal"], numbers),
+        None,
+        how_sure(numbers["protocol"]),
+    )
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

@@ -49,7 +49,9 @@ def measure(at: Setting) -> dict:
     plan, longest = sizes.plan(), max(lengths)
     train, held_out = at.texts
     long, units = held_out_windows(lm, held_out, longest, -(-sizes.windows * sizes.length // longest))
-    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=1 + 2 * len(lengths), documents=train, windows=long, units=units)
+    trainer = PhaseTrainer.of(
+        at, n_sink=plan.n_sink, expected=1 + 2 * len(lengths), documents=train, windows=long, units=units
+    )
     router = trainer.router(f"at {sizes.length:,} tokens", plan)
     found = []
     for size in lengths:
@@ -88,7 +90,9 @@ def _lengths(rows: str | None, length: int) -> list[int]:
     return sizes
 
 
-def _rows(trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray, units: np.ndarray) -> list[dict]:
+def _rows(
+    trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray, units: np.ndarray
+) -> list[dict]:
     """A row of a length for each k; `units` [n] is the document of each window."""
     size, window = ids.shape[1], plan.window
     chance = {k: drawn_arms(router, window, plan.seed, k) for k in KS}

@@ -11,7 +11,10 @@ def columns(rows: list[dict]) -> list[dict]:
         *(column("said", "other settings"), column("searched", "tried")),
         *(column("calibrated", "calibrated on"), column("calibration_tokens", "with", "tokens")),
         *(column("attended", "keys of a query"), column("reads_causal", "pairs read", "of causal")),
-        *(column("attended_kv", "keys per key-value head"), column("reads_kv", "pairs per key-value head", "of causal")),
+        *(
+            column("attended_kv", "keys per key-value head"),
+            column("reads_kv", "pairs per key-value head", "of causal"),
+        ),
         column("sharing", "union over mean", "times"),
         *(column("kv_read", "fetched", "of dense"), column("perplexity", "perplexity")),
         *(column("difference", "against dense"), column("difference_low", "from"), column("difference_high", "to")),

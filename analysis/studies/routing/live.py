@@ -113,7 +113,12 @@ def _measured(context: Context, lm: Model, text: str, cell: Cell, state: Routing
         "timings": [{"router": kind, "fit_seconds": None, "route_us": time} for kind, time in micro.items()],
         "notes": [*reading.notes, *fitted_for(state, cell)],
     }
-    about = {"seed": state.settings.seed, "kernel": STREAMED, "unit": "windows of this text", "routers": state.settings.name}
+    about = {
+        "seed": state.settings.seed,
+        "kernel": STREAMED,
+        "unit": "windows of this text",
+        "routers": state.settings.name,
+    }
     return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **about), more)
 
 

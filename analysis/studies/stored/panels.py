@@ -10,7 +10,6 @@ import numpy as np
 from analysis.metrics.intervals import DOCUMENTS, Interval, over_units, smallest_effect
 from analysis.papers import find
 
-
 SEEDS = 3  # of every trained arm, before anything is said of a method
 BEFORE = (
     "Measured before documents were the units: its intervals are percentile bootstraps over runs of 8 windows and "

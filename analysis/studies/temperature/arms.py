@@ -273,9 +273,7 @@ def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[
     `checking` with their `recipes`, which can be tried again without the corpus. Errors: BadSetting, BadText."""
     trainer, sizes = ArmTrainer.of(at, arms), at.sizes
     seeds = range(sizes.seed, sizes.seed + SEEDS)
-    found = {
-        arm: Pooled(arm, [trainer.measure(arm, seed) for seed in seeds], trainer.read_by(arm)[1]) for arm in arms
-    }
+    found = {arm: Pooled(arm, [trainer.measure(arm, seed) for seed in seeds], trainer.read_by(arm)[1]) for arm in arms}
     told = {"steps": sizes.steps, "training_text": trainer.texts}
     told |= {"training_tokens": sizes.steps * sizes.tokens_per_step}
     told |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}

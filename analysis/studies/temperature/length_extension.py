@@ -127,8 +127,7 @@ def _read(lm: Model, window: np.ndarray, base: float | None) -> np.ndarray:
     return losses
 
 
-def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int, units: np.ndarray
-) -> list[dict]:
+def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int, units: np.ndarray) -> list[dict]:
     """`alone`: losses of the second half by itself, [windows, context - 1], which are of the same tokens as the long
     window's from `context` on. Early there it has almost nothing before it, so only its own second half is compared."""
     own, half = found["own positions"][:, : context - 1].mean(1), context // 2

@@ -13,7 +13,17 @@ from analysis.metrics.proportions import share_difference
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, trained_arm
-from analysis.studies.stored.panels import decided, difference, how_sure, judged, of_rows, panel, presented, printed, series
+from analysis.studies.stored.panels import (
+    decided,
+    difference,
+    how_sure,
+    judged,
+    of_rows,
+    panel,
+    presented,
+    printed,
+    series,
+)
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
@@ -109,7 +119,9 @@ def measure(at: Setting) -> dict:
         plans[way.name], parts = trainer.way(way, plan)
         for read, part in parts["reads"].items():
             line = way.line if read == "dense" else f"{way.line}, {READ[read]}"
-            found.append(row_of(_about(line, READ.get(read, read), way.rate, parts["parameters"]), part, base, new, units))
+            found.append(
+                row_of(_about(line, READ.get(read, read), way.rate, parts["parameters"]), part, base, new, units)
+            )
     again = {name: one for name, one in plans.items() if one.phase == 1 and one.rate == rates[-1]}
     return {
         "rows": found,
@@ -134,7 +146,7 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    rows, told, windows = numbers["rows"], numbers["protocol"], numbers["windows"]
+    rows, told = numbers["rows"], numbers["protocol"]
     more = [f"The new domain is {told['new_domain']}.", how_sure(told)]
     more += [SEEN] if told["model"] == "demo" else []
     return presented("baselines", sentence(rows), panels(rows, told["rates"]), *more)

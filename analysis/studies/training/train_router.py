@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.attention import apply
 from analysis.commandline import commandline
 from analysis.corpus import read_folder, text_hash, token_stream
-from analysis.errors import BadSetting, BadText
+from analysis.errors import BadSetting
 from analysis.groups.controls import random_centroids
 from analysis.groups.dominance import largest_share
 from analysis.groups.router import FocusRouter

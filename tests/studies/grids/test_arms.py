@@ -100,7 +100,9 @@ def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_
     assert {row["arm"]: len(row["seed_losses"] or ()) for row in numbers["rows"]}["random centroids"] == 3
     assert all(row["units"] == 6 and row["low"] is not None for row in numbers["comparisons"])
     assert all(len(losses) == 9 for losses in stored["losses"].values()) and len(stored["losses"]) >= 18
-    assert result.tables["rows"]["arm"].tolist() == names and numbers["sentence"].startswith("The groups of this router ")
+    assert result.tables["rows"]["arm"].tolist() == names and numbers["sentence"].startswith(
+        "The groups of this router "
+    )
     assert str(tmp_path) not in (tmp_path / "g.json").read_text()
     assert len(numbers["warnings"]) == 2, "its router was trained elsewhere, with another window"
     context = Context(state=home / "state", browser=False)

@@ -123,7 +123,10 @@ def test_reads_by_hand(ask):
     assert best["reads_full"] == pytest.approx(best["reads_causal"] * 41 / 80)
     assert "scores all pairs and keeps" in result.numbers["sentence"]
     assert sunk["reads_kv"] == sunk["reads_causal"], "heads that share keys read the same window"
-    assert 1 < best["sharing"] <= result.numbers["heads_sharing"] == 2 and "per key-value head" in result.numbers["sentence"]
+    assert (
+        1 < best["sharing"] <= result.numbers["heads_sharing"] == 2
+        and "per key-value head" in result.numbers["sentence"]
+    )
     assert best["reads_kv"] == pytest.approx(best["sharing"] * best["reads_causal"])
 
 

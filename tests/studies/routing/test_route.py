@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from analysis.errors import BadSetting, BadText
+from analysis.metrics.intervals import interval
 from analysis.routers import ROUTERS
 from analysis.studies.routing.route import route
-from analysis.metrics.intervals import interval
 from analysis.studies.routing.rows import edges, without_each
 from analysis.studies.routing.texts import prompts_of, sides_of
 from tests.made.routed import BUCKETS, SMALL, everything, routed_home, routing_context
@@ -72,7 +72,10 @@ def test_what_it_returns(stored):
     assert all(row["route_us"] > 0 for row in numbers["timings"] if row["router"] != "buckets")
     assert {row["side"] for row in numbers["balance"]} == {"calibration", "test"} and len(numbers["balance"]) == 12
     assert any(row["router"] == "gwr_linear" and row["value"] == 0.726 for row in numbers["paper"])
-    assert numbers["sentence"].startswith("Visiting 1 of 6 buckets") and "3 documents, too few for an interval: in these texts" in numbers["sentence"]
+    assert (
+        numbers["sentence"].startswith("Visiting 1 of 6 buckets")
+        and "3 documents, too few for an interval: in these texts" in numbers["sentence"]
+    )
     assert numbers["protocol"]["documents"] == [3, 3] and "python -m analysis route" in numbers["protocol"]["command"]
     json.dumps(numbers, allow_nan=False)
 

@@ -40,7 +40,12 @@ def test_recovery_is_paired():
     dense = np.random.default_rng(0).normal(4, 1, 80)
     documents = np.arange(80) // 8
     found = compare(dense + 0.05, dense + 0.06, dense + 0.10, dense, documents)
-    assert found["difference_points"] is None and found["low"] == pytest.approx(-0.01) and found["high"] == pytest.approx(-0.01) and found["units"] == 10
+    assert (
+        found["difference_points"] is None
+        and found["low"] == pytest.approx(-0.01)
+        and found["high"] == pytest.approx(-0.01)
+        and found["units"] == 10
+    )
     assert found["points_low"] == pytest.approx(10)
     assert recovery(dense + 0.05, dense + 0.1, dense, documents).low == pytest.approx(0.5)
 
@@ -94,7 +99,11 @@ def test_the_verdict_when_all_holds():
 
 
 NOT = {
-    "worse than random tokens": ({"random tokens": (0.02, 0.01, 0.03)}, {}, "The groups of this router do not beat random ones"),
+    "worse than random tokens": (
+        {"random tokens": (0.02, 0.01, 0.03)},
+        {},
+        "The groups of this router do not beat random ones",
+    ),
     "an interval around 0": ({"random tokens": (-0.02, -0.05, 0.01)}, {}, "cannot be told apart from random ones"),
     "no interval": ({"random tokens": (-0.02, None, None)}, {}, "are not judged against random tokens"),
     "too few points": ({"random tokens": (-0.01, -0.02, -0.005)}, {}, "not everything that the claim asks for holds"),
@@ -126,7 +135,9 @@ def test_the_summary_of_made_up_losses():
     above |= {"trained": 0.05, "trained, soft": 0.02, "trained, literal": 0.04}
     above |= {f"random tokens {s}": 0.07 + s / 100 for s in (0, 1, 2)} | {f"random centroids {s}": 0.09 for s in (0, 1)}
     even, pairs = np.full((16, 2, 8), 4), np.full((16, 2), 30)
-    found = summary({name: Measured(dense + more, pairs, even) for name, more in above.items()}, 8, 5, 8, np.arange(16) % 5)
+    found = summary(
+        {name: Measured(dense + more, pairs, even) for name, more in above.items()}, 8, 5, 8, np.arange(16) % 5
+    )
     rows = {row["arm"]: row for row in found["rows"]}
     assert list(rows)[-2:] == ["random tokens", "random centroids"] and len(rows) == 9
     assert rows["trained"]["recovery"] == pytest.approx(0.5) and rows["random tokens"]["recovery"] == pytest.approx(0.2)

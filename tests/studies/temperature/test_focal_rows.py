@@ -88,7 +88,8 @@ def test_limits_in_words():
     losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
     made = whole(told(limits, several(losses), WINDOWS))
     assert made["sentence"].startswith("The best limits are tau_min 7 with tau_max 10: held-out loss lower")
-    assert made["sentence"].endswith("Worse than dense training: 1 to 10, 2 to 10, 3 to 10.")
+    assert "Worse than dense training: 1 to 10, 2 to 10, 3 to 10." in made["sentence"]
+    assert made["sentence"].endswith("these models, 2 trainings of every arm, and not of the method.")
     assert "from the best by no more" not in made["sentence"], "each seed alike: what lies apart is not the seeds"
     flat = told(limits, several({arm: 3.0 if arm.limits is None else 2.9 for arm in arms}), WINDOWS)
     assert "Lower too, and from the best by no more than two seeds alone may make: 2 to 10," in flat["sentence"]
