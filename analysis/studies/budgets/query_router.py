@@ -85,9 +85,9 @@ def measure(at: Setting) -> dict:
     ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks").progress).mean()
     budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
     every = 2 if len(ids["held-out"]) > 2 else 1
-    measured, documents = (one[::every] for one in cut["held-out"])
+    measured, units = (one[::every] for one in cut["held-out"])
     told = TOLD["perplexity"]
-    rows = equal_rows(at.context, lm, measured, documents, budgets, caps, trained, parts["tuning"], told)
+    rows = equal_rows(at.context, lm, measured, units, budgets, caps, trained, parts["tuning"], told)
     return {
         "parameters": sum(value.numel() for value in trained[True].router.parameters()),
         "correlations": found,
@@ -100,7 +100,7 @@ def measure(at: Setting) -> dict:
         "length": sizes.length,
         "protocol": at.about(
             measured,
-            documents,
+            units,
             kernel="top-k of all scores; dense: torch's own",
             mass=MASS,
             steps=sizes.steps,

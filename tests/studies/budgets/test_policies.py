@@ -204,7 +204,7 @@ def test_evaluate_takes_policies(home, context, tiny):
     assert rows[3]["label"].startswith(f"{title} with 40 keys (") and rows[4]["label"].endswith("at the budget")
     assert [row["policy"]["name"] for row in rows] == ["policy", "policy", "other", "policy", "policy"]
     assert rows[0]["defaults"]["cap"] == policy_for(context, tiny).cap and rows[0]["ceiling"] and not rows[4]["ceiling"]
-    assert rows[1]["reads_causal"] < rows[0]["reads_causal"] and rows[4]["kv_read"] == rows[4]["reads_causal"]
+    assert rows[1]["reads_causal"] < rows[0]["reads_causal"] and rows[4]["kv_read"] == rows[4]["reads_kv"]
     budget = policy_for(context, tiny).budgets
     assert rows[1]["reads_causal"] == pytest.approx(reads(budget, 3, 32)["reads_causal"], rel=1e-3)
     with apply(tiny, METHODS["csa"].build(policy_for(context, tiny, "other").integers)):
