@@ -19,9 +19,8 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         colour, symbol = style(one.asked.place)
         hover = _says(one)
         data.append(_mark(_kind(one.row), one, one.bound, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times"))
-        if one.shares:
-            said, change = f"{hover}: by keys fetched at most %{{x:.2f}} times", [one.row["difference"]] * 2
-            data.append(line("", [one.bound_kv, one.bound], change, colour, "dash", None, width=1, showlegend=False))
+        if one.shares and not one.row["ceiling"]:
+            said = f"{hover}: by keys fetched at most %{{x:.2f}} times"
             data.append(_mark("fetched", one, one.bound_kv, "line-ns-open", said) | {"showlegend": False})
         if one.speed:
             times, change = one.speed["median"], [one.row["difference"]] * 2

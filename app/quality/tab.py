@@ -115,7 +115,7 @@ def _trade(shown: Sequence[Shown], before: Sequence[Shown]) -> None:
         help=cached.glossary("quality against speed"),
     )
     said = "Hollow: the most its reads allow, not timed. Solid: timed on this machine. Bars: 95 % intervals."
-    if any(one.shares for one in shown):
+    if any(one.shares and not one.row["ceiling"] for one in shown):
         said += " Upright tick: the most where heads that share keys fetch all that any of them reads."
     st.caption(f"{said} Small: settings tried before." if before else said)
 
