@@ -127,7 +127,9 @@ def test_a_finished_training_shows_its_curves_and_its_router(client):
         table["perplexity"] == ["20.00", "22.00", "21.00", "23.00"]
         and table["against reading everything"][1] == "+10.0%"
     )
-    assert "95 % interval +0.0040 to +0.0160" in markup(app) and "from 4.00 to 3.70 nats" in markup(app)
+    assert "95 % interval over 8 documents, +0.0040 to +0.0160" in markup(app) and "from 4.00 to 3.70 nats" in markup(
+        app
+    )
     assert "(1.0" not in markup(app) and "from 1 run on this machine" in markup(app)
     app.button(key="job_use").click().run()
     assert app.query_params["router"] == "k4-top1-mine" and "learned for 100 steps" in markup(app)
