@@ -73,7 +73,9 @@ def route_at(
     )
     means = rows.mean_rows(curves, cell, visited, fewest)
     numbers = {
-        "sentence": rows.sentence(means, curves.buckets, documents, unit),
+        "sentence": rows.sentence(
+            means, curves.buckets, documents, unit if unit == "documents" else f"{unit} of this text"
+        ),
         "means": means,
         "closure": rows.closure_rows(curves, cell, visited, fewest),
         "heads": rows.head_table(curves, cell, visited),
@@ -116,7 +118,7 @@ def _measured(context: Context, lm: Model, text: str, cell: Cell, state: Routing
     about = {
         "seed": state.settings.seed,
         "kernel": STREAMED,
-        "unit": "windows of this text",
+        "unit": "windows",
         "routers": state.settings.name,
     }
     return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **about), more)
