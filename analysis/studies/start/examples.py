@@ -110,5 +110,5 @@ def examples(*, context: Context) -> Result:
 def _run(store: RunStore, verb: str, arguments: dict, context: Context) -> Run:
     began = time.monotonic()
     result = STUDIES[verb](**arguments, context=context)
-    result.numbers["protocol"]["command"] = "python -m analysis examples --state models_cache/demo"
+    result.numbers["protocol"]["command"] = "python -m analysis examples"
     return store.put(verb, arguments, result, result.numbers["protocol"], time.monotonic() - began)
