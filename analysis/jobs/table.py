@@ -120,7 +120,10 @@ class JobTable:
 
     def curve(self, job_id: str) -> dict[str, Any] | None:
         """What a job that is not done has shown so far, column -> values; None when that is nothing."""
-        rows = self._database.read("SELECT points FROM curves WHERE job = ?", (check_id(job_id, "job"),))
+        rows = self._database.read(
+            "SELECT points FROM curves JOIN jobs ON jobs.id = job WHERE job = ? AND state != 'done'",
+            (check_id(job_id, "job"),),
+        )
         return json.loads(rows[0]["points"]) if rows else None
 
     def ask_cancel(self, job_id: str) -> None:
