@@ -17,10 +17,11 @@ def main(arguments: list[str]) -> int:
     if rest:
         return _pytest([*(["-m", ""] if long else []), *rest])
     usual = "" if long else " and not slow"
-    processes = str(min(max(os.cpu_count() or 1, 2), MOST))
+    processes = str(min(max(os.cpu_count() or 1, 2) + 1, MOST))  # a browser waits: one more than cores
     together = _pytest(["-m", f"not alone{usual}", *LOOK, "-n", processes, "--dist", "worksteal"])
     print("Now one by one, with the machine to themselves: the tests that hold a time limit.", flush=True)
-    alone = _pytest(["-m", f"alone{usual}", *LOOK, "tests/browser"])  # they are all of a browser
+    places = ["tests/browser"] + ["tests/stress"] * long  # where such tests are
+    alone = _pytest(["-m", f"alone{usual}", *LOOK, *places])
     return together or alone
 
 

@@ -15,7 +15,7 @@ SCRATCH = tempfile.mkdtemp(prefix="focuscope-tests-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["FOCUSCOPE_STATE"] = str(Path(SCRATCH) / "state")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):  # numba sets what it has for torch too
     os.environ.setdefault(name, "1")
 
 WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself

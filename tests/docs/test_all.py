@@ -16,7 +16,7 @@ def test_the_long_ones_run_when_asked_and_arguments_go_to_pytest(monkeypatch):
     usual, alone, whole, whole_alone, some, focus = called
     assert usual[:2] == ["-m", "not alone and not slow"] and alone[:2] == ["-m", "alone and not slow"]
     assert alone[-1] == "tests/browser"
-    assert whole == ["-m", "not alone", *usual[2:]] and whole_alone == ["-m", "alone", *alone[2:]]
+    assert whole == ["-m", "not alone", *usual[2:]] and whole_alone == ["-m", "alone", *alone[2:], "tests/stress"]
     assert usual[-2:] == ["--dist", "worksteal"] and "-n" not in alone
     assert "tests.progress" in usual and "tests.progress" in alone
     assert some == ["-m", "", "-k", "ray"] and focus == ["-k", "focus"]
@@ -40,7 +40,7 @@ def test_what_holds_a_time_limit_runs_alone(root):
                 assert "@pytest.mark.alone" in test, f"{path.name}: {test[:120]}"
     assert found == 6
     marked = [path for path in root.glob("tests/**/test_*.py") if "@pytest.mark.alone" in path.read_text("utf-8")]
-    assert {path.parent.name for path in marked if path.name != "test_all.py"} == {"browser"}, "only there are they run"
+    assert {path.parent.name for path in marked if path.name != "test_all.py"} == {"browser", "stress"}
 
 
 def test_progress_tells_shares_failures_and_what_is_left(monkeypatch, pytestconfig):

@@ -133,6 +133,7 @@ def test_a_fault_with_real_studies(name, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_load_in_small():
     all_hold("load", sessions=5, seconds=12, every=4)
 
