@@ -67,7 +67,7 @@ def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, r
     [
         ({"train_groups": 64, "train_tokens": 32}, "64 groups are balanced over the tokens of a step, and it has 32"),
         ({"train_temperature": "0"}, "temperature must be above 0"),
-        ({"train_corpus": "SHORT"}, "one window needs 1,024: give more text"),
+        ({"train_corpus": "SHORT"}, "one window needs 1,024"),
         ({"train_top": 9}, "cannot be in 9 of 8 groups"),
     ],
 )
