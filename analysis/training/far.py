@@ -35,28 +35,29 @@ from analysis.training.recall import Source
 
 class Phase(NamedTuple):
     """A part of the training: `upto` this token of the run (None: to its end), the `length` of a sequence and the
-    `tokens` of a step, the share of `recall` documents, their one `kind` (empty: all kinds by their shares), the `rate`
-    as a factor of the peak rates, and the weight in the loss of what heads are `asked` for (repeats alone)."""
+    `tokens` of a step, the shares of rows that are `recall` documents and random tokens that come again (`repeats`),
+    the `rate` as a factor of the peak rates, and the weight in the loss of what heads are `asked` for on repeats."""
 
     upto: int | None
     length: int
     tokens: int
     recall: float
-    kind: str = ""
+    repeats: float = 0.0
     rate: float = 1.0
     asked: float = 0.0
 
 
+# Text without repeats took the heads that look back away again within 0.4 M tokens, so a few rows stay repeats.
 PHASES = (
-    Phase(4_000_000, 32, 2048, 1.0, "repeats", 0.6),
-    Phase(6_000_000, 64, 2048, 1.0, "repeats", 0.6),
-    Phase(7_500_000, 128, 2048, 1.0, "repeats", 0.6),
-    Phase(8_010_000, 256, 2048, 1.0, "repeats", 0.6),
-    Phase(9_000_000, 256, 2048, 1.0, "repeats", 0.6, 0.3),
-    Phase(13_000_000, 256, 2048, 0.4),
-    Phase(18_000_000, 512, 4096, 0.25),
-    Phase(28_000_000, 1024, 8192, 0.25),
-    Phase(None, 2048, 8192, 0.25),
+    Phase(4_000_000, 32, 2048, 0.0, 1.0, 0.6),
+    Phase(6_000_000, 64, 2048, 0.0, 1.0, 0.6),
+    Phase(7_500_000, 128, 2048, 0.0, 1.0, 0.6),
+    Phase(8_010_000, 256, 2048, 0.0, 1.0, 0.6),
+    Phase(9_000_000, 256, 2048, 0.0, 1.0, 0.6, 0.3),
+    Phase(13_000_000, 256, 2048, 0.3, 0.15, 0.6, 1.0),
+    Phase(18_000_000, 512, 4096, 0.25, 0.1, 0.8, 1.0),
+    Phase(28_000_000, 1024, 8192, 0.25, 0.05, 1.0, 1.0),
+    Phase(None, 2048, 8192, 0.25, 0.03, 1.0, 1.0),
 )
 # By 8 M tokens head 2 of layer 2 had come to read the token before, and the four heads of layer 1 the third token after
 # the earlier copy (0.8 to 0.95 of their weight). What the literature calls induction is asked of heads that did little.
@@ -87,8 +88,9 @@ class FarRecipe(Recipe):
         object.__setattr__(self, "marks", tuple(Phase(*mark) for mark in self.marks))
         object.__setattr__(self, "heads_asked", tuple(Asked(*one) for one in self.heads_asked))
         for part in self.marks:
-            asked_of_text = part.asked and part.kind != "repeats"
-            if part.tokens % part.length or part.length > self.context or not 0 <= part.recall <= 1 or asked_of_text:
+            made = part.recall + part.repeats
+            asked_of_text = part.asked and not part.repeats
+            if part.tokens % part.length or part.length > self.context or not 0 <= made <= 1 or asked_of_text:
                 raise BadSetting(f"This phase cannot be trained: {part}.")
         object.__setattr__(self, "steps", self.phases()[-1][1])
         super().__post_init__()
@@ -108,7 +110,8 @@ class FarRecipe(Recipe):
         """How it was trained, for the model card."""
         parts = [
             f"to {self.seen(end) / 1e6:.1f} M tokens of length {length:,} in steps of {size:,}, "
-            + (f"all {mark.kind}" if mark.kind else f"{mark.recall:.0%} recall rows")
+            + ("all repeats" if mark.repeats == 1 else f"{mark.recall:.0%} recall rows")
+            + (f", {mark.repeats:.0%} repeats" if 0 < mark.repeats < 1 else "")
             + (f" at {mark.rate:g} times the rates" if mark.rate != 1 else "")
             + (f", heads asked for their keys with weight {mark.asked:g}" if mark.asked else "")
             for (_, end, length, size), mark in zip(self.phases(), self.marks, strict=False)
@@ -125,7 +128,7 @@ class FarRecipe(Recipe):
     def natural(self) -> int:
         """Tokens of natural text that the run reads, as expected from the shares."""
         ends = np.diff([self.seen(step) for step in range(self.steps + 1)])
-        return round(sum(size * (1 - self.recall_share(step)) for step, size in enumerate(ends)))
+        return round(sum(size * (1 - sum(self.shares(step))) for step, size in enumerate(ends)))
 
     def phase(self, step: int) -> int:
         """The phase of a step."""
@@ -144,23 +147,31 @@ class FarRecipe(Recipe):
         warm = min(1.0, (step + 1) / self.warm_up)
         return warm * self.marks[self.phase(step)].rate * (1 - math.sqrt(min(1.0, self.falling(step))))
 
-    def recall_share(self, step: int) -> float:
-        """Share of recall documents in a step."""
-        return LAST_SHARE if self.falling(step) > 0 else self.marks[self.phase(step)].recall
+    def shares(self, step: int) -> tuple[float, float]:
+        """Shares of the rows of a step that are recall documents and repeats."""
+        part = self.marks[self.phase(step)]
+        return LAST_SHARE if self.falling(step) > 0 else part.recall, part.repeats
 
 
 def weighted_loss(
-    model, ids: torch.Tensor, weights: torch.Tensor, asked: float = 0.0, periods=(), heads: tuple[Asked, ...] = ()
+    model,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    asked: float = 0.0,
+    periods: dict[int, int] | None = None,
+    heads: tuple[Asked, ...] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(loss to descend, nats of each token [B, T]): ids [B, T + 1], weights [B, T]; arithmetic in bfloat16.
 
-    With a weight `asked`, what `heads` are asked for on sequences of these `periods` is part of the loss.
+    With a weight `asked`, what `heads` are asked for on the rows {row: period} that repeat is part of the loss, so much
+    of it as there are such rows.
     """
-    extra = 0.0
+    extra, rows = 0.0, list(periods or ()) if asked else []
     with torch.autocast(ids.device.type, torch.bfloat16):
-        read = model(input_ids=ids[:, :-1], use_cache=False, output_hidden_states=asked > 0)
-        if asked:
-            extra = asked * asked_loss(model, read.hidden_states, periods, heads)
+        read = model(input_ids=ids[:, :-1], use_cache=False, output_hidden_states=bool(rows))
+        if rows:
+            hidden = tuple(one[rows] for one in read.hidden_states)
+            extra = asked * len(rows) / len(ids) * asked_loss(model, hidden, [periods[row] for row in rows], heads)
     logits = read.logits.float().flatten(0, 1)  # [B * T, V]
     nats = F.cross_entropy(logits, ids[:, 1:].flatten(), reduction="none").view(weights.shape)
     return (nats * weights).mean() + extra, nats.detach()
@@ -229,17 +240,19 @@ def train_far(
 
 
 def one_step(model, parameters: dict, opts: tuple, recipe: FarRecipe, rows: Rows, step: int, device: str) -> dict:
-    """One update; nats per token of natural text (`loss`), of recall documents and of their answers (None: none)."""
+    """One update; nats per token of natural text (`loss`), of recall documents, of their answers, and of the second
+    copies of repeats (None: none)."""
     for opt, peak in zip(opts, (recipe.matrix_rate, recipe.other_rate), strict=True):
         opt.param_groups[0]["lr"] = peak * recipe.rate(step)
         opt.zero_grad(set_to_none=True)
-    ids, answer, recall = rows.batch(step)
+    ids, answer, recall, repeats = rows.batch(step)
     per_pass = max(1, recipe.tokens_per_pass // (ids.shape[1] - 1))
     part, nats = recipe.marks[recipe.phase(step)], []
     for at in range(0, len(ids), per_pass):
         some = torch.from_numpy(ids[at : at + per_pass]).to(device)
         weights = 1 + (recipe.answer_weight - 1) * torch.from_numpy(answer[at : at + per_pass, 1:]).to(device)
-        periods = (answer[at : at + per_pass].argmax(1) - 1).tolist()  # the second copy's first token is no answer
+        second = answer[at : at + per_pass].argmax(1)  # its first token is no answer
+        periods = {int(row): int(second[row]) - 1 for row in np.flatnonzero(repeats[at : at + per_pass])}
         loss, each = weighted_loss(model, some, weights, part.asked, periods, recipe.heads_asked)
         (loss * (len(some) / len(ids))).backward()
         nats.append(each.float().cpu().numpy())
@@ -249,7 +262,9 @@ def one_step(model, parameters: dict, opts: tuple, recipe: FarRecipe, rows: Rows
     torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
     for opt in opts:
         opt.step()
-    parts = {"loss": nats[~recall], "recall": nats[recall], "answers": nats[answer]}
+    known = answer & ~repeats[:, None]
+    parts = {"loss": nats[~recall & ~repeats], "recall": nats[recall], "answers": nats[known]}
+    parts["repeats"] = nats[answer & repeats[:, None]]
     return {name: float(values.mean()) if values.size else None for name, values in parts.items()}
 
 

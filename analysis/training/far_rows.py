@@ -45,37 +45,38 @@ class Rows:
         return document_rows(self.source.tokens[domain], length, rng)
 
     @lru_cache(maxsize=2)  # noqa: B019 (one object per run)
-    def _plan(self, phase: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of every row of a phase: domain, whether it is a recall document, number among the natural rows of its
-        domain; each [rows]. What a longer run would read first, a shorter one reads as well."""
+    def _plan(self, phase: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of every row of a phase: domain, whether it is a recall document, whether it repeats, number among the
+        natural rows of its domain; each [rows]. What a longer run would read first, a shorter one reads as well."""
         first, end, length, size = self.recipe.phases()[phase]
         count, each = end - first, size // length
         drawn = [np.random.default_rng([self.recipe.seed, phase, n]).random(count * each) for n in range(2)]
         domain = np.searchsorted(np.cumsum(list(self.shares.values()))[:-1], drawn[0], "right")
-        share = np.repeat([self.recipe.recall_share(step) for step in range(first, end)], each)
-        recall = drawn[1] < share
+        shares = np.array([self.recipe.shares(step) for step in range(first, end)]).repeat(each, 0).cumsum(1)
+        recall, repeats = drawn[1] < shares[:, 0], (drawn[1] >= shares[:, 0]) & (drawn[1] < shares[:, 1])
         number = np.zeros(count * each, np.int64)
         for n in range(len(self.shares)):
-            mine = (domain == n) & ~recall
+            mine = (domain == n) & ~recall & ~repeats
             number[mine] = np.arange(mine.sum())
-        return domain, recall, number
+        return domain, recall, repeats, number
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """ids int64 [B, T + 1]; answer bool [B, T + 1], tokens that a recall document told before; recall bool [B]."""
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """ids int64 [B, T + 1]; answer bool [B, T + 1], tokens that the row told before; of each row [B], whether it is
+        a recall document and whether it is random tokens that come again."""
         phase = self.recipe.phase(step)
         first, _, length, size = self.recipe.phases()[phase]
-        domain, recall, number = self._plan(phase)
-        kind = self.recipe.marks[phase].kind or None
+        domain, recall, repeats, number = self._plan(phase)
         ids, answer, each = [], [], size // length
         here = slice((step - first) * each, (step - first + 1) * each)
         for row in range(here.start, here.stop):
-            if recall[row]:
+            if recall[row] or repeats[row]:
+                kind = "repeats" if repeats[row] else None
                 made = document(self.source, self.recipe.seed, row + 1_000_000 * phase, length + 1, kind)
                 ids.append(made.ids), answer.append(made.answer)
             else:
                 ids.append(self.natural(list(self.shares)[domain[row]], length, int(number[row])))
                 answer.append(np.zeros(length + 1, bool))
-        return np.stack(ids), np.stack(answer), recall[here]
+        return np.stack(ids), np.stack(answer), recall[here], repeats[here]
 
     def natural(self, domain: str, length: int, number: int) -> np.ndarray:
         """Natural row `number` of a domain, int64 [length + 1]: every row of an epoch once before the next epoch."""

@@ -15,7 +15,7 @@ from analysis.errors import BadSetting, BadText
 from analysis.places import CACHE
 from analysis.training.asked import AFTER, Asked
 from analysis.training.checkpoints import read_log
-from analysis.training.far import FarRecipe, branch, train_far
+from analysis.training.far import FarRecipe, branch, train_far, weighted_loss
 from analysis.training.far_measures import Measures, circuit_scores, needles
 from analysis.training.far_rows import Rows, document_rows
 from analysis.training.far_run import finish, recipe_of
@@ -69,8 +69,9 @@ def test_rows_are_a_function_of_the_step_and_of_one_document(source):
     again = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
     told = 0
     for step in (0, 5, TINY.steps - 1):
-        ids, answer, recall = rows.batch(step)
-        assert all(np.array_equal(a, b) for a, b in zip((ids, answer, recall), again.batch(step), strict=True))
+        ids, answer, recall, repeats = rows.batch(step)
+        assert all(np.array_equal(a, b) for a, b in zip((ids, answer, recall, repeats), again.batch(step), strict=True))
+        assert not repeats.any()
         assert ids.shape == ((4, 17) if step < 4 else (4, 33))
         assert not answer[~recall].any()
         told += recall.sum()
@@ -93,15 +94,17 @@ def test_the_schedule_warms_up_stays_and_falls():
     assert [TINY.seen(step) for step in (0, 4, 5, 10)] == [0, 256, 384, 1024]
     assert TINY.rate(0) == 0.5 and TINY.rate(1) == TINY.rate(8) == 1  # 768 tokens seen: the fall begins, at 0 done
     assert TINY.rate(9) == pytest.approx(1 - 0.5**0.5)  # half of the last 256 tokens
-    assert [TINY.recall_share(step) for step in (0, 4, 9)] == [0.5, 0.25, 0.1]
+    assert [TINY.shares(step) for step in (0, 4, 9)] == [(0.5, 0), (0.25, 0), (0.1, 0)]
     real = FarRecipe()
     long = sum((b - a) * size for a, b, length, size in real.phases() if length == 2048)
-    assert long / real.tokens >= 0.4 and real.marks[0].kind == "repeats"
+    assert long / real.tokens >= 0.4 and real.shares(0) == (0, 1)
     assert sum(p.numel() for p in build_model(real, 4096).parameters()) <= 8_000_000
     with pytest.raises(BadSetting, match="fewer tokens"):
         FarRecipe(tokens=10, decay=10)
     with pytest.raises(BadSetting, match="cannot be trained"):
         FarRecipe(marks=((None, 4096, 8192, 0.1),))
+    with pytest.raises(BadSetting, match="cannot be trained"):
+        FarRecipe(marks=((None, 256, 2048, 0.6, 0.5),))
 
 
 def measured(model, step: int, length: int) -> dict:
@@ -136,14 +139,41 @@ def test_an_interrupted_run_ends_at_the_same_weights_and_a_branch_reads_on(sourc
 def test_heads_are_asked_in_their_phase_and_of_repeats_alone(source, tmp_path):
     ends = []
     for weight in (0.0, 5.0):
-        marks = ((256, 16, 64, 1.0, "repeats", 1.0, weight), *MARKS[1:])
+        marks = ((256, 16, 64, 0.0, 1.0, 1.0, weight), *MARKS[1:])
         recipe = replace(TINY, marks=marks, heads_asked=(Asked(1, 0, AFTER),))
         ends.append(train_far(recipe, source, ABOUT, tmp_path / str(weight), stop_at=4))
         assert ("asked for their keys with weight 5" in recipe.told()) == (weight > 0)
     asked = [[p for n, p in end.named_parameters() if "layers.1.self_attn.q_proj" in n][0] for end in ends]
     assert not torch.equal(*asked)
     with pytest.raises(BadSetting, match="cannot be trained"):
-        FarRecipe(marks=((None, 256, 2048, 0.4, "", 1.0, 0.1),))
+        FarRecipe(marks=((None, 256, 2048, 0.4, 0.0, 1.0, 0.1),))
+
+
+def test_repeats_among_text_are_rows_of_their_own(source):
+    recipe = replace(TINY, marks=((None, 16, 128, 0.25, 0.5),))
+    rows = Rows(recipe, source, {"novels": 0.75, "python": 0.25})
+    kinds = np.concatenate([np.stack(rows.batch(step)[2:]) for step in range(6)], 1)
+    assert not kinds.all(0).any() and 0 < kinds[0].sum() < kinds[1].sum() < 36  # of 48 rows 12, 24 and 12 expected
+    assert kinds.any(0).sum() < 48
+    ids, answer, _, repeats = rows.batch(0)
+    for row in np.flatnonzero(repeats):
+        period = answer[row].argmax() - 1
+        assert np.array_equal(ids[row, period:], ids[row, : 17 - period])
+    assert recipe.told().startswith(
+        "to 0.0 M tokens of length 16 in steps of 128, 25% recall rows, 50% repeats. Recall rows are"
+    )
+
+
+def test_what_is_asked_counts_by_the_share_of_rows_that_repeat(source):
+    model, heads = build_model(TINY, 64), (Asked(1, 0, AFTER),)
+    ids = torch.randint(64, (2, 17), generator=torch.Generator().manual_seed(0))
+    ids[1, 8:16] = ids[1, :8]
+    weights = torch.ones(2, 16)
+    plain, nats = weighted_loss(model, ids, weights)
+    asked = weighted_loss(model, ids, weights, 3.0, {1: 8}, heads)[0] - plain
+    alone = weighted_loss(model, ids[1:], weights[1:], 3.0, {0: 8}, heads)[0] - nats[1].mean()
+    assert asked.item() == pytest.approx(alone.item() / 2, rel=0.01) and asked > 0.5
+    assert weighted_loss(model, ids, weights, 3.0, {}, heads)[0].item() == pytest.approx(plain.item())
 
 
 def test_circuit_scores_see_a_head_that_reads_the_token_before():
