@@ -60,12 +60,19 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
         if f"valid_{next(iter(domains))}" in entry and "length" in entry
     )  # fmt: skip
     worse = gain["nats"] < 0
-    low, high = sorted(-gain[end] if worse else gain[end] for end in ("low", "high"))
     said = {"shape": shape, "rows": rows, "curve": curve, "told": recipe.told()}
     said |= {"named": " | ".join(domains), "dashes": "---|" * len(domains), "better": "worse" if worse else "better"}
-    said |= {"used": "yes" if gain["low"] > 0 else "no, it misleads" if gain["high"] < 0 else "not shown"}
-    said |= {"nats": abs(gain["nats"]), "low": low, "high": high, "minutes": numbers["seconds"] / 60}
+    said |= _gained(gain) | {"minutes": numbers["seconds"] / 60}
     millions = {"parameters": "parameters", "weights": "weight_bytes", "tokens": "tokens"}
     said |= {name: numbers[key] / 1e6 for name, key in millions.items()}
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return template.format(about=about, recipe=recipe, gain=gain, **said)
+
+
+def _gained(gain: dict) -> dict[str, str]:
+    """What the card says of the gain from context: `used`, `nats` and `interval`."""
+    sign, known = (-1 if gain["nats"] < 0 else 1), gain["low"] is not None
+    low, high = sorted(sign * gain[end] for end in ("low", "high")) if known else (None, None)
+    used = "not shown" if not known or gain["low"] <= 0 <= gain["high"] else "yes" if sign > 0 else "no, it misleads"
+    said = f"95 % interval {low:.3f} to {high:.3f}" if known else "too few windows for an interval"
+    return {"used": used, "nats": f"{abs(gain['nats']):.3f}", "interval": said}

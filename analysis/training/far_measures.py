@@ -76,6 +76,7 @@ class Measures:
         return found
 
     def gain(self, model, name: str) -> list[float]:
-        """[nats, low, high] that the full context gains at positions from 768 on, on few windows."""
+        """[nats, low, high] that the full context gains at positions from 768 on, on few windows; None without an
+        interval."""
         gain = context_gain(model, self.valid[name], windows=8, samples=32)
-        return [round(gain[part], 4) for part in ("nats", "low", "high")]
+        return [None if gain[part] is None else round(gain[part], 4) for part in ("nats", "low", "high")]

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from analysis.errors import BadText
+from analysis.metrics.intervals import BLOCKS, interval
 
 
 def token_losses(model, ids: torch.Tensor) -> torch.Tensor:
@@ -55,7 +56,8 @@ def context_gain(model, tokens: np.ndarray, context=2048, short=128, first=768, 
     """What the model gains from context: nats per token that a fresh run on the last `short` tokens loses against the
     full context, at positions from `first` on; the same targets on both sides (paired).
 
-    `samples` positions in each of `windows` evenly spaced windows. `low` and `high`: 95 % bootstrap, unit = window.
+    `samples` positions in each of `windows` evenly spaced windows. `low` and `high`: the 95 % interval over windows, which
+    are blocks of one text; None with fewer than 8 of them. Errors: BadText for a text shorter than a window.
     """
     count = len(tokens) // context
     if count < 1 or not short <= first < context - 1:
@@ -70,10 +72,9 @@ def context_gain(model, tokens: np.ndarray, context=2048, short=128, first=768, 
         with torch.autocast(device.type, torch.bfloat16):
             last = model(input_ids=tails[:, :-1], use_cache=False, logits_to_keep=1).logits[:, -1]
         gains.append((F.cross_entropy(last.float(), tails[:, -1], reduction="none") - full[at]).double().cpu().numpy())
-    means = np.array([g.mean() for g in gains])
-    draws = means[rng.integers(0, len(means), (2000, len(means)))].mean(1)
-    low, high = np.quantile(draws, (0.025, 0.975))
+    found = interval([g.mean() for g in gains], fewest=BLOCKS)
+    about = {"context": context, "short": short, "first_position": first}
     return {
-        "nats": float(means.mean()), "low": float(low), "high": float(high), "n": sum(map(len, gains)),
-        "windows": len(means), "context": context, "short": short, "first_position": first,
-    }  # fmt: skip
+        **{"nats": found.mean, "low": found.low, "high": found.high},
+        **{"n": sum(map(len, gains)), "windows": found.units, **about},
+    }

@@ -51,7 +51,9 @@ def test_context_gain_is_zero_for_a_model_that_reads_one_token_and_not_for_one_t
     tokens = np.tile(np.random.default_rng(0).integers(0, 8, 32), 16).astype(np.uint16)  # repeats every 32 tokens
     sizes = {"context": 128, "short": 16, "first": 48, "windows": 4, "samples": 20}
     far, near = context_gain(Far(32), tokens, **sizes), context_gain(Far(1), tokens, **sizes)
-    assert far["nats"] == pytest.approx(math.log(8), abs=0.01) and far["low"] <= far["nats"] <= far["high"]
+    assert far["nats"] == pytest.approx(math.log(8), abs=0.01) and far["low"] is far["high"] is None
+    two_each = context_gain(Far(32), np.tile(tokens, 2), **sizes | {"windows": 8})
+    assert two_each["low"] <= two_each["nats"] <= two_each["high"]
     assert near["nats"] == pytest.approx(0, abs=1e-6) and (far["n"], far["windows"]) == (80, 4)
     with pytest.raises(BadText, match="one window"):
         context_gain(Far(1), tokens[:100], **sizes)
