@@ -13,6 +13,7 @@ from analysis.errors import BadSetting
 LEVEL = 0.95
 DOCUMENTS = 5  # fewer documents give no interval: the points themselves are shown
 BLOCKS = 8  # fewer blocks of one text give none
+SEEDS = 3  # fewer trainings of an arm say nothing of its method
 SKEWED = 0.2  # units whose skewness has a smaller p-value get the bootstrap-t
 DRAWS = 1999
 
@@ -113,7 +114,7 @@ def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> I
     _vector(table)
     seeds, documents = table.shape
     mean = float(table.mean())
-    if seeds < 3 or documents < fewest:
+    if seeds < SEEDS or documents < fewest:
         return Interval(mean, None, None, documents)
     parts = [(table.mean(1).var(ddof=1) / seeds, seeds - 1), (table.mean(0).var(ddof=1) / documents, documents - 1)]
     variance = sum(part for part, _ in parts)
@@ -122,6 +123,24 @@ def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> I
     degrees = variance**2 / sum(part**2 / df for part, df in parts)
     half = float(stats.t.ppf((1 + level) / 2, degrees) * variance**0.5)
     return Interval(mean, mean - half, mean + half, documents, "crossed t")
+
+
+def over_seeds(values, units, fewest: int = DOCUMENTS, level: float = LEVEL) -> tuple[Interval, np.ndarray]:
+    """The mean of values [seeds, n] of what was trained that often, with its interval, and the mean of each unit [n].
+
+    From 3 seeds on the interval is `crossed_interval`'s over seeds and units, where a unit with more values weighs
+    more. With fewer it is that of `over_units`, of the mean over seeds: it says nothing of another training. Errors:
+    as `interval`.
+    """
+    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    found, points = over_units(table.mean(0), units, fewest, level)
+    if len(table) < SEEDS:
+        return found, points
+    which = np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
+    counts = np.bincount(which)
+    sums = np.stack([np.bincount(which, row) for row in table])  # [seeds, units]
+    linear = found.mean + (sums - found.mean * counts) / counts.mean()  # their mean over units is that of each seed
+    return crossed_interval(linear, level, fewest), points
 
 
 def upper_limit(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> float | None:

@@ -11,6 +11,7 @@ from analysis.metrics.intervals import (
     holm,
     interval,
     jackknife_edges,
+    over_seeds,
     over_units,
     p_value,
     ratio_interval,
@@ -105,6 +106,24 @@ def test_seeds_and_documents_both_enter():
     crossed, pooled = crossed_interval(seeds + documents), interval((seeds + documents).mean(0))
     assert crossed.high - crossed.low > 20 * (pooled.high - pooled.low), "three seeds that differ decide nothing"
     assert crossed_interval(np.ones((2, 20))).low is None and crossed_interval(np.ones((3, 4))).low is None
+
+
+def test_trainings_enter_from_three_on():
+    """Two texts of three and one window: seeds at 1, 2, 3 have a standard error of 1 / sqrt(3) whatever the texts."""
+    units = np.array([0, 0, 0, 1, 2, 3, 4])
+    values = np.repeat([[1.0], [2.0], [3.0]], 7, 1)
+    found, points = over_seeds(values, units)
+    assert found.method == "crossed t" and found.units == 5 and points.tolist() == [2.0] * 5
+    assert found.high - found.mean == pytest.approx(4.302653 / 3**0.5)
+    two = over_seeds(values[:2], units)[0]
+    assert two == over_units(values[:2].mean(0), units)[0] and two.high == 1.5, "it says nothing of another training"
+    assert over_seeds(values[:, :4], units[:4])[0].low is None
+    texts = np.array([1.0, 2.0, 3.0, 1.0, 1.0, 2.0, 4.0])
+    crossed, alone = (
+        over_seeds(np.tile(texts, (3, 1)), units)[0],
+        ratio_interval(np.bincount(units, texts), np.bincount(units)),
+    )
+    assert crossed.mean == pytest.approx(alone.mean) == 2.0, "a text with more windows weighs more"
 
 
 def test_one_sided_limits_and_many_comparisons():

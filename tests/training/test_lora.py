@@ -18,7 +18,8 @@ from analysis.models import load_model
 from analysis.papers import find
 from analysis.studies import NAMED, STUDIES
 from analysis.studies.context import Context
-from analysis.studies.training.finetune import READ, row_of, sentence
+from analysis.studies.training.finetune import READ
+from analysis.studies.training.finetune_rows import row_of, sentence
 from analysis.training import run
 from analysis.training.lora import finetune_lora, inject, lora_copy, trainable
 from tests.made.studied import asker, studied_home
@@ -27,7 +28,16 @@ from tests.studies.training.test_finetune import SECOND, start
 from tests.training.test_training import IDS
 
 UNIT = {"K": 1e3, "M": 1e6}
-SIZES = {"length": 32, "windows": 9, "window": 4, "n_sink": 1, "groups": 4, "steps": 3, "tokens_per_step": 64}
+SIZES = {
+    "length": 32,
+    "windows": 9,
+    "window": 4,
+    "n_sink": 1,
+    "groups": 4,
+    "steps": 3,
+    "tokens_per_step": 64,
+    "seeds": 1,
+}
 
 
 def said(table: str, row: str) -> tuple[float, float]:
@@ -165,7 +175,7 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
     rows = [
         row_of(
             {"line": "LoRA r=4", "rate": rate},
-            base | {"means": {"python": means, "novels": [3.1, 3.1]}},
+            [base | {"means": {"python": means, "novels": [3.1, 3.1]}}],
             base,
             "python",
             {"python": np.array([0, 0, 1, 1]), "novels": np.arange(2)},
@@ -177,7 +187,7 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
     assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == pytest.approx(0.1)
     assert (
         "On the new domain, in nats against the base, not judged, in too few texts: LoRA r=4 (rate 0.0001) -0.1000."
-        in sentence(rows)
+        in sentence(rows, 1)
     )
 
 
@@ -186,8 +196,10 @@ def test_an_arm_is_told_with_what_is_sure_of_it():
     base = {"means": means, "tasks": {"needle": [0.0] * 16}}
     for right, said in ((0, "no change is told apart from none."), (16, "LoRA r=4 (+100.0 points).")):
         found = base | {"tasks": {"needle": [0.0] * (16 - right) + [1.0] * right}}
-        told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, found, base, "python", units)])
-        assert told.endswith(f"Tasks right: {said}")
+        told = sentence([row_of({"line": "LoRA r=4", "rate": 1e-3}, [found], base, "python", units)], 1)
+        assert told.endswith(
+            f"Tasks right: {said} All of it is said of this model, one training of every arm, and not of the method."
+        )
 
 
 def test_lower_and_higher_are_told_in_order():
@@ -195,8 +207,8 @@ def test_lower_and_higher_are_told_in_order():
     units, rows = dict.fromkeys(("python", "novels"), np.arange(64) // 4), []
     for line, apart in (("LoRA r=4", -0.1), ("full fine-tuning", -0.2), ("Focus K=2, soft gate", 0.1)):
         means = {"python": [2.0 + apart] * 64, "novels": [3.0] * 64}
-        rows.append(row_of({"line": line, "rate": 1e-3}, base | {"means": means}, base, "python", units))
-    told = sentence(rows)
+        rows.append(row_of({"line": line, "rate": 1e-3}, [base | {"means": means}], base, "python", units))
+    told = sentence(rows, 1)
     assert (
         "lower: full fine-tuning (rate 0.001) -0.2000, LoRA r=4 (rate 0.001) -0.1000; higher: Focus K=2, soft" in told
     )
@@ -213,3 +225,16 @@ def test_the_verb_and_bad_input(home, capsys):
         assert main(["finetune", *place, *words, "--length", "32", "--windows-count", "4"]) == 2
         assert about in capsys.readouterr().err
     assert STUDIES["finetune"] is NAMED["baselines"]
+
+
+def test_three_trainings_that_disagree_decide_nothing():
+    """Each text is 0.1 nats lower with two trainings and 0.2 higher with the third: over texts alone that is sure."""
+    base, units = {"means": {"python": [2.0] * 16}, "tasks": {"needle": [0.0] * 16}}, {"python": np.arange(16)}
+    apart = {"agree": (-0.1, -0.11, -0.12), "differ": (-0.3, -0.3, 0.2)}
+    rows = {}
+    for name, seeds in apart.items():
+        found = [base | {"means": {"python": [2.0 + one] * 16}, "tasks": {"needle": [1.0] * 16}} for one in seeds]
+        rows[name] = row_of({"line": "LoRA r=4", "rate": 1e-3}, found, base, "python", units)
+    assert rows["agree"]["new_high"] < 0 < rows["differ"]["new_high"] and rows["differ"]["new"] < 0
+    assert (rows["differ"]["new_lowest"], rows["differ"]["new_highest"]) == pytest.approx((-0.3, 0.2))
+    assert "not of the method" not in sentence([rows["agree"]], 3)

@@ -12,7 +12,7 @@ from analysis.errors import BadSetting
 from analysis.kernels.topk import topk_attention
 from analysis.methods import METHODS
 from analysis.metrics.budgets import read_pairs
-from analysis.metrics.paired import perplexity_change
+from analysis.metrics.intervals import over_seeds
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import Counting, Progress, counted_reads, window_losses
 from analysis.studies.budgets.query_data import Samples
@@ -84,33 +84,37 @@ def equal_rows(
     documents: np.ndarray,
     budgets: np.ndarray,
     caps: list[int],
-    trained: dict[bool, Trained],
+    trained: dict[bool, list[Trained]],
     tuning: Samples,
     span: tuple[float, float],
 ) -> list[dict]:
-    """Perplexity of dense attention, of static budgets and of each arm at as many keys, cap by cap; a row each.
+    """Perplexity of dense attention, of static budgets and of each arm at as many keys, cap by cap; a row each, of all
+    seeds of the arm's training.
 
     `ids` windows [n, T] of `documents` [n], the units; `tuning` samples scale the arms to the keys of the static
     budgets; `span` of the progress.
     """
-    told = Progress(context, span, (1 + len(caps) * (1 + len(ARMS) * 2)) * len(ids))
+    seeds = len(trained[True])
+    told = Progress(context, span, (1 + len(caps) * (1 + seeds * len(ARMS) * 2)) * len(ids))
     length = ids.shape[1]
-    dense = window_losses(lm, ids, METHODS["dense"](), told, "dense")
+    dense = window_losses(lm, ids, METHODS["dense"](), told, "dense")[None]  # [seeds, n, T - 1]
     rows = [
         _row("dense", None, dense, dense, dense, documents) | counted_reads(length * (length + 1) // 2, 1, 1, length)
     ]
     for cap in caps:
-        methods = {"static": static(budgets, cap)}
+        methods = {"static": [static(budgets, cap)]}
         for name, asked in ARMS.items():
-            router, ask = trained[asked].router, name == "with the query"
-            factor = equal_factor(router, ask, tuning, budgets, cap)
-            methods[name] = static(budgets, cap, Routed, router=router, ask=ask, factor=factor)
-            _equalise(lm, ids[:: -(-len(ids) // 4)], budgets, methods[name], told, f"{name}, cap {cap}")
+            methods[name] = []
+            for made in trained[asked]:
+                ask = name == "with the query"
+                factor = equal_factor(made.router, ask, tuning, budgets, cap)
+                methods[name].append(static(budgets, cap, Routed, router=made.router, ask=ask, factor=factor))
+                _equalise(lm, ids[:: -(-len(ids) // 4)], budgets, methods[name][-1], told, f"{name}, cap {cap}")
         plain = None
-        for name, method in methods.items():
-            losses = window_losses(lm, ids, method, told, f"{name}, cap {cap}")
+        for name, each in methods.items():
+            losses = np.stack([window_losses(lm, ids, method, told, f"{name}, cap {cap}") for method in each])
             plain = losses if plain is None else plain
-            counted = counted_reads(method.read, budgets.size, *ids.shape)
+            counted = counted_reads(sum(method.read for method in each), budgets.size * len(each), *ids.shape)
             rows.append(_row(name, cap, losses, dense, plain, documents) | counted)
     return rows
 
@@ -133,17 +137,15 @@ def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, t
 def _row(
     name: str, cap: int | None, losses: np.ndarray, dense: np.ndarray, plain: np.ndarray, documents: np.ndarray
 ) -> dict:
-    change, against = (perplexity_change(losses, other, documents) for other in (dense, plain))
-    return {
-        "cap": cap,
-        "arm": name,
-        "perplexity": float(np.exp(losses.mean())),
-        "difference": change.change,
-        "low": change.low,
-        "high": change.high,
-        "units": change.units,
-        "unit": change.unit,
-        "against_static": against.change,
-        "against_low": against.low,
-        "against_high": against.high,
-    }
+    """Losses [seeds, n, T - 1]; `difference` and `against_static` of perplexity, as shares."""
+    row = {"cap": cap, "arm": name, "perplexity": float(np.exp(losses.mean()))}
+    units = {"units": len(np.unique(documents)), "unit": "documents"}
+    change, against = (_change(losses, other, documents) for other in (dense, plain))
+    row |= dict(zip(("difference", "low", "high"), change, strict=True)) | units
+    return row | dict(zip(("against_static", "against_low", "against_high"), against, strict=True))
+
+
+def _change(losses: np.ndarray, other: np.ndarray, documents: np.ndarray) -> list[float | None]:
+    """The change of perplexity with the ends of its interval."""
+    found = over_seeds((losses - other).astype(np.float64).mean(-1), documents)[0]
+    return [None if value is None else math.expm1(value) for value in (found.mean, found.low, found.high)]

@@ -1,5 +1,6 @@
 """Does the query matter? A network that predicts how many keys each query needs, with the query and without."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
 from analysis.studies.stored.panels import column, of_whom
-from analysis.studies.stored.runner import Setting, Study, Windows, option
+from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
 
@@ -37,7 +38,7 @@ COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Sizes(Windows):
+class Sizes(Seeds, Windows):
     """What the study can be asked for."""
 
     steps: int = option(600, "steps of each training")
@@ -79,9 +80,16 @@ def measure(at: Setting) -> dict:
     ids = {name: windows for name, (windows, _) in cut.items()}
     parts = _samples(at.context, lm, ids, seed)
     cells = lm.num_layers * lm.num_heads
-    trained = {ask: _trained(at.context, parts, cells, ask, sizes.steps, seed) for ask in (True, False)}
+    turns = [(ask, one) for ask in (True, False) for one in sizes.every_seed]
+    trained: dict[bool, list[Trained]] = {True: [], False: []}
+    for place, (ask, one) in enumerate(turns):
+        told = _part(at.context, "train", place / len(turns), (place + 1) / len(turns)).progress
+        trained[ask].append(_trained(told, parts, cells, ask, sizes.steps, one))
     guesses = _guesses(trained, parts)
-    found = [{"arm": name, **correlations(guess, parts["held-out"])} for name, guess in guesses.items()]
+    found = [
+        {"arm": name, **mean_of([correlations(guess, parts["held-out"]) for guess in each])}
+        for name, each in guesses.items()
+    ]
     ranks = measure_ranks(lm, ids["fitting"][:few], MASS, _part(at.context, "ranks").progress).mean()
     budgets = allocate_budget(ranks, round(sizes.beta * float(ranks.sum())))
     every = 2 if len(ids["held-out"]) > 2 else 1
@@ -89,11 +97,16 @@ def measure(at: Setting) -> dict:
     told = TOLD["perplexity"]
     rows = equal_rows(at.context, lm, measured, units, budgets, caps, trained, parts["tuning"], told)
     return {
-        "parameters": sum(value.numel() for value in trained[True].router.parameters()),
+        "parameters": sum(value.numel() for value in trained[True][0].router.parameters()),
         "correlations": found,
         "rows": rows,
-        "curves": [{"arm": name, **one} for ask, name in NAMES.items() for one in trained[ask].curves],
-        "rates": {name: trained[ask].rate for ask, name in NAMES.items()},
+        "curves": [
+            {"arm": name, "seed": seed + place, **one}
+            for ask, name in NAMES.items()
+            for place, made in enumerate(trained[ask])
+            for one in made.curves
+        ],
+        "rates": {name: [made.rate for made in trained[ask]] for ask, name in NAMES.items()},
         "samples": {name: len(part) for name, part in parts.items()},
         "budgets": budgets.tolist(),
         "caps": caps,
@@ -104,6 +117,7 @@ def measure(at: Setting) -> dict:
             kernel="top-k of all scores; dense: torch's own",
             mass=MASS,
             steps=sizes.steps,
+            seeds=sizes.seeds,
             rates_tried=list(RATES),
             beta=sizes.beta,
             position_bins=BINS,
@@ -116,7 +130,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told."""
     return {
-        "sentence": _sentence(numbers["correlations"], numbers["rows"]),
+        "sentence": _sentence(numbers["correlations"], numbers["rows"], numbers["protocol"].get("seeds", 1)),
         "columns": COLUMNS,
         "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]),
     }
@@ -160,24 +174,33 @@ def _samples(context: Context, lm: Model, ids: dict[str, np.ndarray], seed: int)
     return found
 
 
-def _trained(context: Context, parts: dict[str, Samples], cells: int, ask: bool, steps: int, seed: int) -> Trained:
-    told = _part(context, "train", 0.0 if ask else 0.5, 0.5 if ask else 1.0).progress
-    words = "training with the query" if ask else "training without it"
+def _trained(
+    told: Callable[[float, str], None], parts: dict[str, Samples], cells: int, ask: bool, steps: int, seed: int
+) -> Trained:
+    words = f"training {'with the query' if ask else 'without it'}, seed {seed}"
     return train(parts["fitting"], parts["tuning"], cells, ask, RATES, steps, seed, lambda done: told(done, words))
 
 
-def _guesses(trained: dict[bool, Trained], parts: dict[str, Samples]) -> dict:
-    """Predictions for the held-out queries: of each arm, and of tables that know the head, or head and position."""
+def _guesses(trained: dict[bool, list[Trained]], parts: dict[str, Samples]) -> dict[str, list]:
+    """Predictions for the held-out queries, one of every seed: of each arm, and of tables that know the head, or head
+    and position."""
     held_out = parts["held-out"]
     found = {
-        name: predict(trained[asked].router, held_out, ask=name == "with the query") for name, asked in ARMS.items()
+        name: [predict(made.router, held_out, ask=name == "with the query") for made in trained[asked]]
+        for name, asked in ARMS.items()
     }
     for name, bins in {"a table of heads": 1, "a table of heads and positions": BINS}.items():
-        found[name] = table_means(parts["fitting"], held_out, bins)
+        found[name] = [table_means(parts["fitting"], held_out, bins)]
     return found
 
 
-def _sentence(found: list[dict], rows: list[dict]) -> str:
+def mean_of(several: list[dict]) -> dict:
+    """The mean of each number over seeds; None where one of them has none."""
+    together = {name: [one[name] for one in several] for name in several[0]}
+    return {name: None if None in values else float(np.mean(values)) for name, values in together.items()}
+
+
+def _sentence(found: list[dict], rows: list[dict], seeds: int) -> str:
     """What was measured, whichever way it came out."""
     by_arm = {row["arm"]: row for row in found}
     with_it, without = by_arm["with the query"], by_arm["retrained without it"]
@@ -191,7 +214,7 @@ def _sentence(found: list[dict], rows: list[dict]) -> str:
         f"{_said(with_it['pooled'])}; inside a head and stretch of positions, where the head explains nothing, from "
         f"{inner[1]} to {inner[0]}. As budgets of equal size its predictions change perplexity by {min(changes):+.1%} "
         f"to {max(changes):+.1%} against static ones: better at {better} of {len(arms)} caps, worse at {worse}, by the "
-        f"intervals.{of_whom(1, 'network')}"
+        f"intervals.{of_whom(seeds, 'network')}"
     )
 
 

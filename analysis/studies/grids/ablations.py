@@ -7,7 +7,7 @@ import numpy as np
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
-from analysis.studies.stored.measured import DENSE, HARD, KERNELS, dealt_arms, drawn_arms, hard_arms, window_arm
+from analysis.studies.stored.measured import DENSE, DRAWS, HARD, KERNELS, dealt_arms, hard_arms, window_arm
 from analysis.studies.stored.panels import (
     chart,
     decided,
@@ -20,7 +20,16 @@ from analysis.studies.stored.panels import (
 )
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study
-from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample
+from analysis.studies.stored.trained import (
+    PhaseTrainer,
+    Read,
+    Training,
+    by_seed,
+    chance_arms,
+    phase_2,
+    plain,
+    sample,
+)
 from analysis.training.settings import RouterTraining
 
 FACTORS = {
@@ -63,9 +72,10 @@ def measure(at: Setting) -> dict:
     grid = cells(sizes.rows, plan, lm)
     plans = list(dict.fromkeys(grid.values()))
     drawn = {(one.groups, one.window) for one in plans}
-    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=4 * len(plans) + len(drawn) + 1)
+    expected = (3 * sizes.seeds + 1) * len(plans) + sizes.seeds * len(drawn) + 1
+    trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=expected)
     controls: dict = {}
-    done = {one: {n: getattr(one, n) for n in VARIED} | _cell(trainer, one, controls, plan) for one in plans}
+    done = {one: {n: getattr(one, n) for n in VARIED} | _cell(trainer, one, controls, sizes) for one in plans}
     found = [
         {"factor": factor, "value": value, "default": one == plan, **done[one], **paper_numbers(factor, value)}
         for (factor, value), one in grid.items()
@@ -75,6 +85,7 @@ def measure(at: Setting) -> dict:
     kinds = {"fine-tuned": "soft", "random groups": "drawn"}
     kinds = {"centroids": plan} | {name: phase_2(plan, anyone, reading)[0] for name, reading in kinds.items()}
     told = {"steps": sizes.steps, "rate": sizes.rate, "base_rate": sizes.base_rate, "training_text": trainer.texts}
+    told["seeds"] = sizes.seeds
     return {
         "rows": found,
         "dense": {"loss": dense.loss, "perplexity": dense.perplexity},
@@ -93,7 +104,8 @@ def shown(numbers: dict) -> dict:
     if wide := sorted({row["window"] for row in rows if row["window"] >= length}):
         said = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
         more.append(f"{said}: nothing is left to the groups.")
-    found = presented("ablations", sentence(rows, numbers["dense"]["perplexity"]), panels(rows), *more)
+    said = sentence(rows, numbers["dense"]["perplexity"], numbers["protocol"].get("seeds", 1))
+    found = presented("ablations", said, panels(rows), *more)
     return found | {"columns": [one for one in found["columns"] if one["name"] in rows[0]]}
 
 
@@ -115,41 +127,59 @@ def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, 
     return {named[cell]: replace(plan, **every[named[cell]]) for cell in named if {cell, named[cell][0]} & set(wanted)}
 
 
-def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, default: RouterTraining) -> dict:
-    """The numbers of one cell: phase 1, its controls, phase 2; `controls` holds the random groups that were tuned."""
-    said, length = _name(plan, default), trainer.windows.shape[1]
-    router = trainer.router(f"{said}, phase 1", plan)
-    chance = drawn_arms(router, plan.window, plan.seed)
-    alike = dealt_arms(router, plan.window, plan.seed)
-    reads = trainer.measure(router, [*hard_arms(router, plan.window), *chance, *alike])
-    wide = equal_pairs_window(reads["trained"].pairs, length, trainer.n_sink)
-    alone = trainer.measure(router, [window_arm(wide)])[f"window {wide}"]
+def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, sizes: Training) -> dict:
+    """The numbers of one cell: phase 1, its controls, phase 2, at every seed; `controls` holds the random groups that
+    were tuned."""
+    said, length = _name(plan, sizes.plan()), trainer.windows.shape[1]
+    plans = [replace(plan, seed=seed) for seed in sizes.every_seed]
+    routers = [trainer.router(sizes.named(f"{said}, phase 1", one), one) for one in plans]
+    reads = []
+    for router, one in zip(routers, plans, strict=True):
+        alike = dealt_arms(router, plan.window, DRAWS * one.seed)
+        found = trainer.measure(router, [*hard_arms(router, plan.window), *chance_arms(router, one), *alike])
+        reads.append(found | {"same sizes": Read.pool([found.pop(arm.name) for arm in alike])})
+    trained, same = ([found[name] for found in reads] for name in ("trained", "same sizes"))
+    pairs = Read.pool(trained).pairs
+    wide = equal_pairs_window(pairs, length, trainer.n_sink)
+    alone = trainer.measure(routers[0], [window_arm(wide)])[f"window {wide}"]
     row = _phase("centroid", reads, trainer.units)
-    row |= {"pairs_share": reads["trained"].pairs / (length * (length + 1) // 2), "equal_window": wide}
-    row |= {"window_centroid": alone.perplexity, "parameters": router.size}
-    row |= difference("centroid_against_window", reads["trained"].means, alone.means, trainer.units)
-    same = Read.pool([reads[arm.name] for arm in alike])
-    row |= {"same_sizes_centroid": same.perplexity, "same_sizes_pairs": same.pairs}
-    row |= difference("centroid_against_same", reads["trained"].means, same.means, trainer.units)
-    after, start = phase_2(plan, router, "soft")
-    tuned = trainer.tuned(f"{said}, phase 2", after, start, lambda own: hard_arms(own, plan.window))
-    if (which := (plan.groups, plan.window)) not in controls:
-        same = replace(default, groups=plan.groups, window=plan.window)
+    row |= {"pairs_share": pairs / (length * (length + 1) // 2), "equal_window": wide}
+    row |= {"window_centroid": alone.perplexity, "parameters": routers[0].size}
+    row |= difference("centroid_against_window", by_seed(trained), alone.means, trainer.units)
+    row |= {"same_sizes_centroid": Read.pool(same).perplexity, "same_sizes_pairs": Read.pool(same).pairs}
+    row |= difference("centroid_against_same", by_seed(trained), by_seed(same), trainer.units)
+    tuned = []
+    for router, one in zip(routers, plans, strict=True):
+        after, start = phase_2(one, router, "soft")
+        name = sizes.named(f"{said}, phase 2", one)
+        found = trainer.tuned(name, after, start, lambda own: hard_arms(own, plan.window))["held out"]
+        tuned.append(found | _control(trainer, one, controls, sizes))
+    return row | _phase("tuned", tuned, trainer.units)
+
+
+def _control(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, sizes: Training) -> dict[str, Read]:
+    """What random groups read after phase 2: as many groups as the plan has, its window and its seed, tuned once."""
+    which = plan.groups, plan.window, plan.seed
+    if which not in controls:
+        same = sizes.plan(groups=plan.groups, window=plan.window, seed=plan.seed)
         anyone = FocusRouter(trainer.lm.num_layers, trainer.lm.width, same.router_settings(), seed=plan.seed)
-        told = f"{plan.groups} random groups, window {plan.window}"
-        controls[which] = trainer.tuned(told, *phase_2(same, anyone, "drawn"), lambda own: chance)["held out"]
-    return row | _phase("tuned", tuned["held out"] | controls[which], trainer.units)
+        told = sizes.named(f"{plan.groups} random groups, window {plan.window}", plan)
+        made = phase_2(same, anyone, "drawn")
+        controls[which] = trainer.tuned(told, *made, lambda own: chance_arms(own, plan))["held out"]
+    return controls[which]
 
 
-def _phase(phase: str, reads: dict[str, Read], documents: np.ndarray) -> dict:
-    """The columns of one phase; `documents` [n] of the windows."""
-    mine, literal = (reads[name] for name in HARD)
-    random = Read.pool([read for name, read in reads.items() if name.startswith("random tokens")])
-    row = {"perplexity": mine.perplexity, "literal": literal.perplexity, "random": random.perplexity}
-    row |= {"share": sum(mine.shares) / len(mine.shares), "worst": max(mine.shares)}
-    row["literal_share"] = sum(literal.shares) / len(literal.shares)
-    apart = difference(f"{phase}_against_random", mine.means, random.means, documents)
-    return {f"{k}_{phase}": v for k, v in row.items()} | apart
+def _phase(phase: str, reads: list[dict[str, Read]], documents: np.ndarray) -> dict:
+    """The columns of one phase from what each seed reads; `documents` [n] of the windows."""
+    mine, literal = ([found[name] for found in reads] for name in HARD)
+    drawn = [[read for name, read in found.items() if name.startswith("random tokens")] for found in reads]
+    random = [Read.pool(several) for several in drawn]
+    kinds = {"perplexity": mine, "literal": literal, "random": random}
+    row = {name: Read.pool(several).perplexity for name, several in kinds.items()}
+    row |= {"share": np.mean(Read.pool(mine).shares), "worst": max(share for one in mine for share in one.shares)}
+    row["literal_share"] = np.mean(Read.pool(literal).shares)
+    apart = difference(f"{phase}_against_random", by_seed(mine), by_seed(random), documents)
+    return {f"{k}_{phase}": float(v) for k, v in row.items()} | apart
 
 
 def _name(plan: RouterTraining, default: RouterTraining) -> str:
@@ -191,7 +221,7 @@ def panels(rows: list[dict]) -> list[dict]:
     return made
 
 
-def sentence(rows: list[dict], dense: float) -> str:
+def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     """How far the cells lie apart in each phase, and how many beat their random groups."""
     cells = list({tuple(row[name] for name in VARIED): row for row in rows}.values())
     said = []
@@ -205,7 +235,7 @@ def sentence(rows: list[dict], dense: float) -> str:
         )
     return (
         f"Perplexity over {len(cells)} cells: {'; '.join(said)}; dense attention without fine-tuning has {dense:.2f}."
-        f"{of_whom(1)}"
+        f"{of_whom(seeds)}"
     )
 
 

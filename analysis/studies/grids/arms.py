@@ -15,9 +15,9 @@ from analysis.studies.context import Context
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import (
     DENSE,
+    DRAWS,
     KERNELS,
     READINGS,
-    SEEDS,
     Arm,
     Bench,
     always,
@@ -62,7 +62,7 @@ def measure(at: Setting) -> dict:
     chosen = sizes.window or choose_window(alone, found["dense"].means) or min(CHOICES)
     found |= {name: bench.measure(trained_arm(name, made, chosen)) for name in READINGS}
     equal = equal_pairs_window(found["trained"].mean_pairs, length, n_sink)
-    seeds = [sizes.seed + more for more in range(SEEDS)]
+    seeds = [sizes.seed + more for more in range(DRAWS)]
     untrained = untrained_routers(at.context, lm, made, at.texts[0], length, seeds, at.work)
     controls = [window_arm(chosen), window_arm(equal), *drawn_arms(made, chosen, sizes.seed)]
     controls += [Arm(name, {"window": chosen}, fitted) for name, fitted in untrained.items()]

@@ -13,7 +13,7 @@ from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.statistics import attention_inputs
-from analysis.studies.stored.panels import presented
+from analysis.studies.stored.panels import of_whom, presented
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import Trainer, Training, plain, sample
 from analysis.studies.text.held_out import chosen
@@ -53,26 +53,33 @@ def measure(at: Setting) -> dict:
     `row settings`, and of both phases `share` and `worst` (largest group's, mean of and worst layer, literal assignment
     of held-out windows), `causal` (the same with the balance frozen, worst layer), `confidence`, `stability` (phase 1:
     tokens that kept their group in the last 20 steps; phase 2: that have the one phase 1 ended with, groups matched),
-    `hard` (nats per token as at inference), `collapsed_at` (first step at which a layer's largest group held 90 %,
-    counted on into phase 2, or None) and the paths A, B, C at the end (`paths.escape_paths`), mean of layers; `curves`:
+    `hard` (nats per token as at inference) and the paths A, B, C at the end (`paths.escape_paths`), mean of layers, all
+    of them means over seeds; `collapsed_at` (first step at which a layer's largest group held 90 % with any seed,
+    counted on into phase 2, or None) and `collapsed`, with how many seeds one did; `curves`, means over seeds:
     `row phase step layer share` and the paths; layer -1 is the mean of all, `phase` 2 counts its own steps.
     Errors: BadSetting, BadText.
     """
     lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
-    plans = {name: [sizes.plan(phase=phase, **ROWS[name]) for phase in (1, 2)] for name in names}
+    plans = {
+        (name, seed): [sizes.plan(phase=phase, seed=seed, **ROWS[name]) for phase in (1, 2)]
+        for name in names
+        for seed in sizes.every_seed
+    }
     trainer = Trainer.of(at, expected=len(plans))
-    found = {}
-    for name, both in plans.items():
+    parts: dict[str, list[dict]] = {name: [] for name in names}
+    for (name, _), both in plans.items():
         decides = [lm.revision, str(lm.dtype), trainer.texts, [asdict(plan) for plan in both]]
-        place, make = f"dominance-{name.replace(' ', '-')}", partial(_row, trainer, name, both)
-        found[name] = trainer.part(place, decides, make)
+        make = partial(_row, trainer, sizes.named(name, both[0]), both)
+        parts[name].append(trainer.part(f"dominance-{name.replace(' ', '-')}", decides, make))
+    found = {name: together(several) for name, several in parts.items()}
     told = {"text": trainer.texts, "window": sizes.length, "steps": sizes.steps, "kernel": "gate on the scores"}
+    told["seeds"] = sizes.seeds
     return {
         "even": 1 / sizes.groups,
         "chance": balanced_largest_share(PROBED * sizes.length, sizes.groups),
         "rows": [{"row": name, "settings": ROWS[name], **row["ends"]} for name, row in found.items()],
         "curves": [{"row": name, **point} for name, row in found.items() for point in row["curve"]],
-        "plans": plain({name: both[0] for name, both in plans.items()}),
+        "plans": plain({name: plans[name, sizes.seed][0] for name in names}),
         "protocol": at.about(at.windows, **told) | {"tokens": len(trainer.ids)},
     }
 
@@ -80,7 +87,8 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told."""
     looked = f"One look at the groups reads {PROBED * numbers['protocol']['window']:,} training tokens."
-    return presented("dominance", sentence(numbers["rows"], numbers["even"]), None, looked)
+    said = sentence(numbers["rows"], numbers["even"], numbers["protocol"].get("seeds", 1))
+    return presented("dominance", said, None, looked)
 
 
 def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:
@@ -101,6 +109,18 @@ def _row(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) 
     both = log + [row | {"step": row["step"] + len(log)} for row in more]
     ends["collapsed_at"] = next((r["step"] + 1 for r in both if r.get("largest_share", 0) >= COLLAPSED), None)
     return {"ends": ends, "curve": [*curve(log, 1), *curve(more, 2)]}
+
+
+def together(parts: list[dict]) -> dict:
+    """What the trainings of a row found, one of each seed, as one."""
+    ends = {name: [part["ends"][name] for part in parts] for name in parts[0]["ends"]}
+    at = [step for step in ends.pop("collapsed_at") if step is not None]
+    mean = {name: float(np.mean(values)) for name, values in ends.items()}
+    curve = [
+        points[0] | {name: round(float(np.mean([point[name] for point in points])), 5) for name in ("share", *PATHS)}
+        for points in zip(*(part["curve"] for part in parts), strict=True)
+    ]
+    return {"ends": mean | {"collapsed_at": min(at, default=None), "collapsed": len(at)}, "curve": curve}
 
 
 def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict, np.ndarray]:
@@ -134,19 +154,21 @@ def curve(log: list[dict], phase: int) -> list[dict]:
     return points
 
 
-def sentence(rows: list[dict], even: float) -> str:
+def sentence(rows: list[dict], even: float, seeds: int) -> str:
     """What the rows say about softmax and Sinkhorn, whichever way it came out."""
     said, found = [], {row["row"]: row for row in rows}
     for name in ("softmax", "sinkhorn", "sinkhorn with 50 iterations"):
         if name in found:
             row = found[name]
             at = row["collapsed_at"]
-            fate = f"a layer passed {COLLAPSED:.0%} at step {at:,}" if at else f"no layer reached {COLLAPSED:.0%}"
+            often = f" with {row['collapsed']} of {seeds} seeds, first" if seeds > 1 and at else ""
+            passed = f"a layer passed {COLLAPSED:.0%}{often} at step {at:,}" if at else ""
+            fate = passed or f"no layer reached {COLLAPSED:.0%}"
             said.append(
                 f"{name.capitalize()}: the largest group of the worst layer holds {row['worst_1']:.1%} of the tokens "
                 f"after phase 1 and {row['worst_2']:.1%} after phase 2 (even: {even:.1%}); {fate}."
             )
-    return " ".join(said) or "Neither softmax nor Sinkhorn is among these rows."
+    return " ".join(said) + of_whom(seeds) if said else "Neither softmax nor Sinkhorn is among these rows."
 
 
 dominance = Study("dominance", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

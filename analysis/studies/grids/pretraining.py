@@ -18,6 +18,7 @@ from analysis.studies.stored.panels import (
     difference,
     how_sure,
     judged,
+    lowest_highest,
     nats,
     of_rows,
     of_whom,
@@ -27,8 +28,8 @@ from analysis.studies.stored.panels import (
     series,
 )
 from analysis.studies.stored.recovery import equal_pairs_window
-from analysis.studies.stored.runner import Setting, Study, Windows, option
-from analysis.studies.stored.trained import Read, Trainer
+from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
+from analysis.studies.stored.trained import Read, Trainer, by_seed
 from analysis.studies.text.held_out import chosen, ids_hash, make_folder, sample_windows, spread_windows
 from analysis.training.checkpoints import read_log
 from analysis.training.mitigations import Control
@@ -37,7 +38,6 @@ from analysis.training.settings import RouterTraining
 
 SMALL = {"layers": 4, "width": 128, "heads": 4, "kv_heads": 2, "intermediate": 384}
 ROWS = {"dense": "dense", "focus": "focus", "random groups": "dense"}  # trained with -> its recipe's attention
-SEEDS = 2
 KEPT_EVERY = 60.0  # seconds between checkpoints
 CALIBRATION = 32  # training windows on which balances are frozen
 SAID = {  # kept name -> what a reader calls it
@@ -55,7 +55,7 @@ AGAINST = {"against_dense": ("dense", "dense"), "against_random": ("random group
 
 
 @dataclass(frozen=True)
-class Sizes(Windows):
+class Sizes(Seeds, Windows):
     """What the study can be asked for; the model lends its tokenizer alone."""
 
     length: int = option(512, "context, and tokens in a window of text")
@@ -65,26 +65,25 @@ class Sizes(Windows):
 
 
 def measure(at: Setting) -> dict:
-    """A small model pretrained with dense attention, with Focus and with random groups, at equal tokens and two seeds.
+    """A small model pretrained with dense attention, with Focus and with random groups, at equal tokens.
 
     Every model is read dense and sparse: a window, random groups, groups (Focus: the trained ones, hard, literal and
     soft; dense: k-means of its own states), a window of equal pairs.
-    `rows`: `trained reading loss perplexity first second pairs_share largest_share`, `first` and `second` the seeds'
-    perplexities; `against_dense` and `against_random` against dense training read dense and random groups read with
-    random groups, paired, with `_low` and `_high`; `curves` (training losses). Errors: BadSetting, BadText.
+    `rows`: `trained reading loss perplexity pairs_share largest_share`; `against_dense` and `against_random` against
+    dense training read dense and random groups read with random groups, paired, with `_low` and `_high`; of these and
+    of `perplexity` the seeds' `_lowest` and `_highest`; `curves` (training losses). Errors: BadSetting, BadText.
     """
     lm, sizes, names = at.lm, at.sizes, chosen(at.sizes.rows, list(ROWS))
     read = {"steps": sizes.steps, "context": sizes.length, "tokens_per_step": sizes.tokens_per_step}
     made = Recipe(**read, warm_up=min(100, sizes.steps // 4), seed=sizes.seed, **SMALL)
-    seeds = range(sizes.seed, sizes.seed + SEEDS)
-    recipes = {(name, one): replace(made, attention=ROWS[name], seed=one) for name in names for one in seeds}
+    recipes = {(name, one): replace(made, attention=ROWS[name], seed=one) for name in names for one in sizes.every_seed}
     trainer = Trainer.of(at, expected=len(recipes))
     found = {}
     for (name, one), recipe in recipes.items():
         decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), name, asdict(recipe)]
         place, make = f"pretraining-{name.replace(' ', '-')}", partial(_one, trainer, name, recipe)
         found[name, one] = trainer.part(place, decides, make)
-    told = {"steps": sizes.steps, "training_text": trainer.texts}
+    told = {"steps": sizes.steps, "training_text": trainer.texts, "seeds": sizes.seeds}
     told |= {"training_tokens": sizes.steps * sizes.tokens_per_step, "kernel": "bfloat16 in training, exact kernels"}
     return {
         "rows": pool(found, names, sizes.length, trainer.units),
@@ -101,7 +100,8 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     drawn = panels(numbers["rows"], numbers["curves"])
-    return presented("pretraining", sentence(numbers["rows"]), drawn, how_sure(numbers["protocol"]))
+    said = sentence(numbers["rows"], numbers["protocol"]["seeds"])
+    return presented("pretraining", said, drawn, how_sure(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -179,20 +179,20 @@ def _one(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> dict:
 
 
 def pool(found: dict[tuple[str, int], dict], names: list[str], length: int, documents: np.ndarray) -> list[dict]:
-    """One row for each model and reading, both seeds together; `found` {(trained with, seed): its part}."""
+    """One row for each model and reading, all seeds together; `found` {(trained with, seed): its part}."""
     parts = {name: [kept["readings"] for (one, _), kept in found.items() if one == name] for name in names}
     there = [(name, reading) for name in names for reading in SAID if reading in parts[name][0]]
     each = {(name, reading): [Read.kept(part[reading]) for part in parts[name]] for name, reading in there}
-    pooled, rows = {key: Read.pool(seeds) for key, seeds in each.items()}, []
+    rows = []
     for (name, reading), seeds in each.items():
-        both = pooled[name, reading]
-        row = {"trained": name, "reading": SAID[reading], "loss": both.loss, "perplexity": both.perplexity}
-        row |= {"first": seeds[0].perplexity, "second": seeds[-1].perplexity}
-        row |= {"pairs_share": both.pairs / (length * (length + 1) // 2)}
-        row |= {"largest_share": max(both.shares) if reading.startswith(("trained", "k-means")) else None}
+        mean = Read.pool(seeds)
+        row = {"trained": name, "reading": SAID[reading], "loss": mean.loss, "perplexity": mean.perplexity}
+        row |= lowest_highest("perplexity", [one.perplexity for one in seeds])
+        row |= {"pairs_share": mean.pairs / (length * (length + 1) // 2)}
+        row |= {"largest_share": max(mean.shares) if reading.startswith(("trained", "k-means")) else None}
         for key, other in AGAINST.items():
-            if other in pooled:
-                row |= difference(key, both.means, pooled[other].means, documents)
+            if other in each:
+                row |= difference(key, by_seed(seeds), by_seed(each[other]), documents)
         rows.append(row)
     return rows
 
@@ -218,7 +218,7 @@ def panels(rows: list[dict], points: list[dict]) -> list[dict]:
     return [*made, panel("Section 3.4: 7B from scratch", *drawn)]
 
 
-def sentence(rows: list[dict]) -> str:
+def sentence(rows: list[dict], seeds: int) -> str:
     """What training with groups costs or brings, each model read as it was trained, whichever way it came out."""
     as_trained = {"focus": "trained groups, hard", "random groups": "random groups"}
     table = {(row["trained"], row["reading"]): row for row in rows}
@@ -235,7 +235,7 @@ def sentence(rows: list[dict]) -> str:
         told = f"{judged(focus, 'against_random', word)} ({nats(focus, 'against_random')})"
         said.append(f"trained groups against groups that were random from the first step: {told}")
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}.{of_whom(SEEDS, 'model')}"
+    return f"{start}: {'; '.join(said)}.{of_whom(seeds, 'model')}"
 
 
 pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

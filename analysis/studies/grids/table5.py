@@ -1,10 +1,11 @@
 """Does fine-tuning with groups beat fine-tuning with full attention? Focus, table 5, with the controls it lacks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from analysis.studies.stored.measured import DENSE, KERNELS, drawn_arms, hard_arms, window_arm
+from analysis.studies.stored.measured import DENSE, KERNELS, hard_arms, window_arm
 from analysis.studies.stored.panels import (
     difference,
     how_sure,
@@ -19,7 +20,16 @@ from analysis.studies.stored.panels import (
 )
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study
-from analysis.studies.stored.trained import PhaseTrainer, Read, Training, phase_2, plain, sample
+from analysis.studies.stored.trained import (
+    PhaseTrainer,
+    Read,
+    Training,
+    by_seed,
+    chance_arms,
+    phase_2,
+    plain,
+    sample,
+)
 from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
 
@@ -60,9 +70,11 @@ def measure(at: Setting) -> dict:
         ids, units = held_out_windows(at.lm, held_out, sizes.length, sizes.windows)
         more = {"documents": train, "windows": ids, "units": units, "work": place}
         more["context"] = at.context.within(index / len(texts), 1 / len(texts), name)
-        trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=9, **more)
-        some, plans = _domain(trainer, name, plan, sizes.windows)
-        found += some
+        trainer = PhaseTrainer.of(at, n_sink=plan.n_sink, expected=9 * sizes.seeds, **more)
+        seeds = [replace(plan, seed=seed) for seed in sizes.every_seed]
+        parts = [_trained(trainer, one, sizes) for one in seeds]
+        found += [_row(name, arm, parts, sizes.length, units) for arm in ARMS]
+        plans = parts[0]["plans"]
         told[name] = {"training_text": trainer.texts, "text": ids_hash(ids), "documents": [len(train), len(held_out)]}
         told[name] |= {"units": len(np.unique(units))}
     return {
@@ -76,6 +88,7 @@ def measure(at: Setting) -> dict:
             "window": sizes.length,
             "kernel": KERNELS,
             "steps": sizes.steps,
+            "seeds": sizes.seeds,
             "rate": sizes.rate,
             "base_rate": sizes.base_rate,
             "domains": told,
@@ -89,14 +102,17 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, seen = numbers["rows"], [SEEN] if numbers["protocol"]["model"] == "demo" else []
-    return presented("finetuning", sentence(rows), panels(rows), how_sure(numbers["protocol"]), *seen)
+    said = sentence(rows, numbers["protocol"].get("seeds", 1))
+    return presented("finetuning", said, panels(rows), how_sure(numbers["protocol"]), *seen)
 
 
-def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, count: int) -> tuple[list[dict], dict]:
-    """The rows of one domain, and the plans of its trainings."""
+def _trained(trainer: PhaseTrainer, plan: RouterTraining, sizes: Training) -> dict:
+    """All arms of one domain trained from one seed: `tuned` and `first`, of the fine-tuned copies and of the base read
+    the same way, arm -> where -> what it read; `literal`, arm -> held out with literal groups, if it has groups; the
+    `plans` of the trainings."""
     length, window = trainer.windows.shape[1], plan.window
-    router, seen = trainer.router("phase 1", plan), trainer.sample(count)
-    chance = drawn_arms(router, window, plan.seed)
+    router, seen = trainer.router(sizes.named("phase 1", plan), plan), trainer.sample(sizes.windows)
+    chance = chance_arms(router, plan)
     arms = [DENSE, *hard_arms(router, window), *chance]
     before = trainer.measure(router, arms)
     wide = equal_pairs_window(before["trained"].pairs, length, trainer.n_sink)
@@ -109,7 +125,11 @@ def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, count: int) 
     for arm, reading in ARMS.items():
         plans[arm], start = phase_2(plan, router, reading, windows.get(arm))
         read = trainer.tuned(
-            arm, plans[arm], start, lambda made, arm=arm: read_with.get(arm) or hard_arms(made, window), seen
+            sizes.named(arm, plan),
+            plans[arm],
+            start,
+            lambda made, arm=arm: read_with.get(arm) or hard_arms(made, window),
+            seen,
         )
         names = [one.name for one in read_with.get(arm, [])] or ["trained"]
         tuned[arm], first[arm] = (
@@ -117,31 +137,36 @@ def _domain(trainer: PhaseTrainer, name: str, plan: RouterTraining, count: int) 
             for found in (read, before)
         )
         literal[arm] = read["held out"].get("trained, literal")
-    return [_row(name, arm, tuned, first[arm], literal[arm], length, trainer.units) for arm in ARMS], plans
+    return {"tuned": tuned, "first": first, "literal": literal, "plans": plans}
 
 
-def _row(
-    domain: str, arm: str, tuned: dict, old: dict, literal: Read | None, length: int, documents: np.ndarray
-) -> dict:
-    """One arm on a domain, held against the others that were `tuned` and against the base read the same way, `old`."""
-    mine, before = tuned[arm]["held out"], old["held out"]
+def _row(domain: str, arm: str, parts: list[dict], length: int, documents: np.ndarray) -> dict:
+    """One arm on a domain, held against the others and against the base read the same way; a part for every seed."""
+
+    def of(kind: str, where: str, name: str = arm) -> list[Read]:
+        return [part[kind][name][where] for part in parts]
+
+    mine, before = of("tuned", "held out"), of("first", "held out")
+    now, then, learned, knew = map(Read.pool, (mine, before, of("tuned", "trained on"), of("first", "trained on")))
+    literal = [part["literal"][arm] for part in parts]
+    grouped = literal[0] is not None
     row = {
         "domain": domain,
         "arm": arm,
-        "loss": mine.loss,
-        "perplexity": mine.perplexity,
-        "before": before.perplexity,
-        "train": tuned[arm]["trained on"].loss,
-        "gap": mine.loss - tuned[arm]["trained on"].loss,
-        "gap_before": before.loss - old["trained on"].loss,
-        "pairs_share": mine.pairs / (length * (length + 1) // 2),
-        "largest_share": max(mine.shares) if literal else None,
-        "perplexity_literal": literal.perplexity if literal else None,
+        "loss": now.loss,
+        "perplexity": now.perplexity,
+        "before": then.perplexity,
+        "train": learned.loss,
+        "gap": now.loss - learned.loss,
+        "gap_before": then.loss - knew.loss,
+        "pairs_share": now.pairs / (length * (length + 1) // 2),
+        "largest_share": max(share for one in mine for share in one.shares) if grouped else None,
+        "perplexity_literal": Read.pool(literal).perplexity if grouped else None,
     }
-    row |= difference("learned", mine.means, before.means, documents)
+    row |= difference("learned", by_seed(mine), by_seed(before), documents)
     for key, other in AGAINST.items():
         if other != arm:
-            row |= difference(key, mine.means, tuned[other]["held out"].means, documents)
+            row |= difference(key, by_seed(mine), by_seed(of("tuned", "held out", other)), documents)
     return row
 
 
@@ -162,14 +187,14 @@ def panels(rows: list[dict]) -> list[dict]:
     return [*made, panel("Section 3.4: GPT-2 124M", "domain", "data set", list(PAPER), "perplexity", lines)]
 
 
-def sentence(rows: list[dict]) -> str:
+def sentence(rows: list[dict], seeds: int) -> str:
     """What Focus' fine-tuning is worth against full attention and against its controls, whichever way it came out."""
     word, said = {-1: "better than", 0: "not told apart from", 1: "worse than"}, []
     for row in rows:
         if row["arm"].startswith("Focus"):
             told = [f"{judged(row, key, word, NONE)} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
             said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
-    return f"{'. '.join(said)}.{of_whom(1)}"
+    return f"{'. '.join(said)}.{of_whom(seeds)}"
 
 
 finetuning = Study("finetuning", __doc__, Training, measure, shown, sample)

@@ -11,8 +11,8 @@ from analysis.studies.context import Context
 from analysis.studies.groups.routers import stored_routers, trained_router
 from analysis.studies.stored.measured import (
     DENSE,
+    DRAWS,
     KERNELS,
-    SEEDS,
     Arm,
     Bench,
     Measured,
@@ -51,7 +51,7 @@ class Sizes(Routed):
 def measure(at: Setting) -> dict:
     """A trained router of K groups read with k = 1 to K groups per token, on the same held-out windows.
 
-    Controls: random tokens in k of K groups (3 seeds) and a window alone of equal pairs, both where 2 k <= K; dense.
+    Controls: random tokens in k of K groups (3 draws) and a window alone of equal pairs, both where 2 k <= K; dense.
     Trained routers `kK-topJ` of the same model stand beside at their own k.
     `rows`: `k router loss perplexity pairs_share distant_share`, the latter of the pairs that neither window nor sinks
     give; `against_dense`, `literal_minus_causal`, `against_random`, `against_window` in nats with `_low` and `_high`;
@@ -63,7 +63,7 @@ def measure(at: Setting) -> dict:
     window, n_sink = always(sizes, made)
     readings = {(sizes.router, k): made for k in range(1, made.K + 1)} | _own(at.context, at.lm, sizes.router, made)
     paired = sum(2 * k <= made.K for k in range(1, made.K + 1))
-    expected = 1 + 2 * len(readings) + paired * (SEEDS + 1)
+    expected = 1 + 2 * len(readings) + paired * (DRAWS + 1)
     bench = Bench(at.lm, made, ids, n_sink, at.work, at.context, expected, units=at.documents)
     dense = bench.measure(DENSE)
     drawn = {k: drawn_arms(made, window, sizes.seed, k) for k in range(1, made.K // 2 + 1)}

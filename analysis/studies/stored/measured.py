@@ -33,7 +33,7 @@ READINGS = {  # of the trained router: how its groups are balanced, and whether 
     "trained, soft literal": {"membership": "literal", "reading": "soft"},
 }
 HARD = ("trained", "trained, literal")  # of them, those that inference reads
-SEEDS = 3  # of random tokens
+DRAWS = 3  # of random tokens
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,15 @@ def hard_arms(router: FocusRouter, window: int) -> list[Arm]:
 
 
 def drawn_arms(router: FocusRouter, window: int, seed: int, top: int | None = None) -> list[Arm]:
-    """Random tokens of `SEEDS` seeds: as many groups and memberships (or `top` of them) as `router` has, by chance."""
+    """Random tokens, drawn `DRAWS` times: as many groups and memberships (or `top` of them) as `router` has."""
     said, top = ("", router.top) if top is None else (f", top {top}", top)
-    seeds = range(seed, seed + SEEDS)
+    seeds = range(seed, seed + DRAWS)
     return [Arm(f"random tokens {one}{said}", {"window": window}, drawn=(router.K, top, one)) for one in seeds]
 
 
 def dealt_arms(router: FocusRouter, window: int, seed: int) -> list[Arm]:
-    """The groups of `router`, dealt to the tokens by chance, `SEEDS` times: groups of the same sizes."""
-    return [Arm(f"same sizes {one}", {"window": window}, router, chance=one) for one in range(seed, seed + SEEDS)]
+    """The groups of `router`, dealt to the tokens by chance, `DRAWS` times: groups of the same sizes."""
+    return [Arm(f"same sizes {one}", {"window": window}, router, chance=one) for one in range(seed, seed + DRAWS)]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.metrics.intervals import DOCUMENTS, Interval, over_units, smallest_effect
+from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds, smallest_effect
 from analysis.papers import find
 
-SEEDS = 3  # of every trained arm, before anything is said of a method
 BEFORE = (
     "Measured before documents were the units: its intervals are percentile bootstraps over runs of 8 windows and "
     "narrower than 95 % asks for, until it is measured again."
@@ -89,9 +88,20 @@ def printed(table: str, row: str, name: str) -> float | None:
 def difference(key: str, losses: np.ndarray, control: np.ndarray, documents: np.ndarray) -> dict:
     """`KEY KEY_low KEY_high KEY_points`: mean of losses [n] minus those of a control on the same windows, nats per
     token, with its 95 % interval over the `documents` [n] that the windows are of. Fewer than five documents give no
-    interval: `KEY_points` are then those of each (else None)."""
-    found, points = over_units(losses - control, documents)
-    return edges(key, found) | {f"{key}_points": points.tolist() if found.low is None else None}
+    interval: `KEY_points` are then those of each (else None).
+
+    Losses [seeds, n] are of what was trained that often, the control of the same seeds [seeds, n] or of none [n]: from
+    three seeds on they enter the interval too. `KEY_lowest` and `KEY_highest` are the seeds' own means.
+    """
+    apart = np.atleast_2d(losses - control)  # [seeds, n]
+    found, points = over_seeds(apart, documents)
+    row = edges(key, found) | {f"{key}_points": points.tolist() if found.low is None else None}
+    return row | (lowest_highest(key, apart.mean(1)) if np.ndim(losses) == 2 else {})
+
+
+def lowest_highest(key: str, values: Sequence[float]) -> dict:
+    """`KEY_lowest KEY_highest` of the seeds' values."""
+    return {f"{key}_lowest": float(min(values)), f"{key}_highest": float(max(values))}
 
 
 def edges(key: str, found: Interval) -> dict:
@@ -142,4 +152,6 @@ def how_sure(protocol: dict) -> str:
     if units < DOCUMENTS:
         few = f"The windows are of {units} documents, too few for an interval"
         return f"{few}: what is said holds in these {units} texts."
-    return f"Intervals are 95 %, studentised, over {units} documents; their windows are averaged first."
+    seeds = protocol.get("seeds", 1)
+    both = f" and over {seeds} trainings of every arm" if seeds >= SEEDS else ""
+    return f"Intervals are 95 %, studentised, over {units} documents{both}; their windows are averaged first."

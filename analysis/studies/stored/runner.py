@@ -3,7 +3,7 @@
 A new stored study is one file, and its line in `studies/stored.csv`:
 
 1. A frozen dataclass of `Sizes` (or of `Texts`, `Windows`, `Routed` below): every field is an option of the command
-   line, with its default and its help.
+   line, with its default and its help. One that trains has `Seeds` before them, and says `seeds` in its protocol.
 2. `measure(at)`: what is found at a `Setting`, as plain data; `rows` among it, and under `protocol` what was read.
    What takes long goes through `at.context.part`, so that a stopped study goes on.
 3. `shown(numbers)`: the `sentence`, `columns`, `panels` and `notes` of these numbers; `panels.presented` takes columns
@@ -32,6 +32,7 @@ from analysis.commandline import commandline
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting, Cancelled
 from analysis.files import read_json, write_json
+from analysis.metrics.intervals import SEEDS
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.runs.arguments import check_arguments
@@ -85,6 +86,22 @@ class Windows(Texts):
         check_range("The number of windows of text", self.windows, 2, 4096)
         check_range("The window that is always read", getattr(self, "window", None), 1, self.length - 1)
         check_range("The number of sinks", getattr(self, "n_sink", None), 0, 64)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Beside the sizes of a study that trains: every arm is trained that often. The protocol names it, too."""
+
+    seeds: int = option(SEEDS, "trainings of every arm, each from a seed of its own")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The number of seeds", self.seeds, 1, 99)
+
+    @property
+    def every_seed(self) -> range:
+        """The seeds of the trainings of an arm, from the study's on."""
+        return range(self.seed, self.seed + self.seeds)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from analysis.corpus import text_hash, token_stream
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.context import Context
-from analysis.studies.stored.measured import Arm, Bench, Measured, router_hash
-from analysis.studies.stored.runner import Setting, Windows, option
+from analysis.studies.stored.measured import DRAWS, Arm, Bench, Measured, drawn_arms, router_hash
+from analysis.studies.stored.runner import Seeds, Setting, Windows, option
 from analysis.studies.text.held_out import corpus_hash, ids_hash, sample_windows, spread_windows
 from analysis.training.focus import finetune, train_router
 from analysis.training.settings import RouterTraining
@@ -24,7 +24,7 @@ TRAINED = 0.9  # of a unit of work: the training, the rest is measuring
 
 
 @dataclass(frozen=True)
-class Training(Windows):
+class Training(Seeds, Windows):
     """What a study that trains routers, or copies of the model with them, can be asked for."""
 
     length: int = option(512, "tokens in a sequence and in a window of text")
@@ -41,6 +41,10 @@ class Training(Windows):
         """The training in phase 1; `more` adds to it and overrides. Errors: BadSetting."""
         names = "groups window n_sink steps tokens_per_step length rate base_rate seed".split()
         return RouterTraining(**{name: getattr(self, name) for name in names} | {"check_windows": 0} | more)
+
+    def named(self, name: str, plan: RouterTraining) -> str:
+        """What a training is called in the progress: its seed is said where there are several."""
+        return name if self.seeds == 1 else f"{name}, seed {plan.seed}"
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,16 @@ class Read:
     def perplexity(self) -> float:
         """exp of the loss."""
         return float(np.exp(self.loss))
+
+
+def by_seed(reads: list[Read]) -> np.ndarray:
+    """What an arm's trainings read, one of each seed: nats per token of each window [seeds, n]."""
+    return np.stack([read.means for read in reads])
+
+
+def chance_arms(router: FocusRouter, plan: RouterTraining) -> list[Arm]:
+    """Random tokens in as many groups as a router has, drawn apart for each seed of its training."""
+    return drawn_arms(router, plan.window, DRAWS * plan.seed)
 
 
 @dataclass(kw_only=True)

@@ -23,7 +23,7 @@ from analysis.methods.base import Method
 from analysis.methods.focal_learned import FocalWeights
 from analysis.metrics.quality import perplexity
 from analysis.models import Model, load_model
-from analysis.studies.stored.runner import Setting, Windows, option
+from analysis.studies.stored.runner import Seeds, Setting, Windows, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import held_out_windows, ids_hash, make_folder, sample_windows
 from analysis.training.checkpoints import read_log, save_checkpoint
@@ -35,7 +35,6 @@ FURTHER = 8  # a model that is adapted gets an 8th of the steps more, at a tenth
 OTHER = 1000  # added to the seed that draws their texts
 KEPT_EVERY = 60.0  # seconds between checkpoints
 CHECKED = 4  # training steps of an arm that are stored for the bundled samples
-SEEDS = 2
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the training tokens, at which a model is measured
 
 
@@ -144,8 +143,8 @@ class Pooled:
     documents: np.ndarray
 
     def means(self, at: int = -1) -> np.ndarray:
-        """Nats per token of each window at a checkpoint, the mean over seeds [n]."""
-        return np.mean([part["checkpoints"][at]["means"] for part in self.parts], axis=0)
+        """Nats per token of each window at a checkpoint [seeds, n]."""
+        return np.array([part["checkpoints"][at]["means"] for part in self.parts])
 
     def tokens(self, at: int = -1) -> int:
         """Training tokens seen at a checkpoint."""
@@ -158,7 +157,7 @@ class Pooled:
 
 
 @dataclass(frozen=True)
-class Sizes(Windows):
+class Sizes(Seeds, Windows):
     """What the studies of Focal Attention can be asked for; the model lends its tokenizer alone."""
 
     length: int = option(512, "tokens in a sequence and in a window of text")
@@ -188,7 +187,7 @@ class ArmTrainer(Trainer):
         if longest > sizes.length:
             count = max(2, sizes.windows * sizes.length // longest)
             given["longer"] = held_out_windows(at.lm, at.texts[1], longest, count)
-        return cls(**given, expected=len(arms) * SEEDS)
+        return cls(**given, expected=len(arms) * sizes.seeds)
 
     def recipe(self, arm: Arm, seed: int) -> Fixed:
         """How an arm is trained here."""
@@ -269,12 +268,14 @@ def _kept(arm: Arm) -> bool:
 
 
 def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[Arm, Pooled], dict]:
-    """Every arm trained and read at both seeds, and what is stored of how: `windows`, `protocol`, and the `arms` of
+    """Every arm trained and read at every seed, and what is stored of how: `windows`, `protocol`, and the `arms` of
     `checking` with their `recipes`, which can be tried again without the corpus. Errors: BadSetting, BadText."""
     trainer, sizes = ArmTrainer.of(at, arms), at.sizes
-    seeds = range(sizes.seed, sizes.seed + SEEDS)
-    found = {arm: Pooled(arm, [trainer.measure(arm, seed) for seed in seeds], trainer.read_by(arm)[1]) for arm in arms}
-    told = {"steps": sizes.steps, "training_text": trainer.texts}
+    found = {
+        arm: Pooled(arm, [trainer.measure(arm, seed) for seed in sizes.every_seed], trainer.read_by(arm)[1])
+        for arm in arms
+    }
+    told = {"steps": sizes.steps, "training_text": trainer.texts, "seeds": sizes.seeds}
     told |= {"training_tokens": sizes.steps * sizes.tokens_per_step}
     told |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}
     return found, {

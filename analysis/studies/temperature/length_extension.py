@@ -14,7 +14,7 @@ from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
 from analysis.studies.stored.panels import columns, difference, how_sure, judged, nats, of_whom, panel, series
-from analysis.studies.stored.runner import Setting, Study, Texts, option
+from analysis.studies.stored.runner import Seeds, Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
 from analysis.training.extend import Extension, extend
@@ -36,7 +36,7 @@ READ_AS = (
 
 
 @dataclass(frozen=True)
-class Sizes(Texts):
+class Sizes(Seeds, Texts):
     """What the study can be asked for."""
 
     windows: int = option(64, "number of held-out windows of twice the context")
@@ -52,7 +52,7 @@ class Sizes(Texts):
 def measure(at: Setting) -> dict:
     """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS.
 
-    Both fine-tuned copies see the same sequences; each goes on from its checkpoint in the folder of the work.
+    Both fine-tuned copies of a seed see the same sequences; each goes on from its checkpoint in the folder of the work.
     `rows`: `way trained within beyond last`, nats per token, `last` in the last quarter; `against_alone` that minus the
     same tokens where the same weights read the second half alone, and `against_own` within minus the model as it is,
     with `_low` and `_high`, paired by window; `bins` (loss by position), `curves` (loss by step).
@@ -61,24 +61,33 @@ def measure(at: Setting) -> dict:
     lm, sizes = at.lm, at.sizes
     length = reach(lm, "longer", FACTOR)
     ids, units = held_out_windows(lm, at.texts[1], length, sizes.windows)
-    about = {"documents": at.texts[0], "windows": ids, "units": units, "expected": len(WAYS) + 1, "done": 1}
+    seeds = {name: sizes.every_seed if trained else [sizes.seed] for name, (_, trained) in WAYS.items()}
+    expected = 1 + sum(map(len, seeds.values()))
+    about = {"documents": at.texts[0], "windows": ids, "units": units, "expected": expected, "done": 1}
     trainer = Trainer(lm=lm, work=at.work, context=at.context, **about)
     second = ids[:, lm.max_positions :]
     untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
     found, alone, curves, plans = {}, {}, {}, {}
     for name, (way, trained) in WAYS.items():
-        used, alone[name], base = lm, untrained, base_for(lm, way, FACTOR, BASE, length)
-        part = trainer.done / trainer.expected
+        base, each, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
+        for seed in seeds[name]:
+            used, part, said = lm, trainer.done / trainer.expected, name
+            if trained:
+                said = name if sizes.seeds == 1 else f"{name}, seed {seed}"
+                plan = Extension(length, base, sizes.steps, sizes.tokens_per_step, sizes.rate, seed=seed)
+                place, told = at.work / f"length-{way}-{seed}.safetensors", trainer.told(said, 0.9)
+                used, log = extend(lm, trainer.ids, plan, place, told, trainer.texts)
+                plans.setdefault(name, plan)
+                logs.append(log)
+                near.append(_losses(trainer, used, second, base, f"{said}, the second half alone", part))
+            each.append(_losses(trainer, used, ids, base, said, part))
+            trainer.done += 1
+        found[name], alone[name] = np.stack(each), np.stack(near or [untrained])
         if trained:
-            plans[name] = Extension(length, base, sizes.steps, sizes.tokens_per_step, sizes.rate, seed=sizes.seed)
-            place, told = at.work / f"length-{way}.safetensors", trainer.told(name, 0.9)
-            used, curves[name] = extend(lm, trainer.ids, plans[name], place, told, trainer.texts)
-            alone[name] = _losses(trainer, used, second, base, f"{name}, the second half alone", part)
-        found[name] = _losses(trainer, used, ids, base, name, part)
-        trainer.done += 1
+            curves[name] = np.mean(logs, axis=0).tolist()
     width = (length - 1) // BINS  # what is left over at the end is dropped
-    parts = {name: x[:, : BINS * width].reshape(len(x), BINS, width) for name, x in found.items()}
-    told = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts}
+    parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
+    told = {"steps": sizes.steps, "rate": sizes.rate, "training_text": trainer.texts, "seeds": sizes.seeds}
     told["plans"] = {name: asdict(plan) for name, plan in plans.items()}
     return {
         "rows": _rows(found, alone, lm.max_positions, units),
@@ -93,7 +102,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     length = numbers["protocol"]["window"]
     return {
-        "sentence": sentence(numbers["rows"], length // 2),
+        "sentence": sentence(numbers["rows"], length // 2, numbers["protocol"].get("seeds", 1)),
         "columns": columns("length-extension"),
         "panels": _panels(numbers["bins"], numbers["curves"], length),
         "notes": [READ_AS, how_sure(numbers["protocol"])],
@@ -128,16 +137,17 @@ def _read(lm: Model, window: np.ndarray, base: float | None) -> np.ndarray:
 
 
 def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int, units: np.ndarray) -> list[dict]:
-    """`alone`: losses of the second half by itself, [windows, context - 1], which are of the same tokens as the long
-    window's from `context` on. Early there it has almost nothing before it, so only its own second half is compared."""
-    own, half = found["own positions"][:, : context - 1].mean(1), context // 2
+    """Losses `found` [seeds, windows, length - 1]; `alone` of the second half by itself [seeds, windows, context - 1],
+    which are of the same tokens as the long window's from `context` on. Early there it has almost nothing before it, so
+    only its own second half is compared."""
+    own, half = found["own positions"][..., : context - 1].mean(-1), context // 2
     rows = []
     for name, losses in found.items():
-        within, beyond = losses[:, : context - 1], losses[:, context:]
-        last, near = beyond[:, half:].mean(1), alone[name][:, half:].mean(1)
+        within, beyond = losses[..., : context - 1], losses[..., context:]
+        last, near = beyond[..., half:].mean(-1), alone[name][..., half:].mean(-1)
         row = {"way": name, "trained": WAYS[name][1], "within": float(within.mean()), "beyond": float(beyond.mean())}
         row |= {"last": float(last.mean())} | difference("against_alone", last, near, units)
-        rows.append(row | difference("against_own", within.mean(1), own, units))
+        rows.append(row | difference("against_own", within.mean(-1), own, units))
     return rows
 
 
@@ -155,12 +165,12 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
     ]
 
 
-def sentence(rows: list[dict], context: int) -> str:
+def sentence(rows: list[dict], context: int, seeds: int) -> str:
     """What each way gives where even the second half alone has much before it."""
     verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
     said = [f"{row['way']} {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
     where = f"In the last quarter of {2 * context:,} tokens, against reading the second half alone"
-    return f"{where}: {'; '.join(said)}.{of_whom(1, 'model')}"
+    return f"{where}: {'; '.join(said)}.{of_whom(seeds, 'model')}"
 
 
 length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample)

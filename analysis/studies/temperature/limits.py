@@ -6,7 +6,7 @@ from analysis.errors import BadSetting
 from analysis.studies.stored.panels import column, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import HEAD, SEEDS, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import HEAD, Arm, Pooled, Sizes, sample, train_arms
 
 LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)  # in the paper's units: 11.31 is dense attention
 USUAL = 5  # tau_min at which the upper limits are compared
@@ -18,7 +18,7 @@ SCALED = (
 
 
 def measure(at: Setting) -> dict:
-    """A small model trained with learned temperatures between several limits, at equal tokens and two seeds.
+    """A small model trained with learned temperatures between several limits, at equal tokens.
 
     `rows` of the sizes: `dense` and pairs such as `5-10` (tau_min-tau_max, in the paper's units), joined by commas;
     default: dense, tau_min 1 to 7 with tau_max 10, and 5-11.31. The numbers are those of `focal_temperatures`. Errors:
@@ -65,14 +65,14 @@ def shown(numbers: dict) -> dict:
         title, y = "What was learned, mean over layers", "temperature, dense is 1"
         panels.append(panel(title, "tau_min", "tau_min", lowest, y, lines))
     return {
-        "sentence": sentence(table),
+        "sentence": sentence(table, numbers["protocol"]["seeds"]),
         "columns": rows.columns(column("tau_min", "tau_min"), column("tau_max", "tau_max")),
         "panels": [*panels, *rows.curves(table, numbers["curves"])],
         "notes": rows.notes(numbers, SCALED),
     }
 
 
-def sentence(table: list[dict]) -> str:
+def sentence(table: list[dict], seeds: int) -> str:
     """Which limits come out best, and whether that is more than chance."""
     learned = [row for row in table if row["tau_min"] is not None and rows.against(row)]
     if not learned:
@@ -84,10 +84,10 @@ def sentence(table: list[dict]) -> str:
         said = f"The best limits are {limits}: held-out loss {rows.told(best)} against dense training."
     else:
         said = f"No limits are shown to beat dense training; the best, {limits}, are {rows.told(best)}."
-    near = [row for row in winners if row is not best and row[rows.AGAINST] - best[rows.AGAINST] <= best["by_seeds"]]
+    near = [row for row in winners if row is not best and row[rows.AGAINST] <= best[f"{rows.AGAINST}_high"]]
     if near:
-        said += f" Lower too, and from the best by no more than two seeds alone may make: {_listed(near)}."
-    return said + (f" Worse than dense training: {_listed(worse)}." if worse else "") + of_whom(SEEDS, "model")
+        said += f" Lower too, and inside the interval of the best: {_listed(near)}."
+    return said + (f" Worse than dense training: {_listed(worse)}." if worse else "") + of_whom(seeds, "model")
 
 
 def _listed(table: list[dict]) -> str:

@@ -1,67 +1,45 @@
-"""What came out of training with a temperature: both seeds together, against dense training, drawn, and in words."""
+"""What came out of training with a temperature: all seeds together, against dense training, drawn, and in words."""
 
 from collections import defaultdict
 
 import numpy as np
-from scipy.special import stdtrit
 
 from analysis.studies.stored import panels
-from analysis.studies.stored.panels import decided, difference, how_sure, nats, panel, series
+from analysis.studies.stored.panels import decided, difference, how_sure, lowest_highest, nats, panel, series
 from analysis.studies.temperature.arms import Arm, Pooled
 
 AGAINST = "against_dense"
 WORDS = {-1: "lower", 0: "not told apart", 1: "higher"}
 READ_AS = (
     "Models of one code, one start and one order of the training tokens per seed differ in the temperature alone, and "
-    "are read with the one they were trained with. Held-out losses are of both seeds' mean, window by window; "
-    "differences are paired. They count where the interval leaves out 0, both seeds agree, and two seeds alone would "
-    "not make such a difference, judged by how far the seeds of all these models lie apart (95 %). The best of several "
-    "is chosen on the windows it is told on. One learning rate serves all: with others, or after more steps, their "
-    "order may change, so this is a direction and no verdict."
+    "are read with the one they were trained with. Held-out losses are means over the seeds, window by window; "
+    "differences are paired. The best of several is chosen on the windows it is told on. One learning rate serves all: "
+    "with others, or after more steps, their order may change, so this is a direction and no verdict."
+)
+TWO_SEEDS = (
+    "Measured with two seeds: a difference counts where the interval leaves out 0, both seeds agree, and two seeds "
+    "alone would not make it, judged by how far the seeds of all these models lie apart (95 %)."
 )
 
 
 def of_arms(found: dict[Arm, Pooled]) -> list[dict]:
-    """One row for each arm; `against_dense` where its dense arm is among them, with the 95 % interval over documents,
-    and `by_seeds`, what two seeds alone may make of it (see `_by_seeds`)."""
+    """One row for each arm; `against_dense` where its dense arm is among them, with the 95 % interval over seeds and
+    documents."""
     by_key = {pooled.arm.key: pooled for pooled in found.values()}
-    table = [_row(pooled, by_key.get(pooled.arm.dense.key)) for pooled in found.values()]
-    for further in (False, True):
-        mine = [row for row in table if row["further"] == further]
-        margin = _by_seeds([row for row in mine if against(row) and row["t"] != 1])
-        for row in mine:
-            row["by_seeds"] = margin
-    return table
-
-
-def _by_seeds(rows: list[dict]) -> float | None:
-    """The difference to dense training, of the mean of two seeds, that is exceeded in 5 % of cases where there is none:
-    Student's quantile times the standard error, pooled over models (they share dense trainings, so it is rough)."""
-    if not rows:
-        return None
-    apart = np.array([row["first_against"] - row["second_against"] for row in rows])
-    return float(stdtrit(len(apart), 0.975) * np.sqrt(np.mean(apart**2)) / 2)
+    return [_row(pooled, by_key.get(pooled.arm.dense.key)) for pooled in found.values()]
 
 
 def _row(pooled: Pooled, dense: Pooled | None) -> dict:
     arm, means = pooled.arm, pooled.means()
-    each = [float(np.exp(np.mean(part["checkpoints"][-1]["means"]))) for part in pooled.parts]
     low, high = arm.limits or (None, None)
     row = {"arm": arm.name, "t": None if arm.limits else arm.t, "tau_min": low, "tau_max": high, "norm": arm.norm}
     row |= {"further": arm.further, "width": arm.width, "context": arm.context}
     row |= {"parameters": pooled.parts[0]["parameters"], "tokens": pooled.tokens()}
-    row |= {
-        "loss": float(means.mean()),
-        "perplexity": float(np.exp(means.mean())),
-        "first": each[0],
-        "second": each[-1],
-    }
+    row |= {"loss": float(means.mean()), "perplexity": float(np.exp(means.mean()))}
+    row |= lowest_highest("perplexity", np.exp(means.mean(1)))
     row |= {"gains": pooled.mean("gains"), "temperature": pooled.mean("temperature")}
     if dense is None:
-        return row | dict.fromkeys((AGAINST, f"{AGAINST}_low", f"{AGAINST}_high", "first_against", "second_against"))
-    pairs = zip(pooled.parts, dense.parts, strict=True)
-    apart = [float(np.mean(a["checkpoints"][-1]["means"]) - np.mean(b["checkpoints"][-1]["means"])) for a, b in pairs]
-    row |= {"first_against": apart[0], "second_against": apart[-1]}
+        return row | dict.fromkeys(f"{AGAINST}{end}" for end in ("", "_low", "_high", "_lowest", "_highest"))
     return row | difference(AGAINST, means, dense.means(), pooled.documents)
 
 
@@ -104,7 +82,8 @@ def plain_curves(found: dict[Arm, Pooled]) -> list[dict]:
 
 def notes(numbers: dict, *more: str) -> list[str]:
     """What is said of the numbers of a study, `more` of it its own."""
-    return [READ_AS, small(numbers["rows"]), *more, how_sure(numbers["protocol"])]
+    two = [TWO_SEEDS] if any("by_seeds" in row for row in numbers["rows"]) else []
+    return [READ_AS, *two, small(numbers["rows"]), *more, how_sure(numbers["protocol"])]
 
 
 def small(table: list[dict]) -> str:
@@ -119,11 +98,11 @@ def small(table: list[dict]) -> str:
 
 
 def sure(row: dict) -> int:
-    """Whether a row is lower (-1) or higher (1) than dense training; 0 where the interval holds 0, where seeds differ,
-    and where two seeds alone may make as large a difference."""
-    sign = decided(row, AGAINST)
-    alike = all(sign * row[f"{seed}_against"] > 0 for seed in ("first", "second"))
-    return sign if alike and abs(row[AGAINST]) > row["by_seeds"] else 0
+    """Whether a row is lower (-1) or higher (1) than dense training; 0 where the interval holds 0. Rows that were
+    stored with two seeds, whose intervals do not hold them, must agree and differ by more than `by_seeds`."""
+    sign, margin = decided(row, AGAINST), row.get("by_seeds")
+    alike = margin is None or all(sign * row[f"{AGAINST}_{end}"] > 0 for end in ("lowest", "highest"))
+    return sign if alike and abs(row[AGAINST]) > (margin or 0) else 0
 
 
 def told(row: dict, other: str = "") -> str:

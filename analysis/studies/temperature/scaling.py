@@ -8,7 +8,7 @@ from itertools import pairwise
 from analysis.studies.stored.panels import column, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import SEEDS, SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
 from analysis.studies.text.held_out import chosen
 
 NO_GAIN = "no gain seen"
@@ -25,7 +25,7 @@ MATCHED = (
 
 def measure(at: Setting) -> dict:
     """Dense training, t = 0.4 and a learned temperature at three widths, and at the middle one half and twice the
-    context `length`; every model is read after 25, 50, 75 and 100 % of its tokens, at two seeds.
+    context `length`; every model is read after 25, 50, 75 and 100 % of its tokens.
 
     `rows` of the sizes: some of `size`, `context` (default: both). All contexts train on as many tokens per step and
     read as many held-out ones: the shorter the same, the longer others, whole windows of its own. The numbers are those
@@ -71,7 +71,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     table, length = numbers["rows"], numbers["length"]
     return {
-        "sentence": sentence(table, numbers["parameters"], numbers["tokens"], length),
+        "sentence": sentence(table, numbers["parameters"], numbers["tokens"], length, numbers["protocol"]["seeds"]),
         "columns": rows.columns(column("width", "width"), column("context", "context", "tokens")),
         "panels": _panels(table, numbers["points"], length),
         "notes": rows.notes(numbers, MATCHED),
@@ -103,7 +103,7 @@ def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
     return made
 
 
-def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int) -> str:
+def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int, seeds: int) -> str:
     """What a temperature saves, and where, whichever way it came out."""
     sharp = [row for row in table if row["arm"] != "dense" and rows.against(row)]
     best = min(sharp, key=lambda row: row[rows.AGAINST])
@@ -119,7 +119,7 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
     most = f"The most favourable: {best['arm']}, {where}, {rows.told(best)}."
-    return f"{'. '.join(said)}. {most}{of_whom(SEEDS, 'model')}"
+    return f"{'. '.join(said)}. {most}{of_whom(seeds, 'model')}"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:

@@ -4,7 +4,7 @@ from analysis.errors import BadSetting
 from analysis.studies.stored.panels import of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import FURTHER, SEEDS, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, sample, train_arms
 
 CONSTANT = (0.3, 0.4, 0.5, 0.6)
 PAPER_LIMITS = (5.0, 10.0)
@@ -16,14 +16,14 @@ ADAPTED = (
 
 
 def measure(at: Setting) -> dict:
-    """A small model trained with constant temperatures, a learned one and none, at equal tokens and two seeds.
+    """A small model trained with constant temperatures, a learned one and none, at equal tokens.
 
     `rows` of the sizes, joined by commas: numbers are constant temperatures, `dense`, `learned`, `adapted` (dense
     training, then further with t = 0.4 and without) and `plain` (dense and t = 0.4 without the norm of queries and
     keys); default: 0.3 to 0.6 and all of these.
-    `rows`: `arm t tau_min tau_max norm further perplexity first second against_dense gains temperature parameters
-    tokens`; `first`, `second`: the seeds; `against_dense` in nats, with `_low` and `_high`; `curves`; `layers` (learned
-    temperatures). Errors: BadSetting, BadText.
+    `rows`: `arm t tau_min tau_max norm further perplexity against_dense gains temperature parameters tokens`;
+    `against_dense` in nats, with `_low` and `_high`; of both the seeds' `_lowest` and `_highest`; `curves`; `layers`
+    (learned temperatures). Errors: BadSetting, BadText.
     """
     arms = arms_of(at.sizes.rows)
     checking = [arm for arm in arms if arm.t in (1, BEST) and not arm.further] or arms[:1]
@@ -76,7 +76,7 @@ def shown(numbers: dict) -> dict:
     table = numbers["rows"]
     adapted = [ADAPTED] if any(row["further"] for row in table) else []
     return {
-        "sentence": sentence(table),
+        "sentence": sentence(table, numbers["protocol"]["seeds"]),
         "columns": rows.columns(),
         "panels": [*_panels(table, numbers["layers"]), *rows.curves(table, numbers["curves"])],
         "notes": rows.notes(numbers, *adapted),
@@ -110,7 +110,7 @@ def _constant(row: dict) -> bool:
     return row["t"] is not None and row["norm"] and not row["further"] and row[rows.AGAINST] is not None
 
 
-def sentence(table: list[dict]) -> str:
+def sentence(table: list[dict], seeds: int) -> str:
     """What training with a temperature brings, whichever way it came out."""
     constant = [row for row in table if _constant(row) and row["t"] != 1]
     dense = next((row for row in table if row["arm"] == "dense"), None)
@@ -128,7 +128,7 @@ def sentence(table: list[dict]) -> str:
             other = "the same without a temperature" if row["further"] or not row["norm"] else ""
             said.append(f"{row['arm']}: {rows.told(row, other)}")
     start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}.{of_whom(SEEDS, 'model')}" if said else f"{start}: nothing else was trained."
+    return f"{start}: {'; '.join(said)}.{of_whom(seeds, 'model')}" if said else f"{start}: nothing else was trained."
 
 
 focal_temperatures = Study("focal-temperatures", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

@@ -8,25 +8,14 @@ import numpy as np
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
-from analysis.metrics.intervals import Interval, smallest_effect
-from analysis.metrics.proportions import share_difference
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, trained_arm
-from analysis.studies.stored.panels import (
-    decided,
-    difference,
-    how_sure,
-    judged,
-    of_rows,
-    panel,
-    presented,
-    printed,
-    series,
-)
-from analysis.studies.stored.runner import Setting, Study, Windows, option
+from analysis.studies.stored.panels import how_sure, presented
+from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
+from analysis.studies.training.finetune_rows import panels, row_of, sentence
 from analysis.studies.training.finetune_tasks import answers, questions
 from analysis.training.focus import finetune as finetune_all
 from analysis.training.lora import finetune_lora, lora_copy, trainable
@@ -38,7 +27,6 @@ RANKS, GROUPS = (4, 16), 8
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}
 NEW = "python"  # the domain that is learned, if there is one of this name
 TASK_TOKENS, ITEMS = 256, 16
-DOMAINS = {"new": "the new domain", "old": "the old one"}
 SEEN = "The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."
 
 
@@ -61,11 +49,8 @@ class Way:
         return f"{self.line}, {self.rate:g}"
 
 
-NONE = "not judged, in too few texts"
-
-
 @dataclass(frozen=True)
-class Baseline(Windows):
+class Baseline(Seeds, Windows):
     """What the study can be asked for."""
 
     method: str | None = option(None, "lora, focus or full, one or several (default: all)")
@@ -111,17 +96,17 @@ def measure(at: Setting) -> dict:
     ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
     asked = questions(lm, min(TASK_TOKENS, lm.max_positions), ITEMS, sizes.seed)
     about = {"documents": texts[new][0], "windows": held[new], "units": units[new], "held": held, "asked": asked}
-    trainer = Baselines.of(at, n_sink=plan.n_sink, expected=len(ways) + 1, **about)
+    trainer = Baselines.of(at, n_sink=plan.n_sink, expected=sizes.seeds * len(ways) + 1, **about)
     base = trainer.base(plan)
-    found = [row_of(_about("base", "dense", None, 0), base, base, new, units)]
+    found = [row_of(_about("base", "dense", None, 0), [base], base, new, units)]
     plans = {}
     for way in ways:
-        plans[way.name], parts = trainer.way(way, plan)
-        for read, part in parts["reads"].items():
+        made = [trainer.way(way, replace(plan, seed=seed), sizes) for seed in sizes.every_seed]
+        plans[way.name], parts = made[0]
+        for read in parts["reads"]:
             line = way.line if read == "dense" else f"{way.line}, {READ[read]}"
-            found.append(
-                row_of(_about(line, READ.get(read, read), way.rate, parts["parameters"]), part, base, new, units)
-            )
+            about = _about(line, READ.get(read, read), way.rate, parts["parameters"])
+            found.append(row_of(about, [one["reads"][read] for _, one in made], base, new, units))
     again = {name: one for name, one in plans.items() if one.phase == 1 and one.rate == rates[-1]}
     return {
         "rows": found,
@@ -133,6 +118,7 @@ def measure(at: Setting) -> dict:
             "window": sizes.length,
             "kernel": KERNELS,
             "steps": sizes.steps,
+            "seeds": sizes.seeds,
             "rates": rates,
             "new_domain": new,
             "unit": "documents",
@@ -149,7 +135,7 @@ def shown(numbers: dict) -> dict:
     rows, told = numbers["rows"], numbers["protocol"]
     more = [f"The new domain is {told['new_domain']}.", how_sure(told)]
     more += [SEEN] if told["model"] == "demo" else []
-    return presented("baselines", sentence(rows), panels(rows, told["rates"]), *more)
+    return presented("baselines", sentence(rows, told.get("seeds", 1)), panels(rows, told["rates"]), *more)
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
@@ -173,8 +159,9 @@ class Baselines(PhaseTrainer):
         decides, base = self._decides(self._measured(), plan.seed), self._untrained(plan)
         return self.part("baselines-base", decides, lambda _: self._read(self.lm, DENSE, base, plan, 0.0, "base"))
 
-    def way(self, way: Way, plan: RouterTraining) -> tuple[RouterTraining, dict]:
+    def way(self, way: Way, plan: RouterTraining, sizes: Baseline) -> tuple[RouterTraining, dict]:
         """(the plan, `parameters` trained and what every reading gives) of one training."""
+        name = way.name if sizes.seeds == 1 else f"{way.name}, seed {plan.seed}"
         if way.kind == "focus":
             made, start = replace(plan, groups=way.size, rate=way.rate), None
         else:
@@ -182,27 +169,27 @@ class Baselines(PhaseTrainer):
             made, start = phase_2(replace(plan, base_rate=way.rate), self._untrained(plan), "alone", length)
         decides = self._decides(asdict(made), way.kind, way.size, self._measured())
         train = self._focus if way.kind == "focus" else self._copy
-        return made, self.part("baselines", decides, lambda doing: train(way, made, start, doing))
+        return made, self.part("baselines", decides, lambda doing: train(way, name, made, start, doing))
 
-    def _focus(self, way: Way, plan: RouterTraining, start: None, doing: Path) -> dict:
+    def _focus(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
         """The router alone, read hard and through its soft gate."""
-        router, reads = self.router(way.name, plan), {}
+        router, reads = self.router(name, plan), {}
         self.done -= 1  # the router and its reading are one unit
         for read, said in READ.items():
             arm = trained_arm(read, router, plan.window)
-            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{way.name}, {said}")
+            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{name}, {said}")
         return {"parameters": router.size, "reads": reads}
 
-    def _copy(self, way: Way, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
+    def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
         """A copy of the model, with LoRA or whole."""
-        checkpoint, told = doing / "training.checkpoint", self.told(way.name, TRAINED)
+        checkpoint, told = doing / "training.checkpoint", self.told(name, TRAINED)
         if way.kind == "lora":
             own = finetune_lora(self.lm, start, self.ids, plan, way.size, checkpoint, told)[0]
             parameters = trainable(lora_copy(self.lm, way.size).lm)
         else:
             own = finetune_all(self.lm, start, self.ids, plan, checkpoint, told)[0]
             parameters = sum(p.numel() for p in own.lm.parameters())
-        return {"parameters": parameters, "reads": {"dense": self._read(own, DENSE, start, plan, TRAINED, way.name)}}
+        return {"parameters": parameters, "reads": {"dense": self._read(own, DENSE, start, plan, TRAINED, name)}}
 
     def _measured(self) -> list:
         items = {name: len(one) for name, one in self.asked.items()}
@@ -223,75 +210,6 @@ class Baselines(PhaseTrainer):
             method = METHODS["focus"].build(router, window=plan.window, n_sink=self.n_sink, **READINGS[arm.name])
         told = self.told(name, 0.0, 0.99)
         return {"means": means, "tasks": answers(lm, method, self.asked, lambda stage: told(0.0, stage))}
-
-
-def row_of(about: dict, found: dict, base: dict, new: str, units: dict[str, np.ndarray]) -> dict:
-    """A row: `about` it, the perplexity of every domain, and the differences to the base. `found` and `base`: `means`
-    domain -> nats per token of each window, `tasks` task -> scores of items; `units` domain -> the document of each
-    window. The first half of the new domain's documents is kept for `choosing` among rates (nats per token): nothing
-    else is told of it."""
-    means, before = ({name: np.array(one) for name, one in given["means"].items()} for given in (found, base))
-    told = two_sides(units[new])
-    row = about | {"choosing": float(means[new][~told].mean())}
-    for given in (means, before):
-        given[new] = given[new][told]
-    old = [name for name in means if name != new]
-    row["perplexities"] = {name: float(np.exp(one.mean())) for name, one in means.items()}
-    row |= {"new_domain": row["perplexities"][new], **difference("new", means[new], before[new], units[new][told])}
-    row |= dict.fromkeys(("old_domain", "old", "old_low", "old_high", "old_points"))
-    if old:
-        mine, theirs = (np.concatenate([given[name] for name in old]) for given in (means, before))
-        documents = np.concatenate([[f"{name} {one}" for one in units[name]] for name in old])
-        row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs, documents)
-    right, before = (sum(one["tasks"].values(), []) for one in (found, base))
-    apart = share_difference(right, before)
-    row |= {"scores": {name: float(np.mean(one)) for name, one in found["tasks"].items()}}
-    row |= {"task_score": float(np.mean(right)) if right else None}
-    return row | {"tasks": apart.mean, "tasks_low": apart.low, "tasks_high": apart.high}
-
-
-def panels(rows: list[dict], rates: list[float]) -> list[dict]:
-    """Differences to the base against the learning rate, a line for every arm; and what the paper prints."""
-    trained = [row for row in rows if row["rate"] is not None]
-    names = list(dict.fromkeys(row["line"] for row in trained))
-    table = {(row["line"], row["rate"]): row for row in trained}
-    made = []
-    for key, title in {"new": "New domain", "old": "Old domain", "tasks": "Tasks"}.items():
-        unit = "share of items" if key == "tasks" else "nats per token"
-        lines = [of_rows(name, [table.get((name, rate), {}) for rate in rates], key) for name in names]
-        made.append(panel(f"{title}, minus the base", "rate", "learning rate", rates, unit, lines))
-    ranks = ["LoRA (r=4)", "LoRA (r=16)", "Centroids (d_s=16)"]
-    tasks = ["HellaSwag", "ARC-E", "PIQA", "LAMBADA"]
-    lines = [series(name, [printed("table 3", name, task) for task in tasks], paper=True) for name in ranks]
-    return [*made, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
-
-
-def sentence(rows: list[dict]) -> str:
-    """What every way does at the rate that the `choosing` windows of the new domain prefer: which are lower or higher
-    than the base there and on the old domain, and which get more or fewer tasks right."""
-    lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
-    best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
-    said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
-    tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
-    said.append(f"Tasks right: {', '.join(tasks) or 'no change is told apart from none'}.")
-    whom = "One training of each, so this is said of these routers and copies and not of the methods"
-    return f"{whom}, each at the rate that other texts chose. {' '.join(said)}"
-
-
-def _decided(best: list[dict], key: str) -> str:
-    """The rows that are lower, higher and neither, the lowest first."""
-    words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, {}
-    known = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
-    for row in known:
-        word = judged(row, key, words, NONE)
-        unseen = f" ({_seen(row, key):.4f} could have been seen)" if word == words[0] else ""
-        said.setdefault(word, []).append(f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}{unseen}")
-    said = [f"{word}: {', '.join(said[word])}" for word in (*words.values(), NONE) if word in said]
-    return "; ".join(said) or "nothing else was read"
-
-
-def _seen(row: dict, key: str) -> float:
-    return smallest_effect(Interval(row[key], row[f"{key}_low"], row[f"{key}_high"], 0))
 
 
 finetune = Study("baselines", __doc__, Baseline, measure, shown, sample)

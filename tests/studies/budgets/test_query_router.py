@@ -22,7 +22,7 @@ from tests.made.studied import asker, studied_home
 from tests.made.tiny import LAYERS, tiny, token_ids
 
 query_router = NAMED["query-router"]
-SIZES = {"length": 32, "windows": 4, "steps": 12, "caps": [3, 8]}
+SIZES = {"length": 32, "windows": 4, "steps": 12, "caps": [3, 8], "seeds": 1}
 ARMS = ["static", "with the query", "the query zeroed at test", "retrained without it"]
 
 

@@ -13,7 +13,16 @@ from analysis.training import run
 from analysis.training.settings import RouterTraining
 from tests.made.studied import asker, studied_home
 
-SIZES = {"length": 32, "windows": 9, "window": 4, "n_sink": 1, "steps": 2, "tokens_per_step": 32, "base_rate": 1e-3}
+SIZES = {
+    "length": 32,
+    "windows": 9,
+    "window": 4,
+    "n_sink": 1,
+    "steps": 2,
+    "tokens_per_step": 32,
+    "base_rate": 1e-3,
+    "seeds": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +102,21 @@ def test_cells_are_trained_once_stored_and_come_again(ask, home, tmp_path):
     assert len(numbers["panels"]) == 9 and numbers["sentence"].startswith("Perplexity over 4 cells: ")
     again = NAMED["ablations"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["centroids", "fine-tuned", "random groups"] and all(a == b for a, b in again.values())
+
+
+@pytest.mark.slow
+def test_three_trainings_of_a_cell_are_told_together(ask):
+    stages = []
+    numbers = ask(lambda fraction, stage: stages.append(stage), rows="temperature=0.5", seeds=3).numbers
+    (row,) = numbers["rows"]
+    for key in ("centroid_against_random", "centroid_against_same", "tuned_against_random"):
+        assert row[f"{key}_lowest"] < row[key] < row[f"{key}_highest"] and row[f"{key}_low"] < row[f"{key}_high"]
+    assert numbers["protocol"]["seeds"] == 3 and numbers["sentence"].endswith(
+        f"has {numbers['dense']['perplexity']:.2f}."
+    )
+    assert {f"temperature=0.5, phase 1, seed {seed}" for seed in range(3)} <= {
+        stage.split(", router")[0] for stage in stages
+    }
 
 
 @pytest.mark.slow

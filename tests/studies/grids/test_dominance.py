@@ -7,11 +7,11 @@ import pytest
 from analysis.errors import BadSetting, BadText, Cancelled
 from analysis.groups.dominance import balanced_largest_share
 from analysis.studies import NAMED, STUDIES
-from analysis.studies.grids.dominance import ROWS, curve, sentence
+from analysis.studies.grids.dominance import PATHS, ROWS, curve, sentence, together
 from tests.made.evaluating import TEXT, watched_context
 from tests.made.studied import asker, studied_home
 
-SIZES = {"steps": 3, "groups": 4, "window": 4, "n_sink": 1, "tokens_per_step": 64, "length": 32}
+SIZES = {"steps": 3, "groups": 4, "window": 4, "n_sink": 1, "tokens_per_step": 64, "length": 32, "seeds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +84,24 @@ def test_what_cannot_be_studied_is_refused(given, error, said, ask):
 def test_the_sentence_says_what_happened_either_way():
     ends = {"row": "softmax", "worst_1": 0.15, "worst_2": 0.994, "collapsed_at": 700}
     fine = {"row": "sinkhorn", "worst_1": 0.146, "worst_2": 0.159, "collapsed_at": None}
-    said = sentence([ends, fine], 0.125)
+    said = sentence([ends, fine], 0.125, 1)
     assert "Softmax: the largest group of the worst layer holds 15.0% of the tokens after phase 1 and 99.4%" in said
     assert "a layer passed 90% at step 700." in said and "15.9% after phase 2 (even: 12.5%); no layer reached" in said
-    assert sentence([], 0.125).startswith("Neither")
+    assert said.endswith("All of it is said of this router, one training of every arm, and not of the method.")
+    three = sentence([ends | {"collapsed": 2}, fine | {"collapsed": 0}], 0.125, 3)
+    assert "a layer passed 90% with 2 of 3 seeds, first at step 700." in three and three.endswith("reached 90%.")
+    assert sentence([], 0.125, 3).startswith("Neither")
+
+
+def test_the_trainings_of_a_row_are_told_together():
+    point = {"phase": 1, "step": 0, "layer": -1} | dict.fromkeys(PATHS, 0.5)
+    parts = [
+        {"ends": {"worst_1": worst, "collapsed_at": at}, "curve": [point | {"share": worst}]}
+        for worst, at in ((0.2, None), (0.95, 700), (0.95, 300))
+    ]
+    found = together(parts)
+    assert found["ends"] == {"worst_1": pytest.approx(0.7), "collapsed_at": 300, "collapsed": 2}
+    assert found["curve"] == [point | {"share": 0.7}]
 
 
 def test_the_curve_begins_before_the_first_step():

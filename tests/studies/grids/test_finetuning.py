@@ -22,7 +22,16 @@ from tests.made.tiny import LAYERS, tiny, token_ids
 from tests.studies.training.test_finetune import SECOND, start
 from tests.training.test_training import IDS
 
-SIZES = {"length": 32, "windows": 9, "window": 4, "n_sink": 1, "groups": 4, "steps": 3, "tokens_per_step": 64}
+SIZES = {
+    "length": 32,
+    "windows": 9,
+    "window": 4,
+    "n_sink": 1,
+    "groups": 4,
+    "steps": 3,
+    "tokens_per_step": 64,
+    "seeds": 1,
+}
 
 
 @pytest.fixture(scope="module")

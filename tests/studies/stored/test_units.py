@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from analysis.errors import BadText
+from analysis.metrics.intervals import SEEDS
+from analysis.studies import NAMED
 from analysis.studies.stored.panels import decided, difference, how_sure, judged, nats, of_whom
 from analysis.studies.text.held_out import held_out_windows
+
+TRAINED = (
+    *("dominance", "focal-temperatures", "focal-limits", "focal-scaling", "query-router", "length-extension"),
+    *("finetuning", "ablations", "baselines", "pretraining"),
+)
 
 
 def cut(texts: list[str], length: int, windows: int, **more) -> tuple[np.ndarray, np.ndarray]:
@@ -63,3 +70,21 @@ def test_a_study_says_what_its_intervals_rest_on():
 def test_with_fewer_than_three_seeds_a_sentence_is_about_what_was_trained_here():
     assert "this router, one training of every arm, and not of the method" in of_whom(1)
     assert "these models, 2 trainings" in of_whom(2, "model") and of_whom(3) == ""
+    assert "3 trainings" in how_sure({"units": 16, "seeds": 3}) and "training" not in how_sure(
+        {"units": 16, "seeds": 1}
+    )
+
+
+def test_trainings_that_disagree_are_not_told_apart_from_their_control():
+    losses = np.array([[0.9], [0.8], [1.2]]) + np.zeros((1, 8))
+    found = difference("apart", losses, np.ones(8), np.arange(8))
+    assert found["apart"] == pytest.approx(-1 / 30) and found["apart_low"] < 0 < found["apart_high"]
+    assert (found["apart_lowest"], found["apart_highest"]) == pytest.approx((-0.2, 0.2))
+    assert decided(difference("apart", losses.mean(0), np.ones(8), np.arange(8)), "apart") == -1, "of these models"
+    paired = difference("apart", losses, losses + 0.1, np.arange(8))
+    assert paired["apart_high"] == pytest.approx(-0.1), "what a seed gives both arms cancels"
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_what_is_trained_is_trained_three_times(name):
+    assert NAMED[name].defaults["seeds"] == SEEDS == 3

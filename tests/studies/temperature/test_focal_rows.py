@@ -44,34 +44,49 @@ def test_each_arm_is_held_against_its_own_dense_one():
     assert by_name["t 0.4, adapted"]["against_dense"] == pytest.approx(0) and by_name["dense, no norm"]["gains"] is None
     alone = of_arms(several({Arm("t 0.4", t=0.4): 3.0}))[0]
     assert alone["against_dense"] is None and not against(alone)
-    assert "nothing to compare" in trained.sentence([alone])
+    assert "nothing to compare" in trained.sentence([alone], 3)
+
+
+def apart(pooled, *seeds: float):
+    """The same arm, the losses of its trainings moved by so much."""
+    for part, more in zip(pooled.parts, seeds, strict=True):
+        part["checkpoints"][-1]["means"] = [one + more for one in part["checkpoints"][-1]["means"]]
+    return pooled
 
 
 def test_seeds_that_disagree_decide_nothing():
-    dense, sharp = Arm("dense"), pooled(Arm("t 0.4", t=0.4), 2.9)
-    for window, loss in enumerate(sharp.parts[1]["checkpoints"][-1]["means"]):
-        sharp.parts[1]["checkpoints"][-1]["means"][window] = loss + 0.15
+    dense, sharp = Arm("dense"), apart(pooled(Arm("t 0.4", t=0.4), 2.9), 0.0, 0.15, 0.0)
     row = of_arms({dense: pooled(dense, 3.0), sharp.arm: sharp})[1]
-    assert row["against_dense_high"] < 0 < row["second_against"] and sure(row) == 0
-    assert "no constant temperature is shown" in trained.sentence([row | {"arm": "dense", "t": 1}, row])
+    assert row["against_dense_lowest"] < row["against_dense"] < 0 < row["against_dense_highest"] and sure(row) == 0
+    assert row["against_dense_high"] > 0, "over texts alone it would be sure"
+    assert "no constant temperature is shown" in trained.sentence([row | {"arm": "dense", "t": 1}, row], 3)
 
 
-def test_what_two_seeds_alone_may_make_by_hand():
-    """Differences of the two seeds of 0.02 and 0.04: a standard error of sqrt(0.001) / 2, times t(2) = 4.303."""
+def test_what_three_seeds_alone_may_make_by_hand():
+    """Three differences with a standard deviation of 0.02, alike on every text: t(2) = 4.303 times 0.02 / sqrt(3)."""
     dense = pooled(Arm("dense"), 3.0)
     found = {dense.arm: dense}
-    for t, loss, apart in ((0.3, 2.90, 0.02), (0.4, 2.95, 0.04)):
-        sharp = pooled(Arm(f"t {t:g}", t=t), loss)
-        means = sharp.parts[1]["checkpoints"][-1]["means"]
-        sharp.parts[1]["checkpoints"][-1]["means"] = [one + apart for one in means]
-        found[sharp.arm] = sharp
+    for t, loss in ((0.3, 2.90), (0.4, 2.96)):
+        found[Arm(f"t {t:g}", t=t)] = apart(pooled(Arm(f"t {t:g}", t=t), loss), -0.02, 0.0, 0.02)
     table = of_arms(found)
-    assert [row["by_seeds"] for row in table] == [pytest.approx(4.3027 * 0.001**0.5 / 2, rel=1e-4)] * 3
-    assert [round(row["against_dense"], 4) for row in table] == [0, -0.09, -0.03]
-    assert [sure(row) for row in table] == [0, -1, 0], "both seeds agree in both, but 0.03 may be the seeds"
-    assert "the best constant temperature is 0.3: lower" in trained.sentence(table)
+    widths = [row["against_dense_high"] - row["against_dense"] for row in table]
+    assert widths == pytest.approx([0.0, *[4.3027 * 0.02 / 3**0.5] * 2], rel=1e-4)
+    assert [sure(row) for row in table] == [0, -1, 0], "all seeds agree in both, but 0.04 may be the seeds"
+    assert "the best constant temperature is 0.3: lower" in trained.sentence(table, 3)
     lucky = [table[0], table[1], table[2] | {"loss": 1.0}]
-    assert "the best constant temperature is 0.3: lower" in trained.sentence(lucky), "the lowest may be luck"
+    assert "the best constant temperature is 0.3: lower" in trained.sentence(lucky, 3), "the lowest may be luck"
+
+
+def test_rows_stored_with_two_seeds_keep_what_was_asked_of_them():
+    """Their intervals are over texts alone: both seeds must agree, and differ by more than two seeds may make."""
+    dense = pooled(Arm("dense"), 3.0, seeds=2)
+    found = {dense.arm: dense}
+    for t, loss, more in ((0.3, 2.90, 0.02), (0.4, 2.95, 0.04), (0.5, 2.90, 0.15)):
+        found[Arm(f"t {t:g}", t=t)] = apart(pooled(Arm(f"t {t:g}", t=t), loss, seeds=2), 0.0, more)
+    table = [row | {"by_seeds": 0.02} for row in of_arms(found)]
+    assert [row["against_dense_high"] < 0 for row in table] == [False, True, True, True]
+    assert [sure(row) for row in table] == [0, -1, -1, 0]
+    assert [sure(row | {"by_seeds": 0.05}) for row in table] == [0, -1, 0, 0]
 
 
 def test_sizes_that_read_alike_are_said_once():
@@ -89,11 +104,12 @@ def test_limits_in_words():
     made = whole(told(limits, several(losses), WINDOWS))
     assert made["sentence"].startswith("The best limits are tau_min 7 with tau_max 10: held-out loss lower")
     assert "Worse than dense training: 1 to 10, 2 to 10, 3 to 10." in made["sentence"]
-    assert made["sentence"].endswith("these models, 2 trainings of every arm, and not of the method.")
-    assert "from the best by no more" not in made["sentence"], "each seed alike: what lies apart is not the seeds"
+    assert made["sentence"].endswith("3 to 10.") and "inside the interval" not in made["sentence"]
     flat = told(limits, several({arm: 3.0 if arm.limits is None else 2.9 for arm in arms}), WINDOWS)
-    assert "Lower too, and from the best by no more than two seeds alone may make: 2 to 10," in flat["sentence"]
-    assert ", 7 to 10, 5 to 11.31. All of it is said of these models" in flat["sentence"]
+    assert "Lower too, and inside the interval of the best: 2 to 10," in flat["sentence"]
+    assert flat["sentence"].endswith(", 7 to 10, 5 to 11.31.")
+    two = told(limits, {arm: pooled(arm, 3.0, seeds=2) for arm in arms}, WINDOWS)
+    assert two["sentence"].endswith("these models, 2 trainings of every arm, and not of the method.")
     even = told(limits, several(dict.fromkeys(arms, 3.0)), WINDOWS)
     assert even["sentence"].startswith("No limits are shown to beat dense training")
 

@@ -17,7 +17,7 @@ from analysis.studies.text.held_out import spread_windows
 from analysis.training.pretrain import build_model
 from tests.made.studied import asker, studied_home
 
-SIZES = {"length": 32, "windows": 9, "steps": 16, "tokens_per_step": 64}
+SIZES = {"length": 32, "windows": 9, "steps": 16, "tokens_per_step": 64, "seeds": 2}
 
 
 @pytest.fixture(scope="module")

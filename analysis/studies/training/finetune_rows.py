@@ -1,0 +1,104 @@
+"""What came out of the training baselines: rows, drawn, and in words."""
+
+import numpy as np
+
+from analysis.metrics.intervals import SEEDS, Interval, over_seeds, smallest_effect
+from analysis.metrics.proportions import share_difference
+from analysis.studies.budgets.cap_rows import two_sides
+from analysis.studies.stored.panels import (
+    decided,
+    difference,
+    edges,
+    judged,
+    of_rows,
+    of_whom,
+    panel,
+    printed,
+    series,
+)
+
+DOMAINS = {"new": "the new domain", "old": "the old one"}
+NONE = "not judged, in too few texts"
+
+
+def row_of(about: dict, found: list[dict], base: dict, new: str, units: dict[str, np.ndarray]) -> dict:
+    """A row: `about` it, the perplexity of every domain, and the differences to the base. `found`, a part for every
+    seed, and `base`: `means` domain -> nats per token of each window, `tasks` task -> scores of items; `units` domain
+    -> the document of each window. The first half of the new domain's documents is kept for `choosing` among rates
+    (nats per token): nothing else is told of it."""
+    means = {name: np.array([one["means"][name] for one in found]) for name in base["means"]}  # [seeds, n] each
+    before = {name: np.array(one) for name, one in base["means"].items()}
+    told = two_sides(units[new])
+    row = about | {"choosing": float(means[new][:, ~told].mean())}
+    for given in (means, before):
+        given[new] = given[new][..., told]
+    old = [name for name in means if name != new]
+    row["perplexities"] = {name: float(np.exp(one.mean())) for name, one in means.items()}
+    row |= {"new_domain": row["perplexities"][new], **difference("new", means[new], before[new], units[new][told])}
+    row |= dict.fromkeys(("old_domain", "old", "old_low", "old_high", "old_points"))
+    if old:
+        mine, theirs = (np.concatenate([given[name] for name in old], -1) for given in (means, before))
+        documents = np.concatenate([[f"{name} {one}" for one in units[name]] for name in old])
+        row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs, documents)
+    right, control = np.array([_items(one) for one in found]), np.array(_items(base))  # [seeds, items], [items]
+    row["scores"] = {name: float(np.mean([one["tasks"][name] for one in found])) for name in base["tasks"]}
+    return row | {"task_score": float(right.mean()) if right.size else None} | edges("tasks", _apart(right, control))
+
+
+def _items(part: dict) -> list[float]:
+    return sum(part["tasks"].values(), [])
+
+
+def _apart(right: np.ndarray, control: np.ndarray) -> Interval:
+    """Share of items right [seeds, items] above a control's [items], its interval over items; from three seeds on as
+    wide as that over items and seeds where this is wider."""
+    found = share_difference(right.mean(0), control)
+    if len(right) < SEEDS or not control.size:
+        return found
+    crossed = over_seeds(right - control, np.arange(control.size))[0]
+    if crossed.low is None:
+        return found
+    return found._replace(low=min(found.low, crossed.low), high=max(found.high, crossed.high))
+
+
+def panels(rows: list[dict], rates: list[float]) -> list[dict]:
+    """Differences to the base against the learning rate, a line for every arm; and what the paper prints."""
+    trained = [row for row in rows if row["rate"] is not None]
+    names = list(dict.fromkeys(row["line"] for row in trained))
+    table = {(row["line"], row["rate"]): row for row in trained}
+    made = []
+    for key, title in {"new": "New domain", "old": "Old domain", "tasks": "Tasks"}.items():
+        unit = "share of items" if key == "tasks" else "nats per token"
+        lines = [of_rows(name, [table.get((name, rate), {}) for rate in rates], key) for name in names]
+        made.append(panel(f"{title}, minus the base", "rate", "learning rate", rates, unit, lines))
+    ranks = ["LoRA (r=4)", "LoRA (r=16)", "Centroids (d_s=16)"]
+    tasks = ["HellaSwag", "ARC-E", "PIQA", "LAMBADA"]
+    lines = [series(name, [printed("table 3", name, task) for task in tasks], paper=True) for name in ranks]
+    return [*made, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
+
+
+def sentence(rows: list[dict], seeds: int) -> str:
+    """What every way does at the rate that the `choosing` windows of the new domain prefer: which are lower or higher
+    than the base there and on the old domain, and which get more or fewer tasks right."""
+    lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
+    best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
+    said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
+    tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
+    said.append(f"Tasks right: {', '.join(tasks) or 'no change is told apart from none'}.")
+    return f"Each at the rate that other texts chose. {' '.join(said)}{of_whom(seeds, 'model')}"
+
+
+def _decided(best: list[dict], key: str) -> str:
+    """The rows that are lower, higher and neither, the lowest first."""
+    words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, {}
+    known = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
+    for row in known:
+        word = judged(row, key, words, NONE)
+        unseen = f" ({_seen(row, key):.4f} could have been seen)" if word == words[0] else ""
+        said.setdefault(word, []).append(f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}{unseen}")
+    said = [f"{word}: {', '.join(said[word])}" for word in (*words.values(), NONE) if word in said]
+    return "; ".join(said) or "nothing else was read"
+
+
+def _seen(row: dict, key: str) -> float:
+    return smallest_effect(Interval(row[key], row[f"{key}_low"], row[f"{key}_high"], 0))
