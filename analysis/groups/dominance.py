@@ -127,6 +127,8 @@ def escape_paths(
     for layer, (now, before) in enumerate(zip(inputs, first, strict=True)):
         found["centroid_cosine"].append(centroid_cosine(router.centroids[layer]))
         found["drift"].append(hidden_drift(before, now))
-        found["start_share"].append(largest_share(start.soft(layer, now, causal=True).argmax(-1).cpu(), start.K))
+        found["start_share"].append(
+            largest_share(start.soft(layer, now, membership="causal").argmax(-1).cpu(), start.K)
+        )
         found["rank"].append(effective_rank(router.project(layer, now)))
     return found

@@ -36,8 +36,9 @@ def fit_without_training(
 
     W = the top `d_s` principal directions (no bias: the mean adds a constant per group, which the potential absorbs);
     spherical k-means of the centred vectors there; C = unit centroids times s, with s set so that the mean confidence,
-    measured with the balanced potential, is `confidence`; the potential from all N tokens. `fields`: other settings
-    (`RouterSettings`). `progress(fraction, stage)` is called once per layer.
+    measured with the balanced potential, is `confidence` (cosine scores have no scale, and the confidence they have);
+    the potential from all N tokens. `fields`: other settings (`RouterSettings`). `progress(fraction, stage)` is called
+    once per layer.
     Errors: BadSetting for fewer tokens than groups, or d_s above the width.
     """
     settings = RouterSettings(groups=groups, top=top, d_s=d_s, **fields)
@@ -59,7 +60,8 @@ def fit_without_training(
         centroids, _ = spherical_kmeans(centred @ directions, groups, seed)
         few = (centred[:: max(1, -(-tokens // SAMPLE))] @ directions) @ centroids.T  # [<= SAMPLE, K]
         router.projection[layer] = directions
-        router.centroids[layer] = centroids * _scale(few, confidence, settings.temperature)
+        scale = _scale(few, confidence, settings.temperature) if settings.similarity == "dot" else 1.0
+        router.centroids[layer] = centroids * scale
         scores = router.scores(layer, sample)
         router.potential[layer] = frozen_potential(scores, settings.temperature)
         reached.append(round(_confidence(scores, settings.temperature, router.potential[layer]), 4))

@@ -9,15 +9,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from analysis import fitted
 from analysis.errors import BadSetting, NotFitted
 from analysis.groups.gates import GATES, default_offset, default_sharpness, gate_logits, top_groups
-from analysis.groups.sinkhorn import assign, frozen_potential, sinkhorn
+from analysis.groups.sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 
 TENSORS = {"projection": 3, "centroids": 3, "potential": 2}  # name -> dimensions
 KINDS = ("trained", "not trained", "random centroids")
+SIMILARITIES = ("dot", "cosine")
+MEMBERSHIPS = ("causal", "prefix", "literal")
 SCORE_SPREAD = 0.35  # std of the scores at the start: mean confidence 0.6-0.7 at temperature 0.1
 
 
@@ -35,6 +38,7 @@ class RouterSettings:
     gate: str = "log"
     gate_sharpness: float | None = None  # None: 20 * top
     gate_offset: float | None = None  # None: 1 / (4 * top)
+    similarity: str = "dot"  # of a token and a centroid; cosine leaves their lengths out
 
     def __post_init__(self) -> None:
         limits = {"groups": 1, "top": 1, "d_s": 1, "iterations": 0, "window": 1, "n_sink": 0}
@@ -48,6 +52,10 @@ class RouterSettings:
             raise BadSetting(f"The router's temperature must be above 0, and it is {self.temperature!r}.")
         if self.gate not in GATES:
             raise BadSetting(f"The gate form {self.gate!r} is unknown; the forms are {', '.join(GATES)}.")
+        if self.similarity not in SIMILARITIES:
+            raise BadSetting(
+                f"The similarity {self.similarity!r} is unknown; scores are by {' or '.join(SIMILARITIES)}."
+            )
         if self.gate_sharpness is None:
             object.__setattr__(self, "gate_sharpness", default_sharpness(self.top))
         if self.gate_offset is None:
@@ -108,25 +116,30 @@ class FocusRouter(nn.Module):
             return hidden.float() @ self.projection[layer].to(hidden.device)
 
     def scores(self, layer: int, hidden: Tensor) -> Tensor:
-        """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]."""
-        vectors = self.project(layer, hidden)
+        """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]. With cosine
+        similarity the rows of both have length 1."""
+        vectors, centroids = self.project(layer, hidden), self.centroids[layer].to(hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
-            return vectors @ self.centroids[layer].to(hidden.device).T
+            if self.settings.similarity == "cosine":
+                vectors, centroids = (F.normalize(rows, dim=-1) for rows in (vectors, centroids))
+            return vectors @ centroids.T
 
-    def soft(self, layer: int, hidden: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Soft assignment [..., T, K]: Sinkhorn over each sequence (literal: reads the future), or frozen.
+    def soft(self, layer: int, hidden: Tensor, mask: Tensor | None = None, membership: str = "literal") -> Tensor:
+        """Soft assignment [..., T, K] by Sinkhorn: over each sequence (`literal`: reads the future), over the tokens so
+        far (`prefix`), or with the balance frozen (`causal`).
 
-        mask [..., T], True = real token; masked rows are zeros in both forms.
+        mask [..., T], True = real token; masked rows are zeros in all forms.
         """
         scores = self.scores(layer, hidden)
-        if not causal:
-            return sinkhorn(scores, self.temperature, self.iterations, mask)
+        if membership != "causal":
+            balance = prefix_sinkhorn if membership == "prefix" else sinkhorn
+            return balance(scores, self.temperature, self.iterations, mask)
         groups = assign(scores, self.temperature, self.potential[layer])
         return groups if mask is None else groups * mask.to(groups)[..., None]
 
     def members(self, layer: int, hidden: Tensor, top: int | None = None) -> Tensor:
         """Hard membership at inference: the `top` largest groups of the causal assignment, bool [..., T, K]."""
-        return top_groups(self.soft(layer, hidden, causal=True), self.top if top is None else top)
+        return top_groups(self.soft(layer, hidden, membership="causal"), self.top if top is None else top)
 
     def gate(self, scores: Tensor, affinity: Tensor) -> Tensor:
         """Gated scores of distant pairs in this router's form (`gates.gate_logits`)."""
@@ -137,10 +150,11 @@ class FocusRouter(nn.Module):
     def scale_to(self, hidden: Sequence[Tensor], spread: float = SCORE_SPREAD) -> "FocusRouter":
         """Scale centroids so that scores spread by `spread` around each group's mean on hidden [L][N, width].
 
-        A group's own mean is left out: it is the same for every token and the potential absorbs it.
+        A group's own mean is left out: it is the same for every token and the potential absorbs it. Cosine scores have
+        no scale and stay.
         """
         self.check(len(hidden))
-        for layer, sample in enumerate(hidden):
+        for layer, sample in enumerate(hidden if self.settings.similarity == "dot" else ()):
             self.centroids[layer] *= spread / score_spread(self.scores(layer, sample)).clamp_min(1e-12)
         return self
 

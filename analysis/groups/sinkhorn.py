@@ -2,7 +2,8 @@
 
 Source: Focus, section 2 and appendix B (temperature 0.1, 10 iterations). N iterations equal one softmax with a bias per
 group, `softmax(scores / temperature + v)`: the bias v is all that a token learns of the text, future included. Frozen
-on calibration text it gives a rule of the same form that reads no future and works for one token.
+on calibration text it gives a rule of the same form that reads no future and works for one token. Balanced over the
+tokens so far, anew for each token, it reads no future either, at a cost that grows with the square of the text.
 """
 
 import math
@@ -13,6 +14,7 @@ from torch import Tensor
 from analysis.errors import BadSetting
 
 CHUNK = 1 << 18  # rows of a pool handled at once: bounds the working memory of `frozen_potential`
+ENTRIES = 1 << 22  # of the prefixes handled at once by `prefix_sinkhorn`
 
 
 def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mask: Tensor | None = None) -> Tensor:
@@ -39,6 +41,29 @@ def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mas
         potential = potential - potential.mean(-1, keepdim=True)  # a common constant cancels; uncentred it would grow
     groups = torch.softmax(logits + potential, -1)
     return (groups if mask is None else groups * mask[..., None]).float()
+
+
+def prefix_sinkhorn(
+    scores: Tensor, temperature: float = 0.1, iterations: int = 10, mask: Tensor | None = None
+) -> Tensor:
+    """Balanced assignment without the future: row t is that of `sinkhorn` over the tokens up to t (definitions 2.1).
+
+    The first token gets 1/K everywhere, and the balance settles as the text grows. Every token balances its own prefix
+    from the start, so the work grows with T^2 K N. Shapes, mask and errors as `sinkhorn`.
+    """
+    logits, mask = _logits(scores, temperature, iterations, mask)
+    length, groups = logits.shape[-2:]
+    size = max(1, ENTRIES // max(1, logits.numel()))
+    found = [logits[..., :0, :].float()]
+    for first in range(0, length, size):
+        last = min(length, first + size)
+        own = torch.arange(last - first, device=logits.device)
+        seen = torch.arange(last, device=logits.device) <= own[:, None] + first  # [n, last]
+        real = seen if mask is None else seen & mask[..., None, :last]
+        lead = logits.shape[:-2]
+        each = logits[..., None, :last, :].expand(*lead, len(own), last, groups)
+        found.append(sinkhorn(each, 1.0, iterations, real.expand(*lead, len(own), last))[..., own, own + first, :])
+    return torch.cat(found, -2)
 
 
 @torch.no_grad()

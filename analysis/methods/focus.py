@@ -9,7 +9,7 @@ from analysis.cache import GroupedCache
 from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.groups.gates import group_affinity, straight_through, top_groups
-from analysis.groups.router import FocusRouter
+from analysis.groups.router import MEMBERSHIPS, FocusRouter
 from analysis.kernels import grouped_attention, plan
 from analysis.kernels.biased import biased_attention
 from analysis.kernels.merge import read_sinks
@@ -27,7 +27,8 @@ class Focus(Method):
     A router in each layer projects what enters the attention to 16 numbers and compares them with K centroids; each
     token joins its `top` best groups. *Causal* membership decides for every token by itself, with a balance frozen on
     calibration text. *Literal* membership balances over the whole text, as the paper writes it, and so lets the future
-    in. *Hard* reading skips all other pairs, as at inference; *soft* gates their scores, as in training (equation 2).
+    in. *Prefix* membership balances over the tokens so far, anew for every token: no future, but slow. *Hard* reading
+    skips all other pairs, as at inference; *soft* gates their scores, as in training (equation 2).
     Two warnings: a soft gate reads every pair, so it saves nothing; and with 2 top > K every two tokens share a group,
     so it is dense attention.
     """
@@ -42,9 +43,7 @@ class Focus(Method):
     top: int = setting(1, "groups each token belongs to", "live", 1, 64)
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
     n_sink: int = setting(0, "first tokens of the text that are always read (the paper has none)", "live", 0, 64)
-    membership: str = setting(
-        "causal", "how groups are balanced", "live", options=("causal", "literal"), future=("literal",)
-    )
+    membership: str = setting("causal", "how groups are balanced", "live", options=MEMBERSHIPS, future=("literal",))
     reading: str = setting(
         "hard",
         "skip far pairs without a shared group, or gate them",
@@ -69,14 +68,14 @@ class Focus(Method):
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
         """Group memberships of the tokens, [B, T, K]: bool when hard, the soft assignment otherwise."""
-        causal = self.membership == "causal"
-        if not causal and real is None:
+        if self.membership != "causal" and real is None:
+            over = {"literal": "the whole text", "prefix": "all tokens so far"}[self.membership]
             raise BadSetting(
-                "Literal membership balances groups over the whole text, so it cannot decode token by token: "
-                "use causal membership, or generate without the KV cache."
+                f"{self.membership.capitalize()} membership balances groups over {over}, so it cannot decode token by "
+                "token: use causal membership, or generate without the KV cache."
             )
         with part("router"):
-            groups = self.router.soft(layer, hidden, real, causal)
+            groups = self.router.soft(layer, hidden, real, self.membership)
             if self.reading == "straight_through":
                 return straight_through(groups, self.top)
             return groups if self.reading == "soft" else top_groups(groups, self.top)

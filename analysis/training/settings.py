@@ -29,9 +29,10 @@ class RouterTraining:
     gate's sharpness rises to `sharpest` times its own over the steps after `sharpen_from` of them. `reading`: through
     the soft gate, or hard, where the router gets no gradient and only phase 2 has something to learn; `drawn` and
     `alone` are its controls: groups drawn by chance, and the window and sinks alone. `balance`
-    softmax leaves the groups unbalanced. The rest are what Focus' table 8 tries in its place: weights of a balance and
-    an entropy loss, no gradient from the router to its inputs (`detach`), centroids that follow the mean of their
-    tokens with this decay (`ema`), new centroids from k-means every so many steps (`recluster_every`).
+    softmax leaves the groups unbalanced; `similarity` cosine leaves lengths out of the scores. The rest are what Focus'
+    table 8 tries in place of balance: weights of a balance and an entropy loss, no gradient from the router to its
+    inputs (`detach`), centroids that follow the mean of their tokens with this decay (`ema`), new centroids from
+    k-means every so many steps (`recluster_every`).
     Errors: BadSetting.
     """
 
@@ -66,6 +67,7 @@ class RouterTraining:
     detach: bool = False
     ema: float = 0.0
     recluster_every: int = 0
+    similarity: str = "dot"
 
     def __post_init__(self) -> None:
         self.router_settings()  # refuses what no router can have
@@ -90,6 +92,7 @@ class RouterTraining:
     def router_settings(self) -> RouterSettings:
         """The settings of the router that is trained; without balance it has no Sinkhorn iterations."""
         names = ("groups", "top", "d_s", "temperature", "window", "n_sink", "gate", "gate_sharpness", "gate_offset")
+        names += ("similarity",)
         iterations = self.iterations if self.balance == "sinkhorn" else 0
         return RouterSettings(iterations=iterations, **{name: getattr(self, name) for name in names})
 

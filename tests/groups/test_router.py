@@ -46,6 +46,29 @@ def test_scores_by_hand():
     assert router.scores(0, torch.tensor([[1.0, 1.0]])).tolist() == [[3.0, -9.0]]
 
 
+def test_cosine_scores_leave_lengths_out_and_have_no_scale_to_fit():
+    router = FocusRouter(1, 2, groups=2, d_s=2, similarity="cosine")
+    with torch.no_grad():
+        router.projection[0] = torch.eye(2)
+        router.centroids[0] = torch.tensor([[5.0, 0.0], [-0.1, 0.1]])
+    scores = router.scores(0, torch.tensor([[3.0, 3.0], [0.0, -0.5]]))
+    assert torch.allclose(scores, torch.tensor([[0.5**0.5, 0.0], [0.0, -(0.5**0.5)]]), atol=1e-6)
+    before = router.centroids.clone()
+    assert torch.equal(router.scale_to([torch.randn(9, 2)]).centroids, before)
+    planted = fit_without_training(samples(), 3, d_s=8, similarity="cosine")
+    assert planted.settings.similarity == "cosine" and planted.centroids.norm(dim=-1).allclose(torch.ones(2, 3))
+
+
+def test_membership_over_the_tokens_so_far_is_of_the_same_scores():
+    hidden = samples()
+    router = FocusRouter(2, 24, groups=4).scale_to(hidden)
+    text = hidden[0][:30]
+    groups = router.soft(0, text, membership="prefix")
+    assert torch.allclose(groups[9], router.soft(0, text[:10])[9], atol=1e-6) and not torch.allclose(
+        groups[9], router.soft(0, text)[9], atol=1e-4
+    )
+
+
 def test_start_has_the_asked_spread_and_defaults_depend_on_top():
     hidden = samples()
     router = FocusRouter(2, 24, groups=4, top=2).scale_to(hidden)
@@ -62,12 +85,12 @@ def test_membership_is_the_top_of_the_causal_assignment_and_needs_no_other_token
     text = hidden[1][:40]
     members = router.members(1, text[None])[0]
     assert members.dtype == torch.bool and members.sum(-1).tolist() == [2] * 40
-    g = router.soft(1, text, causal=True)
+    g = router.soft(1, text, membership="causal")
     assert bool((g[members].view(40, 2).amin(-1) >= g[~members].view(40, 3).amax(-1)).all())
     assert torch.equal(router.members(1, text[7:8])[0], members[7])
     assert torch.equal(router.potential[1], frozen_potential(router.scores(1, hidden[1]), 0.1))
     mask = torch.arange(40) > 3
-    assert torch.equal(router.soft(1, text, mask, causal=True)[:4], torch.zeros(4, 5))
+    assert torch.equal(router.soft(1, text, mask, membership="causal")[:4], torch.zeros(4, 5))
 
 
 def test_scores_stay_float32_under_autocast():
@@ -169,7 +192,7 @@ def test_fit_without_training_finds_planted_groups_and_reaches_its_confidence():
     router = fit_without_training(hidden, groups=4, d_s=6, window=16, confidence=0.9)
     assert not router.trained and router.about["kind"] == "not trained" and router.settings.window == 16
     for layer, sample in enumerate(hidden):
-        g = router.soft(layer, sample, causal=True).detach().numpy()
+        g = router.soft(layer, sample, membership="causal").detach().numpy()
         assert confidence(g) == pytest.approx(0.9, abs=0.01)
         assert stability(truth.numpy(), g.argmax(-1), 4)[0] > 0.95
     again = fit_without_training(hidden, groups=4, d_s=6, window=16, confidence=0.9)
@@ -187,7 +210,7 @@ def test_fit_without_training_refuses_what_cannot_work():
             call()
     same = fit_without_training([torch.ones(40, 8)], 3, d_s=2)  # nothing to tell apart: still a whole router
     assert bool(same.potential.isfinite().all()) and same.members(0, torch.ones(2, 8)).sum(-1).tolist() == [1, 1]
-    assert fit_without_training(samples(), 1).soft(0, samples()[0], causal=True).eq(1).all()
+    assert fit_without_training(samples(), 1).soft(0, samples()[0], membership="causal").eq(1).all()
 
 
 def test_principal_directions_hold_the_variance_of_the_exact_ones():

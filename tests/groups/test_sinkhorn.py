@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.gates import gate_logits, group_affinity, straight_through, top_groups
-from analysis.groups.sinkhorn import assign, frozen_potential, sinkhorn
+from analysis.groups.sinkhorn import assign, frozen_potential, prefix_sinkhorn, sinkhorn
 
 
 def plain(scores, temperature, iterations):
@@ -107,6 +107,31 @@ def test_the_literal_form_leaks_the_future_and_the_causal_one_never():
     assert 0.02 < float((early[0] != early[1]).float().mean()) < 1
     potential = frozen_potential(scores)
     assert torch.equal(assign(scores, 0.1, potential)[:40], assign(changed, 0.1, potential)[:40])
+
+
+def test_a_prefix_is_balanced_by_hand():
+    # The first token alone is 1/2, 1/2. Then exp(S) = [[3, 1], [1, 1]] as above, of which its own row is [1/3, 2/3].
+    scores = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
+    expected = torch.tensor([[0.5, 0.5], [1 / 3, 2 / 3]])
+    assert torch.allclose(prefix_sinkhorn(scores, temperature=1.0, iterations=1), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("entries", [1, 300, 1 << 22])
+def test_every_prefix_is_balanced_by_itself_and_reads_no_future(entries, monkeypatch):
+    monkeypatch.setattr("analysis.groups.sinkhorn.ENTRIES", entries)
+    scores = torch.randn(2, 33, 4, generator=torch.Generator().manual_seed(7)) * 0.35
+    found = prefix_sinkhorn(scores)
+    for end in range(33):
+        assert torch.allclose(found[:, end], sinkhorn(scores[:, : end + 1])[:, end], atol=1e-6)
+    changed = scores.clone()
+    changed[:, 20:] += torch.tensor([1.0, -1.0, 1.0, -1.0])
+    assert torch.allclose(prefix_sinkhorn(changed)[:, :20], found[:, :20], atol=1e-6)
+    assert torch.allclose(found[:, -1], sinkhorn(scores)[:, -1], atol=1e-6), "the last one sees the whole text"
+    mask = torch.arange(33) >= torch.tensor([[5], [0]])
+    padded = prefix_sinkhorn(scores, mask=mask)
+    assert torch.equal(padded[0, :5], torch.zeros(5, 4)) and torch.allclose(padded[1], found[1], atol=1e-6)
+    assert torch.allclose(padded[0, 5:], prefix_sinkhorn(scores[0, 5:]), atol=1e-6)
+    assert prefix_sinkhorn(scores[:, :0]).shape == (2, 0, 4)
 
 
 @pytest.mark.parametrize(

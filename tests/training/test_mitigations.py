@@ -118,5 +118,5 @@ def test_a_router_without_iterations_is_not_balanced():
     router, sample = FocusRouter(1, 4, groups=3, iterations=0), torch.randn(50, 4)
     assert not router.fit_potential([sample]).potential.any()
     assert router.variant(iterations=10).fit_potential([sample]).potential.any()
-    assert torch.equal(router.soft(0, sample, causal=True), router.soft(0, sample)), "softmax both ways"
+    assert torch.equal(router.soft(0, sample, membership="causal"), router.soft(0, sample)), "softmax both ways"
     assert router.variant(gate="literal").settings.gate == "literal"

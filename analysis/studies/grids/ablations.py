@@ -38,6 +38,7 @@ FACTORS = {
     "temperature": (0.05, 0.1, 0.2, 0.5),
     "iterations": (3, 5, 10, 20),
     "dimensions": ("full", 128, 32, 16),
+    "similarity": ("dot", "cosine"),
 }
 NAMES = {"groups": "K", "window": "w", "temperature": "τ", "iterations": "Sinkhorn iters", "dimensions": "d_s"}
 LABELS = {
@@ -46,6 +47,7 @@ LABELS = {
     "temperature": "temperature",
     "iterations": "Sinkhorn iterations",
     "dimensions": "dimensions of routing vectors",
+    "similarity": "similarity of a token and a centroid",
 }
 PRINTED = {  # key of a row -> column of table 9, and what it is divided by
     "paper_centroid": ("Centroid PPL", 1),
@@ -53,17 +55,18 @@ PRINTED = {  # key of a row -> column of table 9, and what it is divided by
     "paper_share_centroid": ("Dominance (centroid)", 100),
     "paper_share_tuned": ("Dominance (full FT)", 100),
 }
-VARIED = ("groups", "window", "temperature", "iterations", "d_s")  # of a plan
+VARIED = ("groups", "window", "temperature", "iterations", "d_s", "similarity")  # of a plan
 
 
 def measure(at: Setting) -> dict:
     """Every cell of the grid trained in both phases and measured on held-out windows, hard.
 
-    `rows` of the sizes: factors (`groups`, `window`, `temperature`, `iterations`, `dimensions`) or cells (`groups=4`),
-    joined by commas (default: all). The default cell has these `groups` and `window`, temperature 0.1, 10 iterations
-    and 16 dimensions. The grid can be run in portions and collected at the end.
-    `rows`: `factor value default groups window temperature iterations d_s`; of `centroid` and `tuned`: `perplexity_X
-    literal_X share_X literal_share_X worst_X random_X`, and `X_against_random` in nats with `_low` and `_high`;
+    `rows` of the sizes: factors (`groups`, `window`, `temperature`, `iterations`, `dimensions`, `similarity`) or cells
+    (`groups=4`), joined by commas (default: all). The default cell has these `groups` and `window`, temperature 0.1, 10
+    iterations, 16 dimensions and scores by the dot product. The grid can be run in portions and collected at the end.
+    `rows`: `factor value default groups window temperature iterations d_s similarity`; of `centroid` and `tuned`:
+    `perplexity_X literal_X share_X literal_share_X worst_X random_X`, and `X_against_random` in nats with `_low` and
+    `_high`;
     `pairs_share equal_window window_centroid centroid_against_window same_sizes_centroid centroid_against_same` (the
     same groups dealt to the tokens by chance, which read as many pairs), `paper_...` what table 9 prints. Beside them
     `dense`. Errors: BadSetting, BadText.
@@ -194,6 +197,8 @@ def paper_numbers(factor: str, value: int | str) -> dict:
     """
     if (factor, value) == ("groups", 2):
         return dict.fromkeys(PRINTED) | {"paper_centroid": printed("appendix B", "w=16", "PPL")}
+    if factor == "similarity":
+        return dict.fromkeys(PRINTED)
     if factor == "dimensions":
         named = f"d_s={'768 (full)' if value == 'full' else value}"
         return dict.fromkeys(PRINTED) | {"paper_centroid": printed("section 2", named, "PPL")}
@@ -223,7 +228,7 @@ def panels(rows: list[dict]) -> list[dict]:
 
 def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     """How far the cells lie apart in each phase, and how many beat their random groups."""
-    cells = list({tuple(row[name] for name in VARIED): row for row in rows}.values())
+    cells = list({tuple(row.get(name) for name in VARIED): row for row in rows}.values())
     said = []
     for phase, name in (("centroid", "trained centroids"), ("tuned", "fine-tuned")):
         values, shares = ([row[f"{key}_{phase}"] for row in cells] for key in ("perplexity", "share"))

@@ -28,7 +28,8 @@ MEMBERSHIPS = ("causal", "literal")
 
 
 def measure(at: Setting) -> dict:
-    """A trained router with causal and with literal membership, hard and through every form of the gate.
+    """A trained router with causal and with literal membership, hard and through every form of the gate, and hard with
+    prefix membership.
 
     All arms read the same held-out windows with the router's window and sinks unless said otherwise; the forms share
     its sharpness and offset, and it was trained with one of them. What is measured is shared with the study `groups`.
@@ -101,6 +102,7 @@ def _arms(made: FocusRouter, window: int) -> dict[tuple, Arm]:
         for membership in MEMBERSHIPS:
             arm = trained_arm(named[reading, membership], made if own else made.variant(gate=gate), window)
             arms[gate, reading, membership] = arm if own else replace(arm, name=f"{arm.name}, {gate} gate")
+    arms[None, "hard", "prefix"] = Arm("trained, prefix", {"window": window, "membership": "prefix"}, made)
     return arms
 
 
@@ -157,7 +159,7 @@ def group_agreement(router: FocusRouter, inputs: list[torch.Tensor], length: int
     agreed = []
     for layer, hidden in enumerate(inputs):
         literal = torch.cat([router.soft(layer, window).argmax(-1) for window in hidden.split(length)])
-        agreed.append(float((literal == router.soft(layer, hidden, causal=True).argmax(-1)).float().mean()))
+        agreed.append(float((literal == router.soft(layer, hidden, membership="causal").argmax(-1)).float().mean()))
     return agreed
 
 

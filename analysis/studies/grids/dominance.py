@@ -128,7 +128,7 @@ def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict, np.
     inputs = attention_inputs(lm, list(windows))  # L x [n T, d]
     split = [hidden.view(len(windows), -1, hidden.shape[-1]) for hidden in inputs]
     soft = [router.soft(layer, hidden).flatten(0, 1).numpy() for layer, hidden in enumerate(split)]
-    causal = [router.soft(layer, hidden, causal=True).argmax(-1).numpy() for layer, hidden in enumerate(inputs)]
+    causal = [router.soft(layer, hidden, membership="causal").argmax(-1).numpy() for layer, hidden in enumerate(inputs)]
     labels = np.stack([groups.argmax(-1) for groups in soft])
     shares = [largest_share(layer, router.K) for layer in labels]
     with apply(lm, METHODS["focus"].build(router), kernels=True):

@@ -123,7 +123,7 @@ def save(
 @torch.no_grad()
 def memberships(router: FocusRouter, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal assignment of tokens from their attention inputs L x [T, d]: soft and hard, both [L, T, K]."""
-    soft = torch.stack([router.soft(layer, hidden, causal=True) for layer, hidden in enumerate(inputs)])
+    soft = torch.stack([router.soft(layer, hidden, membership="causal") for layer, hidden in enumerate(inputs)])
     return soft, top_groups(soft, router.top)
 
 

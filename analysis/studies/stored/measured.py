@@ -154,7 +154,7 @@ class Noted(Focus):
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
         if self.given is None:
             groups = super().observe(layer, hidden, real)  # [1, T, K]
-            soft = self.router.soft(layer, hidden, real, self.membership == "causal")
+            soft = self.router.soft(layer, hidden, real, self.membership)
             sizes = F.one_hot(soft[0].argmax(-1), self.router.K).sum(0)  # [K]
         else:
             groups = self.given[layer][None].to(hidden.device)

@@ -52,6 +52,7 @@ def train_focus_router(
     temperature: float = 0.1,
     iterations: int = 10,
     d_s: int = 16,
+    similarity: str = "dot",
     label: str = "",
     *,
     context: Context,
@@ -72,7 +73,7 @@ def train_focus_router(
     check_seed(seed)
     check_settings(groups=groups, top=top, window=window, n_sink=n_sink)
     chosen = {"groups": groups, "top": top, "window": window, "n_sink": n_sink, "d_s": d_s, "gate": gate}
-    chosen |= {"temperature": temperature, "iterations": iterations, "balance": balance}
+    chosen |= {"temperature": temperature, "iterations": iterations, "balance": balance, "similarity": similarity}
     plan = RouterTraining(
         **chosen, steps=steps, tokens_per_step=tokens_per_step, rate=rate, seed=seed, phase=phase, base_rate=base_rate,
         reading=reading,

@@ -32,7 +32,7 @@ def test_only_literal_membership_reads_the_future_in_every_form(ask, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)
     rows = {(row["gate"], row["reading"], row["membership"]): row for row in numbers["rows"]}
-    assert len(rows) == 9 and stored["rows"] == numbers["rows"]
+    assert len(rows) == 10 and stored["rows"] == numbers["rows"]
     for (_, _, membership), row in rows.items():
         assert row["reads_future"] == (membership == "literal") == (row["moved"] > 1e-4)
         assert row["predictions_changed"] == 0 or membership == "literal"
