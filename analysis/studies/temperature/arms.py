@@ -48,8 +48,9 @@ class Fixed(Recipe):
 @dataclass(frozen=True)
 class Arm:
     """A way to train: with the constant temperature `t` (1: dense), or with one that every layer learns between
-    `limits`, in the paper's units for heads of 128. `norm`: queries and keys are normalised. `further`: an 8th of the
-    steps more, on other texts, from the weights of dense training. `context` None: the study's. Errors: BadSetting."""
+    `limits`, in the paper's units for heads of 128, as the `mean` over the tokens so far or, literal, over the whole
+    text. `norm`: queries and keys are normalised. `further`: an 8th of the steps more, on other texts, from the weights
+    of dense training. `context` None: the study's. Errors: BadSetting."""
 
     name: str
     t: float = 1.0
@@ -58,6 +59,7 @@ class Arm:
     further: bool = False
     width: int = WIDTH
     context: int | None = None
+    mean: str = "prefix"
 
     def __post_init__(self) -> None:
         if self.limits is None:
@@ -68,7 +70,7 @@ class Arm:
     @property
     def dense(self) -> "Arm":
         """The arm that this one is held against: the same without a temperature."""
-        return replace(self, t=1.0, limits=None)
+        return replace(self, t=1.0, limits=None, mean="prefix")
 
     @property
     def key(self) -> tuple:
@@ -80,7 +82,7 @@ class Arm:
         if self.limits is not None:
             weights = FocalWeights(recipe.layers, recipe.width).to(device)
             low, high = self.limits
-            return METHODS["focal_learned"](weights=weights, tau_min=low, tau_max=high)
+            return METHODS["focal_learned"](weights=weights, mean=self.mean, tau_min=low, tau_max=high)
         return None if self.t == 1 else METHODS["focal"](t=self.t)
 
     def recipe(self, steps: int, tokens_per_step: int, context: int, seed: int) -> Fixed:
@@ -145,6 +147,13 @@ class Pooled:
     def means(self, at: int = -1) -> np.ndarray:
         """Nats per token of each window at a checkpoint [seeds, n]."""
         return np.array([part["checkpoints"][at]["means"] for part in self.parts])
+
+    def causal(self) -> "Pooled":
+        """What was trained with the mean over the whole text, read with that over the tokens so far."""
+        parts = [
+            part | {"checkpoints": [at | {"means": at["prefix"]} for at in part["checkpoints"]]} for part in self.parts
+        ]
+        return replace(self, arm=replace(self.arm, name=f"{self.arm.name}, read with prefix means"), parts=parts)
 
     def tokens(self, at: int = -1) -> int:
         """Training tokens seen at a checkpoint."""
@@ -234,6 +243,9 @@ class ArmTrainer(Trainer):
             model, method = trained_to(self.lm, arm, recipe, self.ids, folder, stop, self.told(name))
             means, temperature = read(self.lm, model, method, self.read_by(arm)[0])
             measured[f"{share:g}"] = {"tokens": (before + stop) * recipe.tokens_per_step, "means": means}
+            if arm.mean == "literal":
+                causal = replace(method, mean="prefix")
+                measured[f"{share:g}"]["prefix"] = read(self.lm, model, causal, self.read_by(arm)[0])[0]
             write_json(folder / "measured.json", measured)
         if _kept(arm):
             weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
@@ -268,13 +280,16 @@ def _kept(arm: Arm) -> bool:
 
 
 def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[Arm, Pooled], dict]:
-    """Every arm trained and read at every seed, and what is stored of how: `windows`, `protocol`, and the `arms` of
-    `checking` with their `recipes`, which can be tried again without the corpus. Errors: BadSetting, BadText."""
+    """Every arm trained and read at every seed, with literal means also read with prefix means, and what is stored of
+    how: `windows`, `protocol`, and the `arms` of `checking` with their `recipes`, which can be tried again without the
+    corpus. Errors: BadSetting, BadText."""
     trainer, sizes = ArmTrainer.of(at, arms), at.sizes
     found = {
         arm: Pooled(arm, [trainer.measure(arm, seed) for seed in sizes.every_seed], trainer.read_by(arm)[1])
         for arm in arms
     }
+    also = [pooled.causal() for arm, pooled in found.items() if arm.mean == "literal"]
+    found |= {pooled.arm: pooled for pooled in also}
     told = {"steps": sizes.steps, "training_text": trainer.texts, "seeds": sizes.seeds}
     told |= {"training_tokens": sizes.steps * sizes.tokens_per_step}
     told |= {"kernel": "bfloat16 in training, torch dense on sharpened queries"}

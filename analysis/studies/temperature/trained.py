@@ -9,18 +9,23 @@ from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, sampl
 CONSTANT = (0.3, 0.4, 0.5, 0.6)
 PAPER_LIMITS = (5.0, 10.0)
 BEST = 0.4  # of the paper
+FUTURE = "learned, literal means (reads the future)"
 ADAPTED = (
     f"Adapted models begin with the weights of dense training and see an {FURTHER}th of the tokens more, drawn anew, "
     "at a tenth of the rates, with t and, to hold it against, without."
+)
+LITERAL = (
+    "Literal means, which the paper prints, are over the whole text: read so, a model sees the future, and its loss is "
+    "no prediction. Read with prefix means the same model does not."
 )
 
 
 def measure(at: Setting) -> dict:
     """A small model trained with constant temperatures, a learned one and none, at equal tokens.
 
-    `rows` of the sizes, joined by commas: numbers are constant temperatures, `dense`, `learned`, `adapted` (dense
-    training, then further with t = 0.4 and without) and `plain` (dense and t = 0.4 without the norm of queries and
-    keys); default: 0.3 to 0.6 and all of these.
+    `rows` of the sizes, joined by commas: numbers are constant temperatures, `dense`, `learned`, `literal` (learned as
+    the paper prints it, the mean over the whole text), `adapted` (dense training, then further with t = 0.4 and
+    without) and `plain` (dense and t = 0.4 without the norm of queries and keys); default: 0.3 to 0.6 and all of these.
     `rows`: `arm t tau_min tau_max norm further perplexity against_dense gains temperature parameters tokens`;
     `against_dense` in nats, with `_low` and `_high`; of both the seeds' `_lowest` and `_highest`; `curves`; `layers`
     (learned temperatures). Errors: BadSetting, BadText.
@@ -34,7 +39,7 @@ def measure(at: Setting) -> dict:
 def arms_of(wanted: str | None) -> list[Arm]:
     """The arms that `rows` names. Errors: BadSetting."""
     words = [word.strip() for word in wanted.split(",")] if wanted else ["dense", *map(str, CONSTANT)]
-    words += [] if wanted else ["learned", "adapted", "plain"]
+    words += [] if wanted else ["learned", "literal", "adapted", "plain"]
     found = [arm for word in words for arm in _arms(word)]
     return list({arm.key: arm for arm in found}.values())
 
@@ -44,6 +49,7 @@ def _arms(word: str) -> list[Arm]:
     known = {
         "dense": [Arm("dense")],
         "learned": [Arm("learned", limits=PAPER_LIMITS)],
+        "literal": [Arm(FUTURE, limits=PAPER_LIMITS, mean="literal")],
         "adapted": [Arm("dense, further", further=True), Arm(f"{sharp}, adapted", t=BEST, further=True)],
         "plain": [Arm("dense, no norm", norm=False), Arm(f"{sharp}, no norm", t=BEST, norm=False)],
     }
@@ -75,6 +81,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     table = numbers["rows"]
     adapted = [ADAPTED] if any(row["further"] for row in table) else []
+    adapted += [LITERAL] if any(row["arm"] == FUTURE for row in table) else []
     return {
         "sentence": sentence(table, numbers["protocol"]["seeds"]),
         "columns": rows.columns(),
@@ -97,6 +104,7 @@ def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
     if others:
         title, names = "Learned, adapted, without the norm", [row["arm"] for row in others]
         made.append(rows.compared(title, "arm", "trained with", names, {"this arm": others}))
+    layers = [row for row in layers if row["arm"] == "learned"]
     if layers:
         depth = 1 + max(row["layer"] for row in layers)
         mine = [[row["temperature"] for row in layers if row["layer"] == layer] for layer in range(depth)]

@@ -32,7 +32,7 @@ def test_the_best_temperature_is_named_only_where_it_is_sure():
     assert "the best constant temperature is 0.5: lower (-0.1000 nats per token" in won["sentence"]
     assert "learned: higher (+0.2000" in won["sentence"]
     assert "t 0.4, adapted: not told apart from the same without a temperature (" in won["sentence"]
-    assert [row["arm"] for row in won["rows"]][:2] == ["dense", "t 0.3"] and len(won["rows"]) == 10
+    assert [row["arm"] for row in won["rows"]][:2] == ["dense", "t 0.3"] and len(won["rows"]) == 11
     assert [panel["title"] for panel in won["panels"]][0] == "By temperature (figure 8a)" and len(won["panels"]) == 4
     lost = temperatures(3.1)
     assert "no constant temperature is shown to beat dense training" in lost["sentence"]
@@ -60,6 +60,21 @@ def test_seeds_that_disagree_decide_nothing():
     assert row["against_dense_lowest"] < row["against_dense"] < 0 < row["against_dense_highest"] and sure(row) == 0
     assert row["against_dense_high"] > 0, "over texts alone it would be sure"
     assert "no constant temperature is shown" in trained.sentence([row | {"arm": "dense", "t": 1}, row], 3)
+
+
+def test_literal_means_are_also_read_without_the_future():
+    literal = trained.arms_of("literal")[0]
+    assert literal.mean == "literal" and literal.method(literal.recipe(8, 64, 32, 0), "cpu").mean == "literal"
+    found = {arm: pooled(arm, 3.0) for arm in trained.arms_of("dense")} | {literal: pooled(literal, 2.5)}
+    for part in found[literal].parts:
+        part["checkpoints"][-1]["prefix"] = [one + 0.6 for one in part["checkpoints"][-1]["means"]]
+        part["checkpoints"] = part["checkpoints"][-1:]
+    causal = found[literal].causal()
+    made = told(trained, found | {causal.arm: causal}, WINDOWS)
+    assert [round(row["against_dense"], 3) for row in made["rows"]] == [0, -0.5, 0.1]
+    assert "literal means (reads the future): lower" in made["sentence"]
+    assert "(reads the future), read with prefix means: higher" in made["sentence"]
+    assert any("its loss is no prediction" in note for note in made["notes"])
 
 
 def test_what_three_seeds_alone_may_make_by_hand():

@@ -47,10 +47,12 @@ def comes_again(name: str, numbers: dict, home) -> None:
 
 @pytest.mark.slow
 def test_temperatures_are_trained_stored_and_checked(ask, home, tmp_path):
-    numbers = ask("focal-temperatures", rows="dense,0.4,learned,adapted,plain", steps=40).numbers
+    numbers = ask("focal-temperatures", rows="dense,0.4,learned,literal,adapted,plain", steps=40).numbers
     kept = stored(tmp_path)
     rows = {row["arm"]: row for row in numbers["rows"]}
-    assert list(rows)[:3] == ["dense", "t 0.4", "learned"] and len(rows) == 7
+    assert list(rows)[:3] == ["dense", "t 0.4", "learned"] and len(rows) == 9
+    literal = [row for name, row in rows.items() if "literal" in name]
+    assert literal[0]["loss"] != literal[1]["loss"] != rows["learned"]["loss"], "trained with it, read with both"
     assert rows["dense"]["tokens"] == 40 * 64 and rows["t 0.4, adapted"]["tokens"] == (40 + 5) * 64
     assert 5 / 11.4 < rows["learned"]["temperature"] <= 10 / 11.3 and rows["dense"]["temperature"] is None
     assert rows["dense, no norm"]["gains"] is None and rows["dense"]["gains"] > 0
