@@ -6,7 +6,7 @@ from analysis.errors import BadSetting
 from analysis.routers.base import Router
 from analysis.routers.controls import Chance, Oracle, Recency
 from analysis.routers.linear import GWRLinear, GWRLinearIntercept, StaticPrior
-from analysis.routers.mlp import SaapMLP
+from analysis.routers.mlp import LEARNED, SaapMLP
 from analysis.routers.moments import Geometric, Moments, SymmetricKMeans, Whitening, gauge
 
 __all__ = ["EPS", "MEANING", "ROUTERS", "fit_router", "gauge"]
@@ -16,7 +16,7 @@ ROUTERS: dict[str, type[Router]] = {
     kind.kind: kind
     for kind in (
         *(Chance, StaticPrior, Recency, SymmetricKMeans, Whitening),
-        *(Geometric, GWRLinear, GWRLinearIntercept, SaapMLP, Oracle),
+        *(Geometric, GWRLinear, GWRLinearIntercept, *LEARNED, Oracle),
     )
 }
 MEANING = {kind: cls.__doc__ for kind, cls in ROUTERS.items()}

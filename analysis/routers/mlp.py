@@ -1,4 +1,4 @@
-"""The learned router that the closed form is held against: two layers per head, trained on bucket masses."""
+"""The learned routers that the closed form is held against: trained on bucket masses, two layers or one per head."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from analysis.errors import BadSetting
 from analysis.routers.base import Router
 
-MOST = 16_384  # queries a head is trained on
+MOST = 1 << 16  # queries a head is trained on
 HELD_OUT = 8  # every eighth of them decides when to stop
 BATCH, EPOCHS, PATIENCE, RATE = 512, 50, 4, 2e-3
 
@@ -24,16 +24,17 @@ class SaapMLP(Router):
 
     kind = "mlp"
     NAMES = ("w1", "b1", "w2", "b2")
+    squared = False  # the loss: squared error instead of cross-entropy
 
     def fit(self, queries: Tensor, mass: Tensor, epochs: int = EPOCHS, progress=None) -> "SaapMLP":
-        """Train on queries [..., n, D] and masses [..., n, C], at most 16,384 of them; returns self.
+        """Train on queries [..., n, D] and masses [..., n, C], at most 65,536 of them; returns self.
 
         The leading dimensions are heads, each trained for itself. `progress(fraction)` is called before each epoch.
         """
         if queries.shape[:-1] != mass.shape[:-1] or queries.shape[-2] < 2 * HELD_OUT:
             raise BadSetting(
-                f"The MLP needs at least {2 * HELD_OUT} pairs of queries and masses, and got {list(queries.shape)} "
-                f"and {list(mass.shape)}."
+                f"The {self.kind} router needs at least {2 * HELD_OUT} pairs of queries and masses, and got "
+                f"{list(queries.shape)} and {list(mass.shape)}."
             )
         draw = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(queries.shape[-2], generator=draw)[:MOST].to(queries.device)
@@ -41,28 +42,54 @@ class SaapMLP(Router):
         x, y = (rows[..., order, :].reshape(lead.numel(), len(order), -1).float() for rows in (queries, mass))
         y = y / y.sum(-1, keepdim=True).clamp(min=1e-12)
         size = x.square().mean((1, 2), keepdim=True).sqrt().clamp(min=1e-12)
-        split = len(order) // HELD_OUT
-        best = _train(x / size, y, split, draw, epochs, progress)
-        best["w1"] = best["w1"] / size
+        split, start = len(order) // HELD_OUT, self._start(x.shape[-1], y.shape[-1], lead.numel(), draw)
+        start = {name: w.to(x.device) for name, w in start.items()}
+        best = _train(start, x / size, y, split, draw, epochs, self.squared, progress)
+        best[self.NAMES[0]] = best[self.NAMES[0]] / size
         for name in self.NAMES:
             value = best[name].half().float()  # what is stored is what is measured
             setattr(self, f"{name}_", value.reshape(*lead, *value.shape[1:]))
         return self
 
+    def _start(self, dim: int, buckets: int, heads: int, draw: torch.Generator) -> dict[str, Tensor]:
+        """Weights [heads, ...] before the first step."""
+        width = max(128, 4 * dim)
+        shapes = {"w1": (dim, width), "b1": (1, width), "w2": (width, buckets), "b2": (1, buckets)}
+        return {
+            name: torch.randn(heads, *shape, generator=draw) * (shape[0] ** -0.5 if name.startswith("w") else 0.0)
+            for name, shape in shapes.items()
+        }
+
     def scores(self, queries, positions=None, labels=None, mass=None, min_distance=0) -> Tensor:
-        w1, b1, w2, b2 = (self.fitted(name).to(queries) for name in self.NAMES)
-        return F.gelu(queries @ w1 + b1, approximate="tanh") @ w2 + b2
+        return _forward({name: self.fitted(name).to(queries) for name in self.NAMES}, queries)
 
 
-def _train(x: Tensor, y: Tensor, split: int, draw, epochs: int, progress) -> dict[str, Tensor]:
+class MLPSquared(SaapMLP):
+    """The same network trained by squared error, as least squares is: what the loss alone changes (an ablation)."""
+
+    kind = "mlp_squared"
+    squared = True
+
+
+class LinearCrossEntropy(SaapMLP):
+    """Scores q W like GWR linear, trained by soft cross-entropy like the MLP: what the loss alone changes (an
+    ablation). One matrix per head, no intercept."""
+
+    kind = "linear_cross_entropy"
+    NAMES = ("w",)
+
+    def _start(self, dim: int, buckets: int, heads: int, draw: torch.Generator) -> dict[str, Tensor]:
+        return {"w": torch.zeros(heads, dim, buckets)}
+
+
+LEARNED = (SaapMLP, MLPSquared, LinearCrossEntropy)
+
+
+def _train(
+    weights: dict[str, Tensor], x: Tensor, y: Tensor, split: int, draw, epochs: int, squared: bool, progress
+) -> dict[str, Tensor]:
     """Weights of the best epoch of each head; x [h, n, D], y [h, n, C], the first `split` rows held out."""
-    heads, rows, dim = x.shape
-    buckets, width = y.shape[-1], max(128, 4 * dim)
-    shapes = {"w1": (dim, width), "b1": (1, width), "w2": (width, buckets), "b2": (1, buckets)}
-    weights = {}
-    for name, shape in shapes.items():
-        spread = math.sqrt(1 / shape[0]) if name.startswith("w") else 0.0
-        weights[name] = (torch.randn(heads, *shape, generator=draw) * spread).to(x.device)
+    rows = x.shape[1]
     moments = {name: (torch.zeros_like(w), torch.zeros_like(w)) for name, w in weights.items()}
     best = {name: w.clone() for name, w in weights.items()}
     record, since, step = _recall(weights, x[:, :split], y[:, :split]), 0, 0
@@ -74,7 +101,7 @@ def _train(x: Tensor, y: Tensor, split: int, draw, epochs: int, progress) -> dic
         for batch in order.split(BATCH):
             step += 1
             rate = RATE * (1 + math.cos(math.pi * step / steps)) / 2
-            _adam(weights, moments, _gradients(weights, x[:, batch], y[:, batch]), rate, step)
+            _adam(weights, moments, _gradients(weights, x[:, batch], y[:, batch], squared), rate, step)
         reached = _recall(weights, x[:, :split], y[:, :split])
         better = reached > record
         for name, kept in best.items():
@@ -85,17 +112,20 @@ def _train(x: Tensor, y: Tensor, split: int, draw, epochs: int, progress) -> dic
     return best
 
 
-def _forward(weights: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    inner = torch.baddbmm(weights["b1"], x, weights["w1"])
-    return inner, torch.baddbmm(weights["b2"], F.gelu(inner, approximate="tanh"), weights["w2"])
+def _forward(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Scores [..., n, C] of queries [..., n, D], by one matrix or two layers."""
+    if "w" in weights:
+        return x @ weights["w"]
+    return F.gelu(x @ weights["w1"] + weights["b1"], approximate="tanh") @ weights["w2"] + weights["b2"]
 
 
-def _gradients(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """Of the mean soft cross-entropy of each head."""
+def _gradients(weights: dict[str, Tensor], x: Tensor, y: Tensor, squared: bool) -> dict[str, Tensor]:
+    """Of the mean loss of each head."""
     leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
     with torch.enable_grad():
-        _, scores = _forward(leaves, x)
-        loss = -(y * F.log_softmax(scores, -1)).sum() / x.shape[1]
+        scores = _forward(leaves, x)
+        each = (scores - y).square() / 2 if squared else -y * F.log_softmax(scores, -1)
+        loss = each.sum() / x.shape[1]
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
 
@@ -110,5 +140,5 @@ def _adam(weights: dict, moments: dict, gradients: dict, rate: float, step: int)
 
 def _recall(weights: dict, x: Tensor, y: Tensor) -> Tensor:
     """Held-out recall of each head at C / 32 buckets, [h]."""
-    chosen = _forward(weights, x)[1].topk(max(1, y.shape[-1] // 32), -1).indices
+    chosen = _forward(weights, x).topk(max(1, y.shape[-1] // 32), -1).indices
     return y.gather(-1, chosen).sum(-1).mean(-1)

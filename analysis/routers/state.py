@@ -10,9 +10,10 @@ from analysis import fitted
 from analysis.errors import BadSetting, NotFitted
 from analysis.routers import ROUTERS
 from analysis.routers.base import Router
+from analysis.routers.mlp import LEARNED
 
 FOLDER = "routing"  # of a model's fitted state
-HALF = "mlp."  # its weights are stored in 16 bits, and were rounded to them before they were measured
+HALF = tuple(f"{kind.kind}." for kind in LEARNED)  # weights in 16 bits, rounded so before they were measured
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.routing import charts as routing_charts, heads
-from app.routing.words import ROUTERS
+from app.routing.words import ABLATIONS, ROUTERS
 from app.selection import state
 from app.ui import asking, painted, tables, widgets
 from app.ui.charts import HERE
@@ -49,7 +49,8 @@ def _choices(layer: int, head: int) -> None:
             on_change=lambda: state.choose(chosen, head=chosen["route_head_pick"]),
         )  # fmt: skip
         st.selectbox(
-            "Router", list(ROUTERS), key="route_router", width=230, format_func=lambda kind: ROUTERS[kind].title,
+            "Router", [kind for kind in ROUTERS if kind not in ABLATIONS], key="route_router", width=230,
+            format_func=lambda kind: ROUTERS[kind].title,
             help=cached.glossary("bucket routers"),
             on_change=lambda: state.choose(chosen, route_router=chosen["route_router"]),
         )  # fmt: skip

@@ -20,6 +20,12 @@ class Look:
 ROUTERS = {
     "oracle": Look("oracle", "the best that any choice could do", "#7F8A93", "dash", "star"),
     "mlp": Look("Saap-style MLP", "two layers per head, trained", "#AA3377", "solid", "diamond"),
+    "mlp_squared": Look(
+        "Saap-style MLP, squared error", "the same, with the loss of GWR", "#C27AAE", "dash", "star-diamond"
+    ),
+    "linear_cross_entropy": Look(
+        "linear, cross-entropy", "one matrix per head, with the loss of the MLP", "#6E88D6", "dashdot", "diamond-open"
+    ),
     "gwr_linear": Look("GWR linear", "mass from the query by least squares", "#1483B0", "solid", "circle"),
     "gwr_linear_intercept": Look(
         "GWR linear with intercept", "the same, with a constant", "#239ABD", "dashdot", "circle-open"
@@ -31,6 +37,7 @@ ROUTERS = {
     "whitening": Look("whitening only", "nearest after whitening both", "#7A6FD0", "dot", "hexagon"),
     "random": Look("random", "drawn anew for each query", "#C94F4F", "dot", "cross"),
 }
+ABLATIONS = ("mlp_squared", "linear_cross_entropy")  # measured beside the others and not stored for use
 LEFT_OUT = 4  # first keys, where sinks are left out
 HEAD = ("kmeans", "static_prior", "gwr_linear", "mlp", "oracle")  # of the paper's table 2, with two controls
 

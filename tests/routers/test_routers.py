@@ -10,6 +10,7 @@ from analysis.routers import ROUTERS
 from analysis.routers.buckets import make_buckets, members, nearest
 from analysis.routers.controls import newest_key
 from analysis.routers.linear import GWRLinear, GWRLinearIntercept
+from analysis.routers.mlp import LEARNED, _gradients
 from analysis.routers.moments import Moments
 
 C, D = 12, 8
@@ -89,7 +90,7 @@ def test_heads_at_once_equal_heads_one_by_one(head):
     queries, keys, mass, centroids = head
     both = [torch.stack([x, x.flip(0)]) for x in (queries, keys, mass)]
     means = torch.stack([centroids, centroids])
-    for kind in set(ROUTERS) - {"random", "mlp", "recency"}:
+    for kind in set(ROUTERS) - {"random", "recency", *(learned.kind for learned in LEARNED)}:
         router = fit_router(kind, *both, means)
         alone = fit_router(kind, both[0][1], both[1][1], both[2][1], centroids)
         more = {"mass": both[2]} if kind == "oracle" else {}
@@ -161,8 +162,24 @@ def test_the_mlp_learns_what_no_line_can():
 
     assert recall("gwr_linear_intercept") < 0.65
     assert sum(recall("mlp", seed) for seed in range(4)) / 4 > 0.95
+    assert sum(recall("mlp_squared", seed) for seed in range(4)) / 4 > 0.95
+    assert recall("linear_cross_entropy") < 0.65, "the loss alone makes no more of a line"
     again = fit_router("mlp", queries, queries, mass, centroids)
     assert torch.equal(again.w1_, again.w1_.half().float()), "what is measured is what is stored"
+
+
+def test_the_gradients_of_both_losses_by_hand():
+    """One query of 2 at weights 0: softmax gives 1/2 each where the masses are 3/4 and 1/4, the scores themselves 0."""
+    weights, x, y = {"w": torch.zeros(1, 1, 2)}, torch.tensor([[[2.0]]]), torch.tensor([[[0.75, 0.25]]])
+    assert _gradients(weights, x, y, squared=False)["w"].flatten().tolist() == [-0.5, 0.5]
+    assert _gradients(weights, x, y, squared=True)["w"].flatten().tolist() == [-1.5, -0.5]
+
+
+def test_a_line_by_cross_entropy_finds_the_bucket_that_is_worth_it(head):
+    queries, _, mass, _ = head
+    made = fit_router("linear_cross_entropy", *head)
+    assert bucket_recall(mass, made.scores(queries).topk(1).indices) > 1 / C + 0.02, "more than a guess"
+    assert made.w_.shape == (8, C) and "b2" not in made.tensors()
 
 
 def test_bad_input_is_refused(head):

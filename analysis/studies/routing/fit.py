@@ -18,7 +18,7 @@ from analysis.models import Model
 from analysis.routers import EPS, ROUTERS
 from analysis.routers.base import Router
 from analysis.routers.buckets import SAMPLE, make_buckets
-from analysis.routers.mlp import MOST, SaapMLP
+from analysis.routers.mlp import LEARNED, MOST, SaapMLP
 from analysis.routers.moments import Moments
 from analysis.studies.context import Context
 from analysis.studies.routing.cells import RAW, Cell, LayerView, Partition, cell_masses
@@ -29,6 +29,7 @@ from analysis.studies.text.held_out import storing
 OF_MASS = ("static_prior", "gwr_linear", "gwr_linear_intercept")  # streamed, one per cell
 PLAIN = ("random", "recency", "kmeans", "oracle")  # nothing is fitted
 OWN = ("whitening", "gwr_geometric")  # can have a partition of their own
+MAIN, *ABLATIONS = (kind.kind for kind in LEARNED)  # trained step by step; ablations in the first setting alone
 
 
 @dataclass
@@ -46,17 +47,17 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Parts:
-    """One file per setting and layer in `folder`; `stamp` names model, texts and sizes, so that parts of another run
-    are never taken for these. Without a folder nothing is kept."""
+    """One file per setting, layer and learned router in `folder`; `stamp` names model, texts and sizes, so that parts
+    of another run are never taken for these. Without a folder nothing is kept."""
 
     folder: Path | None = None
     stamp: str = ""
 
-    def find(self, cell: Cell, layer: int) -> tuple[dict[str, Tensor], float] | None:
+    def find(self, cell: Cell, layer: int, kind: str) -> tuple[dict[str, Tensor], float] | None:
         """The weights of a layer's learned router and the seconds it took; None where it is not trained yet."""
         try:
-            tensors = load(self._path(cell, layer).read_bytes()) if self.folder else None
-            return tensors and ({name: tensors[name] for name in SaapMLP.NAMES}, float(tensors["seconds"]))
+            tensors = load(self._path(cell, layer, kind).read_bytes()) if self.folder else None
+            return tensors and ({name: tensors[name] for name in ROUTERS[kind].NAMES}, float(tensors["seconds"]))
         except (OSError, KeyError, ValueError, SafetensorError):
             return None
 
@@ -65,7 +66,7 @@ class Parts:
         if self.folder is None:
             return
         tensors = {name: tensor.cpu().contiguous() for name, tensor in router.tensors().items()}
-        with storing("routers", self.folder), write_whole(self._path(cell, layer)) as place:
+        with storing("routers", self.folder), write_whole(self._path(cell, layer, router.kind)) as place:
             place.write_bytes(save(tensors | {"seconds": torch.tensor(seconds, dtype=torch.float64)}))
 
     def clear(self) -> None:
@@ -74,8 +75,9 @@ class Parts:
             for path in self.folder.glob(f"routing-{self.stamp}-*.safetensors"):
                 path.unlink(missing_ok=True)
 
-    def _path(self, cell: Cell, layer: int) -> Path:
-        return self.folder / f"routing-{self.stamp}-d{cell.min_distance}-s{cell.sinks}-{layer}.safetensors"
+    def _path(self, cell: Cell, layer: int, kind: str) -> Path:
+        where = f"d{cell.min_distance}-s{cell.sinks}-{layer}"
+        return self.folder / f"routing-{self.stamp}-{where}-{kind}.safetensors"
 
 
 def calibrate(
@@ -84,11 +86,12 @@ def calibrate(
 ) -> Fitted:  # fmt: skip
     """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
 
-    Two passes over the prompts: keys and second moments, then masses. Queries for the MLP are kept, evenly spaced, at
-    most 16,384 of a head; an MLP that is among `parts` is taken from there. Errors: TooLarge where they would not fit
+    Two passes over the prompts: keys and second moments, then masses. `mlp`: also those that are trained step by step,
+    the MLP in every cell and its ablations in the first. Their queries are kept, all of them up to 65,536 of a head,
+    evenly spaced beyond; one that is among `parts` is taken from there. Errors: TooLarge where they would not fit
     memory.
     """
-    _check_memory(model, heads, cells, buckets, mlp)
+    _check_memory(model, prompts, heads, cells, buckets, mlp)
     seconds: dict[str, float] = defaultdict(float)
     keys, of_queries, of_keys = _first_pass(context, model, prompts, heads, rotated, buckets)
     shared = {layer: [head * model.num_kv_heads // model.num_heads for head in own] for layer, own in heads.items()}
@@ -118,20 +121,33 @@ def calibrate(
         fitted.routers[cell] = {layer: _routers(cell, partitions, common[layer], layer, seed) for layer in heads}
     parts = parts or Parts()
     raw = [cell for cell in cells if cell.partition == RAW]
-    trained = {(cell, layer): parts.find(cell, layer) for cell in raw for layer in heads} if mlp else {}
-    kept = _second_pass(context, model, prompts, fitted, {at for at, found in trained.items() if found is None})
-    for number, ((cell, layer), found) in enumerate(trained.items()):
-        context.progress(0.45 + 0.25 * number / len(trained), f"learned router, {cell.name}, layer {layer}")
-        made, start = ROUTERS["mlp"](common[layer]["kmeans"].centroids, seed + layer), now()
+    asked = [(cell, layer, kind) for cell in raw for layer in heads for kind in _learned(cell, cells)] if mlp else []
+    trained = {at: parts.find(*at) for at in asked}
+    kept = _second_pass(context, model, prompts, fitted, {at[:2] for at, found in trained.items() if found is None})
+    for number, ((cell, layer, kind), found) in enumerate(trained.items()):
+        context.progress(0.45 + 0.25 * number / len(trained), f"learned router {kind}, {cell.name}, layer {layer}")
+        made, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
         if found is None:
-            made.fit(*(torch.cat(rows, 1) for rows in zip(*kept.pop((cell, layer)), strict=True)))
+            made.fit(*(torch.cat(rows, 1) for rows in zip(*kept[cell, layer], strict=True)))
             parts.keep(cell, layer, made, now() - start)
         else:
             made.restore({name: tensor.to(model.device) for name, tensor in found[0].items()})
-        seconds["mlp"] += found[1] if found else now() - start
-        every = fitted.routers[cell][layer] | {"mlp": made}
-        fitted.routers[cell][layer] = {kind: every[kind] for kind in ROUTERS if kind in every}
+        seconds[kind] += found[1] if found else now() - start
+        every = fitted.routers[cell][layer] | {kind: made}
+        fitted.routers[cell][layer] = {one: every[one] for one in ROUTERS if one in every}
+        if kind == _learned(cell, cells)[-1]:
+            kept.pop((cell, layer), None)
     return fitted
+
+
+def _learned(cell: Cell, cells: list[Cell]) -> list[str]:
+    """The routers that are trained step by step for a cell."""
+    return [MAIN, *(ABLATIONS if cell == cells[0] else ())]
+
+
+def queries_of(prompts: list[Prompt], cell: Cell) -> int:
+    """How many queries of a head calibrate the routers of a cell: those with keys far enough back."""
+    return sum(max(0, len(prompt.ids) - cell.min_distance - cell.sinks) for prompt in prompts)
 
 
 def _first_pass(
@@ -165,8 +181,8 @@ def _routers(
 
 
 def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, wanted: set) -> dict:
-    """Stream the masses of all cells; returns what the MLPs of `wanted` (cell, layer) are trained on: pairs in 16 bits
-    for each of them."""
+    """Stream the masses of all cells; returns what the learned routers of `wanted` (cell, layer) are trained on: pairs
+    in 16 bits for each of them."""
     quota = -(-MOST // len(prompts))
     kept, view = defaultdict(list), {}
     cells = [cell for cell in fitted.routers if cell.partition == RAW]  # own partitions learn nothing from masses
@@ -208,9 +224,9 @@ def spaced(first: int, stop: int, count: int) -> Tensor:
     return torch.linspace(first, stop - 1, min(count, stop - first)).round().long().unique()
 
 
-def _check_memory(model: Model, heads: dict, cells: list[Cell], buckets: int, mlp: bool) -> None:
-    raw = sum(cell.partition == RAW for cell in cells) * mlp
-    needed = 2 * MOST * (model.head_dim + buckets) * sum(map(len, heads.values())) * raw
+def _check_memory(model: Model, prompts: list[Prompt], heads: dict, cells: list[Cell], buckets: int, mlp: bool) -> None:
+    queries = sum(min(MOST, queries_of(prompts, cell)) for cell in cells if cell.partition == RAW) * mlp
+    needed = 2 * queries * (model.head_dim + buckets) * sum(map(len, heads.values()))
     free = psutil.virtual_memory().available
     if needed > 0.7 * free:
         raise TooLarge(

@@ -13,12 +13,13 @@ from analysis.metrics.routing import budgets
 from analysis.models import Model
 from analysis.routers import MEANING
 from analysis.routers.buckets import buckets_for
+from analysis.routers.mlp import MOST
 from analysis.routers.state import FOLDER
 from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
 from analysis.studies.routing import rows
 from analysis.studies.routing.cells import RAW, SINKS, Cell
-from analysis.studies.routing.fit import OWN, Fitted, Parts, calibrate
+from analysis.studies.routing.fit import ABLATIONS, OWN, Fitted, Parts, calibrate, queries_of
 from analysis.studies.routing.passes import rotated_layers
 from analysis.studies.routing.score import Curves, balance_rows, score_routers
 from analysis.studies.routing.states import Kept, keep, state_of
@@ -57,7 +58,8 @@ def route(
     that of the keys at least `min_distance` back, the first `sinks` keys left out (0: none), and adds up to 1.
     `buckets` C (default: length / 32). `grid`: also every distance of 16, 64, 256, 1024 that fits, with sinks and
     without the first 4 keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their
-    own oracle. `mlp`: train the learned router. `visited` l of the tables (default: C / 32). `store`: keep buckets,
+    own oracle. `mlp`: train the learned router, and in the first setting its ablations: squared error, and a linear
+    map with its cross-entropy. `visited` l of the tables (default: C / 32). `store`: keep buckets,
     routers and curves in the fitted state (all heads, raw keys). `work`: a folder from which a stopped run goes on.
     numbers: `rows` (`layer head router l recall selectivity recall_low recall_high` at each budget from C/256 to C/8),
     `means` (over heads, at `l`), `curve` and `closures` (`means` and `closure` at every budget), `closure`, `heads`
@@ -105,6 +107,9 @@ def route(
         f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
         f"{state(documents, True, documents >= DOCUMENTS, 'test documents')}."
     ]
+    seen = queries_of(calibration, cells[0])
+    learned = "" if not mlp or seen <= MOST else f" (those that are trained step by step from {MOST:,} of them)"
+    notes += [f"Every router learns from the same queries, {seen:,} of each head{learned}."]
     notes += [f"{short} prompts are shorter than {length:,} tokens."] if short else []
     more = {
         "balance": balance_rows(fitted, counts),
@@ -179,7 +184,8 @@ def _cell(curves: Curves, cell: Cell, at: float) -> dict:
 def _timings(fitted: Fitted, micro: dict[str, float]) -> list[dict]:
     """`router fit_seconds route_us`: all heads of one setting, without the pass that all share; a query of one head."""
     settings = sum(cell.partition == RAW for cell in fitted.routers)
-    shared = {kind: 1 if kind in OWN else settings for kind in micro}  # whitening and the gauge serve all settings
+    once = (*OWN, *ABLATIONS)  # whitening and the gauge serve all settings, ablations are of one
+    shared = {kind: 1 if kind in once else settings for kind in micro}
     found = [
         {"router": kind, "fit_seconds": fitted.seconds.get(kind, 0.0) / shared[kind], "route_us": micro[kind]}
         for kind in micro

@@ -20,7 +20,7 @@ from analysis.routers.buckets import buckets_for
 from analysis.routers.state import FOLDER, RoutingSettings, RoutingState, stack
 from analysis.studies.context import Context, protocol
 from analysis.studies.routing.cells import RAW, SINKS, Cell
-from analysis.studies.routing.fit import Fitted, calibrate
+from analysis.studies.routing.fit import ABLATIONS, Fitted, calibrate
 from analysis.studies.routing.passes import rotated_layers
 from analysis.studies.routing.score import Curves
 from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, tokens_needed
@@ -126,7 +126,8 @@ def fit_prompts(
 
 def state_of(model: Model, fitted: Fitted, cell: Cell, length: int, seed: int, **about: Any) -> RoutingState:
     """The buckets of the raw keys and the routers of a cell, `about` kept with them."""
-    routers = [fitted.routers[cell][layer] for layer in fitted.heads]
+    used = [kind for kind in fitted.routers[cell][next(iter(fitted.heads))] if kind not in ABLATIONS]
+    routers = [{kind: fitted.routers[cell][layer][kind] for kind in used} for layer in fitted.heads]
     centroids = [fitted.partitions[RAW].centroids[layer] for layer in fitted.heads]
     settings = RoutingSettings(centroids[0].shape[1], cell.min_distance, cell.sinks, length, seed, fitted.rotated)
     return stack(routers, centroids, settings, model=model.name, revision=model.revision, **about)

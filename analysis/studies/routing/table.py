@@ -23,7 +23,7 @@ SAMPLE_TOKENS = 768  # of the bundled story
 class Prompts(Texts):
     """What the study can be asked for."""
 
-    prompts: int = option(12, "number of texts that calibrate, and as many that test")
+    prompts: int = option(16, "number of texts that calibrate, and as many that test")
 
 
 def measure(at: Setting) -> dict:

@@ -9,6 +9,7 @@ import pytest
 from analysis.errors import BadSetting, BadText
 from analysis.metrics.intervals import interval
 from analysis.routers import ROUTERS
+from analysis.studies.routing.fit import ABLATIONS
 from analysis.studies.routing.route import route
 from analysis.studies.routing.rows import edges, without_each
 from analysis.studies.routing.texts import prompts_of, sides_of
@@ -55,6 +56,9 @@ def test_what_it_returns(stored):
     assert {cell["name"] for cell in numbers["cells"]} == {
         *("d8 s0", "d16 s0", "d16 s4", "d8 s0 gwr_geometric", "d8 s0 whitening")
     }
+    other = next(cell for cell in numbers["cells"] if cell["name"] == "d16 s0")
+    assert {row["router"] for row in other["means"]} == set(ROUTERS) - set(ABLATIONS), "of the first setting alone"
+    assert any(note.startswith("Every router learns from the same queries") for note in numbers["notes"])
     own = next(cell for cell in numbers["cells"] if cell["partition"] == "whitening")
     assert {row["router"] for row in own["means"]} == {"random", "whitening", "oracle"} and own["closure"] == []
     means = {row["router"]: row for row in numbers["means"]}

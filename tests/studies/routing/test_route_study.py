@@ -9,6 +9,7 @@ from analysis.places import CACHE
 from analysis.routers import ROUTERS
 from analysis.routers.mlp import SaapMLP
 from analysis.studies.context import Context
+from analysis.studies.routing.fit import ABLATIONS
 from analysis.studies.routing.route import route
 from analysis.studies.routing.table import routing
 from tests.made.routed import SMALL, routed_home
@@ -36,7 +37,8 @@ def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
     )
     assert {(c["min_distance"], c["sinks"]) for c in kept["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
     again = routing.recheck(kept, context=Context(state=tmp_path, browser=False))
-    assert set(again) == set(ROUTERS)
+    assert set(again) == set(ROUTERS) - set(ABLATIONS), "what is stored for use"
+    assert {row["router"] for row in kept["curve"]} == set(ROUTERS)
     assert all(now == pytest.approx(was, rel=1e-3) for was, now in again.values())
     names = {path.name for path in (tmp_path / "routing").iterdir()}
     assert {"c5-d64-s0.safetensors", "c5-d64-s4.json", "curves.safetensors", "curves.json"} <= names
@@ -56,10 +58,10 @@ def test_a_stopped_run_goes_on_from_the_routers_that_are_trained(home, tmp_path,
     monkeypatch.setattr(SaapMLP, "fit", counted)
     with pytest.raises(KeyboardInterrupt):
         route(**given, context=seen)
-    assert len(list((tmp_path / "work").iterdir())) == 2, "one for each layer that was trained"
+    assert len(list((tmp_path / "work").iterdir())) == 2, "one for each router of a layer that was trained"
     (tmp_path / "go on").touch()
     again = route(**given, context=seen).numbers
-    assert len(trained) == 4 and not list((tmp_path / "work").iterdir()), "the third anew, and no more"
+    assert len(trained) == 3 + 7 and not list((tmp_path / "work").iterdir()), "the third anew, and no more"
     monkeypatch.undo()
     whole = route(**given | {"work": None}, context=seen).numbers
     assert again["rows"] == whole["rows"]
