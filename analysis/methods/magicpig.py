@@ -1,5 +1,6 @@
 """MagicPIG: far keys are sampled by locality-sensitive hashing, and weighted by how likely they were to be found."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from analysis.statistics.states import attention_states
 
 SLACK = 1e-4  # added to a probability before its logarithm, as in the original code
 NEEDED = {"paper": 2, "hub": 1}  # tables that a key must share with the query
+QUERIES = 128  # of a block, before which the mean of the keys is taken
 
 
 @dataclass
@@ -24,8 +26,9 @@ class MagicPIG(Method):
     counts, so that the sums over what is read are right on average over the seeds.
 
     Each bit says on which side of a random plane a vector lies, so similar directions fall into the same bucket. Keys
-    are hashed after their mean is subtracted, which changes no softmax but spreads them; the mean is that of a
-    calibration text, because the mean of the text itself would let the future in. The two sums of the softmax are
+    are hashed after their mean is subtracted, which changes no softmax but spreads them. The mean is that of a
+    *calibration* text, because the mean of the text itself would let the future in; with *blocks* it is that of the
+    keys before each block of 128 queries, for which they are hashed anew. The two sums of the softmax are
     unbiased; their ratio is not, and its error falls with the number of tables. Layers 0, `dense_every`, ... read
     everything. *hub* is a variant from public code: one shared table is enough, queries are centred too, and keys keep
     their length in one more dimension. It estimates dense attention and is not exact. The reads shown leave out its
@@ -45,6 +48,9 @@ class MagicPIG(Method):
     dense_every: int = setting(16, "layer 0 and each n-th layer after it read everything; 0: none does", "live", 0, 128)
     variant: str = setting(
         "paper", "two shared tables and centred keys, or one and the hub's hash", "live", options=tuple(NEEDED)
+    )
+    centre: str = setting(
+        "calibration", "the mean that keys are hashed without", "live", options=("calibration", "blocks")
     )
     seed: int = setting(0, "seed of the random planes; average over several", "live", 0, 99)
 
@@ -80,19 +86,50 @@ class MagicPIG(Method):
         return self.dense_every > 0 and layer % self.dense_every == 0
 
     def file(self, layer, query, key, past, module, tables) -> Tensor | None:
-        """int16 [B, T, H + G, L + 2 D']: hash codes of queries and keys, and the bits of the vectors they are of."""
+        """int16 [B, T, H + G, L + 2 D']: hash codes of queries and keys, and the bits of the vectors they are of; with
+        blocks, whose keys are hashed later, [B, T, H + G, 2 D] the bits of the vectors as they come."""
         if self.reads_all(layer):
             return None
-        key = key.detach().float() - self.fitted["key"][layer][:, None]
-        query = query.detach().float()
-        if self.variant == "hub":
-            query = torch.nn.functional.pad(query - self.fitted["query"][layer][:, None], (0, 1))
-            key = key / self.fitted["norm"][layer][:, None, None]
-            length = key.norm(dim=-1, keepdim=True).clamp(min=1)
-            key = key / length  # a key beyond the calibrated ones
-            key = torch.cat([key, (1 - key.square().sum(-1, keepdim=True)).clamp(min=0).sqrt()], -1)
-        vectors = torch.cat([query, key], 1).transpose(1, 2).contiguous()
+        query, key = query.detach().float(), key.detach().float()
+        if self.centre == "blocks":
+            return torch.cat([query, key], 1).transpose(1, 2).contiguous().view(torch.int16)
+        vectors = torch.cat(self._turned(layer, query, key, self.fitted["key"][layer][:, None]), 1)
+        vectors = vectors.transpose(1, 2).contiguous()
         return torch.cat([hash_codes(vectors, self._planes), vectors.view(torch.int16)], -1)
+
+    def _turned(self, layer: int, query: Tensor, key: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """What is hashed of queries [B, H, n, D] and keys [B, G, T, D], whose mean [..., G, 1, D] is taken off."""
+        key = key - mean
+        if self.variant == "paper":
+            return query, key
+        query = torch.nn.functional.pad(query - self.fitted["query"][layer][:, None], (0, 1))
+        key = key / self.fitted["norm"][layer][:, None, None]
+        length = key.norm(dim=-1, keepdim=True).clamp(min=1)
+        key = key / length  # a key beyond the calibrated ones
+        return query, torch.cat([key, (1 - key.square().sum(-1, keepdim=True)).clamp(min=0).sqrt()], -1)
+
+    def _each(self, block: Block, made_of: Callable[..., Tensor]) -> Tensor:
+        """[B, H, n, Tk]: `made_of(query, key)` of the vectors as they are hashed, [B, H, n, D'] and [B, G, Tk, D'], and
+        their codes. With blocks, block by block of queries: keys lose the mean of those before it, and the calibrated
+        one where none lie before."""
+        heads = block.scores.shape[1]
+        start = 0 if self.centre == "blocks" else self.tables
+        query, key = _vectors(block.of_queries, start)[:, :heads], _vectors(block.of_keys, start)[:, heads:]
+        if self.centre != "blocks":
+            codes = [rows[..., : self.tables].transpose(1, 2) for rows in (block.of_queries, block.of_keys)]
+            return made_of(query, key, codes[0][:, :heads], codes[1][:, heads:])
+        texts = []
+        for own, keys, first in zip(query.split(1), key.split(1), block.first.tolist(), strict=True):
+            begins = (block.rows - first).clamp(min=0) // QUERIES * QUERIES + first
+            pieces = []
+            for begin in begins.unique().tolist():
+                earlier = (block.columns >= first) & (block.columns < begin)
+                mean = self.fitted["key"][block.layer][:, None]
+                mean = keys[:, :, earlier].mean(2, keepdim=True) if earlier.any() else mean
+                both = self._turned(block.layer, own[:, :, begins == begin], keys, mean)
+                pieces.append(made_of(*both, *(hash_codes(x.contiguous(), self._planes) for x in both)))
+            texts.append(torch.cat(pieces, 2))
+        return torch.cat(texts)
 
     def chance(self, cosine: Tensor) -> Tensor:
         """How likely a key is to be found, of its cosine with the query."""
@@ -105,21 +142,22 @@ class MagicPIG(Method):
     def scores(self, block: Block) -> Tensor:
         if self.reads_all(block.layer):
             return block.scores
-        heads = block.scores.shape[1]
-        query, key = self._vectors(block.of_queries)[:, :heads], self._vectors(block.of_keys)[:, heads:]
-        query, key = (torch.nn.functional.normalize(x, dim=-1) for x in (query, key))
-        cosine = (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2)  # [B, H, n, Tk]
-        weighed = block.scores - (self.chance(cosine) + SLACK).log()
+
+        def cosine(query: Tensor, key: Tensor, *_: Tensor) -> Tensor:
+            query, key = (torch.nn.functional.normalize(x, dim=-1) for x in (query, key))
+            return (query.unflatten(1, (key.shape[1], -1)) @ key.mT[:, :, None]).flatten(1, 2)
+
+        weighed = block.scores - (self.chance(self._each(block, cosine)) + SLACK).log()
         return torch.where(block.near(self.window, self.n_sink), block.scores.to(weighed), weighed)
 
     def keep(self, block: Block) -> Tensor | None:
         if self.reads_all(block.layer):
             return None
-        heads = block.scores.shape[1]
-        codes = [rows[..., : self.tables].transpose(1, 2) for rows in (block.of_queries, block.of_keys)]
-        found = collide(codes[0][:, :heads], codes[1][:, heads:], NEEDED[self.variant])
+        needed = NEEDED[self.variant]
+        found = self._each(block, lambda query, key, *codes: collide(*codes, needed))
         return found | block.near(self.window, self.n_sink)
 
-    def _vectors(self, rows: Tensor) -> Tensor:
-        """The vectors [B, H + G, n, D'] that were filed."""
-        return rows[..., self.tables :].contiguous().view(torch.float32).transpose(1, 2)
+
+def _vectors(rows: Tensor, start: int) -> Tensor:
+    """The vectors [B, H + G, n, D'] that were filed, from column `start` on."""
+    return rows[..., start:].contiguous().view(torch.float32).transpose(1, 2)

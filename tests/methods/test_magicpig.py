@@ -183,6 +183,56 @@ def test_a_seed_decides_everything():
     assert torch.equal(one, same) and not torch.equal(one, other)
 
 
+# --- the mean of the keys before a block ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant, needed", [("paper", 2), ("hub", 1)])
+def test_keys_are_hashed_without_the_mean_of_those_before_their_block(variant, needed, monkeypatch):
+    monkeypatch.setattr("analysis.methods.magicpig.QUERIES", 4)
+    query, key, _ = random_states(length=11, dim=6)
+    fitted = nothing(heads=2, dim=6)
+    fitted.tensors["key"] += 0.7
+    settings = {"bits": 3, "tables": 6, "n_sink": 0, "window": 1, "dense_every": 0, "variant": variant}
+    method = drawn(PIG(fitted, centre="blocks", **settings), 6, 0)
+    one = block(method, query, key)
+    kept, scores = method.keep(one)[0], method.scores(one)[0]
+    for i in range(11):
+        begin = i // 4 * 4
+        plain = Fitted("magicpig", dict(fitted.tensors))
+        if begin:
+            plain.tensors["key"] = plain.tensors["key"].clone()
+            plain.tensors["key"][1] = key[:, :begin].mean(1)
+        alone = drawn(PIG(plain, **settings), 6, 0)
+        other = block(alone, query, key)
+        assert torch.equal(kept[:, i], alone.keep(other)[0, :, i]), "as with that mean for the whole text"
+        assert torch.allclose(scores[:, i], alone.scores(other)[0, :, i], atol=1e-5)
+    assert not torch.equal(kept[:, 4:], method_kept(PIG(fitted, **settings), query, key)[:, 4:])
+
+
+def method_kept(method, query, key):
+    method = drawn(method, 6, 0)
+    return method.keep(block(method, query, key))[0]
+
+
+def test_a_block_reads_no_future_and_padding_moves_no_block(monkeypatch):
+    monkeypatch.setattr("analysis.methods.magicpig.QUERIES", 8)
+    lm, ids = tiny("llama"), token_ids(1, 30)
+    method = PIG(nothing(), centre="blocks", bits=3, tables=6, window=2, n_sink=1, dense_every=0)
+    whole = logits(lm, ids, method)
+    changed = ids.clone()
+    changed[0, 20:] = (changed[0, 20:] + 7) % 50
+    assert torch.allclose(logits(lm, changed, method)[:, :20], whole[:, :20], atol=1e-5)
+    assert (
+        whole - logits(lm, ids, PIG(nothing(), bits=3, tables=6, window=2, n_sink=1, dense_every=0))
+    ).abs().max() > 0
+    padded = torch.cat([torch.zeros(1, 5, dtype=ids.dtype), ids], 1)
+    mask = torch.ones_like(padded)
+    mask[:, :5] = 0
+    with torch.no_grad(), apply(lm, method):
+        found = lm(padded, attention_mask=mask, use_cache=False).logits[:, 5:]
+    assert torch.allclose(found, whole, atol=1e-4)
+
+
 # --- calibration ------------------------------------------------------------------------------------------------------
 
 
