@@ -1,11 +1,15 @@
 """StreamingLLM: the first tokens of the text and the last ones."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from analysis.attention import Block
+from analysis.errors import BadSetting
 from analysis.methods.base import Method, setting
+from analysis.routers.rotation import turned, unrotate
 
 
 @dataclass
@@ -15,8 +19,10 @@ class StreamingLLM(Method):
 
     Attention that finds nothing useful falls on the first tokens. Leaving them out breaks many models; keeping four of
     them costs almost nothing. Nothing is learned and nothing in between is read: a method with learned groups must beat
-    this at equal reads. Positions are those of the text, so a text can be as long as the model's context and no longer.
-    The original renumbers its cache to go further, which needs the keys before their rotation and is not offered.
+    this at equal reads. *Original* positions are those of the text. With those of the *cache*, as in the first code,
+    what is kept is numbered anew: the sinks stand right before the window, however far back they are, so that no
+    distance ever grows beyond what is kept. That needs rotary positions; inside the window nothing changes, and a text
+    no longer than sinks and window is read as by a dense model either way.
     """
 
     title = "StreamingLLM"
@@ -25,6 +31,51 @@ class StreamingLLM(Method):
 
     n_sink: int = setting(4, "first tokens of the text that are always read", "live", 0, 64)
     window: int = setting(128, "tokens that are always read, the token itself included", "live", 1, 1 << 20)
+    positions: str = setting(
+        "original", "positions of what is kept: in the text, or in the cache", "live", options=("original", "cache")
+    )
+
+    def check(self, lm: Any) -> None:
+        self._layers: dict[int, tuple[Any, int]] = {}  # the module, and how many dimensions it rotates
+
+    def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> Tensor | None:
+        """[B, T, H + G + 2, D]: queries before their rotation, keys as they are, cosines and sines of the places."""
+        if self.positions == "original":
+            return None
+        if tables is None:
+            raise BadSetting(
+                "Positions in the cache need rotary embeddings, and this model has none: use the positions of the text."
+            )
+        self._layers[layer] = module, tables[0].shape[-1]
+        batch, _, length, dim = query.shape
+        angles = [table.float().expand(batch, length, -1) for table in tables]
+        angles = [torch.nn.functional.pad(table, (0, dim - table.shape[-1]))[:, None] for table in angles]
+        plain = unrotate(query.detach().float(), module, tables)
+        return torch.cat([plain, key.detach().float(), *angles], 1).transpose(1, 2)
+
+    def scores(self, block: Block) -> Tensor:
+        if self.positions == "original" or not self.n_sink:
+            return block.scores
+        last, scores = self.n_sink + self.window - 1, block.scores.clone()  # the place of a query in a full cache
+        for text, first in enumerate(block.first.tolist()):
+            far = block.rows - first > last
+            begin = first - int(block.columns[0])  # a sliding cache has dropped the sinks
+            if far.any() and begin >= 0:
+                moved = self._of_sinks(block, text, far, begin, begin + last)
+                scores[text][:, far, begin : begin + self.n_sink] = moved.to(scores)
+        return scores
+
+    def _of_sinks(self, block: Block, text: int, far: Tensor, begin: int, place: int) -> Tensor:
+        """Scores [H, n, sinks] of queries far behind the sinks, as if they stood at `place`."""
+        heads, (module, size) = block.scores.shape[1], self._layers[block.layer]
+        query = block.of_queries[text, far, :heads].transpose(0, 1)[None]  # [1, H, n, D]
+        key = block.of_keys[text, begin : begin + self.n_sink, heads:-2].transpose(0, 1)  # [G, sinks, D]
+        tables = [block.of_keys[text, place, at, :size][None, None] for at in (-2, -1)]
+        query = turned(query, module, *tables)[0].unflatten(0, (len(key), -1))  # [G, heads that share, n, D]
+        scaling = getattr(module, "scaling", None) or query.shape[-1] ** -0.5
+        found = (query @ key[:, None].mT).flatten(0, 1) * scaling
+        cap = getattr(module, "attn_logit_softcapping", None)
+        return found if cap is None else torch.tanh(found / cap) * cap
 
     def keep(self, block: Block) -> torch.Tensor:
         return block.near(self.window, self.n_sink)

@@ -18,15 +18,16 @@ def unrotate(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
         return x
     cos, sin = (table.to(x) for table in tables)
     size = cos.flatten()[0].square() + sin.flatten()[0].square()  # the square of the factor
-    return _turn(x, module, cos / size, -sin / size)
+    return turned(x, module, cos / size, -sin / size)
 
 
-def _turn(x: Tensor, module, cos: Tensor, sin: Tensor) -> Tensor:
+def turned(x: Tensor, module, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B, heads, n, D] rotated by these tables as the layer `module` does. Errors: BadModel."""
     try:
         turn = sys.modules[type(module).__module__].apply_rotary_pos_emb
         return turn(x, x, cos, sin)[0]
     except (AttributeError, RuntimeError, TypeError) as error:
         raise BadModel(
-            f"{type(module).__name__} rotates its queries and keys in a way that cannot be undone here, so no buckets "
-            "can be made of them: choose another model."
+            f"{type(module).__name__} rotates its queries and keys in a way that cannot be undone here, so "
+            "nothing can be made of them: choose another model."
         ) from error

@@ -48,6 +48,7 @@ CASES = {
     "focus top 2 with sinks": lambda: METHODS["focus"].build(router(6, 2), n_sink=2),
     "focus soft": lambda: METHODS["focus"].build(router(), reading="soft"),
     "streaming_llm": lambda: METHODS["streaming_llm"](n_sink=2, window=6),
+    "streaming_llm in the cache": lambda: METHODS["streaming_llm"](n_sink=2, window=6, positions="cache"),
     "oracle_topk": lambda: METHODS["oracle_topk"](k=5),
     "oracle_topk by fraction": lambda: METHODS["oracle_topk"](fraction=0.25, keep_window=3),
     "focal": lambda: METHODS["focal"](t=0.7),
@@ -71,7 +72,8 @@ CASES = {
 }
 
 
-REFUSED = {("performer", "gemma2")}  # by name: its scores are capped (tests/methods/test_performer.py)
+# by name: its scores are capped (tests/methods/test_performer.py), it rotates nothing (test_streaming_llm.py)
+REFUSED = {("performer", "gemma2"), ("streaming_llm in the cache", "gpt2")}
 
 
 def each(family: str, check, cases=CASES) -> None:

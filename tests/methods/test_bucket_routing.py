@@ -13,7 +13,7 @@ from analysis.methods.base import Method
 from analysis.methods.bucket_routing import ROUTERS, BucketRouting
 from analysis.metrics.sparsity import ReadCounter
 from analysis.models import load_model
-from analysis.routers.rotation import _turn, unrotate
+from analysis.routers.rotation import turned, unrotate
 from analysis.studies.routing.passes import read_prompt, rotated_layers
 from tests.made.routed import made_state
 from tests.made.tiny import FAMILIES, GROUPED, LAYERS, tiny, token_ids
@@ -27,7 +27,7 @@ def routing(**settings) -> BucketRouting:
 
 def rotate(x, module, tables):
     """What the model itself makes of x [B, heads, n, D]: the inverse of `unrotate`."""
-    return x if tables is None else _turn(x, module, *(table.to(x) for table in tables))
+    return x if tables is None else turned(x, module, *(table.to(x) for table in tables))
 
 
 def logits(lm, ids):

@@ -69,6 +69,58 @@ def test_what_is_not_read_cannot_matter():
     assert torch.equal(before[:, 30:], after[:, 30:]) and not torch.equal(before[:, 20], after[:, 20])
 
 
+def rotated(x, place):
+    """x [D] at a place of a text, as Llama rotates it: dimension d with d + D / 2 by place / 10000^(2 d / D)."""
+    half = len(x) // 2
+    angle = place / 10_000 ** (torch.arange(half, dtype=torch.float64) / half)
+    a, b = x[:half], x[half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()])
+
+
+def test_in_the_cache_the_sinks_stand_right_before_the_window():
+    """Every score by hand, from the queries and keys as the model rotated them: those of a query far behind the sinks
+    turn back to the last place of a full cache."""
+    seen = []
+
+    class Watched(STREAMING):
+        def file(self, layer, query, key, past, module, tables):
+            seen.append((query[0].double(), key[0].double(), module.scaling))
+            return super().file(layer, query, key, past, module, tables)
+
+        def scores(self, block):
+            found = super().scores(block)
+            if block.layer == 0:
+                seen.append((block.scores[0].double(), found[0].double(), None))
+            return found
+
+    sinks, window = 2, 4
+    logits(tiny("llama"), Watched(n_sink=sinks, window=window, positions="cache"), token_ids(1, 12))
+    (query, key, scaling), (before, after, _) = seen[:2]
+    share = len(query) // len(key)
+    for i in range(12):
+        for j in range(i + 1):
+            for head in range(len(query)):
+                wanted = before[head, i, j]
+                if j < sinks and i >= sinks + window:
+                    back = rotated(query[head, i], sinks + window - 1 - i)
+                    wanted = (back @ key[head // share, j]) * scaling
+                assert after[head, i, j].item() == pytest.approx(wanted.item(), abs=1e-4), (head, i, j)
+    assert (after - before)[:, 6:, :2].abs().max() > 1e-2
+
+
+def test_positions_in_the_cache_are_those_of_a_short_text_and_need_a_rotation():
+    lm, ids = tiny("llama"), token_ids(2, 11)
+    method = STREAMING(n_sink=3, window=7, positions="cache")
+    same, dense = logits(lm, method, ids), logits(lm, Method(), ids)
+    assert torch.equal(same[:, :10], dense[:, :10])
+    plain = logits(lm, STREAMING(n_sink=3, window=7), ids)
+    assert (same - plain)[:, :10].abs().max() == 0 < (same - plain)[:, 10].abs().max()
+    alone = STREAMING(n_sink=0, window=3, positions="cache")
+    assert torch.equal(logits(lm, alone, ids), logits(lm, STREAMING(n_sink=0, window=3), ids))
+    with pytest.raises(BadSetting, match="need rotary embeddings, and this model has none"):
+        logits(tiny("gpt2"), method, ids)
+
+
 @pytest.mark.parametrize(
     "settings, said",
     [

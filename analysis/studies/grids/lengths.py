@@ -1,16 +1,26 @@
 """Do groups that were trained on short texts hold on long ones? One router, several lengths (Focus, section 3.5)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
-from analysis.studies.stored.measured import DENSE, KERNELS, Arm, drawn_arms, window_arm
-from analysis.studies.stored.panels import chart, difference, how_sure, nats, panel, paper_lines, presented, printed
+from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, drawn_arms, window_arm
+from analysis.studies.stored.panels import (
+    chart,
+    difference,
+    how_sure,
+    nats,
+    of_whom,
+    panel,
+    paper_lines,
+    presented,
+    printed,
+)
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, option
-from analysis.studies.stored.trained import PhaseTrainer, Read, Training, plain, sample
+from analysis.studies.stored.trained import PhaseTrainer, Read, Training, by_seed, plain, sample
 from analysis.studies.text.held_out import held_out_windows
 from analysis.training.settings import RouterTraining
 
@@ -34,7 +44,7 @@ def measure(at: Setting) -> dict:
     """A router trained on sequences of `length` tokens (phase 1) that reads longer held-out windows, k = 1 and 2.
 
     Lengths beyond the model's positions are extrapolated, and refused for models with learned positions. Controls:
-    random tokens (3 seeds), a window of equal pairs.
+    random tokens (3 draws), a window of equal pairs.
     `rows`: `length k extrapolated perplexity_dense perplexity perplexity_literal perplexity_random perplexity_window
     equal_window pairs_share largest_share`, and in nats with `_low` and `_high` `against_dense against_random
     against_window`. Errors: BadSetting, BadText.
@@ -50,14 +60,21 @@ def measure(at: Setting) -> dict:
     train, held_out = at.texts
     long, units = held_out_windows(lm, held_out, longest, -(-sizes.windows * sizes.length // longest))
     trainer = PhaseTrainer.of(
-        at, n_sink=plan.n_sink, expected=1 + 2 * len(lengths), documents=train, windows=long, units=units
+        at,
+        n_sink=plan.n_sink,
+        expected=sizes.seeds * (1 + 2 * len(lengths)),
+        documents=train,
+        windows=long,
+        units=units,
     )
-    router = trainer.router(f"at {sizes.length:,} tokens", plan)
+    plans = [replace(plan, seed=seed) for seed in sizes.every_seed]
+    routers = [trainer.router(sizes.named(f"at {sizes.length:,} tokens", one), one) for one in plans]
     found = []
     for size in lengths:
         ids = long[:, : longest // size * size].reshape(-1, size)
-        found += _rows(trainer, router, plan, ids, np.repeat(units, longest // size))
-    told = {"window": sizes.length, "steps": sizes.steps, "training_text": trainer.texts}
+        parts = [_read(trainer, router, one, ids) for router, one in zip(routers, plans, strict=True)]
+        found += [_row(trainer, k, parts, ids, np.repeat(units, longest // size)) for k in KS]
+    told = {"window": sizes.length, "steps": sizes.steps, "training_text": trainer.texts, "seeds": sizes.seeds}
     return {
         "rows": found,
         "trained_at": sizes.length,
@@ -77,7 +94,8 @@ def shown(numbers: dict) -> dict:
     if far := dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"]):
         said = f"The model was trained on up to {numbers['positions']:,} positions"
         more.append(f"{said}; {', '.join(far)} is extrapolated, dense as well.")
-    return presented("lengths", sentence(rows, length), panels(rows), *more)
+    said = sentence(rows, length, numbers["protocol"].get("seeds", 1))
+    return presented("lengths", said, panels(rows), *more)
 
 
 def _lengths(rows: str | None, length: int) -> list[int]:
@@ -90,12 +108,10 @@ def _lengths(rows: str | None, length: int) -> list[int]:
     return sizes
 
 
-def _rows(
-    trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray, units: np.ndarray
-) -> list[dict]:
-    """A row of a length for each k; `units` [n] is the document of each window."""
+def _read(trainer: PhaseTrainer, router: FocusRouter, plan: RouterTraining, ids: np.ndarray) -> dict:
+    """What the router of one seed and its controls read at a length: name -> Read, and k -> `equal` window."""
     size, window = ids.shape[1], plan.window
-    chance = {k: drawn_arms(router, window, plan.seed, k) for k in KS}
+    chance = {k: drawn_arms(router, window, DRAWS * plan.seed, k) for k in KS}
     arms = [DENSE]
     for k in KS:
         settings = {"window": window, "top": k}
@@ -103,31 +119,40 @@ def _rows(
         arms += [Arm(f"trained, top {k}, literal", settings | {"membership": "literal"}, router)]
     found = trainer.measure(router, arms, ids)
     wide = {k: equal_pairs_window(found[f"trained, top {k}"].pairs, size, trainer.n_sink) for k in KS}
-    found |= trainer.measure(router, [window_arm(one) for one in dict.fromkeys(wide.values())], ids)
-    rows = []
+    alone = trainer.measure(router, [window_arm(one) for one in dict.fromkeys(wide.values())], ids)
     for k in KS:
-        mine, dense, alone = found[f"trained, top {k}"], found["dense"], found[f"window {wide[k]}"]
-        random = Read.pool([found[arm.name] for arm in chance[k]])
-        row = {
-            "length": size,
-            "k": k,
-            "extrapolated": size > trainer.lm.max_positions,
-            "windows": len(ids),
-            "perplexity_dense": dense.perplexity,
-            "perplexity": mine.perplexity,
-            "perplexity_literal": found[f"trained, top {k}, literal"].perplexity,
-            "perplexity_random": random.perplexity,
-            "perplexity_window": alone.perplexity,
-            "equal_window": wide[k],
-            "largest_share": max(mine.shares),
-            "pairs_share": mine.pairs / (size * (size + 1) // 2),
-        }
-        for name, other in {"dense": dense, "random": random, "window": alone}.items():
-            row |= difference(f"against_{name}", mine.means, other.means, units)
-        for name, other in {"random": random, "window": alone}.items():
-            row |= difference(f"{name}_against_dense", other.means, dense.means, units)
-        rows.append(row)
-    return rows
+        found[f"random, top {k}"] = Read.pool([found[arm.name] for arm in chance[k]])
+        found[f"window, top {k}"] = alone[f"window {wide[k]}"]
+    return found | {"equal": wide}
+
+
+def _row(trainer: PhaseTrainer, k: int, parts: list[dict], ids: np.ndarray, units: np.ndarray) -> dict:
+    """The row of a length and a k, a part for every seed; `units` [n] is the document of each window."""
+    size = ids.shape[1]
+    reads = {"dense": [part["dense"] for part in parts]}
+    reads |= {name: [part[f"{name}, top {k}"] for part in parts] for name in ("trained", "random", "window")}
+    literal = Read.pool([part[f"trained, top {k}, literal"] for part in parts])
+    together = {name: Read.pool(several) for name, several in reads.items()}
+    row = {
+        "length": size,
+        "k": k,
+        "extrapolated": size > trainer.lm.max_positions,
+        "windows": len(ids),
+        "perplexity_dense": together["dense"].perplexity,
+        "perplexity": together["trained"].perplexity,
+        "perplexity_literal": literal.perplexity,
+        "perplexity_random": together["random"].perplexity,
+        "perplexity_window": together["window"].perplexity,
+        "equal_window": round(np.mean([part["equal"][k] for part in parts])),
+        "largest_share": max(share for one in reads["trained"] for share in one.shares),
+        "pairs_share": together["trained"].pairs / (size * (size + 1) // 2),
+    }
+    means = {name: by_seed(several) for name, several in reads.items()}
+    for name in ("dense", "random", "window"):
+        row |= difference(f"against_{name}", means["trained"], means[name], units)
+    for name in ("random", "window"):
+        row |= difference(f"{name}_against_dense", means[name], means["dense"], units)
+    return row
 
 
 def panels(rows: list[dict]) -> list[dict]:
@@ -146,7 +171,7 @@ def panels(rows: list[dict]) -> list[dict]:
     return [*made, panel("Section 3.5: Mistral 7B", *x, list(PAPER), "perplexity", lines)]
 
 
-def sentence(rows: list[dict], length: int) -> str:
+def sentence(rows: list[dict], length: int, seeds: int) -> str:
     """How the distance to dense goes on from the length of the training."""
     said = []
     for k in KS:
@@ -156,7 +181,9 @@ def sentence(rows: list[dict], length: int) -> str:
             if row["k"] == k
         ]
         said.append(f"k = {k}: {'; '.join(told)}")
-    return f"This router, trained at {length:,} tokens, lies above dense attention by: {'. '.join(said)}."
+    whom = "This router, trained at" if seeds == 1 else f"{seeds} routers, trained at"
+    lies = "lies" if seeds == 1 else "lie"
+    return f"{whom} {length:,} tokens, {lies} above dense attention by: {'. '.join(said)}.{of_whom(seeds)}"
 
 
 lengths = Study("lengths", __doc__, Sizes, measure, shown, sample)

@@ -13,7 +13,7 @@ from tests.made.studied import asker, studied_home
 from tests.made.tiny import CONFIGS
 from tests.made.tiny_tokenizer import byte_level
 
-SIZES = {"length": 16, "windows": 40, "window": 3, "n_sink": 1, "steps": 3, "tokens_per_step": 32}
+SIZES = {"length": 16, "windows": 40, "window": 3, "n_sink": 1, "steps": 3, "tokens_per_step": 32, "seeds": 1}
 
 
 @pytest.fixture(scope="module")
