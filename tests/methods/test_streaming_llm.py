@@ -104,7 +104,7 @@ def test_in_the_cache_the_sinks_stand_right_before_the_window():
                 if j < sinks and i >= sinks + window:
                     back = rotated(query[head, i], sinks + window - 1 - i)
                     wanted = (back @ key[head // share, j]) * scaling
-                assert after[head, i, j].item() == pytest.approx(wanted.item(), abs=1e-4), (head, i, j)
+                assert after[head, i, j].item() == pytest.approx(wanted.item(), abs=1e-3), (head, i, j)
     assert (after - before)[:, 6:, :2].abs().max() > 1e-2
 
 

@@ -1,6 +1,6 @@
 """Which settings of Focus matter? Table 9's grid, one factor at a time, through both phases and beside controls."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from analysis.studies.stored.panels import (
     printed,
 )
 from analysis.studies.stored.recovery import equal_pairs_window
-from analysis.studies.stored.runner import Setting, Study
+from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import (
     PhaseTrainer,
     Read,
@@ -30,6 +30,7 @@ from analysis.studies.stored.trained import (
     plain,
     sample,
 )
+from analysis.studies.text.held_out import check_range
 from analysis.training.settings import RouterTraining
 
 FACTORS = {
@@ -58,6 +59,21 @@ PRINTED = {  # key of a row -> column of table 9, and what it is divided by
 VARIED = ("groups", "window", "temperature", "iterations", "d_s", "similarity")  # of a plan
 
 
+@dataclass(frozen=True)
+class Sizes(Training):
+    """What the study can be asked for."""
+
+    length: int = option(1024, "tokens in a sequence and in a window of text, as in the paper")
+    widths: list[int] | None = option(
+        None, f"windows of that factor's cells (default: {','.join(map(str, FACTORS['window']))})"
+    )
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        for width in self.widths or ():
+            check_range("A window of the grid", width, 1, self.length)
+
+
 def measure(at: Setting) -> dict:
     """Every cell of the grid trained in both phases and measured on held-out windows, hard.
 
@@ -72,7 +88,7 @@ def measure(at: Setting) -> dict:
     `dense`. Errors: BadSetting, BadText.
     """
     lm, sizes, plan = at.lm, at.sizes, at.sizes.plan()
-    grid = cells(sizes.rows, plan, lm)
+    grid = cells(sizes.rows, plan, lm, sizes.widths)
     plans = list(dict.fromkeys(grid.values()))
     drawn = {(one.groups, one.window) for one in plans}
     expected = (3 * sizes.seeds + 1) * len(plans) + sizes.seeds * len(drawn) + 1
@@ -112,11 +128,15 @@ def shown(numbers: dict) -> dict:
     return found | {"columns": [one for one in found["columns"] if one["name"] in rows[0]]}
 
 
-def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, float | str], RouterTraining]:
-    """(factor, value) -> the plan of that cell, of the factors and cells that are asked for. Errors: BadSetting."""
+def cells(
+    rows: str | None, plan: RouterTraining, lm: Model, widths: list[int] | None = None
+) -> dict[tuple[str, float | str], RouterTraining]:
+    """(factor, value) -> the plan of that cell, of the factors and cells that are asked for; `widths` are the windows
+    of that factor. Errors: BadSetting."""
+    factors = FACTORS | ({"window": tuple(sorted(set(widths)))} if widths else {})
     every = {
         (factor, value): {"d_s" if factor == "dimensions" else factor: lm.width if value == "full" else value}
-        for factor, values in FACTORS.items()
+        for factor, values in factors.items()
         for value in values
     }
     every["groups", 2]["window"] = 16
@@ -130,7 +150,7 @@ def cells(rows: str | None, plan: RouterTraining, lm: Model) -> dict[tuple[str, 
     return {named[cell]: replace(plan, **every[named[cell]]) for cell in named if {cell, named[cell][0]} & set(wanted)}
 
 
-def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, sizes: Training) -> dict:
+def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, sizes: Sizes) -> dict:
     """The numbers of one cell: phase 1, its controls, phase 2, at every seed; `controls` holds the random groups that
     were tuned."""
     said, length = _name(plan, sizes.plan()), trainer.windows.shape[1]
@@ -160,7 +180,7 @@ def _cell(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, sizes: Tr
     return row | _phase("tuned", tuned, trainer.units)
 
 
-def _control(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, sizes: Training) -> dict[str, Read]:
+def _control(trainer: PhaseTrainer, plan: RouterTraining, controls: dict, sizes: Sizes) -> dict[str, Read]:
     """What random groups read after phase 2: as many groups as the plan has, its window and its seed, tuned once."""
     which = plan.groups, plan.window, plan.seed
     if which not in controls:
@@ -244,4 +264,4 @@ def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     )
 
 
-ablations = Study("ablations", __doc__, Training, measure, shown, sample)
+ablations = Study("ablations", __doc__, Sizes, measure, shown, sample)

@@ -12,10 +12,10 @@ from analysis.methods.base import Method
 from analysis.methods.focus import Focus
 from analysis.studies.quality.budget_states import States
 from analysis.studies.quality.equal_budget import FIELDS, NO_CAP
+from analysis.studies.stored.measured import DRAWS
 
 PARTS = (8, 4, 2)  # a budget by these is the window that a method reads beside what it chooses
 RANDOM, SAME_SIZES = "random groups", "the same sizes at random"
-SEEDS = 3  # of a method that draws
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ ENTRIES = (
     Entry("longformer", "growing windows", lambda budget: _grid(n_global=budget.sinks, widths=["growing"])),
     Entry("focus", "hard groups", lambda budget: _grid(n_sink=budget.sinks)),
     Entry("focus", RANDOM, lambda budget: _grid(n_sink=budget.sinks)),
-    Entry("focus", SAME_SIZES, lambda budget: _grid(n_sink=budget.sinks), seeds=SEEDS),
+    Entry("focus", SAME_SIZES, lambda budget: _grid(n_sink=budget.sinks), seeds=DRAWS),
     Entry(
         "routing_transformer",
         free=lambda budget: _grid(clusters=[8, 16, 32, 64], rotary=["kept", "undone"], n_sink=[4]),
@@ -129,6 +129,6 @@ ENTRIES = (
     Entry(
         "magicpig",
         free=lambda budget: _grid(dense_every=[0], window=budget.parts, bits=[6, 8, 10], n_sink=[4]),
-        seeds=SEEDS,
+        seeds=DRAWS,
     ),
 )

@@ -9,6 +9,7 @@ from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.grids.ablations import FACTORS, cells, paper_numbers
+from analysis.studies.stored.recovery import window_pairs
 from analysis.training import run
 from analysis.training.settings import RouterTraining
 from tests.made.studied import asker, studied_home
@@ -61,10 +62,19 @@ def test_the_grid_varies_one_factor_at_a_time(home):
         ("groups", 4),
         *(("temperature", t) for t in (0.05, 0.1, 0.2, 0.5)),
     ]
+    wide = cells("window", plan, lm, [512, 128, 256])
+    assert [one.window for one in wide.values()] == [128, 256, 512] and ("window", 16) not in wide
     with pytest.raises(
         BadSetting, match="no row 'groups=5': the rows are groups, window, .* such as groups=4, groups=8"
     ):
         cells("groups=5", plan, lm)
+
+
+def test_the_windows_of_the_paper_leave_something_to_the_groups():
+    """In windows of 1,024 tokens, as table 9 has them: the widest reads three quarters of the pairs."""
+    length = NAMED["ablations"].defaults["length"]
+    shares = [window_pairs(window, length) / (length * (length + 1) // 2) for window in FACTORS["window"]]
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(0.75, abs=0.001)
 
 
 def test_what_the_paper_prints_stands_beside():
@@ -150,6 +160,7 @@ def test_a_stopped_study_goes_on_inside_its_cell_and_ends_the_same(ask, tmp_path
         ({"rows": "depth"}, "no row 'depth'"),
         ({"steps": 0}, "got 0 steps"),
         ({"windows": 1}, "number of windows of text is 1"),
+        ({"widths": [33]}, "A window of the grid is 33 and must lie between 1 and 32"),
         ({"length": 16}, "32 groups are balanced over the tokens of a step, and it has 16"),
     ],
 )

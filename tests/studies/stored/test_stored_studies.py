@@ -13,8 +13,12 @@ ROUNDING = 1e-8  # what is 0 but for rounding, as a share that is all but nothin
 STORED = sorted((*CACHE.glob("demo/studies/*.json"), *CACHE.glob("demo-gpt2/*/studies/*.json")))
 
 
-TRAIN = "ablations baselines causality dominance finetuning focal length-extension pretraining pruned step-cost top"
-DEAR = tuple(TRAIN.split())  # studies whose smallest part trains or times for seconds: they come again in `--all`
+TRAIN = "ablations baselines causality dominance finetuning focal focus-printed length-extension pretraining pruned"
+DEAR = (
+    *TRAIN.split(),
+    "step-cost",
+    "top",
+)  # studies whose smallest part trains or times for seconds: they come again in `--all`
 
 
 def each() -> list:
