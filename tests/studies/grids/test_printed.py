@@ -1,4 +1,4 @@
-"""Focus as printed, tiny: every number of steps and reading, the rate chosen apart, and what may be said of the curve."""
+"""Focus as printed, tiny: every number of steps and reading, the rate chosen apart, and what is said of the curve."""
 
 import json
 

@@ -14,11 +14,7 @@ STORED = sorted((*CACHE.glob("demo/studies/*.json"), *CACHE.glob("demo-gpt2/*/st
 
 
 TRAIN = "ablations baselines causality dominance finetuning focal focus-printed length-extension pretraining pruned"
-DEAR = (
-    *TRAIN.split(),
-    "step-cost",
-    "top",
-)  # studies whose smallest part trains or times for seconds: they come again in `--all`
+DEAR = (*TRAIN.split(), "step-cost", "top")  # their smallest part takes seconds: they come again in `--all`
 
 
 def each() -> list:
