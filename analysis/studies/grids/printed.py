@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.groups.router import FocusRouter
+from analysis.models import Model
 from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, trained_arm, window_arm
 from analysis.studies.stored.panels import (
@@ -23,9 +24,11 @@ from analysis.studies.stored.panels import (
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, by_seed, chance_arms, plain, sample
+from analysis.studies.text.held_out import check_range
 from analysis.training.settings import RouterTraining
 
 SHARES = (8, 4, 2, 1)  # the longest training and its half, quarter and eighth, each under a rate that falls to its end
+TRIED = 1  # of these, the one at which rates are tried
 RATES = (3e-4, 1e-3, 3e-3)
 FLAT = 0.002  # nats per token that a doubling of the steps may still bring
 POINTS = 40  # of the curve of each training
@@ -44,6 +47,10 @@ class Sizes(Seeds, Windows):
     top: int = option(2, "groups each token belongs to")
     window: int = option(128, "number of recent tokens that are always read")
     rates: list[float] | None = option(None, "learning rates to choose from (default: 0.0003,0.001,0.003)")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The number of steps", self.steps, max(SHARES), 1_000_000)
 
     def plan(self, steps: int, rate: float, seed: int) -> RouterTraining:
         """The training as printed: the literal gate, whose sharpness stays, and no sinks. Errors: BadSetting."""
@@ -65,7 +72,7 @@ def measure(at: Setting) -> dict:
     """
     sizes, lm = at.sizes, at.lm
     rates = sorted(set(sizes.rates or RATES))
-    budgets = sorted({max(1, sizes.steps // share) for share in SHARES})
+    budgets = [sizes.steps // share for share in SHARES]
     expected = 2 * len(rates) + len(budgets) * (2 * sizes.seeds + 1) + 1
     trainer = PhaseTrainer.of(at, n_sink=0, expected=expected)
     anyone = FocusRouter(lm.num_layers, lm.width, sizes.plan(1, rates[0], sizes.seed).router_settings())
@@ -74,7 +81,7 @@ def measure(at: Setting) -> dict:
     report = two_sides(trainer.units)
     tried = []
     for rate in rates:
-        plan = sizes.plan(budgets[max(0, len(budgets) - 3)], rate, sizes.seed)
+        plan = sizes.plan(budgets[TRIED], rate, sizes.seed)
         router = trainer.router(f"rate {rate:g}", plan)
         read = trainer.measure(router, [_arms(router, sizes)["soft"]])[READ["soft"]]
         tried.append({"rate": rate, "choosing": float(read.means[~report].mean())})
@@ -188,8 +195,7 @@ def panels(numbers: dict) -> list[dict]:
     named |= {"random groups": "random_against_dense", "window of equal pairs": "window_against_dense"}
     made = [chart("Loss above dense attention", rows, *x, "nats per token", named)]
     gained = {said: f"{key}_gained" for key, said in SAID.items()}
-    if len(rows) > 1:
-        made.append(chart("What the last doubling of the steps changed", rows[1:], *x, "nats per token", gained))
+    made.append(chart("What the last doubling of the steps changed", rows[1:], *x, "nats per token", gained))
     longest = rows[-1]["steps"]
     points = [one for one in numbers["curves"] if one["steps"] == longest]
     steps = sorted({one["step"] for one in points})

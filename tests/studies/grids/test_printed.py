@@ -86,7 +86,7 @@ def test_points_of_a_curve_are_means_of_their_steps():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"steps": 0}, "steps"),
+        ({"steps": 7}, "number of steps is 7 and must lie between 8"),
         ({"top": 5}, "cannot be in 5 of 4 groups"),
         ({"window": 32}, "window that is always read"),
         ({"seeds": 0}, "number of seeds is 0"),
