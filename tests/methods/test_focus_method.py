@@ -171,7 +171,7 @@ def test_settings_out_of_range_are_refused_in_one_sentence(name, value):
 @pytest.mark.parametrize("name", ["membership", "reading"])
 def test_unknown_words_are_refused_with_the_known_ones(name):
     for value in ("soft?", "", None, 1, ["hard"]):
-        with pytest.raises(BadSetting, match=f"{name} is .* must be one of .*(causal, literal|hard, soft)"):
+        with pytest.raises(BadSetting, match=f"{name} is .* must be one of .*(causal, prefix, literal|hard, soft)"):
             Focus(**{name: value})
 
 
@@ -181,6 +181,6 @@ def test_every_method_describes_itself_as_plain_data():
     fields = {field["name"]: field for field in told["focus"]["fields"]}
     assert set(fields) == {"top", "window", "n_sink", "membership", "reading"}
     assert (fields["window"]["default"], fields["window"]["low"], fields["window"]["type"]) == (128, 1, "int")
-    assert fields["membership"]["options"] == ["causal", "literal"] and fields["top"]["price"] == "live"
+    assert fields["membership"]["options"] == ["causal", "prefix", "literal"] and fields["top"]["price"] == "live"
     assert all(about["doc"] and about["paper"] and about["title"] for about in told.values())
     assert all(field["help"] for about in told.values() for field in about["fields"])
