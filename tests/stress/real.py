@@ -18,6 +18,6 @@ def scene(root: Path) -> Scene:
         long=("train-router", training),
         quick=("groups", {"model": "demo", "text": story, "router": "k8-top1", "long_text": "first"}),
         other=("inspect", {"model": "demo", "text": texts[0]}),
-        greedy=("statistics", {"model": "demo", "text": story}),
+        greedy=("train-router", training | {"steps": 1, "tokens_per_step": 8192, "label": "greedy"}),
         waits=lambda status: ", step " in status.stage and status.fraction > 0.1,
     )
