@@ -5,7 +5,7 @@ from pathlib import Path
 from analysis.corpus import sample_texts, text_hash
 from tests.stress.scene import Scene
 
-STEPS = 6  # of a training that is stopped in its middle and resumed to its end
+STEPS = 3  # of a training that is stopped in its middle and resumed to its end
 
 
 def scene(root: Path) -> Scene:
