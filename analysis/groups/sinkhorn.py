@@ -14,7 +14,7 @@ from torch import Tensor
 from analysis.errors import BadSetting
 
 CHUNK = 1 << 18  # rows of a pool handled at once: bounds the working memory of `frozen_potential`
-ENTRIES = 1 << 22  # of the prefixes handled at once by `prefix_sinkhorn`
+ENTRIES = 1 << 22  # pairs of prefix and token handled at once by `prefix_sinkhorn`
 
 
 def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mask: Tensor | None = None) -> Tensor:
@@ -52,18 +52,34 @@ def prefix_sinkhorn(
     from the start, so the work grows with T^2 K N. Shapes, mask and errors as `sinkhorn`.
     """
     logits, mask = _logits(scores, temperature, iterations, mask)
-    length, groups = logits.shape[-2:]
-    size = max(1, ENTRIES // max(1, logits.numel()))
-    found = [logits[..., :0, :].float()]
-    for first in range(0, length, size):
-        last = min(length, first + size)
-        own = torch.arange(last - first, device=logits.device)
-        seen = torch.arange(last, device=logits.device) <= own[:, None] + first  # [n, last]
-        real = seen if mask is None else seen & mask[..., None, :last]
-        lead = logits.shape[:-2]
-        each = logits[..., None, :last, :].expand(*lead, len(own), last, groups)
-        found.append(sinkhorn(each, 1.0, iterations, real.expand(*lead, len(own), last))[..., own, own + first, :])
-    return torch.cat(found, -2)
+    if logits.shape[-2] == 0 or not iterations:
+        groups = torch.softmax(logits, -1)
+        return (groups if mask is None else groups * mask[..., None]).float()
+    exact = logits if logits.device.type == "mps" else logits.double()
+    if exact.max() - exact.min() > -math.log(torch.finfo(exact.dtype).tiny) / 3:  # a product of three would underflow
+        parts = [mask if mask is None else mask[..., : end + 1] for end in range(logits.shape[-2])]
+        each = (sinkhorn(logits[..., : end + 1, :], 1.0, iterations, part) for end, part in enumerate(parts))
+        return torch.cat([groups[..., -1:, :] for groups in each], -2)
+    shares = (exact - exact.amax(-1, keepdim=True)).exp()  # [..., T, K]: a row's scale is divided out
+    if mask is None:
+        mask = torch.ones(logits.shape[:-1], dtype=torch.bool, device=logits.device)
+    real = mask.cummax(-1).values[..., None]  # [..., T, 1]; the rows before any real token come back as zeros
+    counted = exact.masked_fill(~mask[..., None], torch.finfo(exact.dtype).min / 4)
+    potential = torch.where(real, -torch.logcumsumexp(counted, -2), 0.0)
+    at, found = torch.arange(logits.shape[-2], device=logits.device), []
+    for own in at.split(max(1, ENTRIES // max(1, mask.numel()))):  # prefixes handled at once
+        upto = int(own[-1]) + 1
+        seen = (at[:upto] <= own[:, None]) & (mask[..., None, :upto] | ~real[..., own, :])  # [..., n, upto]
+        bias, some = potential[..., own, :], shares[..., :upto, :]
+        for step in range(iterations):
+            if step:
+                weight = bias.exp()
+                total = weight @ some.transpose(-1, -2)  # [..., n, upto]: what normalises each token's row
+                bias = bias - (weight * ((seen / total) @ some)).log()
+            bias = bias - bias.mean(-1, keepdim=True)
+        found.append(bias)
+    groups = torch.softmax(logits + torch.cat(found, -2).to(logits), -1)
+    return (groups * mask[..., None]).float()
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from analysis.attention import Block
-from analysis.errors import BadSetting
+from analysis.errors import BadModel
 from analysis.methods.base import Method, setting
 from analysis.routers.rotation import turned, unrotate
 
@@ -36,16 +36,16 @@ class StreamingLLM(Method):
     )
 
     def check(self, lm: Any) -> None:
+        if self.positions == "cache" and not any("rotary" in name for name, _ in lm.named_modules()):
+            raise BadModel(
+                "Positions in the cache need rotary embeddings, and this model has none: use the positions of the text."
+            )
         self._layers: dict[int, tuple[Any, int]] = {}  # the module, and how many dimensions it rotates
 
     def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> Tensor | None:
         """[B, T, H + G + 2, D]: queries before their rotation, keys as they are, cosines and sines of the places."""
         if self.positions == "original":
             return None
-        if tables is None:
-            raise BadSetting(
-                "Positions in the cache need rotary embeddings, and this model has none: use the positions of the text."
-            )
         self._layers[layer] = module, tables[0].shape[-1]
         batch, _, length, dim = query.shape
         angles = [table.float().expand(batch, length, -1) for table in tables]

@@ -116,10 +116,10 @@ def test_a_prefix_is_balanced_by_hand():
     assert torch.allclose(prefix_sinkhorn(scores, temperature=1.0, iterations=1), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("entries", [1, 300, 1 << 22])
-def test_every_prefix_is_balanced_by_itself_and_reads_no_future(entries, monkeypatch):
+@pytest.mark.parametrize(("spread", "entries"), [(0.35, 1), (0.35, 300), (0.35, 1 << 22), (20.0, 1 << 22)])
+def test_every_prefix_is_balanced_by_itself_and_reads_no_future(spread, entries, monkeypatch):
     monkeypatch.setattr("analysis.groups.sinkhorn.ENTRIES", entries)
-    scores = torch.randn(2, 33, 4, generator=torch.Generator().manual_seed(7)) * 0.35
+    scores = torch.randn(2, 33, 4, generator=torch.Generator().manual_seed(7)) * spread
     found = prefix_sinkhorn(scores)
     for end in range(33):
         assert torch.allclose(found[:, end], sinkhorn(scores[:, : end + 1])[:, end], atol=1e-6)
@@ -132,6 +132,18 @@ def test_every_prefix_is_balanced_by_itself_and_reads_no_future(entries, monkeyp
     assert torch.equal(padded[0, :5], torch.zeros(5, 4)) and torch.allclose(padded[1], found[1], atol=1e-6)
     assert torch.allclose(padded[0, 5:], prefix_sinkhorn(scores[0, 5:]), atol=1e-6)
     assert prefix_sinkhorn(scores[:, :0]).shape == (2, 0, 4)
+    assert torch.equal(prefix_sinkhorn(scores, iterations=0), sinkhorn(scores, iterations=0))
+
+
+def test_a_prefix_is_balanced_however_far_apart_its_scores_are_and_passes_gradients_on():
+    scores = (torch.randn(9, 4, generator=torch.Generator().manual_seed(7)) * 1e4).requires_grad_()
+    groups = prefix_sinkhorn(scores)
+    assert torch.isfinite(groups).all() and torch.allclose(groups.sum(-1), torch.ones(9))
+    mild = (scores.detach() / 1e5).requires_grad_()
+    prefix_sinkhorn(mild, mask=torch.arange(9) > 1)[-1, 0].backward()
+    again = (scores.detach() / 1e5).requires_grad_()
+    sinkhorn(again, mask=torch.arange(9) > 1)[-1, 0].backward()
+    assert torch.allclose(mild.grad, again.grad, atol=1e-6) and mild.grad.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from analysis.attention import Block, apply
-from analysis.errors import BadSetting
+from analysis.errors import BadModel, BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from tests.made.tiny import left_padded, tiny, token_ids
@@ -117,7 +117,7 @@ def test_positions_in_the_cache_are_those_of_a_short_text_and_need_a_rotation():
     assert (same - plain)[:, :10].abs().max() == 0 < (same - plain)[:, 10].abs().max()
     alone = STREAMING(n_sink=0, window=3, positions="cache")
     assert torch.equal(logits(lm, alone, ids), logits(lm, STREAMING(n_sink=0, window=3), ids))
-    with pytest.raises(BadSetting, match="need rotary embeddings, and this model has none"):
+    with pytest.raises(BadModel, match="need rotary embeddings, and this model has none"):
         logits(tiny("gpt2"), method, ids)
 
 

@@ -77,7 +77,7 @@ def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(made):
     assert any("focal-temperatures --corpus DIR" in code.value for code in app.code)
     arms = focal_temperatures.arms_of(None)
     losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in arms}
-    told = focal_temperatures.numbers(several(losses), WINDOWS) | {"protocol": study()["protocol"]}
+    told = focal_temperatures.numbers(several(losses), WINDOWS) | {"protocol": study()["protocol"] | {"seeds": 2}}
     found = told | focal_temperatures.shown(told) | {"check": {}}
     put_studies(made.store, focal_temperatures=found)
     app = page()
