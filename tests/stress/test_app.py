@@ -67,13 +67,6 @@ def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
     asyncio.run(reads())
 
 
-@pytest.mark.slow
-@pytest.mark.browser
-@pytest.mark.parametrize("way", ways.WAYS)
-def test_hostile_input_arrives_in_chromium_and_does_nothing(app_server, browser, way):
-    chromium.attempt(browser, app_server.removeprefix("http://"), ways.WAYS[way], random.Random(5))
-
-
 @pytest.mark.browser
 def test_input_that_does_not_arrive_does_not_hold(page):
     page.set_content("<h1>Silent</h1><div data-testid='stAlert'>The text is empty.</div>")

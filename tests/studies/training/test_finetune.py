@@ -212,18 +212,20 @@ def test_phase_2_needs_a_trained_router(home):
 
 @pytest.mark.slow
 def test_two_processes_do_what_one_does(home, tmp_path):
-    arguments = ["-m", "analysis", "train-router", "--model", home / "tiny", "--corpus", home / "corpus", "--json"]
-    arguments += ["--steps", 3, "--groups", 4, "--tokens-per-step", 256, "--state", tmp_path, "--device", "cpu"]
-    outs = []
-    for name, command in {
-        "one": [sys.executable],
-        "two": ["-m", "torch.distributed.run", "--nproc-per-node", 2],
-    }.items():
-        command = command if name == "one" else [sys.executable, *command]
-        given = [str(word) for word in [*command, *arguments, "-o", tmp_path / name]]
-        done = subprocess.run(given, capture_output=True, text=True, timeout=250)
-        assert done.returncode == 0, done.stderr[-2000:]
-        outs.append(done.stdout.splitlines())
-    assert len(outs[0]) == len(outs[1]) == 1, "the first process speaks for all"
+    given = {
+        "model": str(home / "tiny"),
+        "corpus": str(home / "corpus"),
+        "steps": 3,
+        "groups": 4,
+        "tokens_per_step": 256,
+    }
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "analysis", "train-router"]
+    command += [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+    command += ["--state", tmp_path, "--device", "cpu", "--json", "-o", tmp_path / "two"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) == 1, "the first process speaks for all"
+    context = Context(state=tmp_path, browser=False, device="cpu")
+    STUDIES["train-router"](**given, output=str(tmp_path / "one"), context=context)
     one, two = (load_file(tmp_path / name / "k4-top1.safetensors") for name in ("one", "two"))
     assert all(torch.allclose(one[name], two[name], atol=1e-5) for name in one)
