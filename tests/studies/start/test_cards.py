@@ -4,12 +4,14 @@ import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 import torch
 
 from analysis import attention
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, Cancelled
+from analysis.groups.vectors import pca
 from analysis.models import load_model
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
@@ -213,9 +215,16 @@ def test_cancelling_a_study_leaves_the_model_as_it_came(verb, context, tmp_path)
         assert torch.equal(lm(ids).logits, stock) and not any(hasattr(m, "_focuscope") for m in lm.modules())
 
 
-@pytest.mark.slow
-def test_umap_of_one_layer(run):
+def test_umap_of_one_layer(run, monkeypatch):
+    given = []
+
+    def plane(x, seed):  # UMAP itself: tests/groups/test_contents.py
+        given.append(x)
+        return pca(x)[0], np.arange(len(x), dtype="int32")
+
+    monkeypatch.setattr("analysis.studies.groups.contents.umap2d", plane)
     result = run("umap", layer=2)
     xy = result.arrays["umap"]
     assert xy.shape == (len(result.arrays["positions"]), 2) and xy.dtype == "float32"
+    assert given[0].shape == (len(xy), 16), "the routing vectors of one layer"
     assert json.dumps(result.numbers["protocol"])
