@@ -36,9 +36,8 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_modifyitems(items):
-    """Chromium first: those tests wait, and what others compute meanwhile is gained. Then what breaks things, whose
-    tests are long: the last one would keep its process when the others have none left."""
-    items.sort(key=lambda item: (item.get_closest_marker("browser") is None, item.path.parent.name != "stress"))
+    """Chromium first: those tests wait, and what others compute meanwhile is gained."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
 
 
 def missing(reason: str):
