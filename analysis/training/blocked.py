@@ -1,8 +1,8 @@
-"""Causal attention for training on a CPU, in blocks of queries, all products in bfloat16.
+"""Causal attention for training on a CPU, in blocks of queries.
 
 PyTorch's own kernel works through small tiles; here every step is one large product or one fused softmax: forward and
-backward take half of its time at 256 tokens and four fifths at 2,048 (heads of 64, one thread of a Zen 4). Scores are
-rounded to bfloat16, as in any eager model of that type.
+backward take half of its time at 256 tokens and four fifths at 2,048 (bfloat16, heads of 64, one thread of a Zen 4).
+Scores are rounded to the type of the model's products, as in any eager model.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ NAME = "blocked"
 
 
 class Blocked(torch.autograd.Function):
-    """q [N, G, T, D] (scaled), k and v [N, T, D], bfloat16, G query heads of a key head -> [N, G, T, D]."""
+    """q [N, G, T, D] (scaled), k and v [N, T, D], all of one type, G query heads of a key head -> [N, G, T, D]."""
 
     @staticmethod
     def forward(ctx, q, k, v):
@@ -39,7 +39,7 @@ class Blocked(torch.autograd.Function):
             rows = grad[:, :, first:last].reshape(q.shape[0], -1, q.shape[3])
             grad_v[:, :last].baddbmm_(weights.transpose(1, 2), rows)
             back = torch.bmm(rows, v[:, :last].transpose(1, 2))
-            back = torch._softmax_backward_data(back, weights, -1, torch.bfloat16)
+            back = torch._softmax_backward_data(back, weights, -1, weights.dtype)
             grad_q[:, :, first:last] = torch.bmm(back, k[:, :last]).view(q.shape[0], q.shape[1], size, -1)
             grad_k[:, :last].baddbmm_(back.transpose(1, 2), q[:, :, first:last].reshape(q.shape[0], -1, q.shape[3]))
         return grad_q, grad_k, grad_v
@@ -67,8 +67,8 @@ def blocked_attention(module, query, key, value, attention_mask, scaling=None, *
     """
     batch, heads, length, size = query.shape
     groups = key.shape[1]
-    q = (query.float() * scaling).bfloat16().reshape(batch * groups, heads // groups, length, size)
-    k, v = (part.bfloat16().reshape(batch * groups, length, size) for part in (key, value))
+    q = (query.float() * scaling).to(value.dtype).reshape(batch * groups, heads // groups, length, size)
+    k, v = (part.to(value.dtype).reshape(batch * groups, length, size) for part in (key, value))
     out = Blocked.apply(q, k, v)
     return out.view(batch, heads, length, size).transpose(1, 2).contiguous(), None
 

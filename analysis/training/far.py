@@ -25,6 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from analysis.errors import BadSetting
+from analysis.training.arithmetic import quick
 from analysis.training.asked import AFTER, PREVIOUS, Asked, asked_loss
 from analysis.training.blocked import blocked
 from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
@@ -161,13 +162,13 @@ def weighted_loss(
     periods: dict[int, int] | None = None,
     heads: tuple[Asked, ...] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(loss to descend, nats of each token [B, T]): ids [B, T + 1], weights [B, T]; arithmetic in bfloat16.
+    """(loss to descend, nats of each token [B, T]): ids [B, T + 1], weights [B, T].
 
     With a weight `asked`, what `heads` are asked for on the rows {row: period} that repeat is part of the loss, so much
     of it as there are such rows.
     """
     extra, rows = 0.0, list(periods or ()) if asked else []
-    with torch.autocast(ids.device.type, torch.bfloat16):
+    with quick(ids.device):
         read = model(input_ids=ids[:, :-1], use_cache=False, output_hidden_states=bool(rows))
         if rows:
             hidden = tuple(one[rows] for one in read.hidden_states)

@@ -26,6 +26,7 @@ from analysis.groups.router import FocusRouter
 from analysis.methods.focal_learned import FocalWeights
 from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
 from analysis.training.mixture import plan
+from analysis.training.muon import Muon
 from analysis.training.settings import warmed
 from analysis.training.yardsticks import bits_by_domain, token_losses
 
@@ -146,9 +147,7 @@ def optimisers(parameters: dict[str, torch.nn.Parameter], recipe: Recipe) -> tup
     outside = ("addon.", "embed", "wte", "wpe", "lm_head")
     matrices = [p for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in outside)]
     others = [p for p in parameters.values() if all(p is not matrix for matrix in matrices)]
-    muon = torch.optim.Muon(
-        matrices, lr=recipe.matrix_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
+    muon = Muon(matrices, lr=recipe.matrix_rate, weight_decay=recipe.weight_decay)
     return muon, torch.optim.AdamW(others, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
 
 

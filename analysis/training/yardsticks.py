@@ -8,11 +8,12 @@ import torch.nn.functional as F
 
 from analysis.errors import BadText
 from analysis.metrics.intervals import BLOCKS, interval
+from analysis.training.arithmetic import quick
 
 
 def token_losses(model, ids: torch.Tensor) -> torch.Tensor:
-    """ids [B,T+1] -> nats of each predicted token [B,T], arithmetic in bfloat16, the softmax in float32."""
-    with torch.autocast(ids.device.type, torch.bfloat16):
+    """ids [B,T+1] -> nats of each predicted token [B,T], the softmax in float32."""
+    with quick(ids.device):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B,T,V]
     nats = F.cross_entropy(
         logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none"
@@ -69,7 +70,7 @@ def context_gain(model, tokens: np.ndarray, context=2048, short=128, first=768, 
         at = rng.choice(np.arange(first, context - 1), min(samples, context - 1 - first), replace=False)
         at = torch.from_numpy(np.sort(at)).to(device)
         tails = ids[at[:, None] + torch.arange(1 - short, 2, device=device)]  # [n, short + 1], the target last
-        with torch.autocast(device.type, torch.bfloat16):
+        with quick(device):
             last = model(input_ids=tails[:, :-1], use_cache=False, logits_to_keep=1).logits[:, -1]
         gains.append((F.cross_entropy(last.float(), tails[:, -1], reduction="none") - full[at]).double().cpu().numpy())
     found = interval([g.mean() for g in gains], fewest=BLOCKS)
