@@ -105,7 +105,13 @@ def read_folder(folder: Path) -> tuple[list[str], list[str]]:
     if len(documents) == 1:
         cut = len(documents[0]) * 9 // 10
         return [documents[0][:cut]], [documents[0][cut:]]
-    return [d for i, d in enumerate(documents) if i % 10 != 9 % len(documents)], documents[9 % len(documents) :: 10]
+    return one_in_ten_held_out(documents)
+
+
+def one_in_ten_held_out(documents: list[str]) -> tuple[list[str], list[str]]:
+    """(for training, held out): every tenth of several documents, at least one, is held out."""
+    first = 9 % len(documents)
+    return [d for i, d in enumerate(documents) if i % 10 != first], documents[first::10]
 
 
 def _documents(folder: Path) -> list[str]:

@@ -30,6 +30,7 @@ UNTRAINED = ("longformer", "performer", "routing_transformer")  # here; the pape
 BASELINES = "dense,focus,longformer,performer,routing_transformer"
 LORA = "python -m analysis finetune --method lora,focus,full --corpus DIR"
 TRAINED = ablation("baselines", "Ablations")
+WEB = "A file of web text: put it into the corpus folder as web.txt, its documents between blank lines."
 LARGE = "Its weights: name them with --model; 7 billion parameters and more need a GPU."
 
 
@@ -133,7 +134,7 @@ def lora(row: str) -> Beside:
 def tuned(row: str) -> Beside:
     """Table 5 and section 3.4: fine-tuning with groups and with full attention, and training from scratch."""
     job, panel = study("finetuning", **SIZES), ablation(FINE, "Ablations")
-    domain = {"PG-19 (books)": "novels", "WikiText-103 (Wikipedia)": "wikitext"}.get(row)
+    domain = {"PG-19 (books)": "novels", "WikiText-103 (Wikipedia)": "wikitext", "OpenWebText (web)": "web"}.get(row)
     if row.startswith("7B from scratch"):
         name, read = ("focus", "trained groups, hard") if "Focus" in row else ("dense", "dense")
         one = at("pretraining", trained=name, reading=read)
@@ -147,10 +148,10 @@ def tuned(row: str) -> Beside:
         arms = ("full attention",) if "Full" in row else ("Focus, soft", "Focus, hard")
         return Beside(job, panel, tuple(_tuned("novels", arm, "PPL") for arm in arms))
     if domain is None:
-        return Beside(job, panel, needs="OpenWebText" if row.startswith("OpenWebText") else LARGE)
+        return Beside(job, panel, needs=LARGE)
     arms = ("full attention", "Focus, soft", "Focus, hard")
     change = at(FINE, domain=domain, arm="Focus, hard")("Focus, hard, above full attention", "against_full", "nats")
-    return Beside(job, panel, (*(_tuned(domain, arm) for arm in arms), change))
+    return Beside(job, panel, (*(_tuned(domain, arm) for arm in arms), change), WEB if domain == "web" else "")
 
 
 def lengths(row: str) -> Beside:

@@ -165,7 +165,7 @@ REFUSED = {
     "no window": (["fit-router", "--window", "0"], "window must be a whole number from 1"),
     "a corpus that is not there": (["train-router", "--corpus", "absent"], "absent is no folder with"),
     "no corpus": (["train-router", "--corpus", ""], "Training needs a corpus"),
-    "a corpus too short": (["train-router", "--corpus", "{home}/little"], "held-out texts have"),
+    "a corpus too short": (["train-router", "--corpus", "{home}/little"], "held-out text"),
     "a file as output folder": (["train-router", "--corpus", "{home}/corpus", "-o", "{home}/text.txt"], "File exists"),
     "a page nowhere": (["report", "story", "-o", "absent/page.html"], "cannot be written"),
     "a page of another kind": (["report", "story", "-o", "page.pdf"], "name an .html file"),

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from analysis.attention import Block, apply
 from analysis.errors import BadModel, BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from tests.made.tiny import left_padded, tiny, token_ids
+from tests.made.tiny import GROUPED, left_padded, tiny, token_ids
 
 STREAMING = METHODS["streaming_llm"]
 
@@ -106,6 +107,29 @@ def test_in_the_cache_the_sinks_stand_right_before_the_window():
                     wanted = (back @ key[head // share, j]) * scaling
                 assert after[head, i, j].item() == pytest.approx(wanted.item(), abs=1e-3), (head, i, j)
     assert (after - before)[:, 6:, :2].abs().max() > 1e-2
+
+
+def test_in_the_cache_a_token_is_predicted_as_from_what_is_kept_alone():
+    """An oracle without this code: with one layer, keys and values come from the tokens alone, so what is kept, given
+    to the stock model as a text of its own, must predict the same."""
+    torch.manual_seed(0)
+    stock = AutoModelForCausalLM.from_config(
+        LlamaConfig(**GROUPED | {"num_hidden_layers": 1}), attn_implementation="eager"
+    )
+    with torch.no_grad():
+        for name, p in stock.eval().named_parameters():
+            p.mul_(20 if "q_proj" in name or "k_proj" in name else 1)
+    sinks, window, ids = 3, 6, token_ids(2, 40)
+    found = logits(stock, STREAMING(n_sink=sinks, window=window, positions="cache"), ids)
+    in_text = logits(stock, STREAMING(n_sink=sinks, window=window), ids)
+    far = []
+    for i in range(40):
+        kept = ids[:, : i + 1] if i < sinks + window else torch.cat([ids[:, :sinks], ids[:, i + 1 - window : i + 1]], 1)
+        with torch.no_grad():
+            wanted = stock(kept, use_cache=False).logits[:, -1]
+        assert (found[:, i] - wanted).abs().max() < 1e-4, i
+        far.append((in_text[:, i] - wanted).abs().max().item())
+    assert max(far[: sinks + window]) < 1e-4 < 1e-2 < max(far), "positions of the text are another thing, farther on"
 
 
 def test_positions_in_the_cache_are_those_of_a_short_text_and_need_a_rotation():

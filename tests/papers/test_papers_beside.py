@@ -124,6 +124,8 @@ def left_out(number):
     command = STORED[number.study]["protocol"]["command"].split()
     if number.study == "dominance":
         return number.path[1] == {"row": "balance loss"}  # an arm that came after the study was stored
+    if number.study == "finetuning":
+        return number.path[1].get("domain") == "web"  # nobody gave a file of web text
     if number.study != "ablations" or "--rows" not in command:
         return False
     cell, asked = number.path[1], command[command.index("--rows") + 1].split(",")

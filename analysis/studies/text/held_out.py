@@ -1,19 +1,21 @@
 """What the studies of one corpus share: which texts are held out, what names them, and which numbers are in range."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import read_folder, sample_texts, text_hash, token_stream
+from analysis.corpus import normalise, one_in_ten_held_out, read_folder, sample_texts, text_hash, token_stream
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
 from analysis.studies.context import Context
 from analysis.training import mixture
 
 HELD_OUT_WINDOWS = 64
+WEB, WEB_FILE = "web", "web.txt"  # text like OpenWebText, where somebody has such a file: none is bundled
 
 
 def make_folder(folder: Path) -> None:
@@ -55,9 +57,10 @@ def held_out_windows(
     turns = sorted((turn, at) for at in chosen for turn in range(len(streams[at]) // length))[:windows]
     if len(turns) < least:
         needed = f"{least} windows need" if least > 1 else "one window needs"
+        held = "held-out text has" if len(documents) == 1 else f"{len(documents)} held-out texts have"
         raise BadText(
-            f"The {len(documents)} held-out texts have {sum(map(len, tokens)):,} tokens and {needed} "
-            f"{least * length:,}, each window within one text: give more text."
+            f"The {held} {sum(map(len, tokens)):,} tokens and {needed} {least * length:,}, each window within one "
+            "text: give more text."
         )
     taken = np.bincount([at for _, at in turns], minlength=len(streams))
     found = [spread_windows(ids, length, count).reshape(-1, length) for ids, count in zip(streams, taken, strict=True)]
@@ -119,17 +122,43 @@ def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[
     """Name -> (training documents, held-out ones) of the domains that `rows` names (default: all).
 
     A folder with the folders of the mixture (`books`, `python`, `wikitext2`, at least one) has these domains, prepared
-    as for pretraining; any other folder is one domain named as itself. Errors: BadSetting, BadText.
+    as for pretraining, and with a file `web.txt` the domain `web` (see `web_texts`); any other folder is one domain
+    named as itself. Errors: BadSetting, BadText.
     """
     folder = Path(corpus)
     there = {domain.name: domain for domain in mixture.MIXTURE if (folder / domain.folder).is_dir()}
+    there |= {WEB: None} if (folder / WEB_FILE).is_file() else {}
     if not there:
         chosen(rows, [folder.name], "domain")
         return {folder.name: texts_of(corpus, context)}
     found = {}
     for name in chosen(rows, list(there), "domain"):
         context.progress(0.0, f"reading {name}")
+        if name == WEB:
+            found[name] = web_texts(folder / WEB_FILE)
+            continue
         train, valid = (list(mixture.documents(folder, there[name], split)) for split in ("train", "valid"))
         held_out = list(dict.fromkeys(valid))
         found[name] = [text for text in dict.fromkeys(train) if text not in held_out], held_out
     return found
+
+
+def web_texts(path: Path) -> tuple[list[str], list[str]]:
+    """(for training, held out): the documents of one file of web text, every tenth held out.
+
+    Blank lines separate documents; in a file without blank lines each line is one. Errors: BadText for a file that is
+    not UTF-8 or has fewer than two different documents.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadText(f"{path} is not UTF-8 (byte {error.start}): convert it.") from None
+    parts = [normalise(part) for part in re.split(r"\n[ \t]*\n\s*", text.strip())]
+    parts = parts if len(parts) > 1 else [line.strip() for line in text.splitlines()]
+    found = list(dict.fromkeys(part for part in parts if part))
+    if len(found) < 2:
+        raise BadText(
+            f"{path} holds fewer than two different documents: separate documents by blank lines, or "
+            "give each a line of its own."
+        )
+    return one_in_ten_held_out(found)

@@ -41,7 +41,7 @@ def test_short_documents_are_joined_into_one_unit():
     windows, documents = cut(["a" * 6, "b" * 30, "c" * 6, "d" * 3], 10, 9)
     assert documents.tolist() == [0, 0, 0, 1] and "".join(map(chr, windows[3])) == "aaaaaacccc"
     assert len(cut(["a" * 12], 10, 9, least=1)[0]) == 1
-    with pytest.raises(BadText, match="have 12 tokens and 2 windows need 20"):
+    with pytest.raises(BadText, match="has 12 tokens and 2 windows need 20"):
         cut(["a" * 12], 10, 9)
 
 

@@ -1,0 +1,37 @@
+"""Texts that are held out: the domains of a corpus, one of them a file of web text."""
+
+import pytest
+
+from analysis.errors import BadSetting, BadText
+from analysis.studies.context import Context
+from analysis.studies.text.held_out import domains, web_texts
+
+
+def test_a_file_of_web_text_is_a_domain_of_its_own(tmp_path):
+    """Documents between blank lines; wrapped lines are joined, and one that comes again counts once."""
+    (tmp_path / "books" / "train").mkdir(parents=True)
+    (tmp_path / "books" / "valid").mkdir()
+    for split in ("train", "valid"):
+        (tmp_path / "books" / split / "a.txt").write_text(f"A {split} novel.")
+    pages = [f"Page {n}\ngoes on." for n in range(21)]
+    (tmp_path / "web.txt").write_text("\n\n".join([*pages[:20], pages[0], "\n  \n" + pages[20]]))
+    context = Context(browser=False)
+    found = domains(str(tmp_path), None, context)
+    assert list(found) == ["novels", "web"] and list(domains(str(tmp_path), "web", context)) == ["web"]
+    train, held_out = found["web"]
+    assert held_out == ["Page 9 goes on.", "Page 19 goes on."] and train[0] == "Page 0 goes on." and len(train) == 19
+    with pytest.raises(BadSetting, match="no domain 'python': the domains are novels, web"):
+        domains(str(tmp_path), "python", context)
+
+
+def test_without_blank_lines_each_line_is_a_document(tmp_path):
+    file = tmp_path / "web.txt"
+    file.write_text("one page\nanother page\none page\n")
+    assert web_texts(file) == (["one page"], ["another page"])
+    assert list(domains(str(tmp_path), None, Context(browser=False))) == ["web"]
+    file.write_text("a single page\n")
+    with pytest.raises(BadText, match="fewer than two different documents"):
+        web_texts(file)
+    file.write_bytes(b"caf\xe9\nx")
+    with pytest.raises(BadText, match="is not UTF-8"):
+        web_texts(file)
