@@ -35,6 +35,11 @@ def pytest_runtest_setup(item):
             pytest.skip("no CUDA device")
 
 
+def all_of_them(config) -> bool:
+    """Whether the long tests run too, so that a test with a short and a long form takes the long one."""
+    return "not slow" not in config.getoption("markexpr")
+
+
 def pytest_collection_modifyitems(items):
     """Chromium first: those tests wait, and what others compute meanwhile is gained."""
     items.sort(key=lambda item: item.get_closest_marker("browser") is None)

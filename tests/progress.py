@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from tests.conftest import all_of_them
+
 STEPS = 20  # lines
 HEAVY = {"tests/browser/": 60, "tests/stress/": 10, "tests/cluster/": 20, "tests/studies/": 4, "tests/app/": 4}
 MINUTES = {True: "about 8 minutes", False: "25 minutes at most"}  # without the long ones, and with them
@@ -48,7 +50,7 @@ class Progress:
         processes = self.config.getoption("numprocesses", None)
         if not processes:
             return "one by one."
-        minutes = MINUTES["not slow" in self.config.getoption("markexpr")]
+        minutes = MINUTES[not all_of_them(self.config)]
         return f"in {processes} processes: {minutes} on 2 quiet cores."
 
     def pytest_xdist_node_collection_finished(self, node, ids: list[str]) -> None:

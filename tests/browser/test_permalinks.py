@@ -1,27 +1,21 @@
-"""Every page in a real browser: each control is moved, and the address restores all of them for a stranger, who then
-clicks through the tabs. One page walks every time, all of them in `--all`; in-process they all walk every time
-(tests/app/selection/test_links.py).
+"""In a real browser: each control of a page is moved, and the address restores all of them for a stranger, who then
+clicks through the tabs. In-process every page walks (tests/app/selection/test_links.py); here one does every time, and
+in `--all` those that have every kind of control between them, and those that are too long for in-process.
 
 A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
 """
 
 import contextlib
-import json
 
 import pytest
 from playwright.sync_api import TimeoutError, expect
 
-from tests.conftest import ROOT
 from tests.made.browsing import PATIENCE, unfold
 
 pytestmark = pytest.mark.browser
 
-VIEWS = sorted(path.stem for path in (ROOT / "app" / "views").glob("*.py"))
-PATHS = ["", *(name.replace("_", "-") for name in VIEWS if name != "start")]
-EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
-TWO = [one["id"] for one in EXAMPLES if one["verb"] == "groups"][:2]
-MORE = {"runs": "?run={}&run_other={}".format(*TWO)}  # what a page shows only when it is asked for
 EVERY_TIME = "papers-vs-measured"
+LONG = ("routing", "quality-vs-speed", "attention-heads")
 MOST = 40  # moves on one part of a page
 BEGUN = """patience => { window.begun = new Promise(done => {
   const look = new MutationObserver(() => { look.disconnect(); done(true) });
@@ -209,12 +203,9 @@ def compared(page, fresh) -> int:
     return len(mine)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=() if path == EVERY_TIME else pytest.mark.slow, id=path or "start") for path in PATHS],
-)
+@pytest.mark.parametrize("path", [EVERY_TIME, *(pytest.param(path, marks=pytest.mark.slow) for path in LONG)])
 def test_the_address_restores_every_control_for_a_stranger(app_server, page, stranger, path):
-    opened(page, f"{app_server}/{path}{MORE.get(path, '')}")
+    opened(page, f"{app_server}/{path}")
     tabs, tried = page.get_by_test_id("stMain").get_by_role("tab").all_inner_texts(), {}
     for tab in tabs or [""]:
         if tab:
@@ -227,5 +218,5 @@ def test_the_address_restores_every_control_for_a_stranger(app_server, page, str
                 turn(page, tab)
                 turn(fresh, tab)
             count = compared(page, fresh)
-            print(f"{tab or path or 'start'}: {tried[tab]} moved, {count} compared")
+            print(f"{tab or path}: {tried[tab]} moved, {count} compared")
             assert count > 0

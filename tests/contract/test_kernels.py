@@ -5,6 +5,7 @@ import torch
 
 from analysis.attention import apply, ran
 from analysis.methods import METHODS
+from tests.conftest import all_of_them
 from tests.contract.test_contract import CASES, AllKeys, copy_of, each, logits, router
 from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
 
@@ -26,12 +27,11 @@ GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
 
 
 LONG = ("llama",)  # generates as many tokens again as the prompt has; the other families in `--all`
-TOLD = [(family, 41 if family in LONG else 9) for family in FAMILIES]
-TOLD += [pytest.param(family, 41, marks=pytest.mark.slow) for family in FAMILIES if family not in LONG]
 
 
-@pytest.mark.parametrize("family, count", TOLD)
-def test_kernels_compute_what_the_masked_path_does(family, count, monkeypatch):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
+    count = 41 if family in LONG or all_of_them(pytestconfig) else 9
     monkeypatch.setattr("analysis.kernels.grouped._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
 
     def check(case, lm):

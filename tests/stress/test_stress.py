@@ -1,5 +1,5 @@
-"""The parts of `stress` in small: faults with quick studies, a few hostile inputs. Those of the app stand in
-test_app.py."""
+"""The parts of `stress` in small: every fault with quick studies, those of a worker and of a model with real ones too,
+a few hostile inputs. Those of the app stand in test_app.py."""
 
 import io
 import json
@@ -123,11 +123,16 @@ def all_hold(part, **counts):
     assert rows and not (bad := [f"{row['case']}: {row['said']}" for row in rows if not row["holds"]]), bad
 
 
+REAL = (
+    "worker killed in mid-job",
+    "worker out of memory",
+    "truncated safetensors of a model",
+)  # of torch, of a training
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", faults.FAULTS)
+@pytest.mark.parametrize("name", REAL)
 def test_a_fault_with_real_studies(name, monkeypatch):
-    if name == "full disk" and not own_disk():
-        pytest.skip("this machine lets nobody mount a small file system")
     monkeypatch.setattr(faults, "FAULTS", {name: faults.FAULTS[name]})
     all_hold("faults")
 

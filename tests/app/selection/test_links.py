@@ -1,5 +1,5 @@
 """Every page: each control is moved, and the address restores all of them for a stranger. In-process, on the bundled
-model; one page walks the same way in a browser (tests/browser/test_permalinks.py), all of them in `--all`.
+model; some walk the same way in a browser (tests/browser/test_permalinks.py).
 
 A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
 """
@@ -15,6 +15,7 @@ from streamlit.testing.v1 import local_script_runner
 from analysis.jobs import Jobs
 from analysis.runs import RunStore
 from app import cached
+from tests.browser import test_permalinks
 from tests.conftest import ROOT
 from tests.made.in_process import at
 
@@ -103,6 +104,17 @@ def move(one) -> bool:
 
 
 LONG = ("views/quality_vs_speed.py", "views/attention_heads.py")  # walked in a browser alone, with `--all`
+
+
+def test_the_pages_that_walk_in_a_browser_have_every_kind_of_control():
+    def kinds(*files) -> set[str]:
+        return {kind for file in files for kind in KINDS if f".{kind}(" in file.read_text(encoding="utf-8")}
+
+    app, walked = ROOT / "app", [path.replace("-", "_") for path in (test_permalinks.EVERY_TIME, *test_permalinks.LONG)]
+    rooms = [app / name.split("_")[0] for name in walked]  # quality, routing ...
+    views = [app / "views" / f"{name}.py" for name in walked]
+    there = kinds(*views, *(file for room in rooms for file in room.glob("*.py")))
+    assert there == kinds(*(file for file in app.rglob("*.py") if "sidebar" not in file.name)) and len(there) > 6
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view not in LONG])
