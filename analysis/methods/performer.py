@@ -60,7 +60,7 @@ class Performer(Method):
     def file(self, layer, query, key, past, module, tables) -> Tensor:
         """[B, T, H + G, D]: query and key of each token."""
         self.scaling_[layer] = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)
-        return torch.cat([query, key], 1).transpose(1, 2).detach()
+        return torch.cat([query, key], 1).transpose(1, 2)
 
     def scores(self, block: Block) -> Tensor:
         """Logarithms of the products of features, up to a number that is the same for all keys of a query."""

@@ -26,7 +26,6 @@ from analysis.papers.places import (
 ARMS, TOP2, FINE = "groups-k8-top1", "top-k8-top1", "finetuning"
 SIZES = {"length": 512, "tokens_per_step": 512}
 TASKS = ("hellaswag", "arc_easy", "piqa", "lambada")
-UNTRAINED = ("longformer", "performer", "routing_transformer")  # here; the paper's models were fine-tuned with them
 BASELINES = "dense,focus,longformer,performer,routing_transformer"
 LORA = "python -m analysis finetune --method lora,focus,full --corpus DIR"
 TRAINED = ablation("baselines", "Ablations")
@@ -40,8 +39,11 @@ def first(row: str) -> Beside:
     beside = {
         "Pretrained (full attn)": ((*_arm("dense", "reads everything"), *stored_scores("dense")), "dense"),
         "Longformer": (equal("Longformer, growing windows"), "longformer"),
-        "Performer": ((), "performer"),
-        "Routing Trans.": (equal("Routing Transformer"), "routing_transformer"),
+        "Performer": (_read_by("Performer"), "performer"),
+        "Routing Trans.": (
+            (*_read_by("Routing Transformer"), *related(equal("Routing Transformer"))),
+            "routing_transformer",
+        ),
         "Full attention FT": ((_tuned("novels", "full attention", "PPL"), *baseline("full fine-tuning", 1e-4)), ""),
         "Focus (ours)": (
             (*_arm("trained", "trained groups, hard"), *equal("Focus, hard groups"), *stored_scores("focus")),
@@ -52,10 +54,18 @@ def first(row: str) -> Beside:
     if not method:
         return Beside(study("finetuning", **SIZES), ablation(FINE, "Ablations"), numbers)
     needs = "The four benchmarks' files, for the scores."
-    if method in UNTRAINED:
+    if method == "longformer":
         numbers = related(numbers + scores(method))
         return Beside(job, TESTS, numbers, f"{needs} The paper trained the model with this method, here none is.")
+    if method in ("performer", "routing_transformer"):
+        said = f"python -m analysis finetune --method {method} --corpus DIR"
+        return Beside(Job(said=said), TRAINED, numbers + related(scores(method)), needs)
     return Beside(job, TESTS, numbers + scores(method), needs)
+
+
+def _read_by(title: str) -> tuple[Number, ...]:
+    """A model read by another method: fine-tuned with it, as the paper's, and as it was pretrained."""
+    return (*baseline(f"{title}, fine-tuned", 1e-4, 1e-3), *related(baseline(f"{title}, as pretrained", None)))
 
 
 def dimensions(row: str) -> Beside:

@@ -1,5 +1,7 @@
-"""Fine-tuning a copy of a model on texts longer than its context, with another base of its rotary positions."""
+"""Fine-tuning a copy of a model that reads otherwise than it was trained to: texts longer than its context, with
+another base of its rotary positions, or by a method in the place of dense attention."""
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable
@@ -10,7 +12,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from analysis.attention import apply
 from analysis.errors import BadSetting
+from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.probes.rotary import rotary_base
 from analysis.training.checkpoints import load_checkpoint, save_checkpoint
@@ -54,17 +58,19 @@ def extend(
     checkpoint: Path,
     progress: Callable[[float, str], None],
     corpus: str = "",
+    method: Method | None = None,
 ) -> tuple[Model, list[float]]:
     """(a trained float32 copy, loss of every step in nats); all parameters are trained, the model stays as it is.
 
-    `ids` int64 [n] training tokens. A run that was stopped goes on from `checkpoint`. Errors: BadSetting for fewer
-    tokens than two sequences, or a checkpoint of another run.
+    `ids` int64 [n] training tokens; `method` what the copy reads with while it trains (default: dense attention). A run
+    that was stopped goes on from `checkpoint`. Errors: BadSetting for fewer tokens than two sequences, or a checkpoint
+    of another run.
     """
     if len(ids) < 2 * plan.length:
         raise BadSetting(
             f"The corpus has {len(ids):,} tokens and two sequences need {2 * plan.length:,}: give more text."
         )
-    made = replace(model, lm=copy.deepcopy(model.lm).float().requires_grad_(True), name=f"{model.name}, extended")
+    made = replace(model, lm=copy.deepcopy(model.lm).float().requires_grad_(True), name=f"{model.name}, fine-tuned")
     parameters = dict(made.lm.named_parameters())
     optimiser = torch.optim.AdamW(parameters.values(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
     recipe, losses = asdict(plan) | {"model": model.revision, "corpus": corpus}, []
@@ -72,20 +78,29 @@ def extend(
         losses = load_checkpoint(checkpoint, parameters, (optimiser,), recipe)[0]["losses"]
     for step in range(len(losses), plan.steps):
         said = f", loss {losses[-1]:.3f}" if losses else ""
-        progress(step / plan.steps, f"longer texts, step {step + 1} of {plan.steps}{said}")
-        losses.append(_step(made, parameters, optimiser, _windows(ids, plan, step), plan, step))
+        progress(step / plan.steps, f"model, step {step + 1} of {plan.steps}{said}")
+        losses.append(_step(made, parameters, optimiser, _windows(ids, plan, step), plan, step, method))
         if (step + 1) % KEEP_EVERY == 0 or step + 1 == plan.steps:
             save_checkpoint(checkpoint, parameters, (optimiser,), recipe, losses=losses)
     made.lm.requires_grad_(False)
     return made, losses
 
 
-def _step(made: Model, parameters: dict, optimiser, windows: torch.Tensor, plan: Extension, step: int) -> float:
+def _step(
+    made: Model,
+    parameters: dict,
+    optimiser: torch.optim.Optimizer,
+    windows: torch.Tensor,
+    plan: Extension,
+    step: int,
+    method: Method | None,
+) -> float:
     for group in optimiser.param_groups:
         group["lr"] = plan.rate_at(step)
     optimiser.zero_grad()
     total = 0.0
-    with rotary_base(made, plan.base):
+    read = apply(made, method, kernels=True) if method else contextlib.nullcontext()
+    with rotary_base(made, plan.base), read:
         for window in windows.to(made.device):
             logits = made.lm(window[None], use_cache=False).logits[0, :-1].float()
             loss = F.cross_entropy(logits, window[1:]) / len(windows)

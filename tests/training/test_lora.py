@@ -18,8 +18,8 @@ from analysis.models import load_model
 from analysis.papers import find
 from analysis.studies import NAMED, STUDIES
 from analysis.studies.context import Context
-from analysis.studies.training.finetune import READ
 from analysis.studies.training.finetune_rows import row_of, sentence
+from analysis.studies.training.finetune_ways import READ, READERS
 from analysis.training import run
 from analysis.training.lora import finetune_lora, inject, lora_copy, trainable
 from tests.made.studied import asker, studied_home
@@ -151,9 +151,13 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     lines = ["LoRA r=4", "LoRA r=16", *(f"Focus K={k}, {read}" for k in (4, 2) for read in READ.values())]
     assert "--rates 0.001,0.01" in stored["protocol"]["command"]
     rows = {(row["line"], row["rate"]): row for row in stored["rows"]}
-    assert set(rows) == {(line, rate) for line in [*lines, "full fine-tuning"] for rate in (1e-3, 1e-2)} | {
-        ("base", None)
-    }
+    others = [f"{title}, fine-tuned" for title in READERS.values()]
+    trained = {(line, rate) for line in [*lines, "full fine-tuning", *others] for rate in (1e-3, 1e-2)}
+    assert set(rows) == trained | {(f"{title}, as pretrained", None) for title in READERS.values()} | {("base", None)}
+    for title in READERS.values():
+        before, after = rows[f"{title}, as pretrained", None], rows[f"{title}, fine-tuned", 1e-2]
+        assert before["trained_parameters"] == 0 < after["trained_parameters"] and before["read"] == title
+        assert before["new"] != 0 and after["new"] < before["new"], "read another way, and learned so"
     base = rows["base", None]
     assert base["new"] == base["old"] == base["trained_parameters"] == 0
     for row in stored["rows"]:

@@ -1,59 +1,44 @@
-"""Training baselines: LoRA, full fine-tuning and Focus' router on a new domain (Focus, tables 1, 3, 4)."""
+"""Training baselines: LoRA, full fine-tuning, other methods and Focus' router on a domain (Focus, tables 1, 3)."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from analysis.errors import BadSetting
-from analysis.groups.router import FocusRouter
-from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import two_sides
-from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, trained_arm
+from analysis.studies.stored.measured import KERNELS
 from analysis.studies.stored.panels import how_sure, presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
-from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2, plain, sample
+from analysis.studies.stored.trained import plain, sample
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
 from analysis.studies.training.finetune_rows import panels, row_of, sentence
-from analysis.studies.training.finetune_tasks import answers, questions
-from analysis.training.focus import finetune as finetune_all
-from analysis.training.lora import finetune_lora, lora_copy, trainable
+from analysis.studies.training.finetune_tasks import questions
+from analysis.studies.training.finetune_ways import RANKS, READ, READERS, Baselines, Way
 from analysis.training.settings import RouterTraining
 
-METHOD = ("lora", "focus", "full")
+METHOD = ("lora", "focus", "full", *READERS)
 RATES = (1e-5, 5e-5, 1e-4, 1e-3)  # the papers' three, and what a small model needs
-RANKS, GROUPS = (4, 16), 8
-READ = {"trained": "hard groups", "trained, soft": "soft gate"}
+GROUPS = 8
 NEW = "python"  # the domain that is learned, if there is one of this name
 TASK_TOKENS, ITEMS = 256, 16
 SEEN = "The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."
 
-
-@dataclass(frozen=True)
-class Way:
-    """One training: what, its rank or its number of groups, and its learning rate."""
-
-    kind: str
-    size: int | None
-    rate: float
-
-    @property
-    def line(self) -> str:
-        """Its name without the rate."""
-        return {"lora": f"LoRA r={self.size}", "focus": f"Focus K={self.size}", "full": "full fine-tuning"}[self.kind]
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return f"{self.line}, {self.rate:g}"
+APART = (
+    "Rows of Performer and Routing Transformer are read by that method. As pretrained: nothing is trained. Fine-tuned: "
+    "all parameters are, on windows drawn apart from the same texts. Performer draws its random features anew for each "
+    "training; Routing Transformer keeps the clusters of the pretrained model."
+)
 
 
 @dataclass(frozen=True)
 class Baseline(Seeds, Windows):
     """What the study can be asked for."""
 
-    method: str | None = option(None, "lora, focus or full, one or several (default: all)")
+    method: str | None = option(
+        None, "lora, focus, full, performer or routing_transformer, one or several (default: all)"
+    )
     rates: list[float] | None = option(None, "learning rates (default: 1e-5,5e-5,1e-4,1e-3)")
     groups: int = option(GROUPS, "number of groups K of Focus, beside 2")
     length: int = option(512, "tokens in a sequence and in a window of text")
@@ -80,7 +65,8 @@ def measure(at: Setting) -> dict:
     """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
     on the generated tasks, paired with the base.
 
-    LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions.
+    LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with Performer or Routing
+    Transformer is also measured as it was pretrained.
     `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
     `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. Errors: BadSetting, BadText.
@@ -96,18 +82,23 @@ def measure(at: Setting) -> dict:
     ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
     asked = questions(lm, min(TASK_TOKENS, lm.max_positions), ITEMS, sizes.seed)
     about = {"documents": texts[new][0], "windows": held[new], "units": units[new], "held": held, "asked": asked}
-    trainer = Baselines.of(at, n_sink=plan.n_sink, expected=sizes.seeds * len(ways) + 1, **about)
+    readers = [kind for kind in kinds if kind in READERS]
+    expected = sizes.seeds * (len(ways) + len(readers)) + 1
+    trainer = Baselines.of(at, n_sink=plan.n_sink, expected=expected, **about)
     base = trainer.base(plan)
     found = [row_of(_about("base", "dense", None, 0), [base], base, new, units)]
+    for kind in readers:
+        read = [trainer.untrained(kind, replace(plan, seed=seed)) for seed in sizes.every_seed]
+        found.append(row_of(_about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0), read, base, new, units))
     plans = {}
     for way in ways:
-        made = [trainer.way(way, replace(plan, seed=seed), sizes) for seed in sizes.every_seed]
+        made = [trainer.way(way, replace(plan, seed=seed), sizes.seeds) for seed in sizes.every_seed]
         plans[way.name], parts = made[0]
         for read in parts["reads"]:
-            line = way.line if read == "dense" else f"{way.line}, {READ[read]}"
-            about = _about(line, READ.get(read, read), way.rate, parts["parameters"])
+            line = f"{way.line}, {READ[read]}" if read in READ else way.line
+            about = _about(line, READ.get(read, READERS.get(read, read)), way.rate, parts["parameters"])
             found.append(row_of(about, [one["reads"][read] for _, one in made], base, new, units))
-    again = {name: one for name, one in plans.items() if one.phase == 1 and one.rate == rates[-1]}
+    again = {name: one for name, one in plans.items() if one and one.phase == 1 and one.rate == rates[-1]}
     return {
         "rows": found,
         "windows": sizes.windows,
@@ -135,81 +126,17 @@ def shown(numbers: dict) -> dict:
     rows, told = numbers["rows"], numbers["protocol"]
     more = [f"The new domain is {told['new_domain']}.", how_sure(told)]
     more += [SEEN] if told["model"] == "demo" else []
+    more += [APART] if any(row["read"] in READERS.values() for row in rows) else []
     return presented("baselines", sentence(rows, told.get("seeds", 1)), panels(rows, told["rates"]), *more)
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
-    return {"lora": list(RANKS), "focus": list(dict.fromkeys((groups, 2))), "full": [None]}[kind]
+    return {"lora": list(RANKS), "focus": list(dict.fromkeys((groups, 2)))}.get(kind, [None])
 
 
 def _about(line: str, read: str, rate: float | None, parameters: int) -> dict:
     label = line if rate is None else f"{line}, {rate:g}"
     return {"label": label, "line": line, "read": read, "rate": rate, "trained_parameters": parameters}
-
-
-@dataclass(kw_only=True)
-class Baselines(PhaseTrainer):
-    """Trains in every way, and reads held-out windows of every domain, `held`, and the questions `asked`."""
-
-    held: dict[str, np.ndarray]
-    asked: dict[str, list]
-
-    def base(self, plan: RouterTraining) -> dict:
-        """What the base is: `means` and `tasks`."""
-        decides, base = self._decides(self._measured(), plan.seed), self._untrained(plan)
-        return self.part("baselines-base", decides, lambda _: self._read(self.lm, DENSE, base, plan, 0.0, "base"))
-
-    def way(self, way: Way, plan: RouterTraining, sizes: Baseline) -> tuple[RouterTraining, dict]:
-        """(the plan, `parameters` trained and what every reading gives) of one training."""
-        name = way.name if sizes.seeds == 1 else f"{way.name}, seed {plan.seed}"
-        if way.kind == "focus":
-            made, start = replace(plan, groups=way.size, rate=way.rate), None
-        else:
-            length = self.windows.shape[1]
-            made, start = phase_2(replace(plan, base_rate=way.rate), self._untrained(plan), "alone", length)
-        decides = self._decides(asdict(made), way.kind, way.size, self._measured())
-        train = self._focus if way.kind == "focus" else self._copy
-        return made, self.part("baselines", decides, lambda doing: train(way, name, made, start, doing))
-
-    def _focus(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
-        """The router alone, read hard and through its soft gate."""
-        router, reads = self.router(name, plan), {}
-        self.done -= 1  # the router and its reading are one unit
-        for read, said in READ.items():
-            arm = trained_arm(read, router, plan.window)
-            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{name}, {said}")
-        return {"parameters": router.size, "reads": reads}
-
-    def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
-        """A copy of the model, with LoRA or whole."""
-        checkpoint, told = doing / "training.checkpoint", self.told(name, TRAINED)
-        if way.kind == "lora":
-            own = finetune_lora(self.lm, start, self.ids, plan, way.size, checkpoint, told)[0]
-            parameters = trainable(lora_copy(self.lm, way.size).lm)
-        else:
-            own = finetune_all(self.lm, start, self.ids, plan, checkpoint, told)[0]
-            parameters = sum(p.numel() for p in own.lm.parameters())
-        return {"parameters": parameters, "reads": {"dense": self._read(own, DENSE, start, plan, TRAINED, name)}}
-
-    def _measured(self) -> list:
-        items = {name: len(one) for name, one in self.asked.items()}
-        return [{name: ids_hash(ids) for name, ids in self.held.items()}, items]
-
-    def _untrained(self, plan: RouterTraining) -> FocusRouter:
-        return FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
-
-    def _read(self, lm: Model, arm: Arm, router: FocusRouter, plan: RouterTraining, began: float, name: str) -> dict:
-        """`means` domain -> nats per token of each window, `tasks` task -> scores of its items."""
-        means = {}
-        for domain, ids in self.held.items():
-            context = self.within(f"{name}, {domain}", 1 - began, began)
-            bench = Bench(lm, router, ids, self.n_sink, None, context, expected=len(self.held) + 1)
-            means[domain] = [round(one, 6) for one in bench.measure(arm).means.tolist()]
-        method = METHODS["dense"]()
-        if arm is not DENSE:
-            method = METHODS["focus"].build(router, window=plan.window, n_sink=self.n_sink, **READINGS[arm.name])
-        told = self.told(name, 0.0, 0.99)
-        return {"means": means, "tasks": answers(lm, method, self.asked, lambda stage: told(0.0, stage))}
 
 
 finetune = Study("baselines", __doc__, Baseline, measure, shown, sample)

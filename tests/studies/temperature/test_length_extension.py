@@ -45,7 +45,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(model, tmp_path):
     whole, losses = extend(model, ids, plan, tmp_path / "whole.safetensors", quiet)
 
     def stops(fraction, stage):
-        if stage.startswith("longer texts, step 12"):
+        if stage.startswith("model, step 12"):
             raise Cancelled("stopped")
 
     place = tmp_path / "part.safetensors"

@@ -1,0 +1,167 @@
+"""The trainings of the baselines, one way each, and what is read of a model afterwards."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.attention import apply
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.metrics.quality import token_losses
+from analysis.models import Model
+from analysis.studies.context import Context
+from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, trained_arm
+from analysis.studies.stored.trained import TRAINED, PhaseTrainer, phase_2
+from analysis.studies.text.held_out import ids_hash
+from analysis.studies.training.finetune_tasks import answers
+from analysis.training.extend import Extension, extend
+from analysis.training.focus import finetune as finetune_all
+from analysis.training.lora import finetune_lora, lora_copy, trainable
+from analysis.training.settings import RouterTraining
+
+RANKS = (4, 16)
+READ = {"trained": "hard groups", "trained, soft": "soft gate"}
+READERS = {"performer": "Performer", "routing_transformer": "Routing Transformer"}  # read in the place of attention
+
+
+@dataclass(frozen=True)
+class Way:
+    """One training: what, its rank or its number of groups, and its learning rate."""
+
+    kind: str
+    size: int | None
+    rate: float
+
+    @property
+    def line(self) -> str:
+        """Its name without the rate."""
+        if self.kind in READERS:
+            return f"{READERS[self.kind]}, fine-tuned"
+        return {"lora": f"LoRA r={self.size}", "focus": f"Focus K={self.size}", "full": "full fine-tuning"}[self.kind]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return f"{self.line}, {self.rate:g}"
+
+
+@dataclass(kw_only=True)
+class Baselines(PhaseTrainer):
+    """Trains in every way, and reads held-out windows of every domain, `held`, and the questions `asked`."""
+
+    held: dict[str, np.ndarray]
+    asked: dict[str, list]
+
+    def base(self, plan: RouterTraining) -> dict:
+        """What the base is: `means` and `tasks`."""
+        decides, base = self._decides(self._measured(), plan.seed), self._untrained(plan)
+        return self.part("baselines-base", decides, lambda _: self._read(self.lm, DENSE, base, plan, 0.0, "base"))
+
+    def untrained(self, kind: str, plan: RouterTraining) -> dict:
+        """`means` and `tasks` of the model as it was pretrained, read by another method."""
+        decides = self._decides(asdict(plan), kind, self._measured())
+        name = f"{READERS[kind]}, as pretrained, seed {plan.seed}"
+
+        def make(_: Path) -> dict:
+            return self._read_by(self.lm, self._reader(kind, plan), 0.0, name)
+
+        return self.part("baselines-read", decides, make)
+
+    def way(self, way: Way, plan: RouterTraining, seeds: int) -> tuple[RouterTraining | None, dict]:
+        """(its plan as a router's or a control's training, `parameters` trained and what every reading gives) of one
+        training of so many."""
+        name = way.name if seeds == 1 else f"{way.name}, seed {plan.seed}"
+        if way.kind in READERS:
+            made = replace(plan, base_rate=way.rate)
+            decides = self._decides(asdict(made), way.kind, self._measured())
+            return None, self.part("baselines", decides, lambda doing: self._with(way, name, made, doing))
+        if way.kind == "focus":
+            made, start = replace(plan, groups=way.size, rate=way.rate), None
+        else:
+            length = self.windows.shape[1]
+            made, start = phase_2(replace(plan, base_rate=way.rate), self._untrained(plan), "alone", length)
+        decides = self._decides(asdict(made), way.kind, way.size, self._measured())
+        train = self._focus if way.kind == "focus" else self._copy
+        return made, self.part("baselines", decides, lambda doing: train(way, name, made, start, doing))
+
+    def _focus(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
+        """The router alone, read hard and through its soft gate."""
+        router, reads = self.router(name, plan), {}
+        self.done -= 1  # the router and its reading are one unit
+        for read, said in READ.items():
+            arm = trained_arm(read, router, plan.window)
+            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{name}, {said}")
+        return {"parameters": router.size, "reads": reads}
+
+    def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
+        """A copy of the model, with LoRA or whole."""
+        checkpoint, told = doing / "training.checkpoint", self.told(name, TRAINED)
+        if way.kind == "lora":
+            own = finetune_lora(self.lm, start, self.ids, plan, way.size, checkpoint, told)[0]
+            parameters = trainable(lora_copy(self.lm, way.size).lm)
+        else:
+            own = finetune_all(self.lm, start, self.ids, plan, checkpoint, told)[0]
+            parameters = sum(p.numel() for p in own.lm.parameters())
+        return {"parameters": parameters, "reads": {"dense": self._read(own, DENSE, start, plan, TRAINED, name)}}
+
+    def _with(self, way: Way, name: str, plan: RouterTraining, doing: Path) -> dict:
+        """A copy of the model, all of it trained while it reads by another method."""
+        names, method = "length steps tokens_per_step warm_up clip seed".split(), self._reader(way.kind, plan)
+        made = Extension(rate=plan.base_rate, **{name: getattr(plan, name) for name in names})
+        told, place = self.told(name, TRAINED), doing / "training.checkpoint"
+        own, _ = extend(self.lm, self.ids, made, place, told, self.texts, method)
+        parameters = sum(p.numel() for p in own.lm.parameters())
+        return {"parameters": parameters, "reads": {way.kind: self._read_by(own, method, TRAINED, name)}}
+
+    def _reader(self, kind: str, plan: RouterTraining) -> Method:
+        """Performer with random features of its own for each seed; Routing Transformer with as many clusters as Focus
+        has groups, found in as many windows of the training texts."""
+        if kind == "performer":
+            return METHODS[kind](seed=plan.seed % 100)
+        about = {"window": plan.window, "n_sink": self.n_sink, "clusters": plan.groups, "seed": plan.seed}
+        return METHODS[kind](**about).fit(self.lm, torch.as_tensor(self.sample(plan.calibration_windows)))
+
+    def _measured(self) -> list:
+        items = {name: len(one) for name, one in self.asked.items()}
+        return [{name: ids_hash(ids) for name, ids in self.held.items()}, items]
+
+    def _untrained(self, plan: RouterTraining) -> FocusRouter:
+        return FocusRouter(self.lm.num_layers, self.lm.width, plan.router_settings(), seed=plan.seed)
+
+    def _read(self, lm: Model, arm: Arm, router: FocusRouter, plan: RouterTraining, began: float, name: str) -> dict:
+        """What an arm of Focus reads, or dense attention."""
+        method = METHODS["dense"]()
+        if arm is not DENSE:
+            method = METHODS["focus"].build(router, window=plan.window, n_sink=self.n_sink, **READINGS[arm.name])
+
+        def means(ids: np.ndarray, context: Context) -> np.ndarray:
+            return Bench(lm, router, ids, self.n_sink, None, context, expected=1).measure(arm).means
+
+        return self._found(lm, method, means, began, name)
+
+    def _read_by(self, lm: Model, method: Method, began: float, name: str) -> dict:
+        """What any method reads."""
+
+        def means(ids: np.ndarray, context: Context) -> np.ndarray:
+            found = []
+            for at, window in enumerate(ids):
+                context.progress(at / len(ids), f"window {at + 1} of {len(ids)}")
+                with apply(lm, method):
+                    found.append(token_losses(lm, torch.as_tensor(window)[None])[0].astype(np.float64).mean())
+            return np.array(found)
+
+        return self._found(lm, method, means, began, name)
+
+    def _found(self, lm: Model, method: Method, means: Callable, began: float, name: str) -> dict:
+        """`means` domain -> nats per token of each window, `tasks` task -> scores of its items. `began`: the share of
+        the unit of work that is done."""
+        each, found = (1 - began) / (len(self.held) + 1), {}
+        for at, (domain, ids) in enumerate(self.held.items()):
+            context = self.within(f"{name}, {domain}", each, began + at * each)
+            found[domain] = [round(float(one), 6) for one in means(ids, context)]
+        told = self.told(name, 0.0, 0.99)
+        return {"means": found, "tasks": answers(lm, method, self.asked, lambda stage: told(0.0, stage))}

@@ -1,0 +1,48 @@
+"""Fine-tuning a copy of a model that reads by another method: the weights learn to be read so."""
+
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.methods import METHODS
+from analysis.metrics.quality import token_losses
+from analysis.models import load_model
+from analysis.training.extend import Extension, extend
+from tests.made.tiny import tiny, token_ids
+from tests.training.test_training import IDS
+
+
+def routing(model):
+    made = METHODS["routing_transformer"](window=4, n_sink=1, clusters=4)
+    return made.fit(model, torch.as_tensor(IDS[:64]).view(2, 32))
+
+
+METHODS_READ = {"performer": lambda model: METHODS["performer"](), "routing_transformer": routing}
+
+
+@pytest.mark.parametrize("name", METHODS_READ)
+def test_what_is_trained_while_a_method_reads_is_read_better_by_it(name, tmp_path):
+    """One sequence is learned by heart: read by the method, the copy trained so beats the one trained dense."""
+    model, ids = load_model(tiny("llama")), torch.as_tensor(IDS[:32])[None]
+    method, losses = METHODS_READ[name](model), {}
+    for way, given in (("dense", None), ("method", method)):
+        plan = Extension(32, steps=25, tokens_per_step=32, rate=1e-2, warm_up=2)
+        own, _ = extend(model, IDS[:64], plan, tmp_path / way, lambda fraction, stage: None, method=given)
+        with apply(own, method):
+            losses[way] = float(token_losses(own, ids).mean())
+    with apply(model, method):
+        assert losses["method"] < float(token_losses(model, ids).mean()) - 0.1
+    assert losses["method"] < losses["dense"]
+    assert not any(hasattr(module, "_focuscope") for module in model.lm.modules())
+
+
+def test_performer_passes_gradients_to_queries_and_keys():
+    model, ids = load_model(tiny("llama")), token_ids(1, 24)
+    model.lm.requires_grad_(True)
+    with apply(model, METHODS["performer"]()):
+        model.lm(ids, use_cache=False).logits.square().mean().backward()
+    attention = model.lm.model.layers[0].self_attn
+    found = [attention.q_proj.weight.grad, attention.k_proj.weight.grad]
+    model.lm.zero_grad(set_to_none=True)
+    model.lm.requires_grad_(False)
+    assert all(grad is not None and grad.abs().max() > 0 for grad in found)
