@@ -1,39 +1,43 @@
-"""The app's entry: page, shared choices, navigation. Run it with `python run.py`; it never imports torch."""
+"""The app's entry: pages, the top bar, what every page begins and ends with. Run it with `python run.py`; it never
+imports torch."""
 
 import streamlit as st
 
 from analysis.errors import BadModel
 from analysis.limits import limits
-from app import cached, sidebar
+from app import cached, topbar
 from app.selection import state
 from app.serve import sharing
 from app.ui import fields, jobs, widgets
 
-VIEWS = {  # heading of the menu -> its views: file, title, the question it answers
-    "Start": [("start", "Start", "What the model reads in this text.")],
+TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
+VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
     "Look": [
-        ("attention_heads", "Attention heads", "What each head reads, and what one token reads through it."),
-        ("token_groups", "Token groups", "Which tokens the model learned to treat alike."),
-        ("long_range_pairs", "Long-range pairs", "Which far-apart tokens belong together."),
+        ("start", "Start", GROUPS, "What the model reads in this text."),
+        ("long_range_pairs", "Long-range pairs", GROUPS, "Which far-apart tokens belong together."),
+        ("attention_heads", "Attention heads", TEXT, "What each head reads, and what one token reads through it."),
+        ("softmax_temperature", "Softmax temperature", TEXT, "What sharpening does to every head and the predictions."),
+        ("token_groups", "Token groups", GROUPS, "Which tokens the model learned to treat alike."),
     ],
-    "Sparsify": [
-        ("kv_budgets", "KV budgets", "How many keys each head needs, and where reading fewer breaks."),
-        ("softmax_temperature", "Softmax temperature", "What sharpening does to every head and to the predictions."),
-        ("routing", "Routing", "Whether a router finds the attention without looking at every key."),
+    "Shrink": [
+        ("kv_budgets", "KV budgets", TEXT, "How many keys each head needs, and where reading fewer breaks."),
+        ("routing", "Routing", TEXT, "Whether a router finds the attention without looking at every key."),
+        ("quality_vs_speed", "Quality vs speed", GROUPS, "What reading less costs on this text, and gains here."),
     ],
     "Decide": [
         (
             "is_it_worth_it",
             "Is it worth it?",
-            "What sparse attention could gain at most, from a model's shape alone.",
+            "model",
+            "What sparse attention could gain at most, from a model's shape.",
         ),
-        ("quality_vs_speed", "Quality vs speed", "What reading less costs on this text, and gains on this machine."),
-        ("long_context_tests", "Long-context tests", "How far back it can find something and use it, beside chance."),
+        ("speed", "Speed", GROUPS, "How much time sparse inference saves on this machine, against the fastest dense."),
+        ("long_context_tests", "Long-context tests", GROUPS, "How far back it can find something and use it."),
     ],
-    "Evidence": [
-        ("train_a_router", "Train a router", "Training, routing collapse, the causality check and ablations."),
-        ("papers_vs_measured", "Papers vs measured", "Every row that the papers print, beside what was measured here."),
-        ("runs", "Runs", "What was computed here: search, open, pin, compare, take it elsewhere."),
+    "Lab": [
+        ("train_a_router", "Train a router", GROUPS, "Training, routing collapse, the causality check and ablations."),
+        ("papers_vs_measured", "Papers vs measured", "model", "Every row that the papers print, beside ours."),
+        ("runs", "Runs", "", "What was computed here: search, open, pin, compare, take it elsewhere."),
     ],
 }
 
@@ -45,7 +49,7 @@ def offered() -> dict[str, list]:
             st.Page(
                 f"views/{name}.py", title=title, url_path=name.replace("_", "-"), help=help, default=name == "start"
             )
-            for name, title, help in views
+            for name, title, _, help in views
             if name != "runs" or not limits().demo  # stored runs are those of all readers
         ]
         for heading, views in VIEWS.items()
@@ -63,7 +67,7 @@ cached.drawn_anew()
 dropped = state.read(st.session_state, st.query_params)
 wanted = st.session_state.pop("model_wanted", None)
 if wanted:
-    sidebar.use_model(wanted)
+    topbar.use_model(wanted)
 
 with widgets.guarded():
     cached.jobs()
@@ -71,14 +75,14 @@ with widgets.guarded():
     if gone:
         dropped.append("The link's text is not stored on this machine; the first sample is shown instead.")
     fields.write_address()
+    topbar.topbar(next(chips for views in VIEWS.values() for _, title, chips, _ in views if title == page.title))
     for sentence in dropped:
         st.caption(widgets.plain(sentence))
-    sidebar.sidebar()
     with widgets.guarded():
         jobs.strip()
     with widgets.guarded() as troubles:
         page.run()
     if any(isinstance(trouble, BadModel) for trouble in troubles):
-        st.button("Back to the bundled model", on_click=sidebar.use_model, args=("demo",), key="way_back")
+        st.button("Back to the bundled model", on_click=topbar.use_model, args=("demo",), key="way_back")
 
 fields.write_address()  # a page may have settled a value, such as the layer it opens with

@@ -10,7 +10,7 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
 from analysis.runs import Run
 from analysis.runs.studies import policies, study_folders
-from app import cached, sidebar
+from app import cached, topbar
 from app.budgets import edits as budgets_edits, words
 from app.selection import state
 from app.ui import asking, widgets
@@ -148,7 +148,7 @@ def _uploaded(key: str) -> None:
     if not isinstance(file, BytesIO):  # an interrupted run calls this again, when the file has been released
         return
     data, name = file.getvalue(), (st.session_state.get("budget_upload_name") or "uploaded").strip()
-    sidebar.release(file)
+    topbar.release(file)
     with widgets.attempt("budget_upload_trouble"):
         _take(data, name)
     st.session_state["budget_nonce"] += 1

@@ -83,7 +83,7 @@ def measured_on(texts: dict[str, str], text: str, about: dict) -> str | None:
     if text in about.get("texts", ()) and about.get("halves") != text:
         return (
             f"{texts.get(text, 'This text')} calibrated this policy, which must not be measured on it: choose another "
-            "text in the sidebar, or calibrate on other texts."
+            "text at the top of the page, or calibrate on other texts."
         )
     return None
 

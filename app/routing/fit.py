@@ -28,7 +28,7 @@ def show(card: dict) -> None:
     _form(card)
     args = arguments()
     if args is None:
-        widgets.prose(f"Choose at least {LEAST} texts above; add your own in the sidebar.", "note")
+        widgets.prose(f"Choose at least {LEAST} texts above; add your own at the top of the page.", "note")
     else:
         stored = cached.store().find("route", args)
         jobs.run_button(

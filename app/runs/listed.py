@@ -9,7 +9,7 @@ import streamlit as st
 from analysis.runs.bundle import MOST_RUNS
 from analysis.runs.price import spell, spell_bytes
 from analysis.runs.search import Row
-from app import cached, sidebar
+from app import cached, topbar
 from app.runs import pages
 from app.selection import state
 from app.ui import painted, tables, widgets
@@ -124,7 +124,7 @@ def _uploaded(name: str) -> None:
         words += f", {_runs(len(arrived.known))} stood here already" if arrived.known else ""
         st.session_state["runs_said"] = f"{words}, with {len(arrived.texts):,} texts."
         state.choose(st.session_state, run=(arrived.new or arrived.known)[0])
-    sidebar.release(file)
+    topbar.release(file)
     st.session_state["runs_nonce"] += 1
 
 

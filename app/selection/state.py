@@ -11,6 +11,7 @@ from app.selection.controls import CONTROLS
 
 CHOSEN = "_chosen"  # name -> value, kept over pages (a widget's own entry dies with the page that shows it)
 WRITTEN = "_written"  # name -> text, what this session last put into the URL
+LINKED = "_linked"  # names that the URL brought into this run: a link was opened
 
 
 def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
@@ -21,15 +22,14 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
     """
     chosen = session.setdefault(CHOSEN, {name: control.default for name, control in CONTROLS.items()})
     keep(session)
-    written = session.get(WRITTEN, {})
-    dropped = []
+    written, dropped = session.get(WRITTEN, {}), []
+    session[LINKED] = {name for name, raw in params.items() if raw != written.get(name)}
     for name, control in CONTROLS.items():
-        raw = params.get(name)
-        if raw is not None and raw != written.get(name):
+        if name in session[LINKED]:
             try:
-                chosen[name] = control.parse(raw)
+                chosen[name] = control.parse(params[name])
             except ValueError:
-                dropped.append(unusable(name, raw))
+                dropped.append(unusable(name, params[name]))
         session[name] = chosen[name]
     unknown = [name for name in params if name not in CONTROLS]
     if unknown:

@@ -1,4 +1,4 @@
-"""Figures of the speed tab. Solid marks were measured on this machine; hollow ones are a bound or an estimate."""
+"""Figures of the page Speed. Solid marks were measured on this machine; hollow ones are a bound or an estimate."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The tab Speed of Quality vs speed: what of it stands in the URL."""
+"""Speed: what of it stands in the URL."""
 
 from app.selection.control import Control, matching, one_of, whole
 

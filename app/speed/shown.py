@@ -1,4 +1,4 @@
-"""Results on the speed tab: what was measured, each number with its spread, the machine and the opponent named."""
+"""Results on the page Speed: what was measured, each number with its spread, the machine and the opponent named."""
 
 from collections.abc import Sequence
 

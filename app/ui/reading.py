@@ -46,6 +46,16 @@ def rows_of(table: dict, **wanted: object) -> dict:
     return {name: [column[i] for i in rows] for name, column in table.items()}
 
 
+def sizes(card: dict) -> str:
+    """What a model is, from its card, in a sentence."""
+    return (
+        f"{card['name']} ({card['family']}, revision {card['revision']}): {card['parameters']:,} parameters, "
+        f"{card['layers']} layers of {card['heads']} heads ({card['kv_heads']} key-value heads of {card['head_dim']}), "
+        f"reads {card['max_positions']:,} tokens at once; {card['weight_bytes'] / 1e6:,.0f} MB in {card['dtype']} on "
+        f"{card['device']}."
+    )
+
+
 def model_card(model: str) -> None:
     """The parity badge, sizes, and the card that came with a model."""
     card = asking.card(model)
@@ -62,13 +72,7 @@ def model_card(model: str) -> None:
         f"moves earlier logits by at most {parity['causal_difference']:.1e}, so nothing leaks from the future.",
         "quiet",
     )
-    widgets.prose(
-        f"{card['name']} ({card['family']}, revision {card['revision']}): {card['parameters']:,} parameters, "
-        f"{card['layers']} layers of {card['heads']} heads ({card['kv_heads']} key-value heads of {card['head_dim']}), "
-        f"reads {card['max_positions']:,} tokens at once; {card['weight_bytes'] / 1e6:,.0f} MB in {card['dtype']} on "
-        f"{card['device']}.",
-        "more",
-    )
+    widgets.prose(sizes(card), "more")
     if card["card"] and model == "demo":
         st.markdown(card["card"])
     elif card["card"]:

@@ -23,6 +23,9 @@ STYLE = """<style>
 .fs-quiet { font-size: 0.86rem; line-height: 1.5; opacity: 0.75; margin: 0; unicode-bidi: plaintext; }
 .fs-note { font-size: 0.88rem; line-height: 1.5; max-width: 52rem; margin: 0 0 0.3rem; padding: 0.1rem 0 0.1rem 0.75rem;
   border-left: 3px solid #B8860B; unicode-bidi: plaintext; }
+.stMainBlockContainer { padding-top: 4rem; }
+.st-key-topbar [data-testid="stPopoverButton"] { border-radius: 1rem; max-width: 20rem; }
+.st-key-topbar [data-testid="stPopoverButton"] p { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .stMainBlockContainer > .stVerticalBlock > [data-testid="stLayoutWrapper"]:has(.st-key-job_strip) { position: sticky;
   top: 3.75rem; z-index: 90; }
 .st-key-job_strip { padding: 0.5rem 0.9rem; border: 1px solid rgba(128, 128, 128, 0.35); border-radius: 0.6rem;
@@ -150,7 +153,7 @@ def source(run: Run) -> None:
             help = cached.glossary("bundle (of runs)")
         elif run.example:
             said, icon = "example", "auto_stories"
-            help = "Computed when this version was made; choose another text in the sidebar to compute it here."
+            help = "Computed when this version was made; choose another text above to compute it here."
         st.badge(said, icon=f":material/{icon}:", color="gray", help=help)
         prose(" · ".join(fact for fact in facts if fact), "quiet")
 
@@ -260,7 +263,7 @@ def guess(name: str, cells: list) -> tables.Column:
 
 def copy_link() -> None:
     """A button that copies the address, which holds text, model and selection."""
-    _LINK(key="copy_link", data={"label": "Copy link to this view", "done": "Link copied"})
+    _LINK(key="copy_link", data={"label": "Copy link", "done": "Link copied"}, width="content")
 
 
 def notes(run: Run) -> None:

@@ -5,18 +5,19 @@ import streamlit as st
 from app.quality import study as equal, tab as quality
 from app.quality.controls import TABS
 from app.selection import state
-from app.speed import tab as speed
 from app.speed.controls import CONTROLS as SPEED
 from app.ui import widgets
 from app.ui.tabs import tabs
 
+chosen = st.session_state
+if chosen["tab"] is None and (timed := {name for name in SPEED if chosen[name] != SPEED[name].default}):
+    state.choose(chosen, tab="speed" if timed & chosen[state.LINKED] else "quality")
+if chosen["tab"] == "speed":  # a link from when Speed was a tab here, and the oldest name it by its controls alone
+    state.choose(chosen, tab=None)
+    st.switch_page("views/speed.py")
 widgets.header(
     "What does reading less cost, and what does it gain?",
     "Focus (tables 6 and 7, appendix D) beside StreamingLLM and the oracle top-k: quality on this text, live; "
     "speed against the fastest dense path here",
 )
-chosen = st.session_state
-if chosen["tab"] is None:  # a link from before there were tabs names the speed tab by its controls
-    timed = any(chosen[name] != control.default for name, control in SPEED.items())
-    state.choose(chosen, tab="speed" if timed else None)
-tabs("tab", TABS, {"quality": quality.tab, "speed": speed.tab, "equal": equal.tab})
+tabs("tab", TABS, {"quality": quality.tab, "equal": equal.tab})

@@ -7,7 +7,7 @@ import streamlit as st
 
 from analysis.corpus import read_text
 from analysis.errors import AnalysisError
-from app import cached, sidebar
+from app import cached, topbar
 from app.selection import state
 from app.ui import fields, widgets
 from app.worth import tables
@@ -93,7 +93,7 @@ def _uploaded(name: str) -> None:
     file = st.session_state.get(name)
     if isinstance(file, BytesIO):
         _take(file.getvalue(), file.name)
-        sidebar.release(file)
+        topbar.release(file)
 
 
 def _pasted(name: str) -> None:

@@ -24,6 +24,35 @@ def test_a_page_opens_with_its_question_and_a_computed_answer(client, view):
     assert any("Your text stays on this machine." in caption.value for caption in app.caption)
 
 
+def chips(app) -> list[str]:
+    """What the bar on top of the page says is in use."""
+    return [block.proto.popover.label.partition(":")[0] for block in app.get("popover") if "_chip_" in block.proto.id]
+
+
+@pytest.mark.parametrize(
+    "view, shown",
+    [
+        ("start", ["Text", "Model", "Groups"]),
+        ("views/attention_heads.py", ["Text", "Model"]),
+        ("views/is_it_worth_it.py", ["Model"]),
+        ("views/runs.py", []),
+    ],
+)
+def test_the_bar_shows_what_a_page_uses(client, view, shown):
+    app = opened(view)
+    assert chips(app) == shown and not app.sidebar.children
+    assert part(app, "link")["label"] == "Copy link"
+
+
+def test_choosing_closes_the_chip_and_empties_its_fields(client):
+    app = opened()
+    before = {block.proto.id for block in app.get("popover")}
+    app.text_area(key="paste_0").set_value("quite another text, to be read as well " * 5).run()
+    app.button(key="read_paste").click().run()
+    assert app.text_area(key="paste_1").value == ""
+    assert len(before - {block.proto.id for block in app.get("popover")}) == 1, "only the text's own chip is new"
+
+
 def test_start_paints_the_text_and_opens_a_pair_with_both_contexts(client):
     app = opened()
     painted, contexts = part(app, "painted"), part(app, "contexts")
@@ -89,9 +118,9 @@ def test_another_model_is_used_when_the_worker_accepts_it(client):
     app = opened("groups", layer="2")
     app.text_input(key="model_name").set_value("owner/tiny").run()
     app.button(key="load_model").click().run()
-    assert not app.sidebar.error and app.query_params["model"] == "owner/tiny"
+    assert not app.error and app.query_params["model"] == "owner/tiny"
     assert "layer" not in app.query_params
-    app.button(key="demo_model").click().run()
+    app.selectbox(key="model_pick").set_value("demo").run()
     assert "model" not in app.query_params
 
 
@@ -100,7 +129,7 @@ def test_loading_a_model_says_its_price_before(client, tmp_path, monkeypatch):
 
     def said(name):
         app.text_input(key="model_name").set_value(name).run()
-        assert not app.exception and not app.sidebar.error
+        assert not app.exception and not app.error
         return markup(app)
 
     monkeypatch.setattr(places, "CACHE", tmp_path)

@@ -48,7 +48,7 @@ def test_an_analysis_error_is_one_sentence_and_the_rest_stays(client, view):
     assert [error.value for error in app.error] == [
         "The text has 1 token and attention needs at least 2\\: give a \\*longer\\* text\\."
     ]
-    assert app.title[0].value == VIEWS[view][1] and app.sidebar.selectbox(key="text_pick").value
+    assert app.title[0].value == VIEWS[view][1] and app.selectbox(key="text_pick").value
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -74,14 +74,14 @@ def test_a_bad_file_gets_one_sentence_and_the_text_in_use_stays(client, data, wo
     before = app.query_params["text"]
     app.file_uploader(key="upload_0").upload("bad_*file*.bin", data)
     app.run()
-    assert not app.exception and len(app.sidebar.error) == 1
-    sentence = app.sidebar.error[0].value.replace("\\", "")
+    assert not app.exception and len(app.error) == 1
+    sentence = app.error[0].value.replace("\\", "")
     assert words in sentence and "bad_*file*.bin" in sentence
     assert app.query_params["text"] == before and app.title and part(app, "painted")
     app.run()
-    assert app.sidebar.error, "a rerun of the page does not swallow the sentence"
+    assert app.error, "a rerun of the page does not swallow the sentence"
     app.selectbox(key="text_pick").select_index(1).run()
-    assert not app.sidebar.error, "it goes with the next text"
+    assert not app.error, "it goes with the next text"
 
 
 def test_an_uploaded_and_a_pasted_text_are_read(client):
@@ -92,9 +92,9 @@ def test_an_uploaded_and_a_pasted_text_are_read(client):
     assert part(app, "painted")["pieces"][0] == "some"
     app.text_area(key="paste_1").set_value("quite another text, to be read as well " * 5).run()
     app.button(key="read_paste").click().run()
-    assert part(app, "painted")["pieces"][0] == "quite" and not app.sidebar.error
+    assert part(app, "painted")["pieces"][0] == "quite" and not app.error
     app.button(key="read_paste").click().run()
-    assert "empty" in app.sidebar.error[0].value
+    assert "empty" in app.error[0].value
 
 
 @pytest.mark.parametrize("name", ["no/such", "../outside", "/etc", "a b", ""])
@@ -102,7 +102,7 @@ def test_a_bad_model_gets_one_sentence_and_the_model_in_use_stays(client, name):
     app = opened()
     app.text_input(key="model_name").set_value(name).run()
     app.button(key="load_model").click().run()
-    assert not app.exception and len(app.sidebar.error) == 1
+    assert not app.exception and len(app.error) == 1
     assert app.session_state["model"] == "demo" and part(app, "painted")
 
 
@@ -116,4 +116,4 @@ def test_a_link_to_a_model_that_cannot_be_loaded_says_so_once_and_offers_the_way
 def test_a_router_nobody_fitted_is_dropped_from_a_link(client):
     app = opened(router="k64-top4")
     assert app.query_params["router"] == "k4-top1" and not app.error
-    assert any("k64-top4" in caption.value.replace("\\", "") for caption in app.sidebar.caption)
+    assert any("k64-top4" in caption.value.replace("\\", "") for caption in app.caption)

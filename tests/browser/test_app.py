@@ -115,7 +115,7 @@ def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_serve
     expect(fresh.locator(".painted .text.one")).to_contain_text("Marguerite", timeout=PATIENCE)
     expect(fresh.locator(".legend .item[aria-pressed=true] .swatch")).to_have_text("1")
     expect(fresh.get_by_text("Share of the tokens in layer 4")).to_be_visible()
-    expect(fresh.get_by_role("combobox", name="Text")).to_have_value("ferry.txt")
+    expect(fresh.get_by_role("button", name="Text: ferry.txt")).to_be_visible()
     fresh.context.close()
 
 
@@ -123,9 +123,10 @@ def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_serve
 @pytest.mark.alone
 def test_a_new_text_reaches_its_groups_in_seconds_with_the_worker_warm(app_server, page):
     visit(page, f"{app_server}/token-groups", "The text by group")
+    page.get_by_role("button", name="Model:").click()
     expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=PATIENCE)
     words = (STORY + " A raven of Thornwick watched. ").split()[:900]
-    page.get_by_role("button", name="Use your own text").click()
+    page.get_by_role("button", name="Text:").click()
     began = time.monotonic()
     page.locator("input[type=file]").set_input_files(
         {"name": "raven.txt", "mimeType": "text/plain", "buffer": " ".join(words).encode()}
@@ -167,7 +168,7 @@ def test_a_bad_file_gets_one_sentence_and_nothing_else_is_lost(app_server, page,
     expect(painted(page)).to_contain_text("Gannet House", timeout=PATIENCE)
     before, address = painted(page).inner_text(), page.url
     upload(page, name, data, tmp_path)
-    alert = page.get_by_test_id("stSidebar").get_by_role("alert")
+    alert = page.get_by_test_id("stMain").get_by_role("alert")
     expect(alert).to_contain_text(words, timeout=PATIENCE)
     expect(alert).to_contain_text(name)
     assert alert.count() == 1 and "Traceback" not in page.content()

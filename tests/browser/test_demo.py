@@ -98,7 +98,7 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     picture("headline", headline)
     picture("measured", page.locator(".st-key-quality_trade").first)
 
-    copy = page.get_by_role("button", name="Copy link to this view")
+    copy = page.get_by_role("button", name="Copy link")
     copy.click()
     expect(page.get_by_role("button", name="Link copied")).to_be_visible(timeout=PATIENCE)
     copied = page.evaluate("navigator.clipboard.readText()")

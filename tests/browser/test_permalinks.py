@@ -63,7 +63,7 @@ def opened(page, address: str):
     page.goto(address, timeout=PATIENCE)
     expect(page.get_by_test_id("stSidebarNavLink").first).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_test_id("stMain").locator("h1").first).to_be_visible(timeout=PATIENCE)
-    expect(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Text")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Copy link")).to_be_visible(timeout=PATIENCE)
     at_rest(page)
 
 

@@ -112,18 +112,17 @@ def test_what_cannot_be_is_one_sentence_and_the_page_stays(app_server, page):
     expect(page.get_by_text("The link's window “abc” is not available here; it was dropped.")).to_be_visible()
     expect(page.get_by_text("The link's choice of what is read “1000000” is not available here")).to_be_visible()
     expect(row(page, "Focus")).to_be_visible()
-    page.get_by_role("button", name="Use your own text").click()
+    page.get_by_role("button", name="Text:").click()
     page.get_by_role("textbox", name="or paste it here").fill("a")
     page.get_by_role("button", name="Read this text").click()
     expect(page.get_by_test_id("stAlert").first).to_be_visible(timeout=PATIENCE)
 
 
 @pytest.mark.slow
-def test_tabs_are_remembered_and_the_speed_tab_is_one_click_away(app_server, page):
+def test_tabs_are_remembered(app_server, page):
     quality_tab(page, app_server)
-    page.get_by_role("tab", name="Speed").click()
-    expect(page.get_by_role("button", name="Launch sparse inference").first).to_be_visible(timeout=PATIENCE)
-    expect(page).to_have_url(re.compile("tab=speed"))
+    page.get_by_role("tab", name="Equal reads").click()
+    expect(page).to_have_url(re.compile("tab=equal"))
     expect(page.get_by_text("What it changes, token by token")).to_have_count(0)
     page.get_by_role("tab", name="Quality").click()
     expect(page.get_by_text("What it changes, token by token")).to_be_visible(timeout=PATIENCE)

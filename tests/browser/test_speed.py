@@ -1,4 +1,4 @@
-"""The speed tab in a real browser with the real model: one launch completed, one cancelled, one refused."""
+"""The page Speed in a real browser with the real model: one launch completed, one cancelled, one refused."""
 
 import re
 
@@ -11,19 +11,15 @@ pytestmark = pytest.mark.browser
 LAUNCH = "Launch sparse inference"
 
 
-def speed_tab(page, address: str, **link: object):
-    """The tab, its controls as the link says."""
-    page.goto(f"{address}/quality-vs-speed?" + "&".join(f"{name}={value}" for name, value in link.items()))
-    button, tab = page.get_by_role("button", name=LAUNCH), page.get_by_role("tab", name=re.compile("^Speed"))
-    expect(button.or_(tab).first).to_be_visible(timeout=PATIENCE)
-    if tab.count():  # the page may have a tab for quality too
-        tab.click()
-    expect(button).to_be_visible(timeout=PATIENCE)
+def speed_page(page, address: str, **link: object):
+    """The page, its controls as the link says."""
+    page.goto(f"{address}/speed?" + "&".join(f"{name}={value}" for name, value in link.items()))
+    expect(page.get_by_role("button", name=LAUNCH)).to_be_visible(timeout=PATIENCE)
 
 
 @pytest.mark.slow
 def test_a_short_launch_is_watched_to_its_result(app_server, page):
-    speed_tab(page, app_server, speed_prompt=128, speed_new=4, speed_rounds=2)
+    speed_page(page, app_server, speed_prompt=128, speed_new=4, speed_rounds=2)
     expect(page.get_by_text("dense and sparse inference in turns, 2 rounds")).to_be_visible()
     page.get_by_role("button", name=LAUNCH).click()
     expect(page.locator(".st-key-job_strip").get_by_role("progressbar")).to_be_visible(timeout=PATIENCE)
@@ -41,7 +37,7 @@ def test_a_short_launch_is_watched_to_its_result(app_server, page):
 
 @pytest.mark.slow
 def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
-    speed_tab(page, app_server, speed_prompt=960, speed_new=64, speed_rounds=50)
+    speed_page(page, app_server, speed_prompt=960, speed_new=64, speed_rounds=50)
     page.get_by_role("button", name=LAUNCH).click()
     expect(page.get_by_text(re.compile("(dense|sparse), 960 tokens"))).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="Cancel").click()
@@ -52,7 +48,7 @@ def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
 
 @pytest.mark.slow
 def test_a_length_beyond_memory_is_refused_with_the_numbers(app_server, page):
-    speed_tab(page, app_server, speed_on="shapes", speed_lengths="4M", speed_heads=256, speed_batch=64)
+    speed_page(page, app_server, speed_on="shapes", speed_lengths="4M", speed_heads=256, speed_batch=64)
     page.get_by_role("button", name=LAUNCH).click()
     expect(page.get_by_text(re.compile("need about .* GB and .* GB are free"))).to_be_visible(timeout=PATIENCE)
     page.get_by_role("textbox", name="Lengths, tokens").fill("many")

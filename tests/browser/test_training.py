@@ -74,7 +74,7 @@ def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, r
 def test_what_cannot_be_trained_is_one_sentence(app_server, page, link, words):
     if link.get("train_corpus"):
         training(page, app_server, "The router in use")
-        page.get_by_role("button", name="Use your own text").click()
+        page.get_by_role("button", name="Text:").click()
         page.get_by_role("textbox", name="or paste it here").fill("A text of a few words.\n\n" * 20)
         page.get_by_role("button", name="Read this text").click()
         page.wait_for_url(re.compile("text=[0-9a-f]{12}"))

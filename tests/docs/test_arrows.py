@@ -28,7 +28,7 @@ ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {
 DATA = f"jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
 SELECTION, CONTROLS = "app.selection", "app.*.controls"
 KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
-PAGE = f"app.sidebar {KIT}"  # what every page may use
+PAGE = f"app.topbar {KIT}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "",
     "budgets": "app.quality app.worth",
@@ -54,7 +54,7 @@ ARROWS = {
     "app.cached": DATA,
     "app.ui": KIT,
     "app.serve": KIT,
-    "app.sidebar": f"app.serve {KIT}",
+    "app.topbar": f"app.serve {KIT}",
     **{f"app.{page}": f"{PAGE} {others}" for page, others in PAGES.items()},
     "app.views": f"{PAGE} {VIEWS}",
     "app.streamlit_app": f"app.serve app.views {PAGE}",

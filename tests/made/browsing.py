@@ -51,8 +51,8 @@ def visit(page, address: str, words: str):
 
 
 def upload(page, name: str, data: bytes, folder=None):
-    """Through the sidebar; a large file goes from disk (`folder`), which is faster than through the driver."""
-    page.get_by_role("button", name="Use your own text").click()
+    """Through the top bar; a large file goes from disk (`folder`), which is faster than through the driver."""
+    page.get_by_role("button", name="Text:").click()
     file = {"name": name, "mimeType": "text/plain", "buffer": data}
     if folder is not None:
         (folder / name).write_bytes(data)

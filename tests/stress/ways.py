@@ -24,7 +24,7 @@ from tests.stress.scene import hold
 ARRIVAL = 120.0  # seconds until the page must have answered an input
 PLACES = (
     "", "token-groups", "long-range-pairs", "attention-heads", "kv-budgets", "softmax-temperature", "routing",
-    "is-it-worth-it", "quality-vs-speed", "long-context-tests", "train-a-router", "papers-vs-measured", "runs",
+    "is-it-worth-it", "quality-vs-speed", "speed", "long-context-tests", "train-a-router", "papers-vs-measured", "runs",
 )  # fmt: skip
 POLICY = {"layers": 6, "heads": 8, "policy": [8] * 48 + [64]}  # of the bundled model
 RUNNING = "[data-testid='stApp'][data-test-script-state='running']"
@@ -111,7 +111,7 @@ def _linked(tab, address: str, dice: random.Random) -> None:
 def _own_text(tab, address: str) -> None:
     tab.goto(address)
     settle(tab)
-    tab.get_by_role("button", name="Use your own text").click()
+    tab.get_by_role("button", name="Text:").click()
 
 
 def _uploaded(tab, address: str, dice: random.Random) -> None:

@@ -211,13 +211,17 @@ def test_no_method_at_all_is_said(client):
     assert "choose a method" in app.info[0].value and "dense attention has perplexity 20.0" in markup(app)
 
 
-def test_tabs_are_lazy_and_old_links_to_the_speed_tab_work(client):
+def test_tabs_are_lazy_and_links_to_the_old_speed_tab_land_on_the_page(client):
     app = opened()
     assert app.title[0].value == "What does reading less cost, and what does it gain?"
-    assert [tab.label for tab in app.tabs] == ["Quality", "Speed", "Equal reads"]
+    assert [tab.label for tab in app.tabs] == ["Quality", "Equal reads"]
     assert app.multiselect(key="quality_pick") and "speed_launch" not in [button.key for button in app.button]
-    app = opened(speed_new=4)
-    assert app.button(key="speed_launch") and not app.multiselect and app.query_params["tab"] == "speed"
+    for link in ({"speed_new": 4}, {"tab": "speed", "speed_new": 4}):
+        app = opened(**link)
+        assert app.title[0].value == "How much time does it save here?" and app.button(key="speed_launch")
+        assert app.number_input(key="speed_new").value == 4 and "tab" not in app.query_params
+    app.switch_page(VIEW).run()
+    assert app.multiselect(key="quality_pick") and app.query_params["tab"] == "quality", "a copied link stays here"
     assert opened(tab="quality", speed_new=4).multiselect and opened(tab="speed").button(key="speed_launch")
 
 

@@ -100,10 +100,10 @@ def test_a_demo_shows_neither_texts_nor_runs_of_others(client, demo):
     assert any("other readers are not shown it" in caption.value for caption in app.caption)
     app.file_uploader(key="upload_0").upload("mine.txt", b"some words of my own " * 9)
     app.run()
-    assert "mine.txt" in str(app.selectbox(key="text_pick").options) and not app.sidebar.error
+    assert "mine.txt" in str(app.selectbox(key="text_pick").options) and not app.error
     app.file_uploader(key="upload_1").upload("long.txt", b"some words of my own " * 9000)
     app.run()
-    assert "189 kB and this shared demo reads 100 kB" in app.sidebar.error[0].value.replace("\\", "")
+    assert "189 kB and this shared demo reads 100 kB" in app.error[0].value.replace("\\", "")
 
 
 def test_a_demo_locks_the_model(client, demo):
@@ -140,7 +140,7 @@ def test_with_a_provider_only_the_listed_come_in(client, monkeypatch, user, show
     app.run()
     assert not app.exception
     assert [button.key for button in app.button if button.key in ("sign_in", "sign_out")] == ([shown] if shown else [])
-    assert bool(app.sidebar.selectbox) == (shown is None)
+    assert bool(app.selectbox) == (shown is None)
 
 
 def test_without_a_provider_nobody_is_asked(client):

@@ -1,4 +1,4 @@
-"""The speed tab in-process with hand-made results: what it asks for, what it shows, and what it must not show."""
+"""The page Speed in-process with hand-made results: what it asks for, what it shows, and what it must not show."""
 
 import json
 
@@ -8,39 +8,15 @@ from streamlit.testing.v1 import AppTest
 from analysis.errors import BadSetting
 from app import cached
 from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
-from tests.made.in_process import HOSTILE, markup, part
+from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
 from tests.made.results import STUDIES, FakeJobs, status
 
 SHAPES = {"what": "attention", "heads": 8, "head_dim": 64, "groups": 8, "batch": 1, "dtype": "bfloat16", "top": 1}
 SHAPES |= {"window": 128, "skew": False, "model": "demo", "lengths": [1024, 4096, 16384], "repeats": 5}
 
 
-def page() -> None:
-    """The tab with what the app's entry puts around it."""
-    import streamlit as st
-
-    from app import cached
-    from app.selection import state
-    from app.speed import tab as speed
-    from app.ui import jobs
-
-    for sentence in state.read(st.session_state, st.query_params):
-        st.caption(sentence)
-    state.settle(st.session_state, "text", list(cached.texts()), cached.samples()[0][0])
-    jobs.strip()
-    speed.tab()
-    address = state.write(st.session_state, st.query_params.to_dict())
-    if address is not None:
-        st.query_params.from_dict(address)
-
-
 def opened(**link: object) -> AppTest:
-    app = AppTest.from_function(page, default_timeout=30)
-    for name, value in link.items():
-        app.query_params[name] = str(value)
-    app.run()
-    assert not app.exception, app.exception[0].message
-    return app
+    return opened_page("views/speed.py", **link)
 
 
 def launching(text: str, **more: object) -> dict:

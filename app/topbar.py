@@ -1,51 +1,74 @@
-"""The choices that hold for every page: text, model, router; and how the worker is. Nothing else lives here."""
+"""The bar on top of every page: the text, the model and the groups in use as chips, and the page's link.
+
+A page shows the chips it uses. Every error stays in its own corner, and the choice in use is kept.
+"""
 
 import contextlib
+from collections.abc import Callable
 from io import BytesIO
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from analysis.corpus import MAX_BYTES
 from analysis.errors import AnalysisError
 from analysis.limits import limits
 from app import cached
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, jobs, widgets
+from app.ui import asking, jobs, reading, widgets
 
 WORKER = {"cold": "not started", "starting": "loading the model", "ready": "ready", "busy": "working"}
+RECENT = 8  # models loaded here before that are offered
 
 
-def sidebar() -> None:
-    """Draw the sidebar. Every error stays in its own corner and the choice in use is kept."""
-    with st.sidebar:
-        widgets.each(_text, _model, _router, widgets.copy_link, worker)
+def topbar(uses: str) -> None:
+    """Draw the bar; `uses` names the chips that the page has: text, model, groups."""
+    chips = {"text": _text, "model": _model, "groups": _groups}
+    with st.container(key="topbar", horizontal=True, vertical_alignment="center", gap="small"):
+        widgets.each(*(draw for name, draw in chips.items() if name in uses.split()))
+        st.space("stretch")
+        widgets.copy_link()
+    widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
+
+
+def _chip(kind: str, name: str, icon: str, draw: Callable[[], None]) -> None:
+    """What is in use as a button that opens the choice; choosing closes it, by a new key."""
+    key = f"{kind}_chip_{st.session_state.setdefault(f'{kind}_chosen', 0)}"
+    with st.popover(f"{kind.capitalize()}: {widgets.plain(name)}", icon=f":material/{icon}:", key=key):
+        draw()
+
+
+def close(kind: str) -> None:
+    """A callback: the chip of this kind closes, and its fields are empty when it opens again."""
+    st.session_state[f"{kind}_chosen"] = st.session_state.get(f"{kind}_chosen", 0) + 1
 
 
 def _text() -> None:
     offered = sharing.shown(cached.texts(), [sample for sample, _ in cached.samples()])
     key = st.session_state["text"]
+    _chip("text", offered.get(key, key), "article", lambda: _texts(offered, key))
+
+
+def _texts(offered: dict[str, str], key: str) -> None:
     st.session_state["text_pick"] = key
     st.selectbox("Text", list(offered), format_func=lambda k: offered.get(k, k), key="text_pick", on_change=_picked)
-    with st.popover("Use your own text", icon=":material/upload_file:", width="stretch"):
-        nonce = st.session_state.setdefault("upload_nonce", 0)
-        name = f"upload_{nonce}"
-        st.file_uploader(
-            "Upload a plain text file",
-            key=name,
-            on_change=_uploaded,
-            args=(name,),
-            help="Any text: .txt, .md, .py … up to 5 MB, UTF-8.",
-        )
-        st.text_area(
-            "or paste it here",
-            key=f"paste_{nonce}",
-            height=140,
-            placeholder="A page or two shows most; 900 words read in a second.",
-        )
-        st.button("Read this text", on_click=_pasted, args=(f"paste_{nonce}",), type="primary", key="read_paste")
-        st.caption(sharing.private())
-    widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
+    nonce = st.session_state["text_chosen"]
+    st.file_uploader(
+        "Upload a plain text file",
+        key=f"upload_{nonce}",
+        on_change=_uploaded,
+        args=(f"upload_{nonce}",),
+        max_upload_size=MAX_BYTES // 10**6,
+        help="Any text in UTF-8: .txt, .md, .py …",
+    )
+    st.text_area(
+        "or paste it here",
+        key=f"paste_{nonce}",
+        height=140,
+        placeholder="A page or two shows most; 900 words read in a second.",
+    )
+    st.button("Read this text", on_click=_pasted, args=(f"paste_{nonce}",), type="primary", key="read_paste")
     st.caption(
         sharing.private(), help="Texts and results are kept in the folder models_cache/state and are sent nowhere."
     )
@@ -53,6 +76,7 @@ def _text() -> None:
 
 def _picked() -> None:
     use_text(st.session_state["text_pick"])
+    close("text")
 
 
 def use_text(key: str) -> None:
@@ -86,35 +110,44 @@ def _take(data: bytes, name: str) -> None:
         limits().check_text(data, name)
         use_text(cached.store().put_bytes(data, name))
         sharing.mine(st.session_state["text"])
-    st.session_state["upload_nonce"] += 1  # a fresh, empty uploader
+    close("text")
 
 
 def _model() -> None:
+    _chip("model", st.session_state["model"], "memory", _models)
+
+
+def _models() -> None:
+    """The models that may be chosen, or that were loaded here before and any other by its name; what is loaded."""
     current, listed = st.session_state["model"], limits().models
-    if listed is not None:
-        st.session_state["model_pick"] = current if current in listed else listed[0]
-        st.selectbox("Model", listed, key="model_pick", on_change=_chosen, disabled=len(listed) == 1)
-        return
-    with st.popover(f"Model: {current}", icon=":material/memory:", width="stretch", key="model_popover"):
+    offered = listed or dict.fromkeys(["demo", current, *_recent()])
+    st.session_state["model_pick"] = current if current in offered else listed[0]
+    label = "Model" if listed else "Loaded here before"
+    st.selectbox(label, list(offered), key="model_pick", on_change=_chosen, disabled=len(offered) == 1)
+    if listed is None:
         st.text_input(
-            "Hugging Face id, or a folder in models_cache",
+            "Another one: a Hugging Face id, or a folder in models_cache",
             key="model_name",
             placeholder="HuggingFaceTB/SmolLM2-135M",
             help="Only safetensors weights are read and no code of a repository is run.",
         )
         name = (st.session_state["model_name"] or "").strip()
         widgets.prose(_price(name), "quiet")
-        asked = st.button("Load this model", key="load_model", type="primary")
-        if current != "demo":
-            st.button("Back to the bundled model", on_click=use_model, args=("demo",), key="demo_model")
-        if asked:
+        if st.button("Load this model", key="load_model", type="primary"):
             st.session_state["model_trouble"] = None
             _load(name)
         widgets.trouble("model_trouble")
+    _loaded()
+
+
+def _recent() -> list[str]:
+    """Models loaded here before, the last one first."""
+    return list(dict.fromkeys(asked["model"] for _, _, asked in cached.store().past("model")))[:RECENT]
 
 
 def _chosen() -> None:
     use_model(st.session_state["model_pick"])
+    close("model")
 
 
 def _price(name: str) -> str:
@@ -140,6 +173,7 @@ def _load(name: str) -> None:
         st.session_state["model_trouble"] = error
         return
     st.session_state["model_wanted"] = name
+    close("model")
     st.rerun()
 
 
@@ -148,20 +182,11 @@ def use_model(name: str) -> None:
     state.choose(st.session_state, model=name, router=None, layer=None, group=None, head=None, pair=None)
 
 
-def _router() -> None:
-    with contextlib.suppress(AnalysisError):  # a model that cannot be loaded is said once, on the page
-        offered = asking.routers(st.session_state["model"])
-        widgets.settled("router", offered, offered[0])
-        st.session_state["router_pick"] = st.session_state["router"]
-        st.selectbox("Router", offered, key="router_pick", on_change=_routed, help=cached.glossary("router"))
-
-
-def _routed() -> None:
-    jobs.use_router(st.session_state["router_pick"])
-
-
-def worker() -> None:
-    """The worker's state and memory, kept up to date: often while it starts or works, seldom when it is ready."""
+def _loaded() -> None:
+    """What is loaded, kept up to date: often while the worker starts or works, seldom when it is ready."""
+    card = cached.card(st.session_state["model"])
+    if card is not None:
+        widgets.prose(reading.sizes(card.numbers), "quiet")
     idle = cached.jobs().status()["state"] == "ready" and st.session_state["job"] is None
     st.fragment(_worker, run_every=15 if idle else 2)()
 
@@ -173,3 +198,21 @@ def _worker() -> None:
         f"Worker: {WORKER.get(now['state'], now['state'])}{memory}",
         help="The model runs in a process of its own; stored results are shown without waiting for it.",
     )
+
+
+def _groups() -> None:
+    with contextlib.suppress(AnalysisError):  # a model that cannot be loaded is said once, on the page
+        offered = asking.routers(st.session_state["model"])
+        widgets.settled("router", offered, offered[0])
+        _chip("groups", st.session_state["router"], "workspaces", lambda: _routers(offered))
+
+
+def _routers(offered: list[str]) -> None:
+    st.session_state["router_pick"] = st.session_state["router"]
+    st.selectbox("Groups, by the router that made them", offered, key="router_pick", on_change=_routed,
+                 help=cached.glossary("router"))  # fmt: skip
+
+
+def _routed() -> None:
+    jobs.use_router(st.session_state["router_pick"])
+    close("groups")

@@ -1,4 +1,4 @@
-"""The speed tab: sparse inference of the loaded model, or bare attention shapes, timed against dense in turns."""
+"""The page Speed: sparse inference of the loaded model, or bare attention shapes, timed against dense in turns."""
 
 import streamlit as st
 
@@ -16,7 +16,7 @@ NO_MORE = {
 }
 
 
-def tab() -> None:
+def timed() -> None:
     """Controls, the price, the button, and whatever was measured for exactly these settings."""
     st.segmented_control(
         "What is timed", list(ON), format_func=ON.get, key="speed_on", required=True, label_visibility="collapsed"
