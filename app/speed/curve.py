@@ -1,4 +1,4 @@
-"""Speed-up against length on the page Speed: measured, bound, estimates, and the paper's curve in a panel of its own."""
+"""Speed-up against length: measured, bound, estimates, and the curve of the paper in a panel of its own."""
 
 import math
 import re

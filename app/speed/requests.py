@@ -1,4 +1,4 @@
-"""What the page Speed asks for: requests, the lengths a reader typed, what they will cost, and the bound on any gain."""
+"""What the page Speed asks for: requests, lengths as a reader types them, their price, and the bound on any gain."""
 
 import re
 from collections.abc import Callable, Sequence
