@@ -6,10 +6,18 @@ from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.ui import fields, painted, tables, widgets
+from app.ui.reading import rows_of
 
+SAID = {  # what the key of a pair is to its query, as `analysis.studies.groups.pairs` finds it
+    "copy": "The same token: a copy.",
+    "induction": "That is what came next when this token last stood there: induction.",
+    "same word": "Both are pieces of the same word.",
+    "same group": "The tokens differ; they share a learned group.",
+}
 COLUMNS = {
     "query": tables.Column("query (attends)"),
     "key": tables.Column("key (is attended)"),
+    "kind": tables.Column("kind", help=cached.glossary("kind of a pair")),
     "distance": tables.Column("distance", "whole", help="tokens between them"),
     "attention": tables.Column("attention", "share", help="of the strongest head"),
     "uniform": tables.Column("chance", "share", digits=4, help="what reading every visible token alike would give"),
@@ -23,13 +31,19 @@ COLUMNS = {
 
 
 def listed(run: Run, tokens: dict) -> dict:
-    """The table of pairs of a run; a token that is no word (a line break) is named by what it shows."""
+    """The table of pairs of a run, `query` and `key` as the tokens are called in their words; a token that is no word
+    (a line break) is named by what it shows."""
     table = cached.columns(run, "pairs")
     spelled = {}
     for side in ("query", "key"):
-        places = zip(table[side], table[f"{side}_position"], strict=True)
-        spelled[side] = [word.strip() or painted.visible(tokens["piece"][at]) for word, at in places]
+        places = zip(table[f"{side}_named"], table[f"{side}_position"], strict=True)
+        spelled[side] = [name.strip() or painted.visible(tokens["piece"][at]) for name, at in places]
     return table | spelled
+
+
+def of_kind(pairs: dict, kind: str | None) -> dict:
+    """Those of a kind, or all."""
+    return pairs if kind is None else rows_of(pairs, kind=kind)
 
 
 def keys_of(pairs: dict) -> list[str]:
@@ -52,7 +66,8 @@ def choose_row(keys: list[str], row: int | None) -> None:
 def picker(pairs: dict, keys: list[str], row: int) -> None:
     """Choose one of the listed pairs by name."""
     names = {
-        key: f"{i + 1}. {pairs['query'][i]} ← {pairs['key'][i]}, {pairs['distance'][i]:,} tokens back"
+        key: f"{i + 1}. {pairs['query'][i]} ← {pairs['key'][i]}, {pairs['distance'][i]:,} tokens back, "
+        f"{pairs['kind'][i]}"
         for i, key in enumerate(keys)
     }
     fields.pick(st.selectbox, "The strongest pairs", keys, "pair", keys[row], format_func=names.get, width=420)
@@ -62,9 +77,10 @@ def show(tokens: dict, pairs: dict, row: int) -> None:
     """One pair: its numbers in a sentence, and both contexts side by side."""
     at = {name: pairs[name][row] for name in pairs}
     widgets.prose(
-        f"“{at['query']}” (token {at['query_position']:,}) reads “{at['key']}” (token {at['key_position']:,}), "
-        f"{at['distance']:,} tokens back: {at['attention']:.1%} of the attention of head {at['head']} in layer "
-        f"{at['layer']}, where reading all alike would give {at['uniform']:.2%}. Both are in group {at['group']}.",
+        f"{_quoted(at['query'])} (token {at['query_position']:,}) reads {_quoted(at['key'])} (token "
+        f"{at['key_position']:,}), {at['distance']:,} tokens back: {at['attention']:.1%} of the attention of head "
+        f"{at['head']} in layer {at['layer']}, where reading all alike would give {at['uniform']:.2%}. "
+        f"{SAID[at['kind']]} Both are in group {at['group']}.",
         "more",
     )
     painted.contexts(
@@ -73,6 +89,12 @@ def show(tokens: dict, pairs: dict, row: int) -> None:
         at["key_position"],
         notes=("the earlier place", f"the later place; affinity {at['affinity']:.2f}"),
     )
+
+
+def _quoted(name: str) -> str:
+    """A token in quotation marks, a piece of a word and the word each in their own."""
+    piece, inside, word = name.partition(" in ")
+    return f"“{piece}” in “{word}”" if inside else f"“{name}”"
 
 
 def take_point(points: list[dict] | None, keys: list[str]) -> None:

@@ -4,9 +4,11 @@ import streamlit as st
 
 from app import cached
 from app.pairs import charts, chosen as pairs
-from app.pairs.controls import DISTANCES, TOPS
+from app.pairs.controls import DISTANCES, KINDS, TOPS
 from app.ui import asking, painted, tables, widgets
 from app.ui.reading import reading
+
+KIND = cached.glossary("kind of a pair")
 
 
 def controls(inspected: dict) -> dict:
@@ -22,6 +24,7 @@ def controls(inspected: dict) -> dict:
         st.selectbox("Head", list(range(card["heads"])), index=None, placeholder="all", key="head", width=96)
         st.number_input("Group", 0, 999, None, placeholder="all", key="group", width=96)
         st.selectbox("Pairs", list(TOPS), key="top", width=90)
+        st.selectbox("Kind", KINDS, index=None, placeholder="all", key="kind", width=150, help=KIND)
         st.toggle("Content words only", key="content", help=cached.glossary("content word"))
     chosen = {name: st.session_state[name] for name in ("top", "layer", "group", "head", "content")}
     return {"min_distance": st.session_state["distance"]} | chosen
@@ -38,7 +41,11 @@ widgets.prose(run.numbers["sentence"])
 widgets.router_badge(run.numbers["router"])
 widgets.notes(run)
 
-listed = pairs.listed(run, tokens)
+found, kind = pairs.listed(run, tokens), st.session_state["kind"]
+listed = pairs.of_kind(found, kind)
+title = f"The {len(found['kind'])} strongest pairs"
+if kind is not None:
+    title = f"{len(listed['kind'])} of the {len(found['kind'])} strongest pairs: {kind}"
 keys = pairs.keys_of(listed)
 row = pairs.open_row(keys)
 if row is None:
@@ -47,7 +54,7 @@ else:
     pairs.show(tokens, listed, row)
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
-            st.subheader(f"The {len(keys)} strongest pairs", anchor=False, help=cached.glossary("long-range pair"))
+            st.subheader(title, anchor=False, help=cached.glossary("long-range pair"))
             tables.table(
                 pairs.COLUMNS,
                 listed,

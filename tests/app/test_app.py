@@ -106,6 +106,13 @@ def test_pairs_are_filtered_by_the_controls(client):
     app = opened("pairs", distance="16")
     assert part(app, "table")["selected"] == 0
     assert part(app, "table")["columns"][0]["label"] == "query (attends)"
+    assert "“" in markup(app) and "The same token: a copy." in markup(app)
+    app.selectbox(key="kind").set_value("induction").run()
+    table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
+    assert table["kind"] == ["induction"] * 2 and app.query_params["kind"] == "induction"
+    assert "2 of the 6 strongest pairs: induction" in [one.value for one in app.subheader]
+    assert "That is what came next when this token last stood there: induction." in markup(app)
+    app.selectbox(key="kind").set_value(None).run()
     app.select_slider(key="distance").set_value(32).run()
     assert app.info[0].value.startswith("No pair is left")
     assert app.query_params["distance"] == "32"

@@ -17,7 +17,8 @@ from tests.made.browsing import PATIENCE, painted, settle, visit
 pytestmark = pytest.mark.browser
 JOB = 600_000  # milliseconds a timing of dense and sparse inference may take, beside whatever else runs
 LARGEST = 200_000  # bytes of a picture
-NAMES = re.compile(r"“[A-Z][a-z]+” \(token [\d,]+\) reads “[A-Z][a-z]+” \(token [\d,]+\), [\d,]+ tokens back: [\d.]+%")
+NAMED = r"“[A-Za-z]+”( in “[A-Z][a-z|]+”)? \(token [\d,]+\)"
+NAMES = re.compile(rf"{NAMED} reads {NAMED}, [\d,]+ tokens back: [\d.]+%")
 MARKS = "plot => plot.data.map(trace => String(trace.marker && trace.marker.symbol))"
 
 

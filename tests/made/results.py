@@ -11,6 +11,7 @@ from analysis.costs import KNOWN
 from analysis.errors import BadModel, BadSetting
 from analysis.jobs import JobStatus
 from analysis.runs import Result, RunStore
+from analysis.studies.groups.pairs import KINDS
 from analysis.studies.worth.worth import worth
 
 LAYERS, HEADS, GROUPS, CONTEXT = 3, 2, 4, 64
@@ -45,8 +46,8 @@ def pair_table(table: pd.DataFrame, count: int = 6) -> pd.DataFrame:
     made["distance"] = made["query_position"] - made["key_position"]
     made["affinity"], made["uniform"] = 0.8, 0.01
     for side in ("query", "key"):
-        made[side] = table["word"].to_numpy()[made[f"{side}_position"]]
-    return made
+        made[side] = made[f"{side}_named"] = table["word"].to_numpy()[made[f"{side}_position"]]
+    return made.assign(kind=[KINDS[i % len(KINDS)] for i in range(len(made))])
 
 
 def inspect(args: dict, text: str) -> Result:

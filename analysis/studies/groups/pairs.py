@@ -18,8 +18,10 @@ from analysis.studies.context import STREAMED, Context, Reading, check_seed, pro
 from analysis.studies.groups.contents import router_notes
 from analysis.studies.groups.routers import memberships, router_facts, router_for
 from analysis.studies.text.states import check_head
-from analysis.studies.text.text import token_table
+from analysis.studies.text.text import named, quoted, token_table
 
+COPY, INDUCTION, WORD, GROUP = KINDS = "copy", "induction", "same word", "same group"
+SAID = {COPY: ", the same token", INDUCTION: ", what came next last time", WORD: ", the same word", GROUP: ""}
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
 
 Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities of a block of queries
@@ -44,8 +46,9 @@ def pairs(
 
     `min_distance` tokens lie at least between query and key; `content` lists pairs of content words only; `layer`,
     `group`, `head` narrow the list. tables: `tokens`; `pairs` (attention is that of the strongest head, `uniform` what
-    reading all visible tokens alike would give); `controls` and `distance`: share of far pairs in one group, share of
-    the far attention they hold, and their ratio `lift` (1 = the groups say nothing about where attention goes).
+    reading all visible tokens alike would give, `kind` as in `described`); `controls` and `distance`: share of far
+    pairs in one group, share of the far attention they hold, and their ratio `lift` (1 = the groups say nothing about
+    where attention goes).
     """
     check_seed(seed)
     lm = context.model(model)
@@ -69,9 +72,7 @@ def pairs(
     null = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
     collect(lm, mixed, [feed(null)], context)
     asked = {"seed": seed, "router": router, "min_distance": min_distance, "kernel": STREAMED}
-    listed = found.table()
-    for side in ("query", "key"):
-        listed[side] = words["word"].to_numpy()[listed[f"{side}_position"]]
+    listed = described(found.table(), words, reading.tokens.ids)
     controls = pd.concat([found.controls(), null.controls()], ignore_index=True)
     numbers = found.numbers() | {
         "router": router_facts(router, made),
@@ -81,6 +82,25 @@ def pairs(
     }
     distance = pd.concat([found.by_distance(), null.by_distance()], ignore_index=True)
     return Result(numbers, {"tokens": words, "pairs": listed, "controls": controls, "distance": distance})
+
+
+def described(listed: pd.DataFrame, words: pd.DataFrame, ids: np.ndarray) -> pd.DataFrame:
+    """The pairs of a collector with the words of both tokens (`query`, `key`), what the tokens are called in them
+    (`query_named`, `key_named`, as "ra in C|ra|le") and the pair's `kind`; `ids` the tokens of the text.
+
+    The first kind that fits: `copy`, the key is the query's token; `induction`, the key stands right after an earlier
+    copy of the query's token (it is what came next); `same word`, another piece of the same word; `same group`.
+    """
+    queries, keys = (listed[f"{side}_position"].to_numpy() for side in ("query", "key"))
+    word = words["word"].to_numpy()
+    fits = {
+        COPY: ids[queries] == ids[keys],
+        INDUCTION: (keys > 0) & (ids[keys - 1] == ids[queries]),  # a window's first token is never a key
+        WORD: [a.casefold() == b.casefold() for a, b in zip(word[queries], word[keys], strict=True)],
+    }
+    called = {f"{side}_named": [named(words, at) for at in to] for side, to in (("query", queries), ("key", keys))}
+    kind = np.select([np.asarray(fit, bool) for fit in fits.values()], list(fits), GROUP)
+    return listed.assign(query=word[queries], key=word[keys], **called, kind=kind)
 
 
 def collect(model: Model, windows: list[np.ndarray], watchers: list[Callable[[int], Watch]], context: Context) -> None:
@@ -141,6 +161,7 @@ def _sentence(listed: pd.DataFrame, controls: pd.DataFrame, min_distance: int) -
     best = listed.iloc[0]
     return (
         f"Far pairs of one group draw {lift[ROUTER]} times the attention that chance would give them (random centroids "
-        f"{lift[CENTROIDS]}, random tokens {lift[TOKENS]}); the strongest pair here is {best['query']!r} reading "
-        f"{best['key']!r}, {int(best['distance']):,} tokens back."
+        f"{lift[CENTROIDS]}, random tokens {lift[TOKENS]}); the strongest pair here is "
+        f"{quoted(best['query_named'])} reading {quoted(best['key_named'])}, {int(best['distance']):,} tokens "
+        f"back{SAID[best['kind']]}."
     )

@@ -9,9 +9,9 @@ from analysis.runs import Result
 from analysis.statistics import FarReading, attention_inputs
 from analysis.studies.context import STREAMED, Context, protocol, read
 from analysis.studies.groups.contents import router_notes
-from analysis.studies.groups.pairs import ROUTER, collect, feed
+from analysis.studies.groups.pairs import ROUTER, SAID, collect, described, feed
 from analysis.studies.groups.routers import memberships, router_facts, router_for
-from analysis.studies.text.text import token_table
+from analysis.studies.text.text import quoted, token_table
 
 TOP_PAIRS, TOP_WORDS = 20, 4
 OFTEN = 2  # a word must be read from afar by at least this many tokens' worth of chance to be named
@@ -44,9 +44,7 @@ def start(
     far = FarReading(len(words), min_distance)
     collect(lm, reading.windows, [feed(found), far.window], context)
     words["received"] = far.tokens()
-    listed = found.table()
-    for side in ("query", "key"):
-        listed[side] = words["word"].to_numpy()[listed[f"{side}_position"]]
+    listed = described(found.table(), words, reading.tokens.ids)
     shares = far.shares()
     numbers = {
         "sentences": _sentences(words, listed, found.controls(), shares, min_distance),
@@ -83,7 +81,8 @@ def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame
         said.append(
             f"{controls['mass_share'].mean():.0%} of the far attention stays inside the learned groups, which hold "
             f"{controls['pairs_share'].mean():.0%} of the far pairs ({lift:.2f} times chance). In the strongest far "
-            f"pair, {best['query']!r} reads {best['key']!r} {int(best['distance']):,} tokens back."
+            f"pair, {quoted(best['query_named'])} reads {quoted(best['key_named'])} {int(best['distance']):,} tokens "
+            f"back{SAID[best['kind']]}."
         )
     return said
 

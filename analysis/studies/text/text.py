@@ -26,6 +26,26 @@ def keys_table(words: pd.DataFrame, keys: np.ndarray, query: int, offset: int) -
     return pd.DataFrame({"key": keys, "position": offset + keys, **named, "distance": query - keys})
 
 
+def named(words: pd.DataFrame, at: int) -> str:
+    """What token `at` of a `token_table` is called: its word, or its piece in the word, as "ra in C|ra|le"."""
+    word, piece = words["word"].to_numpy(), words["piece"].to_numpy()
+    first, last = at, at + 1
+    while first > 0 and word[first - 1] == word[at] and not piece[first][:1].isspace():
+        first -= 1
+    while last < len(words) and word[last] == word[at] and not piece[last][:1].isspace():
+        last += 1
+    pieces = [one.strip() for one in piece[first:last]]
+    if len(pieces) == 1 or "".join(pieces) != word[at]:  # bytes of one character are called by it
+        return word[at]
+    return f"{pieces[at - first]} in {'|'.join(pieces)}"
+
+
+def quoted(name: str) -> str:
+    """What `named` gives, in quotation marks: 'ra' in 'C|ra|le'."""
+    piece, inside, word = name.partition(" in ")
+    return f"{piece!r} in {word!r}" if inside else repr(name)
+
+
 def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, context: Context) -> Result:
     """Tokens, windows and warnings of a text for this model.
 

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -10,6 +11,8 @@ from hypothesis import given, settings, strategies as st
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
 from analysis.groups.pairs import PAIR_COLUMNS, PairCollector
+from analysis.studies.groups.pairs import described
+from analysis.studies.text.text import quoted
 
 LAYERS, HEADS, TOKENS, GROUPS, WINDOW = 2, 3, 50, 4, 20  # windows of 20, 20 and 10 tokens
 
@@ -191,3 +194,19 @@ def test_refusals():
     ):
         with pytest.raises(BadSetting):
             call()
+
+
+def test_kinds_and_names_of_pairs_by_hand():
+    """C ra le . C ra le Le 林(two bytes) .: the second C reads ra (what followed the first C) and the first C; le reads
+    the first ra, another piece of its word; the last le of another case the same; . reads a byte."""
+    pieces = ["C", "ra", "le", ".", " C", "ra", "le", " Le", "⟨E6⟩", "⟨9E⟩"]
+    word = ["Crale"] * 3 + ["."] + ["Crale"] * 3 + ["Le", "林", "林"]
+    words, ids = pd.DataFrame({"piece": pieces, "word": word}), np.array([5, 6, 7, 8, 5, 6, 7, 9, 10, 11])
+    listed = pd.DataFrame({"query_position": [4, 4, 6, 6, 7, 9], "key_position": [1, 0, 5, 1, 3, 3]})
+    found = described(listed, words, ids)
+    assert found["kind"].tolist() == ["induction", "copy", "same word", "same word", "same group", "same group"]
+    assert found["query"].tolist() == ["Crale", "Crale", "Crale", "Crale", "Le", "林"]
+    assert found["query_named"].tolist() == ["C in C|ra|le"] * 2 + ["le in C|ra|le"] * 2 + ["Le", "林"]
+    assert found["key_named"].tolist()[:2] == ["ra in C|ra|le", "C in C|ra|le"] and quoted("Le") == "'Le'"
+    assert quoted(found["key_named"][0]) == "'ra' in 'C|ra|le'"
+    assert described(listed[:0], words, ids).columns.tolist() == found.columns.tolist(), "of no pairs too"
