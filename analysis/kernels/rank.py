@@ -13,6 +13,7 @@ import torch
 from analysis.errors import BadSetting
 
 SLACK = 1 - 2**-24  # half a unit of float32: 0.7 + 0.2 reaches 0.9 although neither is exact
+PEAKS = 4  # keys of a row whose weights are its peaks: the strongest of those that are far away
 SORTED_VALUES = 16 << 20  # sorted at once on a GPU
 
 

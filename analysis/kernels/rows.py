@@ -7,12 +7,12 @@ then multiplies the values. Where a number is about several keys next to each ot
 import numpy as np
 from numba import njit
 
-from analysis.kernels.rank import SLACK
+from analysis.kernels.rank import PEAKS, SLACK
 from analysis.kernels.select import BINS, histogram, rank_of
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # sums may be reordered; infinities keep their meaning
-ENTROPY, LARGEST, RANK, FIRST, WINDOW, DISTANCE, PREVIOUS, INDUCTION = range(8)
-COLUMNS = 8
+ENTROPY, LARGEST, RANK, FIRST, WINDOW, DISTANCE, PREVIOUS, INDUCTION, FAR_PEAKS = range(9)
+COLUMNS = 9
 SMALLEST = np.float32(-87.0)  # e to this is the smallest normal float32, near enough
 LOG2E, HIGH, LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 POWERS = tuple(np.float32(c) for c in (1.98756915e-4, 1.39819995e-3, 8.33345191e-3, 4.16657959e-2, 0.16666665, 0.5))
@@ -30,7 +30,7 @@ def measure_rows(scores, start, first, real, earlier, mass, window, without_firs
     """
     rows, keys = scores.shape
     sums, counts = np.zeros(BINS), np.zeros(BINS, np.int64)
-    spare = np.empty(keys, np.float32)
+    spare, strongest = np.empty(keys, np.float32), np.empty(PEAKS, np.float32)
     other = np.empty(keys if without_first else 0, np.float32)
     for r in range(rows):
         query = start + r
@@ -42,6 +42,9 @@ def measure_rows(scores, start, first, real, earlier, mass, window, without_firs
             begin = min(first + 1, stop)
             weights = other[:stop]
             weights[:] = row
+        near, seen, far = max(first + 1, query - window + 1), 0, 0
+        if more:
+            seen, far = _visible(row[begin:]), _visible(row[first + 1 : near])
         whole, turned = _exponential(row, 0)
         totals[r] = whole
         if not real[query] or whole <= 0.0:
@@ -65,6 +68,8 @@ def measure_rows(scores, start, first, real, earlier, mass, window, without_firs
         if more:
             one[PREVIOUS] = weights[query - 1] * share if query - begin > 0 and real[query - 1] else np.nan
             one[INDUCTION] = _after_itself(weights, query, begin, earlier) * share
+            peaks = _strongest(weights[first + 1 : near], strongest) * share
+            one[FAR_PEAKS] = peaks - min(PEAKS, far) / seen if far > 0 else np.nan
             _add_by_distance(weights, query, share, distance)
 
 
@@ -117,6 +122,29 @@ def _sum(row):
     for j in range(len(row)):
         total += row[j]
     return total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _visible(row):
+    total = 0
+    for j in range(len(row)):
+        total += row[j] > -np.inf
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _strongest(row, kept):
+    """Sum of the largest weights of a row, as many as `kept` [PEAKS] holds."""
+    kept[:] = 0.0
+    for j in range(len(row)):
+        at = len(kept) - 1
+        if row[j] <= kept[at]:
+            continue
+        while at > 0 and kept[at - 1] < row[j]:
+            kept[at] = kept[at - 1]
+            at -= 1
+        kept[at] = row[j]
+    return _sum(kept)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

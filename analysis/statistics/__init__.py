@@ -7,16 +7,19 @@ from analysis.kernels.rank import top_p_rank
 from analysis.statistics.far import FarReading
 from analysis.statistics.heads import CORE, MORE, HeadReading, attention_statistics
 from analysis.statistics.inputs import attention_inputs, forward
+from analysis.statistics.labels import SINK, head_labels
 from analysis.statistics.numerics import Numerics
 
 __all__ = [
     "CORE",
     "MORE",
+    "SINK",
     "FarReading",
     "HeadReading",
     "Numerics",
     "attention_inputs",
     "attention_statistics",
     "forward",
+    "head_labels",
 ]
 __all__ += ["top_p_rank"]

@@ -12,7 +12,7 @@ from analysis.statistics.numerics import Numerics
 from analysis.statistics.streams import BINS, About, Reader, by_torch
 
 CORE = ("entropy", "max_prob", "top_p_rank", "first_token_mass", "window_mass", "mean_distance")
-MORE = ("previous_token", "induction")
+MORE = ("previous_token", "induction", "far_peaks")
 ALL = (*CORE, *MORE)
 
 
@@ -21,7 +21,17 @@ class HeadReading:
 
     `mass` of the rank, `window` tokens of the window (the token itself included). `without_first` leaves the first
     token of each text out of every number but `first_token_mass` and renormalises: what the head does beside the sink.
-    `more` collects MORE and distances too. `head` (layer, head) keeps its numbers for every query. `numerics` collects
+    `more` collects MORE and distances too:
+
+    - `previous_token`: mass on the token right before;
+    - `induction`: mass on the tokens that follow earlier copies of the query's token;
+    - `far_peaks`: far reading above chance, concentrated. Of one query: its attention to the (up to) 4 keys that it
+      reads most among those `window` or more tokens back, minus what even reading of all its n visible keys gives to
+      as many, min(4, far keys) / n. The first token, a sink, is no far key. 1: all attention on four far keys; 0: even
+      reading; a little below 0: nothing is read far away. Mean over the queries that see a far key. A head of even,
+      far attention has the largest mean distance there is and no peaks.
+
+    `head` (layer, head) keeps its numbers for every query. `numerics` collects
     how exact the scores are, of texts without padding.
     """
 
@@ -127,7 +137,7 @@ class HeadReading:
         return self._on_device[device]
 
     def means(self) -> np.ndarray:
-        """[L, H + 1, 8]: exact means over the queries for which a number is defined, in the order CORE, MORE; the last
+        """[L, H + 1, 9]: exact means over the queries for which a number is defined, in the order CORE, MORE; the last
         head reads all visible keys alike (with `more`). NaN where nothing was collected."""
         with np.errstate(invalid="ignore"):
             found = self.sums / self.counts

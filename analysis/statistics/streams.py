@@ -14,7 +14,7 @@ import torch
 from analysis.attention import Block
 from analysis.calls import Attended, Call
 from analysis.kernels.pool import each
-from analysis.kernels.rank import compiled, top_p_rank
+from analysis.kernels.rank import PEAKS, compiled, top_p_rank
 
 KERNEL = "streamed statistics"
 BLOCK_BYTES = 1 << 20  # scores of one head at once: they stay in the second cache of a core
@@ -41,7 +41,7 @@ def by_torch(scores: torch.Tensor, start: int, about: About):
     """Queries start..start + n of all heads: scores float32 [B, H, n, m], -inf where a key is not visible.
 
     The compiled twin is `analysis.kernels.rows`; a test holds them together.
-    -> (weights [B, H, n, m] summing to 1, or to 0 where no key is visible; found [B, H, n, 8], NaN where not defined;
+    -> (weights [B, H, n, m] summing to 1, or to 0 where no key is visible; found [B, H, n, 9], NaN where not defined;
     mass by distance [B, H, BINS], summed over the queries and zero without `more`).
     """
     texts, heads, rows, keys = scores.shape
@@ -72,7 +72,8 @@ def by_torch(scores: torch.Tensor, start: int, about: About):
         previous.masked_fill(no_previous[:, None], torch.nan),
         (p * follows[:, None]).sum(-1).masked_fill(~follows.any(-1)[:, None], torch.nan),
     )
-    found = torch.stack(torch.broadcast_tensors(*numbers), -1).double()  # [B, H, n, 8]
+    peaks = _far_peaks(p, scores[:, :1] > float("-inf"), back, place, about) if about.more else sink * torch.nan
+    found = torch.stack(torch.broadcast_tensors(*numbers, peaks), -1).double()  # [B, H, n, 9]
     real = about.real[:, None, query]
     nothing = (p.sum(-1) <= 0) & real
     found[nothing] = torch.nan
@@ -85,6 +86,16 @@ def by_torch(scores: torch.Tensor, start: int, about: About):
         bins = torch.bucketize(back.clamp(min=0), 2 ** torch.arange(BINS - 1, device=p.device), right=True)
         distance.index_add_(2, bins.flatten(), p.flatten(2))
     return weights, found, distance
+
+
+def _far_peaks(p, visible, back, place, about: About) -> torch.Tensor:
+    """`far_peaks` of weights p [B, H, n, m], of which `visible` [B, 1, n, m] can be read, NaN without a far key."""
+    first = about.first.view(-1, 1, 1, 1)
+    far = visible & (back >= about.window) & (place > first)
+    seen = (visible & (place >= first + int(about.without_first))).sum(-1)
+    count = far.sum(-1)  # [B, 1, n]
+    strongest = (p * far).topk(min(PEAKS, p.shape[-1]), -1).values.sum(-1)
+    return (strongest - count.clamp(max=PEAKS) / seen.clamp(min=1)).masked_fill(count == 0, torch.nan)
 
 
 class Reader:

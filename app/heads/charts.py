@@ -37,7 +37,7 @@ def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: 
     elif about.kind == "share":
         bar |= {"tickformat": ".0%"}
     points = {
-        "text": [about.show(value) for value in values],
+        "text": [f"{about.show(value)}<br>{label}" for value, label in zip(values, table["label"], strict=True)],
         "hovertemplate": f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>",
     }
     return head_map(table, shown, {"colorbar": bar}, points, [(layer, head)], height=26)

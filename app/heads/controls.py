@@ -3,6 +3,7 @@
 from app.selection.control import HASH, Control, matching, one_of, switch
 
 STATISTICS = (  # of a head: the columns of the verb `statistics`
+    "far_peaks",
     "entropy",
     "max_prob",
     "top_p_rank",

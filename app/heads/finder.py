@@ -100,12 +100,14 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
     values = {
         "layer": [table["layer"][at] for at in shown],
         "head": [table["head"][at] for at in shown],
+        "label": [table["label"][at] for at in shown],
         "value": [table[name][at] for at in shown],
         "chance": [even[table["layer"][at]] for at in shown],
     }
     columns = {
         "layer": tables.Column("layer", "whole"),
         "head": tables.Column("head", "whole"),
+        "label": tables.Column("label", help=cached.glossary("label of a head")),
         "value": about.column(),
         "chance": tables.Column("all alike", about.kind, about.digits, help=cached.glossary(CHANCE)),
     }

@@ -47,7 +47,7 @@ def show(
         place=f"{key}.{len(weights)}",
         tips=tips or [("attention", said)],
         legend=f"{legend}; unpainted: less than 0.3 %",
-        hint="Hover to see a token, click to make it the query; a second click or Esc goes back to the last token.",
+        hint="Hover to see a token, click to make it the query; a second click or Esc goes back to the first choice.",
         locked=query,
         on_token=on_token,
     )

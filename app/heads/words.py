@@ -32,6 +32,7 @@ class Statistic:
 
 
 STATISTICS = {
+    "far_peaks": Statistic("Far reading, concentrated", "share", 1, "far reading, concentrated"),
     "entropy": Statistic("Entropy, nats", "number", 2, "entropy (attention)", "lowest"),
     "max_prob": Statistic("Largest probability", "share", 2, "largest probability"),
     "top_p_rank": Statistic("Top-p rank (90 %), keys", "number", 1, "top-p rank", "lowest"),

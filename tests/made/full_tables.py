@@ -18,7 +18,7 @@ def few(seed=0, batch=2, length=48):
     return torch.randint(3, 12, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-def one_row(p, query, first, real, ids, window, visible):
+def one_row(p, query, first, real, ids, window, visible, sink):
     """The numbers of one query, from its probabilities over all keys (those of `visible`)."""
     keys = np.flatnonzero(visible)
     order, total, rank = sorted(p[keys], reverse=True), 0.0, 0
@@ -27,6 +27,7 @@ def one_row(p, query, first, real, ids, window, visible):
     follow = [
         j for j in range(1, query) if real[j - 1] and real[j] and ids[j - 1] == ids[query] and visible_key(j, first)
     ]
+    far = [p[j] for j in keys if query - j >= window and j != sink]
     return {
         "entropy": -sum(x * math.log(x) for x in p[keys] if x > 0),
         "max_prob": max(p[keys]),
@@ -35,6 +36,7 @@ def one_row(p, query, first, real, ids, window, visible):
         "mean_distance": sum(p[j] * (query - j) for j in keys),
         "previous_token": p[query - 1] if query > first else math.nan,
         "induction": sum(p[j] for j in follow) if follow else math.nan,
+        "far_peaks": sum(sorted(far)[-4:]) - min(4, len(far)) / len(keys) if far else math.nan,
     }
 
 
@@ -69,7 +71,7 @@ def materialised(lm, ids, mask=None, window=5, without_first=False):
                             continue
                         p[first] = 0.0
                         p /= p.sum()
-                    found = one_row(p, query, start, real[text].numpy(), ids[text].numpy(), window, visible)
+                    found = one_row(p, query, start, real[text].numpy(), ids[text].numpy(), window, visible, first)
                     for name, value in found.items():
                         rows[name][layer][head].append(value)
                     counts += layer == head == 0

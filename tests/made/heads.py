@@ -20,6 +20,7 @@ def statistics(args: dict, text: str) -> Result:
         made[name] = [0.1 + (7 * at + place) % 6 / 10 for at in range(len(cells))]
     made["top_p_rank"] = [4.0**at for at in range(len(cells))]
     made["induction"] = [None, 0.5, 0.4, 0.3, 0.2, 0.1]
+    made["label"] = ["sink", "induction", "far", "diffuse", "local", "mixed"]
     chance = pd.DataFrame({"layer": range(LAYERS)} | dict.fromkeys(STATISTICS, 0.01))
     numbers = {"sentence": SENTENCE, "without_first": args["without_first"], "notes": ["A note to <read>."]}
     exact = pd.DataFrame({"layer": range(LAYERS), "largest_score": [9.0, 61.5, 20.0], "difference": [1e-7, 3e-6, 1e-6]})

@@ -4,6 +4,7 @@ import contextlib
 import math
 
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 import torch
@@ -12,7 +13,7 @@ from transformers import LlamaConfig
 import analysis
 from analysis.errors import AnalysisError, BadSetting, BadText, TooLarge
 from analysis.models import load_model
-from analysis.statistics import CORE, HeadReading, attention_statistics
+from analysis.statistics import CORE, HeadReading, attention_statistics, head_labels
 from analysis.statistics.inputs import check_room, masks
 from tests.made.full_tables import ALL, agree, few, materialised, read
 from tests.made.tiny import FAMILIES, GROUPED, LAYERS, left_padded, tiny, token_ids
@@ -119,6 +120,47 @@ def test_by_hand():
     assert table["mean_distance"] == pytest.approx((0 + 1 / 2 + 1) / 3, abs=1e-6)
     assert table["previous_token"] == pytest.approx((1 / 2 + 1 / 3) / 2, abs=1e-6)
     assert table["induction"] == pytest.approx(1 / 3, abs=1e-6)  # only the last token was there before; b follows
+
+
+@pytest.mark.parametrize("numba", [True, False])
+def test_far_peaks_by_hand(numba, monkeypatch):
+    """Eight tokens, far from 3 back: the last query puts .4 .2 .05 .05 on its far keys 1 to 4 of 8 visible ones, the
+    fourth .3 on its only one of 5; key 0 is the sink and no far key, whatever it draws."""
+    if not numba:
+        monkeypatch.setattr("analysis.statistics.heads.compiled", lambda: False)
+    weights = torch.zeros(8, 8)
+    weights[7] = torch.tensor([0.1, 0.4, 0.2, 0.05, 0.05, 0.1, 0.05, 0.05])
+    weights[4, :5] = torch.tensor([0.5, 0.3, 0.1, 0.05, 0.05])
+    for row in (0, 1, 2, 3, 5, 6):
+        weights[row, : row + 1] = 1 / (row + 1)  # even
+    scores, hidden = weights.log(), torch.ones(8, 8).triu(1).bool()
+    reading = HeadReading(1, 1, window=3, head=(0, 0))
+    reading.begin(torch.arange(8)[None], torch.ones(1, 8, dtype=torch.bool))
+    even = torch.zeros(8, 8).masked_fill(hidden, float("-inf"))
+    reading.measure(scores.masked_fill(hidden, float("-inf")), even, 0)
+    found = reading.queries()["far_peaks"].to_numpy()
+    np.testing.assert_allclose(found[4:], [0.3 - 1 / 5, 0, 0, 0.7 - 4 / 8], atol=1e-6)
+    assert np.isnan(found[:4]).all(), "no far key but the sink"
+    assert reading.table()["far_peaks"].item() == pytest.approx((0.1 + 0 + 0 + 0.2) / 4, abs=1e-6)
+    assert reading.chance()["far_peaks"].item() == pytest.approx(0, abs=1e-6), "even reading is what chance gives"
+
+
+def test_labels_by_hand():
+    """The first that fits, at its threshold; NaN fits nothing."""
+    chance = pd.DataFrame({"layer": [0], "entropy": [5.0], "induction": [0.02]})
+    plain = {"first_token_mass": 0.1, "previous_token": 0.1, "induction": 0.02, "far_peaks": 0.0, "entropy": 3.0}
+    plain |= {"window_mass": 0.5, "layer": 0}
+    changes = {
+        "sink": {"first_token_mass": 0.5, "previous_token": 0.4},
+        "previous token": {"previous_token": 0.3, "induction": 0.9},
+        "induction": {"induction": 0.06, "far_peaks": 0.4},
+        "far": {"far_peaks": 0.05, "window_mass": 0.9},
+        "diffuse": {"entropy": 4.0},
+        "local": {"window_mass": 0.9},
+        "mixed": {"previous_token": np.nan, "induction": np.nan, "far_peaks": np.nan},
+    }
+    heads = pd.DataFrame([plain | change for change in changes.values()])
+    assert head_labels(heads, chance) == list(changes)
 
 
 def copy_without_queries():

@@ -7,17 +7,17 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
-from analysis.statistics import CORE, MORE, HeadReading, Numerics
+from analysis.statistics import CORE, MORE, SINK, HeadReading, Numerics, head_labels
 from analysis.statistics.numerics import SAMPLE
 from analysis.statistics.states import States
 from analysis.studies.context import Context, check_seed, protocol, read
+from analysis.studies.text.query import telling_query
 from analysis.studies.text.states import check_head, states_of, window_of
 from analysis.studies.text.text import keys_table, token_table
 
 SIDE = 256  # cells of a pattern, and tokens of an exact tile, on each side
 BLOCK_VALUES = 1 << 20
 TOP = 20
-SINK = 0.5  # a head that leaves as much on the first token reads little else
 
 
 def head(
@@ -41,30 +41,31 @@ def head(
 
     arrays: `pattern` float32 [up to 256, up to 256]: attention of `cell` neighbouring queries, their mean, to as many
     neighbouring keys, their sum, so a row adds up to 1; with `rows` and `columns` ([first, past the last], at most 256
-    tokens of the window) also `tile`, exact; `row`, all of what token `query` of the window reads (the last one unless
-    given). tables: `keys`, its `top` keys: `key position piece word distance attention`; `queries`: `position` in the
-    text and the statistics of each query; `distance` (`low high mass uniform`); `tokens` of the whole text. `key`,
-    `query` and the axes count in the window, `position` in the text. `without_first` leaves the window's first token
-    out and renormalises. numbers: `cell`, `length`, `offset` of the window in the text, `query`, `summary` (means of
-    the statistics), `chance`, `sentence`, `notes`. Errors: BadSetting.
+    tokens of the window) also `tile`, exact; `row`, all of what token `query` of the window reads (unless given, the
+    whole word with the strongest read from `window` or more tokens back). tables: `keys`, its `top` keys: `key position
+    piece word distance attention`; `queries`: `position` in the text and the statistics of each query; `distance` (`low
+    high mass uniform`); `tokens` of the whole text. `key`, `query` and the axes count in the window, `position` in the
+    text. `without_first` leaves the window's first token out and renormalises. numbers: `cell`, `length`, `offset` of
+    the window in the text, `query`, `summary` (means of the statistics), `chance`, `sentence`, `notes`. Errors:
+    BadSetting.
     """
     lm = context.model(model)
     check_head(lm, layer, head)
     reading = read(context, lm, text, long_text)
     offset, ids = window_of(reading, part)
     length = len(ids)
-    query = length - 1 if query is None else query
     tile = _tile(rows, columns, length)
+    states = states_of(context, lm, text, part, ids, layer)[layer]
+    words = token_table(reading)
+    query = telling_query(states, head, words, offset, window) if query is None else query
     if not 0 <= query < length or not 1 <= top <= 1000:
         raise BadSetting(
             f"Tokens of this window run from 0 to {length - 1:,} and up to 1,000 keys are listed: token {query:,} and "
             f"{top:,} keys were asked for."
         )
     found = HeadReading(1, 1, mass, window, without_first, head=(0, 0))
-    states = states_of(context, lm, text, part, ids, layer)[layer]
     context.progress(0.5, f"layer {layer}, head {head}")
     arrays, cell = _stream(states, head, ids, found, query, tile)
-    words = token_table(reading)
     best = np.argsort(-arrays["row"][: query + 1], kind="stable")[:top]
     best = best[arrays["row"][best] > 0]
     listed = keys_table(words, best, query, offset).assign(attention=arrays["row"][best])
@@ -168,7 +169,7 @@ def statistics(
     `induction_queries` (share of tokens that stood in their window before), `numerics` (`largest_score difference
     own_difference` of the worst layer, see `statistics.Numerics`, `dtype queries`). tables: `numerics` (per layer),
     `heads` (`layer head`, the six,
-    `previous_token` and `induction`: mass on the token before, and on what followed earlier copies of this token),
+    `previous_token`, `induction` and `far_peaks` as `HeadReading` defines them, and `label`, see `head_labels`),
     `chance` (`layer` and the same for a head that reads all visible keys alike), `distance` (`layer head low high mass
     uniform`), `tokens`. Errors: BadSetting, TooLarge.
     """
@@ -181,11 +182,12 @@ def statistics(
         context.progress(index / len(reading.windows), f"reading window {index + 1} of {len(reading.windows)}")
         found.read(lm, ids)
     heads, exact = found.table(), numerics.table()
+    heads["label"] = head_labels(heads, found.chance())
     before = found.counts[0, 0, CORE.index("entropy")]
     about = {"seed": seed, "mass": mass, "near": window, "without_first": without_first}
     numbers = {
         "rows": heads[["layer", "head", *CORE]].to_dict("records"),
-        "sentence": _of_all(heads, found.chance(), mass),
+        "sentence": _of_all(heads, found.chance(), mass, window),
         "induction_queries": float(found.counts[0, 0, len(CORE) + MORE.index("induction")] / max(1, before)),
         "numerics": exact.drop(columns="layer").max().to_dict() | {"dtype": str(lm.dtype)[6:], "queries": SAMPLE},
         "without_first": without_first,
@@ -206,8 +208,8 @@ def sink_notes(without_first: bool) -> list[str]:
     ]
 
 
-def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, mass: float) -> str:
-    sinks = int((heads["first_token_mass"] > SINK).sum())
+def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, mass: float, window: int) -> str:
+    sinks = int((heads["first_token_mass"] >= SINK).sum())
     sharp = heads.loc[heads["entropy"].idxmin()]
     ranks = heads["top_p_rank"]
     said = (
@@ -216,6 +218,12 @@ def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, mass: float) -> str:
         f"{chance['top_p_rank'].mean():,.0f}); the sharpest is head {int(sharp['head'])} of layer "
         f"{int(sharp['layer'])}"
     )
+    if heads["far_peaks"].notna().any():
+        far = heads.loc[heads["far_peaks"].idxmax()]
+        said += (
+            f"; head {int(far['head'])} of layer {int(far['layer'])} picks out most from {window} or more tokens back "
+            f"({far['far_peaks']:.0%} of its attention above chance)"
+        )
     induction = heads.loc[heads["induction"].idxmax()] if heads["induction"].notna().any() else None
     if induction is None:
         return said + "."

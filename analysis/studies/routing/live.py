@@ -21,6 +21,8 @@ from analysis.studies.routing.score import balance_rows, route_scores, score_rou
 from analysis.studies.routing.states import Kept, state_near, stored_curves
 from analysis.studies.routing.texts import Prompt, heads_of, tokens_needed, too_short
 from analysis.studies.text.held_out import check_range
+from analysis.studies.text.query import telling_query
+from analysis.studies.text.states import states_of, window_of
 from analysis.studies.text.text import token_table
 
 
@@ -162,7 +164,8 @@ def route_visit(
 ) -> Result:
     """The buckets that one query of a text visits, with the attention it really has, to paint on the text.
 
-    `position` of the query among the text's tokens (default: the last of the first window), in `layer` and `head`.
+    `position` of the query among the text's tokens (default: a whole word of the first window with the head's
+    strongest far read), in `layer` and `head`.
     `made` as in `route-at`: it only names what answered.
     table `tokens`: the text's tokens with `bucket` (-1 outside of the query's window or after it), `visited`, `far`
     (whether the key counts) and `attention` (its real weight, the whole row adds up to 1); table `buckets`: `bucket
@@ -182,7 +185,11 @@ def route_visit(
     if router not in fitted.routers[cell][layer]:
         raise BadSetting(f"There is no router {router[:40]!r}: choose one of {', '.join(fitted.routers[cell][layer])}.")
     reading = read(context, lm, text)
-    position = reading.tokens.spans[0][1] - 1 if position is None else position
+    words = token_table(reading)
+    if position is None:
+        _, ids = window_of(reading, 0)
+        states = states_of(context, lm, text, 0, ids, layer)[layer]
+        position = telling_query(states, head, words, 0, tokens_needed(min_distance, sinks))
     check_range("The position", position, 0, len(reading.tokens) - 1)
     start = next(a for a, b in reading.tokens.spans if a <= position < b)
     place = position - start
@@ -215,7 +222,7 @@ def route_visit(
     mass, share, rank, scores = mass[0, 0].cpu(), seen["share"].cpu(), rank.cpu(), scores.cpu()
     attention, visible = seen["row"][: place + 1].cpu(), seen["visible"][: place + 1].cpu()
     far = visible & (torch.arange(place + 1) >= sinks) & (place - torch.arange(place + 1) >= min_distance)
-    tokens = token_table(reading)
+    tokens = words
     found = {"bucket": labels, "visited": rank[labels] < visited, "far": far, "attention": attention}
     for (name, values), absent in zip(found.items(), (-1, False, False, 0.0), strict=True):
         tokens[name] = absent

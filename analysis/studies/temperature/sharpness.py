@@ -10,6 +10,7 @@ from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics.states import States
 from analysis.studies.context import Context, protocol, read
+from analysis.studies.text.query import telling_query
 from analysis.studies.text.states import check_head, fits, states_of, window_of
 from analysis.studies.text.text import keys_table, token_table
 
@@ -39,11 +40,11 @@ def temperature(
     `t`: up to 32 values (0.4 unless given); 1, dense attention, is always measured beside. Queries and keys are kept,
     so a new value costs no forward pass. tables: `heads` (`t layer head entropy effective_support max_prob`, means over
     queries in nats, keys and probability; effective support is the mean of e^entropy), `layers` (the same, means over
-    heads), `query` (`key position piece word distance`): the keys that token `query` of the window (the last one unless
-    given) can read; `tokens` of the text. arrays: `weights` float32 [t, keys], what it reads of them through `head` of
-    `layer`. numbers: `t` (ascending), and for each of them `reads` (that query's `entropy effective_support max_prob`)
-    and `sentences`; `sentence` (of the first value asked for), `notes`. A text whose queries and keys pass 256 MB is
-    measured in `layer` alone. Errors: BadSetting.
+    heads), `query` (`key position piece word distance`): the keys that token `query` of the window (see
+    `telling_query`) can read; `tokens` of the text. arrays: `weights` float32 [t, keys], what it reads of them through
+    `head` of `layer`. numbers: `t` (ascending), and for each of them `reads` (that query's `entropy effective_support
+    max_prob`) and `sentences`; `sentence` (of the first value asked for), `notes`. A text whose queries and keys pass
+    256 MB is measured in `layer` alone. Errors: BadSetting.
     """
     lm = context.model(model)
     check_head(lm, layer, head)
@@ -51,13 +52,13 @@ def temperature(
     first = PAPER if t is None else t[0]
     reading = read(context, lm, text, long_text)
     offset, ids = window_of(reading, part)
-    query = len(ids) - 1 if query is None else query
+    states = states_of(context, lm, text, part, ids, layer)
+    words = token_table(reading)
+    query = telling_query(states[layer], head, words, offset) if query is None else query
     if not 0 <= query < len(ids):
         raise BadSetting(f"Tokens of this window run from 0 to {len(ids) - 1:,}, and {query:,} was asked for.")
-    states = states_of(context, lm, text, part, ids, layer)
     whole = fits(lm, len(ids))
     heads = measured(context, states if whole else {layer: states[layer]}, at)
-    words = token_table(reading)
     weights = _weights(states[layer], head, query, at)
     entropies = [float(-(row[row > 0] * np.log(row[row > 0])).sum()) for row in weights]
     reads = [

@@ -48,9 +48,12 @@ def test_the_page_opens_with_its_question_and_the_finder_s_first_head(client):
     app = opened()
     assert app.title[0].value == "What does each head read?" and not app.error
     assert SENTENCE in markup(app) and "A note to &lt;read&gt;." in markup(app)
-    assert headers(app) == "Head 0 of layer 0" and part(app, "table")["selected"] == 0
+    assert headers(app) == "Head 1 of layer 2" and part(app, "table")["selected"] == 0
     table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
-    assert table["Entropy, nats"] == sorted(table["Entropy, nats"]) and len(table["layer"]) == LAYERS * HEADS
+    assert list(table)[3] == "Far reading, concentrated" and len(table["layer"]) == LAYERS * HEADS
+    assert list(table.values())[3] == sorted(list(table.values())[3], reverse=True), "the default, highest first"
+    assert sorted(table["label"]) == ["diffuse", "far", "induction", "local", "mixed", "sink"]
+    assert "induction" in figures(app)[0]["data"][1]["text"][1], "on hover too"
     assert [trace["type"] for trace in figures(app)[0]["data"]] == ["heatmap", "scatter"]
     assert client.asked.count("head") == 1 and len(app.get("plotly_chart")) == 3
 
@@ -171,7 +174,7 @@ def test_hostile_text_is_escaped_and_an_error_is_one_sentence(client):
     app = opened(text=text)
     assert not app.error and "<script>" not in markup(app)
     client.refusals["head"] = TooLarge("A window of 9 tokens does not fit; take a shorter text.")
-    app = opened(text=text, layer=2)
+    app = opened(text=text, layer=1)
     assert len(app.error) == 1 and "does not fit" in app.error[0].value and headers(app)
 
 

@@ -26,13 +26,14 @@ def test_statistics_of_a_text(ask, tables):
     found = ask(statistics, window=5, long_text="first")
     rows, table = found.numbers["rows"], found.tables["heads"]
     assert list(rows[0]) == ["layer", "head", *CORE] and len(rows) == 12 == len(table)
-    assert list(table.columns) == ["layer", "head", *CORE, *MORE]
+    assert list(table.columns) == ["layer", "head", *CORE, *MORE, "label"]
     first, real = tables[..., 0].mean(-1), table["first_token_mass"].to_numpy()
     np.testing.assert_allclose(real, first.ravel(), atol=1e-5)
     np.testing.assert_allclose(table["max_prob"], tables.max(-1).mean(-1).ravel(), atol=1e-5)
     assert list(found.tables["distance"].columns) == ["layer", "head", "low", "high", "mass", "uniform"]
     assert list(found.tables["chance"].columns) == ["layer", *CORE, *MORE] and len(found.tables["tokens"]) == 64
     assert "heads leave more than half" in found.numbers["sentence"] and not found.numbers["without_first"]
+    assert "picks out most from 5 or more tokens back" in found.numbers["sentence"]
     assert 0 < found.numbers["induction_queries"] < 1
     json.dumps(found.numbers)
     apart = ask(statistics, window=5, long_text="first", without_first=True)
@@ -68,6 +69,15 @@ def test_a_head_s_pattern_row_and_tile(ask, tables):
     assert found.tables["distance"]["mass"].sum() == pytest.approx(1, abs=1e-5)
     assert found.numbers["chance"]["first_token_mass"] == pytest.approx(np.mean(1 / np.arange(1, 65)), abs=1e-5)
     json.dumps(found.numbers)
+
+
+def test_a_head_opens_with_its_strongest_far_read(ask, tables):
+    found = ask(head, layer=1, head=2, window=5, top=1)
+    query, truth = found.numbers["query"], tables[1, 2]
+    words = found.tables["tokens"]
+    whole = [at for at in range(7, 64) if words["content"][at] and words["piece"][at].strip() == words["word"][at]]
+    assert query == max(whole, key=lambda at: truth[at, 1 : at - 4].max())
+    assert ask(head, layer=1, head=2, window=5, query=63).numbers["query"] == 63
 
 
 @pytest.mark.parametrize("block", [1 << 20, 64 * 5])
