@@ -10,7 +10,7 @@ from app.ui.reading import rows_of
 
 SAID = {  # what the key of a pair is to its query, as `analysis.studies.groups.pairs` finds it
     "copy": "The same token: a copy.",
-    "induction": "That is what came next when this token last stood there: induction.",
+    "induction": "That is what came next after an earlier copy of the query's token: induction.",
     "same word": "Both are pieces of the same word.",
     "same group": "The tokens differ; they share a learned group.",
 }

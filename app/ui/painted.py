@@ -1,6 +1,8 @@
 """Text painted token by token, and two places of it side by side. Drawing happens in the browser (app/parts)."""
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import streamlit as st
@@ -99,6 +101,7 @@ def painted(
         "id": identity,
         "place": place or identity,
         "pieces": tokens["piece"],
+        "characters": characters(tokens),
         "paint": list(paint),
         "palette": palette,
         "tips": [{"label": label, "values": list(values)} for label, values in tips],
@@ -118,6 +121,20 @@ def painted(
     # A state of a component needs a callback to be kept.
     called = {"on_class_change": on_class, "on_token_change": on_token, "on_arc_change": on_arc}
     _PAINTED(key=key, data=data, **{name: act or (lambda: None) for name, act in called.items()})
+
+
+def characters(tokens: dict) -> list[tuple[int, int, str]]:
+    """The characters that several tokens spell byte by byte, as (first token, past the last, what they spell)."""
+    found = []
+    spans = list(zip(tokens["window"], tokens["start"], tokens["end"], strict=True))
+    for _, run in groupby(range(len(spans)), key=spans.__getitem__):
+        at = list(run)
+        pieces = [tokens["piece"][i] for i in at]
+        if len(at) > 1 and all(re.fullmatch(r"(⟨[0-9A-F]{2}⟩)+", piece) for piece in pieces):
+            spelled = bytes.fromhex("".join(pieces).replace("⟨", "").replace("⟩", "")).decode(errors="ignore")
+            if spelled:  # a window may end inside a character
+                found.append((at[0], at[-1] + 1, spelled))
+    return found
 
 
 def visible(piece: str) -> str:
@@ -157,6 +174,10 @@ def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], arou
     `notes`: what is said of the key and of the query. Other places of either word are underlined.
     """
     words, same = tokens["word"], {tokens["word"][at].lower() for at in (query, key)} - {""}
+    pieces, home = list(tokens["piece"]), {}
+    for start, stop, spelled in characters(tokens):  # a whole character stands at its first token
+        pieces[start:stop] = [spelled, *[""] * (stop - start - 1)]
+        home |= dict.fromkeys(range(start, stop), start)
     panels = []
     for role, at, note in zip(("key", "query"), (key, query), notes, strict=True):
         first, last = context(tokens, at, around)
@@ -166,8 +187,8 @@ def contexts(tokens: dict, query: int, key: int, *, notes: tuple[str, str], arou
                 "role": role,
                 "title": f"{role} ({'is attended' if role == 'key' else 'attends'}) · token {at:,}",
                 "note": note,
-                "pieces": tokens["piece"][first:last],
-                "hit": at - first,
+                "pieces": pieces[first:last],
+                "hit": home.get(at, at) - first,
                 "word": [start - first, stop - first],
                 "same": [i - first for i in range(first, last) if words[i].lower() in same and not start <= i < stop],
                 "cut_before": first > 0 and tokens["window"][first - 1] == tokens["window"][at],

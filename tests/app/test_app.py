@@ -111,7 +111,7 @@ def test_pairs_are_filtered_by_the_controls(client):
     table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
     assert table["kind"] == ["induction"] * 2 and app.query_params["kind"] == "induction"
     assert "2 of the 6 strongest pairs: induction" in [one.value for one in app.subheader]
-    assert "That is what came next when this token last stood there: induction." in markup(app)
+    assert "what came next after an earlier copy of the query&#x27;s token: induction." in markup(app)
     app.selectbox(key="kind").set_value(None).run()
     app.select_slider(key="distance").set_value(32).run()
     assert app.info[0].value.startswith("No pair is left")

@@ -184,7 +184,10 @@ def test_hostile_text_is_text(app_server, page):
     )
     upload(page, "<img src=x onerror=window.hit=1>.txt", text.encode())
     expect(painted(page)).to_contain_text("<script>window.hit=1</script>", timeout=PATIENCE)
+    expect(painted(page)).to_contain_text("مرحبا 你好 👩‍👩‍👧")
     settle(page)
+    painted(page).locator(".t", has_text="你").first.hover()
+    expect(page.locator(".painted .tip")).to_contain_text("⟨E4⟩ · ⟨BD⟩ · ⟨A0⟩")
     for link in ("Token groups", "Long-range pairs"):
         page.get_by_role("link", name=link).click()
         expect(page.get_by_text("Routing vectors of" if link == "Token groups" else "by distance").first).to_be_visible(

@@ -21,7 +21,9 @@ from analysis.studies.text.states import check_head
 from analysis.studies.text.text import named, quoted, token_table
 
 COPY, INDUCTION, WORD, GROUP = KINDS = "copy", "induction", "same word", "same group"
-SAID = {COPY: ", the same token", INDUCTION: ", what came next last time", WORD: ", the same word", GROUP: ""}
+SAID = dict(
+    zip(KINDS, (", the same token", ", what came next after an earlier copy", ", the same word", ""), strict=True)
+)
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
 
 Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities of a block of queries

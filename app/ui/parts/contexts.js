@@ -39,6 +39,7 @@ function panel(side) {
   if (side.cut_before) p.append(cut())
   const same = new Set(side.same)
   side.pieces.forEach((piece, i) => {
+    if (!piece) return // a byte of the character before it
     const inside = i >= side.word[0] && i < side.word[1]
     const lead = piece.trim() ? piece.match(/^\s*/)[0] : ""
     if (lead) p.append(lead)

@@ -1,4 +1,5 @@
 // Painted text: one span per token, an overview strip with arcs for pairs, a legend that isolates one class.
+// A character that several tokens spell is written once, at the token that completes it; its bytes stand in the tip.
 // Everything a reader supplied goes through textContent or a text node, never through markup.
 
 const memory = new WeakMap()
@@ -34,7 +35,7 @@ export default function (component) {
   text.onscroll = () => seen(strip, text)
   text.onpointerover = (e) => { const i = index(e.target); if (i !== null) show(tip, own, i, e.target) }
   text.onpointerleave = () => { tip.hidden = true }
-  text.onclick = (e) => { const i = index(e.target); if (i !== null && data.clickable) lock(own, i === own.locked ? null : i, root) }
+  text.onclick = (e) => { const i = index(e.target); if (i !== null && data.clickable) lock(own, i === home(text, own.locked) ? null : i, root) }
   text.onkeydown = (e) => keys(e, root, own, text, tip)
   text.onblur = () => { tip.hidden = true }
   find("canvas").onclick = (e) => {
@@ -46,6 +47,8 @@ export default function (component) {
   own.resize.observe(strip)
   return () => own.resize.disconnect()
 }
+
+const home = (text, i) => text.spelled.get(i)?.at ?? i // where a token is written
 
 const index = (node) => {
   const span = node.closest?.("[data-i]")
@@ -62,18 +65,28 @@ function write(root, own) {
   const block = document.createElement("div")
   const breaks = new Map(data.breaks.map((at, n) => [at, n + 2]))
   const faint = new Set(data.faint)
-  data.pieces.forEach((piece, i) => {
+  text.spelled = new Map()
+  for (const [first, stop, spelled] of data.characters) {
+    const paints = data.paint.slice(first, stop)
+    const paint = data.numbered ? paints.at(-1) : Math.max(...paints) // a group, or the strongest
+    const one = { first, at: stop - 1, spelled, paint }
+    for (let i = first; i < stop; i++) text.spelled.set(i, one)
+  }
+  data.pieces.forEach((part, i) => {
+    const whole = text.spelled.get(i)
+    const piece = whole?.spelled ?? part
     if (breaks.has(i)) {
       const line = document.createElement("span")
       line.className = "break"
       line.textContent = `window ${breaks.get(i)}: nothing before this line is read from here on`
       block.append(line)
     }
+    if (whole && i < whole.at) return
     const lead = own.spaces || !piece.trim() ? "" : piece.match(/^\s*/)[0]
     if (lead) block.append(lead)
     const span = document.createElement("span")
     span.dataset.i = i
-    const paint = data.paint[i]
+    const paint = whole?.paint ?? data.paint[i]
     span.className = "t" + (paint >= 0 ? ` p c${paint} ${data.palette[paint].line ?? ""}` : "") + (faint.has(i) ? " faint" : "")
     span.textContent = visible(piece.slice(lead.length), own.spaces)
     if (data.numbered && paint >= 0 && piece.trim()) span.dataset.tag = data.palette[paint].tag
@@ -141,7 +154,7 @@ function marks(root, own) {
   if (own.locked !== null && own.locked !== undefined) token(text, own.locked)?.classList.add("lock")
 }
 
-const token = (text, i) => text.querySelector(`[data-i="${i}"]`)
+const token = (text, i) => text.querySelector(`[data-i="${home(text, i)}"]`)
 
 function bar(root, own) {
   for (const name of ["spaces", "numbers"]) {
@@ -169,7 +182,10 @@ function keys(e, root, own, text, tip) {
   const last = own.data.pieces.length - 1
   const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key]
   if (step) {
-    own.now = Math.min(last, Math.max(0, (own.now ?? own.locked ?? -step) + step))
+    const from = own.now ?? own.locked ?? -step
+    let to = from + step
+    while (to > 0 && to < last && home(text, to) === home(text, from)) to += step
+    own.now = home(text, Math.min(last, Math.max(0, to)))
     const span = token(text, own.now)
     span.scrollIntoView({ block: "nearest" })
     show(tip, own, own.now, span)
@@ -181,11 +197,16 @@ function keys(e, root, own, text, tip) {
 
 function show(tip, own, i, span) {
   const { data } = own
+  const text = span.closest(".text"), whole = text.spelled.get(i)
+  const of = (values) => whole ? values.slice(whole.first, whole.at + 1).map((v) => v ?? "–").join(" · ") : values[i]
   tip.replaceChildren()
   const word = document.createElement("b")
-  word.textContent = visible(data.pieces[i], true).replace(/\n/g, "") || "∅"
+  word.textContent = visible(whole?.spelled ?? data.pieces[i], true).replace(/\n/g, "") || "∅"
   const list = document.createElement("dl")
-  const rows = [["token", i.toLocaleString()], ...data.tips.map((t) => [t.label, t.values[i]])]
+  const rows = whole
+    ? [["tokens", `${whole.first.toLocaleString()} to ${i.toLocaleString()}`], ["bytes", of(data.pieces)]]
+    : [["token", i.toLocaleString()]]
+  rows.push(...data.tips.map((t) => [t.label, of(t.values)]))
   for (const [label, value] of rows) {
     if (value === null || value === "") continue
     const dt = document.createElement("dt"), dd = document.createElement("dd")
