@@ -30,7 +30,8 @@ TERMS = """token; window (context); attention head; layer; attention mass; far a
 reading); learned group; centroid; router; membership (top-k); group share; largest group's share (dominance);
 confidence; purity; random group of equal size; lift; affinity; Sinkhorn normalisation; frozen potential; literal
 and causal membership; temperature (router); fit without training; trained router; random centroids; random tokens;
-shuffled text; long-range pair; distance; content word; byte fallback; perplexity; bits per byte; interval;
+shuffled text; long-range pair; distance; kind of a pair;
+content word; byte fallback; perplexity; bits per byte; interval;
 parity badge; causality check; PCA; UMAP; run; protocol; price; estimated and measured; KV cache; KV
 reads (% of causal); reads per key-value head; attention's share; largest possible gain; softmax temperature;
 sparse attention; sliding window;
@@ -39,6 +40,7 @@ B; masked reference; first difference; round (of a measurement); quality against
 same top-1; worst position bin; change of loss; routing collapse; paths of collapse; stability; phase 1 and phase 2;
 gate; soft and hard loss; Sinkhorn iterations; optimiser step; learning rate; corpus; agreement of routers; k-means;
 entropy (attention); largest probability; numerics of the scores; first-token mass; window mass; mean distance;
+far reading, concentrated; label of a head;
 previous-token score;
 induction score; attention pattern; without the first token; effective support; temperatures by layer; perplexity
 against the temperature; trained with a temperature;
