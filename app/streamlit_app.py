@@ -14,6 +14,7 @@ TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
 VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
     "Look": [
         ("start", "Start", GROUPS, "What the model reads in this text."),
+        ("tour", "60-second tour", "", "What attention reads, in five steps on a bundled text."),
         ("long_range_pairs", "Long-range pairs", GROUPS, "Which far-apart tokens belong together."),
         ("attention_heads", "Attention heads", TEXT, "What each head reads, and what one token reads through it."),
         ("softmax_temperature", "Softmax temperature", TEXT, "What sharpening does to every head and the predictions."),

@@ -16,6 +16,7 @@ from app.runs import controls as runs
 from app.selection.control import HASH, MODEL, NAME, Control, matching, one_of, whole
 from app.speed import controls as speed
 from app.temperature import controls as temperature
+from app.tour import controls as tour
 from app.training import controls as training
 from app.worth import controls as worth
 
@@ -45,5 +46,6 @@ ROOMS = (
     training,
     papers,
     runs,
+    tour,
 )
 CONTROLS = SHARED | {name: control for room in ROOMS for name, control in room.CONTROLS.items()}

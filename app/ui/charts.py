@@ -49,6 +49,18 @@ def figure(data: list[dict], x: str, y: str, height: int = 340, **layout: object
     return {"data": data, "layout": shared | layout}
 
 
+def larger(figure: dict, size: int) -> dict:
+    """The figure with letters of `size` pixels, for a projector; the axes' titles and ticks follow."""
+    letters = {"font": {"size": size}}
+    axes = {
+        name: axis | {"tickfont": {"size": size}, "title": axis.get("title", {}) | letters}
+        for name, axis in figure["layout"].items()
+        if name.startswith(("xaxis", "yaxis"))
+    }
+    legend = figure["layout"].get("legend", {}) | letters
+    return {"data": figure["data"], "layout": figure["layout"] | letters | axes | {"legend": legend}}
+
+
 def bins(low: Sequence[int], high: Sequence[int]) -> list[str]:
     """Labels of distance bins; `high` is exclusive."""
     return [f"{a:,}" if b == a + 1 else f"{a:,}–{b - 1:,}" for a, b in zip(low, high, strict=True)]

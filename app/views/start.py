@@ -4,8 +4,10 @@ import streamlit as st
 
 from app import cached
 from app.pairs import chosen as pairs
+from app.start.doors import doors
 from app.ui import charts, painted, reading, widgets
 
+doors()
 run, tokens = reading.reading(
     "What does the model read in this text?",
     "Dense attention over the whole text; how often a token is read from afar, in multiples of chance",

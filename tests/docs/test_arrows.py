@@ -41,7 +41,9 @@ PAGES = {  # rooms of the pages, and those of other pages that they show a part 
     "routing": "app.heads",
     "runs": "",
     "speed": "",
+    "start": "",
     "temperature": "app.heads",
+    "tour": "app.budgets app.heads app.temperature",
     "training": "",
     "worth": "",
 }

@@ -23,9 +23,10 @@ FOLDER = CACHE / "demo" / "examples"  # those that every store is given
 RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
 AT_FIRST = 4  # methods on the page that compares them when nothing was chosen, dense among them
-# What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods are
-# compared; `worth` of a page that reads no text, for each of `shapes`; `opened` on heads, with the one of the lowest
-# entropy in the story, and on the softmax temperature; `needle` and `every` task of the long-context tests.
+# What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods
+# are compared; `worth` of a page that reads no text, for each of `shapes`; `opened` on heads, with the one of the
+# lowest entropy in the story, and on the softmax temperature; `tour` of the tour through the story; `needle` and
+# `every` task of the long-context tests.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
 
 
@@ -44,9 +45,9 @@ def compared(text: str) -> list[dict]:
 
 def opened(text: str) -> list[tuple[str, dict]]:
     """(verb, arguments) of the first requests of the pages on heads and on the softmax temperature, which open
-    on the first sample."""
+    on the first sample, and of the tour through it."""
     common = {"model": "demo", "text": text, "long_text": "windows"}
-    return [(verb, common | more) for verb, more in ASKED["opened"]]
+    return [(verb, common | more) for verb, more in ASKED["opened"] + ASKED["tour"]]
 
 
 def budgeted(text: str) -> list[tuple[str, dict]]:

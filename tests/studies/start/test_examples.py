@@ -13,6 +13,7 @@ from analysis.studies.groups.routers import control_path, fit_router
 from analysis.studies.start.examples import ASKED, FOLDER, compared, opened, requests, routed
 from analysis.studies.worth.worth import worth
 from app.temperature.controls import SOFTMAX
+from app.tour.story import STORY
 from app.worth.controls import CONTEXTS, KEEPS, SEQUENCES
 
 WORTH = ASKED["worth"]
@@ -51,6 +52,20 @@ def test_the_pages_on_heads_and_temperature_open_with_an_example(store):
     asked = [arguments for _, arguments in ASKED["opened"]]
     assert (asked[1]["layer"], asked[1]["head"]) == (furthest["layer"], furthest["head"])
     assert asked[2]["t"] == asked[3]["t"] == list(SOFTMAX)
+
+
+def test_every_step_of_the_tour_opens_at_once(store):
+    """Its requests are those that the examples are made of, and its two places are a pair of the finder."""
+    _, texts = store.samples(), [text_hash(text) for _, text in sample_texts().values()]
+    steps = STORY.requests(texts[STORY.sample])
+    for step, (verb, arguments) in steps.items():
+        run = store.find(verb, arguments)
+        assert run is not None and run.example, f"{step} is not stored: python -m analysis examples"
+    made = [[verb, set(arguments)] for verb, arguments in ASKED["tour"]]
+    assert [[verb, set(arguments) - {"model", "text", "long_text"}] for verb, arguments in
+            (steps["head"], steps["sharpen"])] == made  # fmt: skip
+    row = store.find(*steps["head"]).array("row")
+    assert row.argmax() == STORY.key
 
 
 def test_the_page_on_routing_opens_with_an_example(store, context):

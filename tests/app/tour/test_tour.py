@@ -1,0 +1,51 @@
+"""The tour: every step opens from a stored example, says one computed sentence, and leads on."""
+
+import pytest
+
+from analysis.runs import RunStore
+from app import cached
+from app.tour import words
+from app.tour.controls import STEPS
+from tests.conftest import ROOT
+from tests.made.in_process import markup, opened, part
+
+TOUR = "views/tour.py"
+
+
+@pytest.fixture
+def client(client, tmp_path, monkeypatch):
+    """The client with the examples that come with the program."""
+    store = RunStore(tmp_path / "fresh", examples=ROOT / "models_cache" / "demo" / "examples")
+    monkeypatch.setattr(cached, "store", lambda: store)
+    yield client
+    store.close()
+
+
+def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
+    app, said = opened(TOUR), []
+    for place, title in enumerate(STEPS.values()):
+        assert app.title[0].value == f"{place + 1} of 5 · {title}" and not app.error
+        sentence = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
+        said.append(sentence.replace("\N{NO-BREAK SPACE}", " "))
+        assert app.get("page_link")[-1].proto.label.startswith("Try it yourself: ")
+        if place < 4:
+            app.button(key="tour_next").click().run()
+    assert not client.asked
+    assert said[1].startswith("At “H”, where “Hester” begins, head 2 of layer 5 (one of 48) puts 90 % of its attention")
+    assert said[2].startswith("There it finds “es”, which followed “H” the last time, 151 tokens earlier")
+    assert "as if over 31 tokens; a softmax temperature of 0.5 sharpens that to 4." in said[3]
+    assert app.query_params["step"] == "cut" and "by +3.5 % on average, and by +10.8 % where" in said[4]
+    app.button(key="tour_back").click().run()
+    assert app.query_params["step"] == "sharpen"
+
+
+def test_a_step_has_an_address(client):
+    app = opened(TOUR, step="pair")
+    key, query = part(app, "contexts")["panels"]
+    assert (key["pieces"][key["hit"]], query["pieces"][query["hit"]]) == ("es", " H")
+    assert app.button(key="tour_next") and "step" in app.query_params
+
+
+def test_a_pair_that_repeats_nothing_is_said_plainly():
+    assert words.pair("H", "es", "H", 7).endswith("the head looks up how the name goes on.")
+    assert words.pair("H", "es", "G", 7) == "There it finds “es”: two places 7 tokens apart, joined by one head."
