@@ -19,6 +19,7 @@ PATIENCE = 600  # seconds a request may take: the first one of a new model loads
 MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 CARDS = "_cards"  # of the session: model -> its card, while one page is drawn
+SEEN = "_seen"  # of the session: id -> run whose tables were read, while one page is drawn
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
 
 
@@ -86,6 +87,16 @@ def card(model: str | None) -> Run | None:
 def drawn_anew() -> None:
     """A page, or a part of it, is about to be drawn: the cards are looked up again."""
     st.session_state[CARDS] = {}
+    st.session_state[SEEN] = {}
+
+
+def seen() -> list[Run]:
+    """The runs whose tables the page has read so far, the first one first."""
+    return list(st.session_state.get(SEEN, {}).values())
+
+
+def _note(run: Run) -> None:
+    st.session_state.setdefault(SEEN, {})[run.id] = run
 
 
 def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = None) -> Due:
@@ -123,6 +134,7 @@ def _columns(made: str, name: str, _run: Run) -> dict:
 
 def columns(run: Run, name: str) -> dict:
     """A stored table as {column: list}, shared between sessions: not to be changed."""
+    _note(run)
     return _columns(run.id + run.created, name, run)
 
 
@@ -133,6 +145,7 @@ def _array(made: str, name: str, _run: Run):
 
 def array(run: Run, name: str):
     """A stored numpy array, shared between sessions: not to be changed."""
+    _note(run)
     return _array(run.id + run.created, name, run)
 
 

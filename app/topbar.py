@@ -16,7 +16,7 @@ from analysis.limits import limits
 from app import cached
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, jobs, reading, widgets
+from app.ui import asking, basket, jobs, reading, widgets
 
 WORKER = {"cold": "not started", "starting": "loading the model", "ready": "ready", "busy": "working"}
 RECENT = 8  # models loaded here before that are offered
@@ -28,7 +28,7 @@ def topbar(uses: str) -> None:
     with st.container(key="topbar", horizontal=True, vertical_alignment="center", gap="small"):
         widgets.each(*(draw for name, draw in chips.items() if name in uses.split()))
         st.space("stretch")
-        widgets.copy_link()
+        widgets.each(basket.popover, widgets.copy_link)
     widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
 
 

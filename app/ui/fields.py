@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.runs.corpora import TEXTS, corpora
 from app import cached
 from app.selection import state
-from app.ui import widgets
+from app.ui import basket, widgets
 
 MOST_TEXTS = 20
 
@@ -23,6 +23,7 @@ def alone(draw: Callable[..., None], *what: object) -> None:
         if not with_the_page:  # the page has read its selection, and widgets above may be drawn already
             state.keep(st.session_state)
             cached.drawn_anew()
+            basket.redraw()
         with_the_page = False
         with widgets.guarded():
             draw(*what)

@@ -1,8 +1,7 @@
 """Tables of the pages, drawn by the browser from plain columns (Streamlit's own would load pandas into the app)."""
 
-import csv
-import io
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.ui.painted import part
@@ -86,16 +85,24 @@ def table(
     _TABLE(key=key, data=data, on_row_change=on_row or (lambda: None))
 
 
-def to_csv(values: dict[str, Sequence]) -> bytes:
+def to_csv(values: dict[str, Sequence], stamp: Mapping[str, str] | None = None) -> bytes:
     """A table as CSV in UTF-8 with a byte order mark, so that a spreadsheet reads it.
 
-    A text cell that a spreadsheet would run as a formula is put in front of an apostrophe.
+    `stamp`: where it comes from, as lines that begin with # and that pandas leaves out with comment="#"; a cell that
+    holds a # is quoted. A text cell that a spreadsheet would run as a formula is put in front of an apostrophe.
     """
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(values)
-    for row in zip(*values.values(), strict=True):
-        writer.writerow(
-            [f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell.strip() else cell for cell in row]
-        )
-    return out.getvalue().encode("utf-8-sig")
+    lines = [f"# {name}: {_comment(said)}" for name, said in (stamp or {}).items()]
+    rows = [",".join(_cell(cell) for cell in row) for row in (list(values), *zip(*values.values(), strict=True))]
+    return "".join(f"{line}\r\n" for line in [*lines, *rows]).encode("utf-8-sig")
+
+
+def _comment(said: str) -> str:
+    """One line in which no field of a spreadsheet begins with what would be run as a formula."""
+    return re.sub(r"([,;|])(\s*)(?=[=+\-@])", r"\1\2'", " ".join(said.split()).replace('"', "'"))
+
+
+def _cell(cell: object) -> str:
+    if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell.strip():
+        cell = f"'{cell}"
+    written = "" if cell is None else str(cell)
+    return '"' + written.replace('"', '""') + '"' if re.search(r'[",#\r\n]', written) else written

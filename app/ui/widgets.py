@@ -12,9 +12,10 @@ from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import tables
+from app.ui import export, tables
 from app.ui.offers import Waiting
 from app.ui.painted import part
+from app.ui.plain import plain
 
 log = logging.getLogger("focuscope.app")
 STYLE = """<style>
@@ -37,11 +38,6 @@ _LINK = part(
     """<div class="link"><button type="button"></button>
     <input readonly hidden aria-label="address of this page"></div>""",
 )
-
-
-def plain(text: object) -> str:
-    """Text that Streamlit would read as Markdown, with every mark escaped: it shows as it was written."""
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", str(text)).replace("\n", " ")
 
 
 def prose(sentences: Sequence[str] | str, kind: str = "lead") -> None:
@@ -193,7 +189,7 @@ def chart(
     help: str | None = None,
     select: str | None = None,
 ):
-    """A titled chart with its numbers: CSV, PNG (the camera above the chart) and the same numbers as a table.
+    """A titled chart with its numbers: CSV, PNG, SVG, and the same numbers as a table.
 
     `select`: "points" or "lasso"; then the selected points come back as a list of dicts. "box": the boxes, each with
     its corners `x` and `y`.
@@ -205,16 +201,15 @@ def chart(
             return [] if select else None
         name = re.sub(r"\W+", "-", title.lower()).strip("-")
         marking = {"lasso": [], "box": ["lasso2d"]}.get(select, ["select2d", "lasso2d"])
-        remove = ["zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d", *marking]
+        remove = ["toImage", "zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d", *marking]
         config = {
             "displaylogo": False,
             "displayModeBar": True,
             "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
-            "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"focuscope-{name}"},
         }
         more = {"on_select": "rerun", "selection_mode": [select]} if select else {}
         event = st.plotly_chart(figure, key=key, config=config, alt=alt, **more)
-        numbers(values, name, key)
+        numbers(values, name, key, title, key)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
 
@@ -227,20 +222,18 @@ def new_cell(points: list[dict], key: str) -> tuple[int, int] | None:
     return cell if cell != old else None
 
 
-def numbers(values: dict[str, Sequence] | Callable[[], dict[str, Sequence]], name: str, key: str) -> None:
-    """The numbers of a chart, or how to make them: a CSV file, and a table behind a button."""
+def numbers(
+    values: dict[str, Sequence] | Callable[[], dict[str, Sequence]],
+    name: str,
+    key: str,
+    title: str = "",
+    chart: str = "",
+) -> None:
+    """The numbers of a chart or table, or how to make them: CSV, Keep for the report, a table behind a button; of a
+    `chart`, by its key, PNG and SVG too. `title` stands on all of them; else they are called by `name`."""
     made = values if callable(values) else lambda: values
     with st.container(horizontal=True, gap="small", width="content"):
-        st.download_button(
-            "CSV",
-            lambda: tables.to_csv(made()),
-            file_name=f"focuscope-{name}.csv",
-            mime="text/csv",
-            key=f"{key}_csv",
-            icon=":material/download:",
-            type="tertiary",
-            on_click="ignore",
-        )
+        export.row(made, name, key, title or name.replace("-", " ").capitalize(), chart)
         shown = st.popover(
             "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
         )

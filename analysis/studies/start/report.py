@@ -9,13 +9,13 @@ import pandas as pd
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
+from analysis.sheet import sheet
 from analysis.studies.context import Context
 from analysis.studies.groups.contents import groups
 from analysis.studies.groups.pairs import pairs
 from analysis.studies.start.start import start
 
-STYLE, PAGE = (Path(__file__).with_name(f"report.{kind}").read_text(encoding="utf-8") for kind in ("css", "html"))
-PAGE = PAGE.replace("\n", "") + "\n"  # of one line, whose line breaks are those of the text
+BODY = Path(__file__).with_name("report.html").read_text(encoding="utf-8").replace("\n", "")
 CONTEXT = 12  # tokens shown on either side of a paired token
 PAIRS = 12
 
@@ -55,9 +55,8 @@ def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str
     layer = _clearest_layer(held.tables["groups"])
     words = {"name": name, "far": far.numbers["sentence"], "held": held.numbers["sentence"], "kind": router["kind"]}
     words |= {"protocol": json.dumps(told["protocol"] | {"router": router}, indent=1)}
-    return PAGE.format(
+    body = BODY.format(
         **{key: html.escape(word) for key, word in words.items()},
-        style=STYLE,
         lead="".join(f"<p class=lead>{html.escape(one)}</p>" for one in told["sentences"]),
         notes="".join(f"<p class=note>{html.escape(one)}</p>" for one in told["notes"]),
         distance=told["min_distance"],
@@ -69,6 +68,7 @@ def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str
         router=router["name"],
         members=_table(_members(held, layer)),
     )
+    return sheet(name, body)
 
 
 def _painted(text: str, tokens: pd.DataFrame) -> str:

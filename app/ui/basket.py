@@ -1,0 +1,129 @@
+"""What a reader keeps from the pages: pictures and tables with where they come from, as one HTML file to take away.
+
+It lives as long as the tab. It is bounded, and what it refuses it says why.
+"""
+
+import base64
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from analysis.errors import AnalysisError, BadSetting
+from analysis.runs.price import spell_bytes
+from analysis.sheet import facts, sheet, table
+from app.ui.plain import plain
+
+KEPT, FRESH = "report_kept", "report_fresh"  # of the session: the list of Kept; whether it changed in this run
+MOST, MOST_BYTES = 40, 20_000_000
+ROWS = 200  # of a table
+CELL = 300  # characters of a cell
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One picture (SVG, or "") and the table of its numbers, with the facts of `stamp.facts`."""
+
+    facts: dict[str, str]
+    picture: str
+    columns: list[str]
+    rows: list[list[str]]
+    total: int
+
+    @property
+    def bytes(self) -> int:
+        """About what it adds to the file."""
+        cells = sum(len(cell) for row in self.rows for cell in row)
+        return len(self.picture) * 4 // 3 + cells + sum(map(len, self.facts.values()))
+
+
+def all_kept() -> list[Kept]:
+    """What this session has kept, the first one first."""
+    return st.session_state.setdefault(KEPT, [])
+
+
+def keep(known: dict[str, str], picture: str, values: dict[str, Sequence]) -> None:
+    """Put a picture and its numbers into the report. Raises BadSetting where there is no room for them."""
+    total = len(next(iter(values.values()), ()))
+    rows = [[_cell(column[at]) for column in values.values()] for at in range(min(total, ROWS))]
+    one, held = Kept(known, picture, list(values), rows, total), all_kept()
+    if len(held) >= MOST:
+        raise BadSetting(f"The report holds {MOST} things, and no more: remove one first.")
+    if sum(kept.bytes for kept in held) + one.bytes > MOST_BYTES:
+        raise BadSetting(
+            f"“{known['title']}” has {one.bytes / 1e6:.1f} MB and the report holds {MOST_BYTES / 1e6:.0f} MB in all: "
+            "remove something first."
+        )
+    held.append(one)
+
+
+def _cell(value: object) -> str:
+    said = "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return said if len(said) <= CELL else f"{said[:CELL]}…"
+
+
+def on_keep(key: str, known: dict[str, str], made: Callable[[], dict[str, Sequence]]) -> None:
+    """A callback of the part `key` whose button was pressed: it sent the picture that is on the screen."""
+    sent = (st.session_state.get(key) or {}).get("keep")
+    if not isinstance(sent, str) or sent and not sent.startswith("<svg"):
+        return
+    try:
+        keep(known, sent, made())
+    except AnalysisError as error:
+        st.toast(plain(error), icon=":material/block:")
+        return
+    st.session_state[FRESH] = True
+    st.toast(f"Kept: {plain(known['title'])}. The report is in the bar on top.", icon=":material/bookmark_added:")
+
+
+def page(held: Sequence[Kept]) -> str:
+    """The report as one HTML file that loads nothing."""
+    lead = f"{len(held)} of its charts and tables, each with where it comes from."
+    parts = [f"<h1>Kept from Focuscope</h1><p class=lead>{lead}</p>"]
+    for one in held:
+        parts.append(f"<section class=kept><h2>{html.escape(one.facts['title'])}</h2>")
+        if one.picture:
+            data = base64.b64encode(one.picture.encode()).decode()
+            parts.append(f'<img alt="{html.escape(one.facts["title"])}" src="data:image/svg+xml;base64,{data}">')
+        numbers = table(one.columns, one.rows)
+        if one.total > len(one.rows):
+            numbers += f"<p class=note>The first {len(one.rows):,} of {one.total:,} rows; the CSV holds all.</p>"
+        if one.picture:
+            numbers = f"<details><summary>Numbers</summary>{numbers}</details>"
+        more = {name: said for name, said in one.facts.items() if name != "title"}
+        parts.append(f"{numbers}{facts(more)}</section>")
+    return sheet("Kept", "\n".join(parts))
+
+
+def popover() -> None:
+    """What was kept: look through it, take things out, take it away."""
+    held = all_kept()
+    st.session_state[FRESH] = False
+    label = f"Report ({len(held)})" if held else "Report"
+    with st.popover(label, icon=":material/bookmarks:", key="report"):
+        if not held:
+            st.caption("Keep below a chart or table puts it here, with where it comes from.")
+            return
+        for at, one in enumerate(held):
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                st.markdown(f"{at + 1}\\. {plain(one.facts['title'])}", width="stretch")
+                st.button(
+                    "Remove", key=f"report_remove_{at}", icon=":material/close:", type="tertiary", on_click=held.pop,
+                    args=(at,),
+                )  # fmt: skip
+            st.caption(plain(f"{one.facts['page']} · {one.facts['made with']}"))
+            if one.picture:
+                st.image(one.picture, width=320)
+        size = sum(one.bytes for one in held)
+        st.caption(f"{spell_bytes(size)} of {spell_bytes(MOST_BYTES)}; it stays until this tab is closed.")
+        st.download_button(
+            "Download as one HTML file", lambda: page(held).encode(), file_name="focuscope-report.html",
+            mime="text/html", key="report_download", icon=":material/download:", type="primary", on_click="ignore",
+        )  # fmt: skip
+
+
+def redraw() -> None:
+    """In a part of the page that is drawn alone: draw the page, whose bar shows what was kept."""
+    if st.session_state.get(FRESH):
+        st.rerun()
