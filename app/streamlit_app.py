@@ -8,7 +8,7 @@ from analysis.limits import limits
 from app import cached, topbar
 from app.selection import state
 from app.serve import sharing
-from app.ui import fields, jobs, widgets
+from app.ui import fields, jobs, onward, widgets
 
 TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
 VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
@@ -81,9 +81,12 @@ with widgets.guarded():
         st.caption(widgets.plain(sentence))
     with widgets.guarded():
         jobs.strip()
+    onward.begin()
     with widgets.guarded() as troubles:
         page.run()
     if any(isinstance(trouble, BadModel) for trouble in troubles):
         st.button("Back to the bundled model", on_click=topbar.use_model, args=("demo",), key="way_back")
+    with widgets.guarded():
+        onward.show(page.url_path)
 
 fields.write_address()  # a page may have settled a value, such as the layer it opens with

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import fields, painted, tables, widgets
+from app.ui import fields, onward, painted, tables, widgets
 from app.ui.reading import rows_of
 
 SAID = {  # what the key of a pair is to its query, as `analysis.studies.groups.pairs` finds it
@@ -76,6 +76,9 @@ def picker(pairs: dict, keys: list[str], row: int) -> None:
 def show(tokens: dict, pairs: dict, row: int) -> None:
     """One pair: its numbers in a sentence, and both contexts side by side."""
     at = {name: pairs[name][row] for name in pairs}
+    key = state.pair_key(*(at[name] for name in ("layer", "head", "query_position", "key_position")))
+    found = {name: at[name] for name in ("layer", "head", "group")}
+    onward.found(query=at["query_position"], pair=key, **found)
     widgets.prose(
         f"{_quoted(at['query'])} (token {at['query_position']:,}) reads {_quoted(at['key'])} (token "
         f"{at['key_position']:,}), {at['distance']:,} tokens back: {at['attention']:.1%} of the attention of head "

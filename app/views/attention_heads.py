@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.heads import beside, finder, numerics, one as heads_one
-from app.ui import widgets
+from app.ui import onward, widgets
 from app.ui.reading import reading
 
 run, tokens = reading(
@@ -21,6 +21,7 @@ numerics.badge(run)
 finder.controls()
 table = cached.columns(run, "heads")
 layer, head = finder.overview(run, table)
+onward.found(layer=layer, head=head, budget_cells=str(layer * (max(table["head"]) + 1) + head))
 
 st.header(f"Head {head} of layer {layer}", anchor=False, help=cached.glossary("attention head"))
 finder.step_buttons(table, layer, head)

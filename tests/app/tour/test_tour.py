@@ -27,7 +27,7 @@ def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
         assert app.title[0].value == f"{place + 1} of 5 · {title}" and not app.error
         sentence = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
         said.append(sentence.replace("\N{NO-BREAK SPACE}", " "))
-        assert app.get("page_link")[-1].proto.label.startswith("Try it yourself: ")
+        assert any(link.proto.label.startswith("Try it yourself: ") for link in app.get("page_link"))
         if place < 4:
             app.button(key="tour_next").click().run()
     assert not client.asked

@@ -1,0 +1,28 @@
+"""Next: every page leads on, to pages that exist, with what it found."""
+
+from urllib.parse import parse_qs
+
+from app.selection import state
+from app.ui import onward
+from tests.conftest import ROOT
+from tests.made.in_process import opened, part, put
+
+VIEWS = {path.stem for path in (ROOT / "app" / "views").glob("*.py")}
+
+
+def test_every_page_leads_on_to_others_with_controls_that_there_are():
+    assert {page.replace("-", "_") or "start" for page in onward.NEXT} == VIEWS
+    for page, links in onward.NEXT.items():
+        assert links and all(view in VIEWS and view != (page.replace("-", "_") or "start") for view, *_ in links)
+        assert {name for *_, names in links for name in names} <= set(state.CONTROLS)
+
+
+def test_a_pair_that_nobody_chose_leads_to_its_head(client):
+    text = put(client, " ".join(f"word{i}" for i in range(40)))
+    app = opened(text=text)
+    arc = part(app, "painted")["arcs"][0]
+    links = {link.proto.label: parse_qs(link.proto.query_string) for link in app.get("page_link")}
+    wanted = {"model": "demo", "text": text, "router": "k4-top1", "layer": "0", "head": "0", "query": str(arc["query"])}
+    assert links["The head that reads this pair"] == {name: [said] for name, said in wanted.items()}
+    assert links["All far pairs of this text"]["pair"] == [f"0.0.{arc['query']}.{arc['key']}"]
+    assert "layer" not in app.query_params, "a link is no choice"
