@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from app.tour.controls import STEPS
 from tests.made.browsing import PATIENCE, painted, settle, visit
 
 pytestmark = pytest.mark.browser
@@ -105,6 +106,42 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == page.url and "quality=focus" in copied
     print(f"the whole demo: {time.monotonic() - began:.0f} s")
+
+
+@pytest.mark.slow
+def test_the_tour_from_start_to_its_end_and_a_kept_picture(app_server, page, picture):
+    visit(page, app_server, "How far back it reads")
+    page.get_by_role("link", name="60-second tour").last.click()
+    said = page.locator(".fs-said")
+    for place, title in enumerate(STEPS.values()):
+        expect(page.get_by_role("heading", name=f"{place + 1} of 5 · {title}")).to_be_visible(timeout=PATIENCE)
+        expect(said).to_be_visible(timeout=PATIENCE)
+        settle(page)
+        shown = page.locator(".painted .text .t, .contexts mark, .js-plotly-plot .main-svg").first
+        expect(shown).to_be_visible(timeout=PATIENCE)
+        picture(f"tour-{place + 1}")
+        if place < 4:
+            page.get_by_role("button", name="Next").click()
+    assert "step=cut" in page.url
+    for name in ("PNG", "SVG"):
+        with page.expect_download() as saved:
+            page.locator(".export button", has_text=name).click()
+        data = Path(saved.value.path()).read_bytes()
+        assert saved.value.suggested_filename == f"focuscope-reading-less-and-less.{name.lower()}"
+        assert data.startswith(b"\x89PNG" if name == "PNG" else b"<svg")
+    stamped = data.decode()
+    assert "Reading less and less" in stamped and "model demo" in stamped and "all positions" in stamped
+    page.locator(".export button", has_text="Keep").click()
+    expect(page.get_by_role("button", name="Report (1)")).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Back").click()
+    expect(page.get_by_role("heading", name="4 of 5")).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Report (1)").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download as one HTML file").click()
+    report = Path(saved.value.path()).read_text(encoding="utf-8")
+    assert "data:image/svg+xml;base64," in report and "/tour?" in report and "<script" not in report
+    page.locator(".st-key-report_remove_0 button").click()
+    expect(page.get_by_role("button", name="Report", exact=True)).to_be_visible(timeout=PATIENCE)
 
 
 def changes(page) -> list[float]:
