@@ -4,6 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.pairs import chosen as pairs
+from app.start import token
 from app.start.doors import doors
 from app.ui import charts, painted, reading, widgets
 
@@ -35,6 +36,7 @@ keys = pairs.keys_of(listed)
 row = pairs.open_row(keys)
 
 st.subheader("The text, painted by what is read from afar", anchor=False, help=cached.glossary("far attention"))
+widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
 paint, palette = painted.by_received(tokens["received"])
 painted.painted(
     tokens,
@@ -44,11 +46,15 @@ painted.painted(
     identity=run.id,
     tips=[("read from afar", [widgets.times_chance(value) for value in tokens["received"]])],
     legend=f"attention received from {far:,} or more tokens later",
-    hint="Arcs join far pairs of one group: click one to open it.",
+    hint="Click a token to see who reads it, an arc to open its pair.",
+    locked=st.session_state["query"],
+    on_token=lambda: token.clicked("start_text"),
     arcs=painted.arcs(tokens, listed),
     open_arc=row,
     on_arc=lambda: pairs.choose_row(keys, painted.clicked("start_text", "arc")),
 )
+
+token.show(tokens, listed)
 
 st.subheader("A long-range pair of one group", anchor=False, help=cached.glossary("long-range pair"))
 if row is None:

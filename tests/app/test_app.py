@@ -70,6 +70,18 @@ def test_a_link_opens_its_pair_and_a_pair_of_another_text_falls_back_to_the_stro
     assert part(opened(text=text, pair="9.9.9.9"), "painted")["open"] == 0
 
 
+def test_a_clicked_token_says_who_reads_it_and_leads_to_its_heads(client):
+    text = put(client, " ".join(f"word{i}" for i in range(40)))
+    app = opened(text=text, query=39)
+    assert part(app, "painted")["locked"] == 39 and part(app, "painted")["clickable"]
+    assert "It reads “word0” 39 tokens back: 90% of the attention of head 0 in layer 0." in markup(app)
+    link = next(one.proto for one in app.get("page_link") if one.proto.label == "Open in Attention heads")
+    assert "query=39" in link.query_string and "layer=0" in link.query_string
+    assert "It is read by “word39” 39 tokens later" in markup(opened(text=text, query=0))
+    assert "It stands in none of the 6 strongest far pairs" in markup(opened(text=text, query=20))
+    assert "Open in Attention heads" not in [one.proto.label for one in opened(text=text).get("page_link")]
+
+
 def test_groups_show_controls_labels_and_the_badge(client):
     app = opened("groups", layer="2", group="1")
     assert "not trained" in " ".join(element.value for element in app.markdown)
