@@ -1,62 +1,58 @@
-"""A second head, or the same head on a second text, beside the first."""
+"""A second head, the same head on a second text, or a head of a second model beside the first."""
 
 import streamlit as st
 
 from analysis.runs import Run
 from app import cached
 from app.heads import one
-from app.selection import state
-from app.ui import fields, widgets
+from app.ui import asking, fields, other, widgets
 
-NOTHING = "nothing"
-CHOICES = {NOTHING: "Nothing", "head": "Another head", "text": "Another text"}
+CHOICES = {"head": "Another head", "text": "Another text", "model": "Another model"}
 
 
-def second(table: dict, layer: int, head: int, part: int, query: int | None) -> tuple[str, Run] | None:
-    """Ask what stands beside the head; (its name, its run), or None when nothing does."""
-    chosen = st.session_state
-    chosen["beside_pick"] = chosen["beside"] or NOTHING
+def second(table: dict, tokens: dict, own: Run) -> tuple[str, Run] | None:
+    """Ask what stands beside the head of the run `own`; (its name, its run), or None when nothing does."""
+    layer, head, part = (own.request[name] for name in ("layer", "head", "part"))
+    every = sorted(zip(table["layer"], table["head"], strict=True))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        look = {"format_func": CHOICES.get, "required": True, "on_change": _switched}
-        st.segmented_control("Beside it", list(CHOICES), key="beside_pick", **look)
-        if chosen["beside"] == "head":
-            other = _head(table, layer, head)
-            name, request = f"head {other[1]} of layer {other[0]}", (*other, part, query)
-        elif chosen["beside"] == "text":
-            text = _text()
-            name, request = cached.texts()[text], (layer, head, 0, None, text)
-            if name == cached.texts()[chosen["text"]]:
+        beside = other.choice("beside", CHOICES)
+        if beside == "head":
+            following = every[(every.index((layer, head)) + 1) % len(every)]
+            asked = _head(every, following)
+            name, run = _spelled(*asked), one.ask(*asked, part, own.request["query"])
+        elif beside == "text":
+            text = other.text()
+            name, run = cached.texts()[text], one.ask(layer, head, 0, None, text=text)
+            if name == cached.texts()[st.session_state["text"]]:
                 name = f"{name}, the other"
+        elif beside == "model" and (model := other.model()):
+            name, run = _of_model(model, tokens, own)
         else:
             return None
-    run = one.ask(*request)
     widgets.prose(run.numbers["sentence"], "quiet")
     return name, run
 
 
-def _head(table: dict, layer: int, head: int) -> tuple[int, int]:
-    """Which second head: the next one unless another was chosen."""
-    every = sorted(zip(table["layer"], table["head"], strict=True))
-    names = [f"{of_layer}.{of_head}" for of_layer, of_head in every]
+def _of_model(model: str, tokens: dict, own: Run) -> tuple[str, Run]:
+    """A head of another model on the same text, from the token at the same place."""
+    card = asking.card(model)
+    every = [(layer, head) for layer in range(card["layers"]) for head in range(card["heads"])]
+    near = min(own.request["layer"], card["layers"] - 1), min(own.request["head"], card["heads"] - 1)
+    asked = _head(every, near)
+    first = cached.columns(one.ask(*asked, 0, None, model=model), "tokens")
+    at = other.aligned(tokens, own.numbers["offset"] + own.numbers["query"], first)
+    part = first["window"][at]
+    return f"{model}, {_spelled(*asked)}", one.ask(*asked, part, at - first["window"].index(part), model=model)
+
+
+def _head(every: list[tuple[int, int]], usual: tuple[int, int]) -> tuple[int, int]:
+    """Which second head of `every` one: `usual` unless another was chosen."""
+    names = {f"{layer}.{head}": (layer, head) for layer, head in every}
     widgets.settled("other_head", [None, *names], None)
-    following = names[(every.index((layer, head)) + 1) % len(names)]
-    shown, look = st.session_state["other_head"] or following, {"width": 220, "format_func": _spelled}
-    return every[names.index(fields.pick(st.selectbox, "Second head", names, "other_head", shown, **look))]
+    shown = st.session_state["other_head"] or "{}.{}".format(*usual)
+    look = {"width": 220, "format_func": lambda name: _spelled(*names[name])}
+    return names[fields.pick(st.selectbox, "Second head", list(names), "other_head", shown, **look)]
 
 
-def _text() -> str:
-    """Which second text: the first other one unless one was chosen."""
-    offered = {key: name for key, name in cached.texts().items() if key != st.session_state["text"]}
-    widgets.settled("other_text", [None, *offered], None)
-    shown, look = st.session_state["other_text"] or next(iter(offered)), {"width": 320, "format_func": offered.get}
-    return fields.pick(st.selectbox, "Second text", list(offered), "other_text", shown, **look)
-
-
-def _spelled(name: str) -> str:
-    layer, head = name.split(".")
+def _spelled(layer: int, head: int) -> str:
     return f"layer {layer}, head {head}"
-
-
-def _switched() -> None:
-    wanted = st.session_state["beside_pick"]
-    state.choose(st.session_state, beside=None if wanted == NOTHING else wanted)

@@ -1,6 +1,6 @@
 """Attention heads: what of it stands in the URL."""
 
-from app.selection.control import HASH, Control, matching, one_of, switch
+from app.selection.control import Control, matching, one_of, switch
 
 STATISTICS = (  # of a head: the columns of the verb `statistics`
     "far_peaks",
@@ -21,7 +21,6 @@ CONTROLS = {
     "order": Control(one_of("highest", "lowest")),
     "finder": Control(one_of(*FINDERS), 10),
     "tile": Control(matching(r"[0-9]{1,7}\.[0-9]{1,7}"), name="exact tile"),  # its first query and first key
-    "beside": Control(one_of("head", "text")),
+    "beside": Control(one_of("head", "text", "model")),
     "other_head": Control(matching(r"[0-9]{1,4}\.[0-9]{1,4}"), name="second head"),  # layer.head
-    "other_text": Control(matching(HASH), name="second text"),
 }

@@ -27,12 +27,10 @@ def place(tokens: dict) -> tuple[int, int | None]:
     return (0, None) if at is None else (windows[at], at - windows.index(windows[at]))
 
 
-def ask(layer: int, head: int, part: int, query: int | None, text: str | None = None) -> Run:
-    """One head on one window of the chosen text, or of another one."""
+def ask(layer: int, head: int, part: int, query: int | None, **other: str) -> Run:
+    """One head on one window of the chosen text; `other`: another `text` or `model`."""
     args = {"layer": layer, "head": head, "part": part, "query": query}
-    args = state.study_args(st.session_state, without_first=st.session_state["without_first"], **args)
-    if text is not None:
-        args["text"] = text
+    args = state.study_args(st.session_state, without_first=st.session_state["without_first"], **args) | other
     return asking.ask("head", args, f"Looking at head {head} of layer {layer}")
 
 
@@ -177,7 +175,7 @@ def numbers(named: dict[str, Run]) -> None:
     values = {"statistic": [about.title for about in STATISTICS.values()]}
     columns = {"statistic": tables.Column("mean over the queries of this window")}
     sides = {name: run.numbers["summary"] for name, run in named.items()}
-    apart = len({run.request["text"] for run in named.values()}) > 1
+    apart = len({(run.request["text"], run.request["model"]) for run in named.values()}) > 1
     for name, run in named.items():
         sides[f"all alike, {name}" if apart else "all alike"] = run.numbers["chance"]
     for name, found in sides.items():

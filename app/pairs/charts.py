@@ -48,8 +48,8 @@ def pairs(table: dict, tokens: int, open_row: int | None) -> dict:
     )
 
 
-def lift(table: dict, layer: int | None) -> dict:
-    """Lift of every arm in every layer, with the line 1.0 of chance."""
+def lift(table: dict, layer: int | None, top: float | None = None) -> dict:
+    """Lift of every arm in every layer, with the line 1.0 of chance; `top`: the largest of any panel beside it."""
     data = []
     for arm in ARMS:
         own = rows_of(table, arm=arm)
@@ -57,7 +57,8 @@ def lift(table: dict, layer: int | None) -> dict:
         data.append(line(arm, own["layer"], own["lift"], *line_style(arm), hover))
     layers = sorted(set(table["layer"]))
     data.append(line("chance (1.0)", layers, [1.0] * len(layers), CHANCE, "dot", None))
-    shapes, yaxis = [] if layer is None else [band(layer)], {"rangemode": "tozero"}
+    shapes = [] if layer is None else [band(layer)]
+    yaxis = {"rangemode": "tozero"} if top is None else {"range": [0, 1.08 * top]}
     return figure(data, "layer", "lift (times chance)", height=360, xaxis=LAYERS, yaxis=yaxis, shapes=shapes)
 
 

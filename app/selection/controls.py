@@ -29,6 +29,8 @@ SHARED = {
     "group": Control(whole()),
     "head": Control(whole()),
     "query": Control(whole(7), name="token"),  # a token of the text, on every page that shows what one reads
+    "other_text": Control(matching(HASH), name="second text"),
+    "other_model": Control(matching(MODEL), name="second model"),
     "job": Control(matching(HASH)),
 }
 ROOMS = (

@@ -29,10 +29,12 @@ with widgets.guarded():
     part, query = heads_one.place(tokens)
     own = heads_one.ask(layer, head, part, query)
     heads_one.reads(own, tokens)
-    other = beside.second(table, layer, head, part, query)
+    other = beside.second(table, tokens, own)
     name = f"head {head} of layer {layer}"
     if other is not None and st.session_state["beside"] == "text":
         name = cached.texts()[st.session_state["text"]]
+    elif other is not None and st.session_state["beside"] == "model":
+        name = f"{st.session_state['model']}, layer {layer}, head {head}"
     shown = {name: own} | ({other[0]: other[1]} if other else {})
     top = heads_one.top_share(*shown.values())
     with st.grid(2, min_column_width=420, gap="large"):

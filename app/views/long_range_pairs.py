@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.pairs import charts, chosen as pairs
+from app.pairs import beside, charts, chosen as pairs
 from app.pairs.controls import DISTANCES, KINDS, TOPS
 from app.ui import asking, painted, tables, widgets
 from app.ui.reading import reading
@@ -97,3 +97,6 @@ with st.grid(2, min_column_width=420, gap="large"):
         alt="Share of the attention against share of the pairs by distance",
         help=cached.glossary("attention mass"),
     )
+
+with widgets.guarded():
+    beside.beside(run, tokens)

@@ -133,6 +133,20 @@ def test_pairs_are_filtered_by_the_controls(client):
     assert any("chance" in trace["name"] for trace in mass["data"])
 
 
+@pytest.mark.parametrize(("beside", "asked"), [("text", "The Watch Book"), ("model", "demo-gpt2")])
+def test_pairs_of_another_text_or_model_stand_beside(client, beside, asked):
+    app = opened("pairs", distance="16", pairs_beside=beside, layer="1")
+    assert not app.error and asked in [one.value for one in app.subheader] and client.asked.count("pairs") == 2
+    mine, second = (part(app, "table", at) for at in (1, 2))
+    assert [one["label"] for one in mine["columns"]] == [one["label"] for one in second["columns"]]
+    lifts = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")][-2:]
+    assert lifts[0]["layout"]["yaxis"]["range"] == lifts[1]["layout"]["yaxis"]["range"]
+    request = client.store.list("pairs", 1)[0].request
+    assert request["layer"] == (1 if beside == "text" else None), "layers of another model are others"
+    app.segmented_control(key="pairs_beside_pick").set_value("nothing").run()
+    assert "pairs_beside" not in app.query_params
+
+
 def test_another_model_is_used_when_the_worker_accepts_it(client):
     app = opened("groups", layer="2")
     app.text_input(key="model_name").set_value("owner/tiny").run()

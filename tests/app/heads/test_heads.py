@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.errors import TooLarge
 from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
+from app.ui import other
 from tests.made.heads import ANSWERS, SENTENCE
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES
@@ -160,6 +161,21 @@ def test_another_head_and_another_text_stand_beside_on_one_scale(client):
     assert client.store.list("head", 1)[0].request["text"] == app.selectbox(key="other_text_pick").value
     numbers = part(app, "table", 2)["columns"]
     assert len(numbers) == 5 and numbers[3]["label"].startswith("all alike, ")
+
+
+def test_a_head_of_another_model_reads_the_same_text_from_the_same_place(client):
+    app = opened(layer=1, head=0, query=5, beside="model", other_model="demo-gpt2")
+    first, second = (client.store.list("head", 9)[at].request for at in (-1, 0))
+    assert (first["model"], second["model"]) == ("demo", "demo-gpt2") and first["query"] == second["query"] == 5
+    assert app.selectbox(key="other_head_pick").value == "1.0"
+    columns = part(app, "table", 2)["columns"]
+    assert [one["label"] for one in columns[1:3]] == ["demo, layer 1, head 0", "demo-gpt2, layer 1, head 0"]
+    assert app.query_params["other_model"] == "demo-gpt2" and not app.error
+
+
+def test_the_token_at_the_same_place_of_the_text():
+    mine, others = {"start": [0, 3, 7]}, {"start": [0, 1, 5, 8]}
+    assert [other.aligned(mine, at, others) for at in range(3)] == [0, 1, 2]
 
 
 def test_two_texts_of_one_name_stand_beside_each_other(client):

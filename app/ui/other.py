@@ -1,0 +1,54 @@
+"""A second text or a second model, which stands beside the one in use; and which of its tokens is at the same place."""
+
+from bisect import bisect_right
+
+import streamlit as st
+
+from analysis.limits import limits
+from app import cached
+from app.selection import state
+from app.ui import fields, widgets
+
+NOTHING = "nothing"
+BUNDLED = ("demo", "demo-gpt2")
+
+
+def choice(control: str, offered: dict[str, str]) -> str | None:
+    """Ask what stands beside: one of `offered` (value of the control -> name), or None for nothing."""
+    chosen, pick = st.session_state, f"{control}_pick"
+    chosen[pick] = chosen[control] or NOTHING
+
+    def switched() -> None:
+        wanted = chosen[pick]
+        state.choose(chosen, **{control: None if wanted == NOTHING else wanted})
+
+    names = {NOTHING: "Nothing"} | offered
+    look = {"format_func": names.get, "required": True, "on_change": switched}
+    st.segmented_control("Beside it", list(names), key=pick, **look)
+    return chosen[control]
+
+
+def text() -> str:
+    """Which second text: the first other one unless one was chosen."""
+    offered = {key: name for key, name in cached.texts().items() if key != st.session_state["text"]}
+    return _picked("Second text", "other_text", offered)
+
+
+def model() -> str | None:
+    """Which second model: a bundled one or one that was loaded here before; None where there is no other."""
+    before = [asked["model"] for _, _, asked in cached.store().past("model")]
+    known = dict.fromkeys(limits().models or [*BUNDLED, *before])
+    offered = {name: name for name in known if name != st.session_state["model"]}
+    return _picked("Second model", "other_model", offered) if offered else None
+
+
+def _picked(label: str, control: str, offered: dict[str, str]) -> str:
+    widgets.settled(control, [None, *offered], None)
+    shown, look = st.session_state[control] or next(iter(offered)), {"width": 320, "format_func": offered.get}
+    return fields.pick(st.selectbox, label, list(offered), control, shown, **look)
+
+
+def aligned(tokens: dict, at: int, others: dict) -> int:
+    """The token of another tokenizer's table that holds the character at which token `at` begins."""
+    found = bisect_right(others["start"], tokens["start"][at]) - 1
+    return max(0, min(found, len(others["start"]) - 1))
