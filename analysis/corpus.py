@@ -17,6 +17,7 @@ from analysis.errors import BadText
 SAMPLES = Path(__file__).parent / "samples"
 MAX_BYTES = 5_000_000  # about 1.2 million tokens of English
 MAX_WINDOWS = 16  # per interactive analysis; a longer text is cut and the page says so
+FITTED_ON = "bundled samples without the story"  # what `fitting_samples` are called in a protocol
 SNIFF = 100_000  # characters looked at for control characters
 
 
@@ -90,6 +91,12 @@ def sample_texts() -> dict[str, tuple[str, str]]:
         text = path.read_text(encoding="utf-8")
         samples[path.stem] = (text.split("\n", 1)[0].strip(' "#'), text)
     return samples
+
+
+def fitting_samples() -> dict[str, str]:
+    """name -> text of the bundled samples that fit what a model lacks: all but the story, which pages open on and which
+    nothing that was fitted on it could be measured on."""
+    return {name: text for name, (_, text) in sample_texts().items() if name != "story"}
 
 
 def read_folder(folder: Path) -> tuple[list[str], list[str]]:

@@ -1,7 +1,16 @@
 """What attention costs in a model, from its config.json alone: pure arithmetic on shapes, no weights, no torch."""
 
 from analysis.costs.config import KNOWN, MAX_BYTES, read_config, read_shape
-from analysis.costs.shape import FeedForward, Shape, amdahl, costs, decode_bytes, first_context, prefill_flops
+from analysis.costs.shape import (
+    FeedForward,
+    Shape,
+    amdahl,
+    costs,
+    decode_bytes,
+    first_context,
+    kv_cache_bytes,
+    prefill_flops,
+)
 
 __all__ = ["KNOWN", "MAX_BYTES", "FeedForward", "Shape", "amdahl", "costs", "decode_bytes", "first_context"]
-__all__ += ["prefill_flops", "read_config", "read_shape"]
+__all__ += ["kv_cache_bytes", "prefill_flops", "read_config", "read_shape"]

@@ -75,6 +75,12 @@ class Shape:
         return int(self.layers * self.projections + blocks + self.head * (1 if self.tied else 2))
 
 
+def kv_cache_bytes(keys: float, head_dim: int, value_bytes: int) -> int:
+    """Bytes that so many keys with their values hold, each `head_dim` numbers of `value_bytes`: of a whole model, keys
+    are layers * kv_heads * tokens * batch. Read once in every step of dense attention."""
+    return round(2 * keys * head_dim * value_bytes)
+
+
 def prefill_flops(shape: Shape, context: int, counted: str = "all") -> tuple[float, float]:
     """(attention, everything else) in FLOPs to read a prompt of `context` tokens.
 
@@ -87,15 +93,15 @@ def prefill_flops(shape: Shape, context: int, counted: str = "all") -> tuple[flo
     return 4.0 * shape.heads * shape.head_dim * pairs, 2.0 * per_token * context + once
 
 
-def decode_bytes(shape: Shape, context: int, batch: int = 1, counted: str = "all") -> tuple[float, float]:
+def decode_bytes(shape: Shape, context: int, batch: int = 1, counted: str = "all") -> tuple[int, float]:
     """(keys and values, weights) in bytes that the step with `context` tokens in the cache reads.
 
     Every sequence of the batch reads its own keys and values; the weights are read once for all of them, and of a
     mixture of experts those that some token of the batch visits. The first number is the size of the KV cache too.
     """
     keys = sum(context if window is None else min(context, window) for window in shape.windows)
-    cache = 2.0 * shape.kv_heads * shape.head_dim * keys * batch
-    return cache * shape.value_bytes, _weights(shape, batch, counted) * shape.value_bytes
+    cache = kv_cache_bytes(shape.kv_heads * keys * batch, shape.head_dim, shape.value_bytes)
+    return cache, _weights(shape, batch, counted) * shape.value_bytes
 
 
 def amdahl(share: float, keep: float) -> float:
@@ -121,7 +127,7 @@ def costs(shape: Shape, context: int, batch: int = 1, keep: float = 0.1, counted
         "batch": batch,
         "prefill_share": shares[0],
         "decode_share": shares[1],
-        "kv_bytes": round(cache),
+        "kv_bytes": cache,
         "weight_bytes": round(weights),
         "prefill_gain": gains[0],
         "decode_gain": gains[1],

@@ -13,7 +13,8 @@ FIRST_SECONDS = 5.0  # loading and the first compilation, when nothing is known
 FIRST_SECONDS_PER_TOKEN = 0.002
 FIRST_SPREAD = 4.0  # a guess is shown with the width of a guess
 LIVE = 20  # seconds a request may take without being asked for by a button
-LONG = 600  # seconds from which a long job is offered smaller
+PATIENT = 60  # seconds from which a smaller scope stands beside the button
+LONG = 600  # seconds of a long job that are said to be too many
 REPEATED = {  # verb -> its arguments of which every entry reads the text once more
     "evaluate": ("methods",),
     "equal-budget": ("methods",),
@@ -63,6 +64,11 @@ class Price:
     def slow(self) -> bool:
         """Whether it surely takes longer than a request may take unasked."""
         return self.low > LIVE
+
+    @property
+    def long(self) -> bool:
+        """Whether somebody would rather wait for a part of it."""
+        return self.seconds > PATIENT
 
     def over(self, free: int | None) -> str | None:
         """Why this is more than it should be, with the numbers, or None. `free`: bytes of memory, None: unknown."""

@@ -49,6 +49,10 @@ def tab(run: Run, stored: dict[str, dict]) -> None:
                 select="points",
             )
             _take(points, heads)
+    st.caption(
+        "Both maps belong to the texts that calibrated the policy and stay when another text is chosen. The effect "
+        "below and the tab “Where it breaks” are of the text in use."
+    )
     held = sum(budget > run.numbers["cap"] for budget in table["budget"])
     if held:
         st.caption(f"The cap holds {held:,} of {len(table['budget']):,} heads to {run.numbers['cap']:,} keys.")
@@ -192,8 +196,7 @@ def _edit(where: str, cells: Sequence[int], heads: int) -> dict:
 
 def _effect(run: Run, stored: dict[str, dict]) -> None:
     st.subheader("What it does to quality", anchor=False, help=cached.glossary("paired difference"))
-    if said := budgets.no_text(stored):
-        st.info(widgets.plain(said))
+    if budgets.refused(stored):
         return
     policy, name = budgets.recipe(), st.session_state["budget_policy"]
     asked = {"as calibrated": {"name": name}} | ({"with your changes": policy} if policy != {"name": name} else {})

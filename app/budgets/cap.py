@@ -69,8 +69,7 @@ def tab(known: dict[str, dict]) -> None:
 
 
 def _sweep(known: dict[str, dict]) -> None:
-    if said := budgets.no_text(known):
-        st.info(widgets.plain(said))
+    if budgets.refused(known):
         return
     policy = {key: value for key, value in budgets.recipe().items() if key != "cap"}
     args = sweep_arguments(policy, caps(st.session_state["budget_caps"]))

@@ -8,6 +8,7 @@ from app.budgets import policy
 from app.budgets.words import share, span
 from app.selection import state
 from app.ui import asking, jobs, tables, widgets
+from app.ui.spelled import size
 from app.worth import charts as worth_charts, tables as worth
 from app.worth.controls import CONTEXTS, LOADED
 
@@ -76,12 +77,12 @@ def _times() -> None:
 def _memory(run: Run, known: dict[str, dict]) -> None:
     numbers = run.numbers
     st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
-    dense, evicted = numbers["kv_bytes"], numbers["kv_bytes_evicted"]
+    dense, evicted, dtype = numbers["kv_bytes"], numbers["kv_bytes_evicted"], run.protocol["dtype"]
     facts = (
-        ("As is", worth.size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
+        (f"Held, {dtype}", size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
         (
-            "Under eviction, at most",
-            worth.size(evicted),
+            f"Held under eviction, {dtype}, at most",
+            size(evicted),
             f"{share(evicted / dense)} of it",
             cached.glossary("eviction"),
         ),
@@ -90,8 +91,7 @@ def _memory(run: Run, known: dict[str, dict]) -> None:
         widgets.metrics(facts)
         st.badge("counted", icon=":material/calculate:", color="blue", help=cached.glossary("estimated and measured"))
     widgets.prose(EVICTION, "quiet")
-    if said := policy.no_text(known):
-        st.info(widgets.plain(said))
+    if policy.refused(known):
         return
     methods = [
         {"name": "csa", "policy": policy.recipe(), "settings": {"eviction": way}} for way in ("never", "at the budget")

@@ -13,7 +13,7 @@ from analysis.runs.studies import policies, study_folders
 from app import cached, topbar
 from app.budgets import edits as budgets_edits, words
 from app.selection import state
-from app.ui import asking, widgets
+from app.ui import asking, jobs, widgets
 
 DEFAULT = "policy"
 MOST_BYTES = 1_000_000  # of an uploaded file
@@ -194,7 +194,30 @@ def change(added: dict | None) -> None:
         state.choose(st.session_state, budget_edits=word)
 
 
-def no_text(stored: dict[str, dict]) -> str | None:
-    """Why the policy in use cannot be measured on the text in use, or None."""
+def refused(stored: dict[str, dict]) -> bool:
+    """Whether the policy in use cannot be measured on the text in use; then the reason and a text that it can be."""
     about = stored.get(st.session_state["budget_policy"], {})
-    return words.measured_on(cached.texts(), st.session_state["text"], about)
+    texts = cached.texts()
+    said = words.measured_on(texts, st.session_state["text"], about)
+    if said is None:
+        return False
+    st.info(widgets.plain(said))
+    other = next((key for key in texts if words.measured_on(texts, key, about) is None), None)
+    if other is not None:
+        st.button(
+            f"Take “{widgets.plain(texts[other])}” instead",
+            key="budget_other_text",
+            on_click=lambda: state.choose(st.session_state, text=other, budget_token=None),
+        )
+    return True
+
+
+def take_new() -> None:
+    """Once, when a calibration that this page waited for is done: the policy that it made is the one in use."""
+    job = jobs.current()
+    if job is None or (job.verb, job.state) != ("calibrate", "done"):
+        return
+    if st.session_state.get("budget_calibrated") != job.id:
+        st.session_state["budget_calibrated"] = job.id
+        start_over()
+        state.choose(st.session_state, budget_policy=job.args["name"], budget_token=None)

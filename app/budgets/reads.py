@@ -33,25 +33,42 @@ def found() -> Run | None:
     return cached.store().find("reads-text", arguments())
 
 
+def example() -> Run | None:
+    """The same of another text, to look at until this one is measured, or None where none is."""
+    asked = arguments() | {"long_text": "windows"}
+    others = (cached.store().find("reads-text", asked | {"text": key}) for key in cached.texts())
+    return next((run for run in others if run is not None), None)
+
+
 def tab(stored: dict[str, dict]) -> None:
     """The slider and what it shows, or the job that measures this text."""
-    chosen = st.session_state
-    if chosen.setdefault("budget_text_seen", chosen["text"]) != chosen["text"]:
-        chosen["budget_text_seen"] = chosen["text"]
-        state.choose(chosen, budget_token=None)  # it meant a token of the text before
-    if said := budgets.no_text(stored):
-        st.info(widgets.plain(said))
-        return
-    run = found()
-    if run is None:
+    refused = budgets.refused(stored)
+    run = None if refused else found()
+    shown = run or example()
+    _about_text(shown)
+    if run is None and not refused:
         widgets.prose(
             f"The text is read {len(READS)} times with fewer and fewer keys, shared out by the ranks of the policy. "
             "After that a slider shows every step at once.",
             "more",
         )
         jobs.run_button("Measure this text", "reads-text", arguments(), "budget_reads_run", type="primary")
+    if shown is None:
         return
-    fields.alone(_live, run)
+    if run is None:
+        name = cached.texts()[shown.request["text"]]
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.badge("example", icon=":material/inventory_2:", color="gray")
+            widgets.prose(f"Until then: another text, “{name}”, measured before with the same policy.", "quiet")
+    fields.alone(_live, shown)
+
+
+def _about_text(shown: Run | None) -> None:
+    """A marked token belongs to the text that is shown; of another one it means nothing."""
+    chosen, text = st.session_state, shown.request["text"] if shown else st.session_state["text"]
+    if chosen.setdefault("budget_text_seen", text) != text:
+        chosen["budget_text_seen"] = text
+        state.choose(chosen, budget_token=None)
 
 
 def _live(run: Run) -> None:
@@ -167,7 +184,7 @@ def _text(run: Run, at: int) -> None:
         "now",
         key="budget_text",
         identity=f"{run.id}.{run.created}.{at}",
-        place=f"{st.session_state['text']}.budgets",
+        place=f"{run.request['text']}.budgets",
         hint="Click a token to see the keys it lost; a second click or Esc goes back to the worst one.",
         locked=lost["position"] if lost else None,
         on_token=lambda: state.choose(st.session_state, budget_token=painted.clicked("budget_text", "token")),
@@ -176,6 +193,7 @@ def _text(run: Run, at: int) -> None:
 
 def _ask(run: Run, at: int) -> Run:
     policy = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][at]["share"]}
-    args = state.study_args(st.session_state, policy=policy, cap=NO_CAP, position=st.session_state["budget_token"])
+    args = {name: run.request[name] for name in ("model", "text", "long_text")}
+    args |= {"policy": policy, "cap": NO_CAP, "position": st.session_state["budget_token"]}
     args |= {"window": run.numbers["window"], "top": 20}
     return asking.ask("lost-keys", args, "Looking up the keys it lost")

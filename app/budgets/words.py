@@ -27,14 +27,18 @@ def shared(row: dict) -> str:
     return share(least) if least == most else f"{share(least)} to {share(most)}"
 
 
-def needs(table: dict, mass: float | None) -> str:
-    """How many keys hold most of a head's attention; `table`: columns layer, head, rank."""
+def needs(table: dict, about: dict) -> str:
+    """How many keys hold most of a head's attention in the texts that calibrated it; `table`: columns layer, head,
+    rank; `about`: facts of the policy."""
+    mass = about.get("mass")
     ranks = table["rank"]
     low, high = (ranks.index(pick(ranks)) for pick in (min, max))
     which = [f"head {table['head'][at]} of layer {table['layer'][at]}" for at in (low, high)]
     held = f"{share(mass)} of a head's attention" if mass else "Most of a head's attention"
+    where = "" if about.get("corpus") in (None, "uploaded") else f"In its calibration texts ({about['corpus']}), "
+    held = held if not where else held[:1].lower() + held[1:]
     return (
-        f"{held} lies on {sum(ranks) / len(ranks):,.0f} keys on average: on {ranks[low]:,.0f} in {which[0]}, on "
+        f"{where}{held} lies on {sum(ranks) / len(ranks):,.0f} keys on average: on {ranks[low]:,.0f} in {which[0]}, on "
         f"{ranks[high]:,.0f} in {which[1]}."
     )
 

@@ -8,6 +8,7 @@ from analysis.runs import Run
 from app import cached
 from app.speed import charts, shown as speed_shown
 from app.ui import tables, widgets
+from app.ui.spelled import size
 
 KV_READ = "kv_bytes_read_per_step"
 COLUMNS = {
@@ -117,7 +118,7 @@ def _rows(run: Run, rows: list[dict]) -> None:
     table["spread"] = [f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}" for row in rows]
     for side in ("dense", "sparse"):
         table[side] = [charts.milliseconds(row[f"{side}_ms"]) for row in rows]
-    for name, key, say in (("token", "ms_per_token", charts.milliseconds), ("read", KV_READ, speed_shown.size)):
+    for name, key, say in (("token", "ms_per_token", charts.milliseconds), ("read", KV_READ, size)):
         pairs = [row.get(key) for row in rows]
         table[name] = [pair and f"{say(pair['dense'])} → {say(pair['sparse'])}" for pair in pairs]
     shown = {name: column for name, column in COLUMNS.items() if any(cell is not None for cell in table[name])}

@@ -10,12 +10,13 @@ from app import cached
 from app.speed import charts
 from app.speed.texts import texts
 from app.ui import tables, widgets
+from app.ui.spelled import size
 
 SIDES = {  # key of a row -> (what it is, its unit)
     "prefill_ms": ("time to first token", "ms"),
     "ms_per_token": ("time per output token", "ms"),
     "tokens_per_second": ("tokens per second, prompt included", "rate"),
-    "kv_bytes": ("KV cache held", "bytes"),
+    "kv_bytes": ("KV cache held, free room to grow included", "bytes"),
     "kv_bytes_read_per_step": ("KV cache read per token", "bytes"),
     "peak_bytes": ("peak memory without weights", "bytes"),
 }
@@ -24,6 +25,7 @@ MERGES = {
     "subtraction": "subtraction, as sorted kernels can",
     "exact overlap": "subtraction of the true overlap (needs a mask)",
 }
+CACHE = ("kv_bytes", "kv_bytes_read_per_step")
 GAINS = {"prefill_ms": "prefill", "ms_per_token": "per_token"}  # whose ratio was taken round by round
 
 
@@ -86,6 +88,7 @@ def _sides(run: Run) -> None:
     values = {name: [] for name in ("what", "dense", "sparse", "gain")}
     for key, (label, unit) in SIDES.items():
         gain = run.numbers["speedup"][GAINS[key]]["median"] if key in GAINS else _ratio(dense[key], sparse[key])
+        label += f", {run.protocol['dtype']}" if key in CACHE else ""
         cells = [_cell(row[key], unit) for row in (dense, sparse)]
         said = "–" if gain is None else f"{gain:.2f} × {'the bytes' if unit == 'bytes' else 'as fast'}"
         for name, value in zip(values, (label, *cells, said), strict=True):
@@ -106,14 +109,6 @@ def _cell(value: object, unit: str) -> str:
 
 def _ratio(dense: float | None, sparse: float | None) -> float | None:
     return sparse / dense if dense and sparse is not None else None
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them."""
-    for step, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= step:
-            return f"{count / step:,.1f} {unit}"
-    return f"{count:,.0f} bytes"
 
 
 def _spread_columns(spread: dict, bound: float | None) -> dict:

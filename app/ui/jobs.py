@@ -52,6 +52,7 @@ def run_button(
         widgets.prose(said, "quiet")
     if due.over and not busy:
         widgets.prose(f"{due.over}.", "note")
+    if (due.over or due.price.long) and not busy:
         offers.offer([*smaller(), *offers.of_text(args, tokens)], due.price, key)
 
 

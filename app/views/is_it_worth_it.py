@@ -31,6 +31,7 @@ with answer:
 with st.container(horizontal=True, gap="medium"):
     for label, value, help in worth.figures(rows, at, shape["dtype"]):
         st.metric(label, value, help=help, width="content")
+widgets.prose(worth.loaded(shape, rows["kv_bytes"][at]) or [], "quiet")
 
 with st.grid(2, min_column_width=420, gap="large"):
     widgets.chart(

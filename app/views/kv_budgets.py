@@ -14,6 +14,7 @@ widgets.header(
 )
 chosen = st.session_state
 answer = st.container()
+policy.take_new()
 stored = policy.known()
 slot = policy.policy_row(stored)
 run = policy.in_use()
@@ -21,7 +22,7 @@ if chosen["budget_policy"] not in stored:  # the first time, asking for it has m
     stored = policy.known()
 about = stored.get(chosen["budget_policy"], {})
 with answer:
-    widgets.prose(words.needs(cached.columns(run, "cells"), about.get("mass")))
+    widgets.prose(words.needs(cached.columns(run, "cells"), about))
     measured = reads.found()
     if measured is not None:
         widgets.prose(words.breaks(measured.numbers["rows"]), "more")

@@ -7,6 +7,7 @@ from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.ui import painted, reading, tables, widgets
+from app.ui.spelled import size
 from app.worth.controls import CONTEXTS, LOADED, SEQUENCES
 
 SHAPES = {  # the well-known models whose shapes the worker has, by their name there
@@ -81,23 +82,27 @@ def figures(rows: dict, at: int, dtype: str) -> list[tuple[str, str, str]]:
     return [
         ("First token, at most", f"{rows['prefill_gain'][at]:.2f}x", gain),
         ("Each later token, at most", f"{rows['decode_gain'][at]:.2f}x", gain),
-        ("KV cache", size(rows["kv_bytes"][at]), f"{cached.glossary('KV cache')} Counted in {dtype}."),
-        ("Weights read in a step", size(rows["weight_bytes"][at]), read),
+        (f"KV cache held, {dtype}", size(rows["kv_bytes"][at]), cached.glossary("KV cache")),
+        (f"Weights read in a step, {dtype}", size(rows["weight_bytes"][at]), read),
     ]
+
+
+def loaded(shape: dict, kv_bytes: int) -> str | None:
+    """What the cache of the model in use takes in the type that it is loaded in, where its config names another."""
+    card = cached.card(st.session_state["model"])
+    if st.session_state["shape"] != LOADED or card is None or card.numbers["dtype"] == shape["dtype"]:
+        return None
+    numbers = card.numbers
+    held = kv_bytes * (numbers["weight_bytes"] / numbers["parameters"]) / shape["value_bytes"]
+    return (
+        f"Counted in {shape['dtype']}, as its config says. It is loaded here in {numbers['dtype']} and then holds "
+        f"{size(held)} of keys and values."
+    )
 
 
 def table(rows: dict) -> dict:
     """The rows of one batch as the table shows them."""
     return rows | {"kv": [size(count) for count in rows["kv_bytes"]]}
-
-
-def size(count: float) -> str:
-    """Bytes as a person says them."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit:
-            value = count / unit
-            return f"{value:,.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
-    return f"{count:.0f} bytes"
 
 
 def facts(shape: dict) -> list[str]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from analysis.costs import kv_cache_bytes
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, cache_keys, reads
 from analysis.models import Model
@@ -36,7 +37,8 @@ def budgets(
     base = policy_for(context, lm, made.name)
     total, ranked = int(made.budgets.sum()), float(made.ranks.sum())
     read = reads(made.budgets, made.cap, length, lm.num_kv_heads)
-    dense, evicted = (_bytes(lm, keys) for keys in cache_keys(made.budgets, made.cap, length, lm.num_kv_heads))
+    kept = cache_keys(made.budgets, made.cap, length, lm.num_kv_heads)
+    dense, evicted = (kv_cache_bytes(keys, lm.head_dim, lm.dtype.itemsize) for keys in kept)
     numbers = {
         "ranks": made.ranks.tolist(),
         "budgets": made.budgets.tolist(),
@@ -109,11 +111,6 @@ def _shares(made: Policy, length: int) -> list[dict]:
     return [
         {"share": share, "total": total, "beta": total / float(made.ranks.sum())} for share, total in totals.items()
     ]
-
-
-def _bytes(model: Model, keys: int) -> int:
-    """Of keys with their values in the model's type."""
-    return 2 * keys * model.head_dim * model.dtype.itemsize
 
 
 def _sentence(made: Policy, total: int, read: dict) -> str:

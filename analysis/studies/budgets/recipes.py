@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.corpus import sample_texts
+from analysis.corpus import FITTED_ON, fitting_samples
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, edited
 from analysis.models import Model
@@ -16,7 +16,7 @@ PARTS = ("name", *TOTALS, "floor", "edits", "keep_total", "cap")
 
 def policy_for(context: Context, model: Model, name: str = DEFAULT) -> Policy:
     """The stored policy of this name; the first time the default one is asked for, it is calibrated on the bundled
-    samples and stored. Errors: BadSetting."""
+    samples except the story, which can then be measured, and stored. Errors: BadSetting."""
     path = policy_path(context, model, name)
     for stored in context.stored(model, f"{FOLDER}/{path.name}"):
         found = read_stored(stored, model)
@@ -30,7 +30,7 @@ def policy_for(context: Context, model: Model, name: str = DEFAULT) -> Policy:
     if name != DEFAULT:
         names = ", ".join(one["name"] for one in stored_policies(context, model)) or "none"
         raise BadSetting(f"{model.name} has no policy {name} here; there are: {names}.")
-    return calibrate_on(context, model, [text for _, text in sample_texts().values()], "bundled samples")
+    return calibrate_on(context, model, list(fitting_samples().values()), FITTED_ON)
 
 
 def resolve(context: Context, model: Model, recipe: dict | str | None, length: int | None = None) -> Policy:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.corpus import sample_texts, text_hash, token_stream
+from analysis.corpus import FITTED_ON, fitting_samples, text_hash, token_stream
 from analysis.errors import BadSetting, BadText, NotFitted
 from analysis.fitted import FOLDER, Fitted
 from analysis.methods import METHODS
@@ -20,7 +20,6 @@ from analysis.studies.text.held_out import storing
 from analysis.training.focal import SHARE, FocalTraining, train_temperatures
 
 LENGTH, TOKENS = 1024, 8192  # of a calibration window, and of all together at most
-SAMPLES = "bundled samples without the story"
 
 
 def fitted_for(context: Context, model: Model, method: str) -> Fitted:
@@ -31,8 +30,8 @@ def fitted_for(context: Context, model: Model, method: str) -> Fitted:
         found = context.once(f"fitted {method}", stamp, lambda path=path: Fitted.load(path))
         if found.about.get("revision") == model.revision:
             return found
-    samples = _samples()
-    return _calibrate(context, model, method, samples, _told(samples, SAMPLES), 0)[0]
+    samples = list(fitting_samples().values())
+    return _calibrate(context, model, method, samples, _told(samples, FITTED_ON), 0)[0]
 
 
 def fit_method(
@@ -57,8 +56,8 @@ def fit_method(
         raise BadSetting(f"{str(method)[:40]!r} is not calibrated by this verb; it calibrates: {', '.join(known)}.")
     lm = context.model(model)
     named = [context.text(key) for key in texts or []]
-    whole = [text for _, text in named] or _samples()
-    told = _told(whole, ", ".join(name for name, _ in named) or SAMPLES)
+    whole = [text for _, text in named] or list(fitting_samples().values())
+    told = _told(whole, ", ".join(name for name, _ in named) or FITTED_ON)
     if METHODS[method].needs == "temperatures":
         numbers = fit_temperatures(context, lm, whole, told, steps, seed)
     else:
@@ -78,10 +77,6 @@ def calibration_windows(model: Model, texts: list[str]) -> np.ndarray:
     windows = ids[: len(ids) // length * length].reshape(-1, length)
     count = min(len(windows), TOKENS // length)
     return windows[np.linspace(0, len(windows) - 1, count).round().astype(int)].astype(np.int64)
-
-
-def _samples() -> list[str]:
-    return [text for name, (_, text) in sample_texts().items() if name != "story"]
 
 
 def _told(texts: list[str], corpus: str) -> dict:

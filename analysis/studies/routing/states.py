@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from analysis.corpus import sample_texts, text_hash
+from analysis.corpus import FITTED_ON, fitting_samples, text_hash
 from analysis.errors import AnalysisError, BadSetting, NotFitted
 from analysis.files import write_whole
 from analysis.models import Model
@@ -26,7 +26,6 @@ from analysis.studies.routing.score import Curves
 from analysis.studies.routing.texts import Prompt, heads_of, prompts_of, tokens_needed
 from analysis.studies.text.held_out import storing
 
-SAMPLES = "bundled samples without the story"
 DISTANCE = 64  # of the routers that are fitted on the samples
 NAME = "curves.safetensors"
 
@@ -81,12 +80,12 @@ def state_for(context: Context, model: Model) -> RoutingState:
 
 def fit_on_samples(context: Context, model: Model, seed: int = 0) -> RoutingState:
     """Buckets and closed-form routers from the bundled samples except the story, stored in the model's state."""
-    samples = _samples()
+    samples = fitting_samples()
     length = min(model.max_positions, 2048)
     prompts = prompts_of(model, list(samples.values()), length, len(samples), 2)
     keys = text_hash(" ".join(_keys(samples)))
     tokens = sum(len(prompt.ids) for prompt in prompts)
-    about = protocol("route", model, keys, tokens, window=length, seed=seed, texts=SAMPLES)
+    about = protocol("route", model, keys, tokens, window=length, seed=seed, texts=FITTED_ON)
     state = fit_prompts(context, model, prompts, length, max(4, buckets_for(length)), seed, protocol=about)
     folder = context.state_dirs(model)[0] / FOLDER
     with storing("routers", folder):
@@ -97,13 +96,9 @@ def fit_on_samples(context: Context, model: Model, seed: int = 0) -> RoutingStat
 def calibrated_on(state: RoutingState) -> tuple[str, ...]:
     """The hashes of the texts that a state was fitted on, as far as it names them."""
     about = state.about.get("protocol", {})
-    if about.get("texts") == SAMPLES:
-        return tuple(_keys(_samples()))
+    if about.get("texts") == FITTED_ON:
+        return tuple(_keys(fitting_samples()))
     return tuple(about.get("keys", ()))
-
-
-def _samples() -> dict[str, str]:
-    return {name: text for name, (_, text) in sample_texts().items() if name != "story"}
 
 
 def _keys(samples: dict[str, str]) -> list[str]:

@@ -189,7 +189,8 @@ def test_the_query_router_and_the_table_of_corpora(client):
 def test_what_it_costs(client):
     app = page(budgets="cost")
     assert "cannot beat dense attention while all scores are computed" in markup(app)
-    assert metrics(app)["As is"] == "12 MB" and metrics(app)["Under eviction, at most"] == "3 MB"
+    assert metrics(app)["Held, float32"] == "12 MB"
+    assert metrics(app)["Held under eviction, float32, at most"] == "3 MB"
     assert "proposes eviction" in markup(app)
     app.button(key="budget_time").click().run()
     args = client.states["0123456789ab"].args

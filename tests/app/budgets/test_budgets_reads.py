@@ -8,7 +8,7 @@ from analysis.errors import BadSetting
 from app.budgets import cap as budgets_cap, words as budgets_words
 from tests.app.heads.test_heads import figures
 from tests.made.budgets import key, measure, measure_reads, metrics, page, prepared, row, store_policy, sweep
-from tests.made.in_process import markup, part
+from tests.made.in_process import markup, part, put
 from tests.made.results import status
 
 
@@ -60,6 +60,24 @@ def test_a_text_that_calibrated_is_not_measured(client):
         assert "must not be measured on it" in app.info[0].value and not app.error
     store_policy(client.store.root, "policy", texts=[key(client)], halves=key(client))
     assert not page(budgets="reads").info
+
+
+def test_an_unmeasured_text_shows_the_example_of_another_one(client):
+    measure_reads(client)
+    own = put(client, "One text of somebody's own. " * 40)
+    app = page(budgets="reads", text=own, budget_token=40)
+    assert app.button(key="budget_reads_run").label == "Measure this text"
+    assert "another text, “" in markup(app) and part(app, "painted")["locked"] == 40
+    assert client.store.list("lost-keys")[0].request["text"] == key(client), "a token of the text that is shown"
+    assert "breaks" not in markup(app).partition("Policy")[0] and "positions 31 to 61" not in markup(app)
+
+
+def test_a_policy_of_this_very_text_leads_to_another_text(client):
+    store_policy(client.store.root, "policy", texts=[key(client)])
+    app = page(budgets="cap")
+    app.button(key="budget_other_text").click().run()
+    assert app.session_state["text"] != key(client)
+    assert not any("calibrated this policy" in info.value for info in app.info)
 
 
 def test_where_it_breaks_in_words():
@@ -121,6 +139,15 @@ def test_a_calibration_is_a_job_and_its_policy_can_be_used(client):
     store_policy(client.store.root, "mine")
     app.button(key="budget_use").click().run()
     assert app.session_state["budget_policy"] == "mine" and not app.error
+
+
+def test_a_new_policy_is_the_one_in_use_once_its_job_is_done(client):
+    store_policy(client.store.root, "mine")
+    client.states["0123456789ab"] = status("done", verb="calibrate", args={"name": "mine"})
+    app = page(budgets="map", job="0123456789ab")
+    assert app.session_state["budget_policy"] == "mine" and app.selectbox(key="budget_policy_pick").value == "mine"
+    app.selectbox(key="budget_policy_pick").set_value("other").run()
+    assert app.session_state["budget_policy"] == "other"
 
 
 def test_a_running_calibration_can_be_cancelled(client):

@@ -7,6 +7,7 @@ import pytest
 from analysis.costs import KNOWN
 from analysis.errors import BadModel
 from app import cached
+from app.ui.spelled import size
 from app.worth import charts as worth_charts, tables as worth
 from app.worth.controls import CONTEXTS
 from tests.made.in_process import HOSTILE, markup, opened, part
@@ -49,9 +50,10 @@ def test_it_opens_with_its_question_and_one_computed_sentence_about_the_loaded_m
     assert list(figures(app)) == [
         "First token, at most",
         "Each later token, at most",
-        "KV cache",
-        "Weights read in a step",
+        "KV cache held, bfloat16",
+        "Weights read in a step, bfloat16",
     ]
+    assert "loaded here in float32 and then holds 12.6 MB of keys and values" in markup(app), "as KV budgets counts it"
     assert len(app.get("plotly_chart")) == 3 and "context" not in app.query_params, "a shown default is not a choice"
 
 
@@ -191,4 +193,4 @@ def test_the_chosen_batch_takes_the_place_of_its_nearest(chosen, drawn):
     [(17_179_869_184, "17.2 GB"), (274_877_906_944, "275 GB"), (3_145_728, "3.15 MB"), (12, "12 bytes")],
 )
 def test_sizes_are_said_as_a_person_says_them(count, said):
-    assert worth.size(count) == said
+    assert size(count) == said

@@ -1,0 +1,10 @@
+"""Numbers as every page spells them."""
+
+
+def size(count: float) -> str:
+    """Bytes as a person says them, three digits of them."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            value = count / unit
+            return f"{value:,.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
+    return f"{count:,.0f} bytes"
