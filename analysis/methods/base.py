@@ -38,6 +38,7 @@ class Method:
     extra_vectors: ClassVar[float] = 0.0  # key and value vectors, halved, that a query reads beside its keys
     kernels: ClassVar[tuple[str, ...]] = ()  # what `attend` computes itself, of "prompt" and "token"
     budgeted: ClassVar[str | None] = None  # the setting that counts keys: more of it reads more
+    competing: ClassVar[tuple[str, ...]] = ()  # settings that count them another way: as by default under a budget
     ceiling: ClassVar[bool] = False  # looks at every key to choose: a bound on others, never a faster model itself
 
     def __post_init__(self):
@@ -143,6 +144,7 @@ class Method:
             "ceiling": cls.ceiling,
             "kernels": list(cls.kernels),
             "budget": cls.budgeted,
+            "competing": list(cls.competing),
             "fields": [
                 {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}
                 for f in fields(cls)

@@ -22,6 +22,7 @@ class OracleTopK(Method):
     title = "Oracle top-k"
     paper = "the ceiling of top-k methods (CSA, SparQ, Quest)"
     budgeted = "k"
+    competing = ("fraction",)
     ceiling = True
 
     k: int = setting(64, "keys that each query keeps, of each head", "live", 1, 1 << 20)

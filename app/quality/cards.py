@@ -106,7 +106,7 @@ def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, t
         st.caption(widgets.plain(f"The link's {said} “{own[field][:40]}” is not available here; it was dropped."))
     with st.grid(3, min_column_width=120, gap="small"):
         for field in fields.values():
-            if equal and field["name"] == about["budget"]:
+            if equal and field["name"] in (about["budget"], *about["competing"]):
                 st.caption(
                     f"{words.field(field['name']).split(',')[0]}: set by the budget", help=words.field_help(field)
                 )

@@ -1,11 +1,13 @@
 """Figures of the quality tab: quality against speed, and where in the window a method loses."""
 
+import math
 from collections.abc import Sequence
 
 from app.quality.words import NEAR, Shown, signed
 from app.speed.charts import times_axis
 from app.ui.charts import CHANCE, RANDOM, error_bars, figure, level, line, marks, safe, style, upright
 
+FAR = 0.3  # change of perplexity beyond which a mark stands at the edge, so that the others keep their room
 DODGE = 0.09  # of a bin's width between two methods, so that their bars do not hide each other
 
 
@@ -13,20 +15,24 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
     """Quality against speed, better up and right: a hollow mark at the bound that the pairs read allow, a solid one
     where attention was timed with these settings; bars are 95 % intervals, or the slowest to the fastest round. Small
     marks: what was tried `before`."""
+    edge = FAR if far(shown) else math.inf
     reference = {"color": RANDOM, "symbol": "circle", "size": 11}
-    data = [marks("dense", [1], [0], "dense attention: the reference", reference), *map(_small, before)]
+    data = [
+        marks("dense", [1], [0], "dense attention: the reference", reference),
+        *(_small(one) for one in before if one.row["difference"] <= edge),
+    ]
     for one in shown:
         colour, symbol = style(one.asked.place)
         hover = _says(one)
-        data.append(_mark(_kind(one.row), one, one.bound, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times"))
+        data.append(_mark(_kind(one.row), one, one.bound, f"{symbol}-open", f"{hover}: at most %{{x:.2f}} times", edge))
         if one.shares and not one.row["ceiling"]:
             said = f"{hover}: by keys fetched at most %{{x:.2f}} times"
-            data.append(_mark("fetched", one, one.bound_kv, "line-ns-open", said) | {"showlegend": False})
+            data.append(_mark("fetched", one, one.bound_kv, "line-ns-open", said, edge) | {"showlegend": False})
         if one.speed:
-            times, change = one.speed["median"], [one.row["difference"]] * 2
+            times, change = one.speed["median"], [min(one.row["difference"], edge)] * 2
             data.append(line("", [times, one.bound], change, colour, "dot", None, width=1, showlegend=False))
             words = f"{hover}<br>measured, {one.speed['of']}, at {one.speed['length']:,} tokens: %{{x:.2f}} times dense"
-            made = _mark("measured", one, times, symbol, words)
+            made = _mark("measured", one, times, symbol, words, edge)
             made["error_x"] = error_bars([times], [one.speed["low"]], [one.speed["high"]], colour)
             data.append(made)
     return figure(
@@ -40,9 +46,23 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         shapes=[upright(1, width=1.2), level(0), level(NEAR, CHANCE)],
         annotations=[
             {"text": f"{NEAR:.0%}<br>worse", "x": 1.01, "xref": "paper", "y": NEAR, "xanchor": "left", "align": "left"}
-            | {"showarrow": False, "font": {"color": CHANCE, "size": 12}}
+            | {"showarrow": False, "font": {"color": CHANCE, "size": 12}},
+            *(_beyond(one, edge) for one in far(shown)),
         ],
     )
+
+
+def far(shown: Sequence[Shown]) -> list[Shown]:
+    """The methods beyond the chart's edge, where some are not."""
+    found = [one for one in shown if one.row["difference"] > FAR]
+    return found if len(found) < len(shown) else []
+
+
+def _beyond(one: Shown, edge: float) -> dict:
+    """An arrow out of the chart, with the change that lies there. The axis is logarithmic."""
+    look = {"color": style(one.asked.place)[0], "size": 12}
+    made = {"text": signed(one.row["difference"]), "x": math.log10(one.bound), "y": edge, "ax": 0, "ay": -34}
+    return made | {"showarrow": True, "arrowhead": 2, "arrowcolor": look["color"], "font": look}
 
 
 def _kind(row: dict) -> str:
@@ -64,10 +84,12 @@ def _small(one: Shown) -> dict:
     return marks("", [one.bound], [one.row["difference"]], hover, look, opacity=0.6, showlegend=False)
 
 
-def _mark(kind: str, one: Shown, x: float, symbol: str, hover: str) -> dict:
+def _mark(kind: str, one: Shown, x: float, symbol: str, hover: str, edge: float) -> dict:
     colour, _ = style(one.asked.place)
     look = {"color": colour, "symbol": symbol, "size": 13, "line": {"width": 2.5, "color": colour}}
     change, low, high = ([one.row[f"difference{end}"]] for end in ("", "_low", "_high"))
+    if change[0] > edge:
+        return marks(f"{one.title}, {kind}", [x], [edge], hover, look)
     return marks(f"{one.title}, {kind}", [x], change, hover, look, error_y=error_bars(change, low, high, colour))
 
 

@@ -30,13 +30,19 @@ def settled(one: Asked, share: float, reading: dict, tokens: int) -> tuple[Asked
     field = one.about["budget"]
     if field is None:
         return one, None
-    given = replace(one, changed={name: value for name, value in one.changed.items() if name != field})
+    counts = (field, *one.about["competing"])
+    given = replace(one, changed={name: value for name, value in one.changed.items() if name not in counts})
     args = {name: st.session_state[name] for name in ("model", "text")} | reading
     args |= {"methods": [given.spec], "share": share, "windows": 1, "seed": 0}
     run = asking.ask("equal-budget", args, f"Setting {one.about['title']} to {share:.0%} of the reads", tokens)
     (spec,) = run.numbers["methods"]
     changed = {name: value for name, value in spec["settings"].items() if value != one.defaults.get(name)}
     return replace(given, changed=changed, policy=spec.get("policy")), run
+
+
+def reaches(run: Run | None) -> bool:
+    """Whether a method has a setting at which it reads so much; one that counts no keys is shown as it is."""
+    return run is None or run.numbers["rows"][0]["reached"]
 
 
 def said(found: list[tuple[Asked, Run | None]]) -> None:
@@ -53,5 +59,5 @@ def said(found: list[tuple[Asked, Run | None]]) -> None:
     for one, run in found:
         if run is None:
             widgets.prose(f"{one.about['title']} reads every key, so it cannot be given a budget.", "note")
-        elif not run.numbers["rows"][0]["reached"]:
-            widgets.prose(run.numbers["notes"][-1], "note")
+        elif not reaches(run):
+            widgets.prose(f"Left out: {run.numbers['notes'][-1]}", "note")

@@ -57,6 +57,8 @@ def tab() -> None:
                 one, found = equal.settled(one, share, reading, dense.protocol["tokens"])
                 asked[at] = one
                 budgets.append((one, found))
+                if not equal.reaches(found):
+                    continue
             run = ask(one.spec, reading, f"Reading with {one.about['title']}", dense.protocol["tokens"])
             speed = quality_speed.measured(one, size, card["max_positions"], launched)
             shown.append(Shown(one, run, run.numbers["rows"][0], speed))
@@ -117,6 +119,9 @@ def _trade(shown: Sequence[Shown], before: Sequence[Shown]) -> None:
     said = "Hollow: the most its reads allow, not timed. Solid: timed on this machine. Bars: 95 % intervals."
     if any(one.shares and not one.row["ceiling"] for one in shown):
         said += " Upright tick: the most where heads that share keys fetch all that any of them reads."
+    if beyond := charts.far(shown):
+        names = " and ".join(f"{one.title} ({words.signed(one.row['difference'])})" for one in beyond)
+        said += f" Arrow: {names} lies beyond the chart."
     st.caption(f"{said} Small: settings tried before." if before else said)
 
 

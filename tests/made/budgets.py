@@ -49,7 +49,8 @@ def budgets(args: dict, text: None) -> Result:
         "notes": [],
     }
     table = cells(rank=RANKS, budget=made, stored=stored, fixed=fixed, capped=np.minimum(made, cap))
-    return Result(numbers | {"protocol": protocol("budgets", args, 0)}, {"cells": table})
+    about = protocol("budgets", args, 0) | {"dtype": "float32"}
+    return Result(numbers | {"protocol": about}, {"cells": table})
 
 
 def bins(change: float) -> list[dict]:

@@ -19,7 +19,7 @@ def field(name: str, default, help: str = "what it does", price: str = "live", l
 def method(title: str, *fields: dict, ceiling: bool = False, needs: str = "", **more) -> dict:
     made = {"doc": f"{title} reads *less*.", "paper": "a paper", "title": title, "needs": needs}
     made |= {"ceiling": ceiling, "fields": list(fields)}
-    return made | {"kernels": [], "budget": None} | more
+    return made | {"kernels": [], "budget": None, "competing": []} | more
 
 
 DESCRIBED = {
@@ -43,6 +43,7 @@ DESCRIBED = {
         field("fraction", 0.0, low=0.0, high=1.0),
         ceiling=True,
         budget="k",
+        competing=["fraction"],
     ),
     "quick": method("Quick", field("keys", 8, low=1, high=1 << 20), kernels=["token"], budget="keys"),
     "later": method("Later", field("budget_per_head", 0.5, price="refit", low=0.0, high=1.0)),

@@ -66,8 +66,8 @@ def equal_budget(
         if not row["reached"]:
             end, title = "least" if row["off"] > 0 else "most", METHODS[row["method"]].title
             notes.append(
-                f"{title} reads {row['attended']:,.1f} keys of a query at the {end} that its {row['field']} "
-                f"allows ({row['value']:,}), not {target:,.1f}: its other settings decide."
+                f"{title} cannot reach {target:,.1f} keys of a query: it reads {row['attended']:,.1f} at the {end}, with "
+                f"{row['field'].replace('_', ' ')} {row['value']:,}. Change its other settings to reach it."
             )
     about = {"window": length, "seed": seed, "kernel": STREAMED, "windows": len(ids)}
     numbers = {
@@ -112,11 +112,13 @@ def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], tar
 
 
 def at_budget(asked: dict, value: int) -> dict:
-    """A method as `evaluate` takes one, with this value of what counts its keys: a setting, or the total of a policy,
-    which has no cap then unless one is given."""
+    """A method as `evaluate` takes one, with this value of what counts its keys: a setting, beside which those
+    that count them another way are as by default, or the total of a policy, which has no cap then unless one is given."""
     field = FIELDS[asked["name"]]
     if METHODS[asked["name"]].needs != "policy":
-        return asked | {"settings": (asked.get("settings") or {}) | {field: value}}
+        other = METHODS[asked["name"]].competing
+        given = {name: one for name, one in (asked.get("settings") or {}).items() if name not in other}
+        return asked | {"settings": given | {field: value}}
     given = asked.get("policy") or {}
     given = given if isinstance(given, dict) else {"name": given}
     return asked | {"policy": {"cap": NO_CAP} | given | {field: value}}

@@ -45,7 +45,10 @@ def test_every_method_gets_the_same_budget(client):
     assert not any(key.endswith((".window", ".keys")) for key in (one.key or "" for one in app.select_slider))
     assert app.slider(key="quality.focus.top").value == 2
     assert "--set focus.window=128" in app.code[0].value and client.asked.count("equal-budget") == 3
-    assert "at the least, not 25.6" in markup(opened(quality_equal=5, quality="quick"))
+    left = opened(quality_equal=5, quality="quick~~streaming_llm~window-8")
+    assert "Left out: quick reads 64 keys of a query at the least, not 25.6" in markup(left)
+    assert "Quick" not in columns(opened(quality_equal=5, quality="quick~~later"))["method"]
+    assert "fraction" not in str(opened(quality_equal=25, quality="oracle_topk~fraction-0.05").code[0].value)
     assert opened(quality="quick").select_slider(key="quality.quick.keys").value == 8
 
 

@@ -95,7 +95,7 @@ def test_a_budget_that_cannot_be_reached_is_said(ask):
     assert not streaming["reached"] and streaming["attended"] > 4, "four sinks"
     said = result.numbers["notes"]
     assert any(
-        note.startswith("Quest reads") and "at the least that its budget allows (1), not 2.0" in note for note in said
+        note.startswith("Quest cannot reach 2.0 keys") and "at the least, with budget 1." in note for note in said
     )
 
 
