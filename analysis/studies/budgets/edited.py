@@ -6,7 +6,6 @@ import pandas as pd
 from analysis.costs import kv_cache_bytes
 from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, cache_keys, reads
-from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.budgets.policies import DEFAULT, Policy, facts, stored_policies
 from analysis.studies.budgets.ranks import cells_table
