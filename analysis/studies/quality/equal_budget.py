@@ -66,8 +66,8 @@ def equal_budget(
         if not row["reached"]:
             end, title = "least" if row["off"] > 0 else "most", METHODS[row["method"]].title
             notes.append(
-                f"{title} cannot reach {target:,.1f} keys of a query: it reads {row['attended']:,.1f} at the {end}, with "
-                f"{row['field'].replace('_', ' ')} {row['value']:,}. Change its other settings to reach it."
+                f"{title} cannot reach {target:,.1f} keys of a query: it reads {row['attended']:,.1f} at the {end}, "
+                f"with {row['field'].replace('_', ' ')} {row['value']:,}. Change its other settings to reach it."
             )
     about = {"window": length, "seed": seed, "kernel": STREAMED, "windows": len(ids)}
     numbers = {
@@ -112,8 +112,8 @@ def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], tar
 
 
 def at_budget(asked: dict, value: int) -> dict:
-    """A method as `evaluate` takes one, with this value of what counts its keys: a setting, beside which those
-    that count them another way are as by default, or the total of a policy, which has no cap then unless one is given."""
+    """A method as `evaluate` takes one, with this value of what counts its keys: a setting, beside which those that
+    count them another way are as by default, or the total of a policy, which has no cap then unless one is given."""
     field = FIELDS[asked["name"]]
     if METHODS[asked["name"]].needs != "policy":
         other = METHODS[asked["name"]].competing
