@@ -107,10 +107,16 @@ def _pasted(name: str) -> None:
 def _take(data: bytes, name: str) -> None:
     """Store a text and use it; when it is none, the text in use stays and one sentence says why."""
     with widgets.attempt("text_trouble"):
-        limits().check_text(data, name)
-        use_text(cached.store().put_bytes(data, name))
-        sharing.mine(st.session_state["text"])
+        use_text(bring(data, name))
     close("text")
+
+
+def bring(data: bytes, name: str) -> str:
+    """Store a text that this session brought; its hash. Errors: BadText."""
+    limits().check_text(data, name)
+    key = cached.store().put_bytes(data, name)
+    sharing.mine(key)
+    return key
 
 
 def _model() -> None:

@@ -27,11 +27,15 @@ class Beside:
     only: int
 
 
-def configuration(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
-    """(name, value, value) of every argument and fact of the protocol in which runs differ; None where one has none."""
+def configuration(
+    first: Run, second: Run, defaults: dict[str, dict[str, Any]] | None = None
+) -> list[tuple[str, Any, Any]]:
+    """(name, value, value) of every argument and fact of the protocol in which runs differ; None where one has none.
+
+    `defaults`: method -> the value of each setting that a request does not name: naming it makes no difference."""
     told: list[tuple[str, Any, Any]] = []
     for part in ("request", "protocol"):
-        both = [_flat(getattr(run, part)) for run in (first, second)]
+        both = [_flat(_filled(getattr(run, part), defaults or {})) for run in (first, second)]
         for name in dict.fromkeys([*both[0], *both[1]]):
             values = both[0].get(name), both[1].get(name)
             if values[0] != values[1] and (part == "request" or name not in {row[0] for row in told}):
@@ -90,6 +94,17 @@ def beside(first: Table, second: Table, column: str) -> Beside:
         [second[column][at[1][label]] for label in shared],
         len(at[0]) + len(at[1]) - 2 * len(shared),
     )
+
+
+def _filled(value: Any, defaults: dict[str, dict[str, Any]]) -> Any:
+    """A request with every setting of the methods that it names."""
+    if isinstance(value, list):
+        return [_filled(one, defaults) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("name") in defaults and isinstance(value.get("settings"), dict):
+        return value | {"settings": defaults[value["name"]] | value["settings"]}
+    return {key: _filled(one, defaults) for key, one in value.items()}
 
 
 def _places(table: Table, keys: Iterable[str]) -> dict[Label, int]:

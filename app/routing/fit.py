@@ -7,14 +7,13 @@ import streamlit as st
 from analysis.commandline import commandline
 from analysis.runs.corpora import TEXTS
 from app import cached
-from app.routing import recall
+from app.routing import recall, texts as own_texts
 from app.routing.controls import HEADS, PARTITIONS
 from app.routing.words import head_columns
 from app.selection import state
-from app.ui import asking, fields, jobs, tables, widgets
+from app.ui import asking, jobs, tables, widgets
 from app.ui.offers import Scope
 
-LEAST = 6  # texts: three calibrate and three test
 PROMPTS = 12
 
 
@@ -28,7 +27,9 @@ def show(card: dict) -> None:
     _form(card)
     args = arguments()
     if args is None:
-        widgets.prose(f"Choose at least {LEAST} texts above; add your own at the top of the page.", "note")
+        widgets.prose(
+            f"Choose at least {own_texts.LEAST} texts above, upload several, or cut one long text into parts.", "note"
+        )
     else:
         stored = cached.store().find("route", args)
         jobs.run_button(
@@ -49,7 +50,7 @@ def arguments() -> dict | None:
     chosen = st.session_state
     corpus = chosen["route_corpus"] or ""
     texts = corpus.split("+") if corpus and TEXTS.fullmatch(corpus) else []
-    if not corpus or (texts and len(texts) < LEAST):
+    if not corpus or (texts and len(texts) < own_texts.LEAST):
         return None
     return {"texts": texts or None, "corpus": "" if texts else corpus} | _settings()
 
@@ -73,7 +74,7 @@ def command() -> str:
 
 
 def _form(card: dict) -> None:
-    fields.corpus("route_corpus", "", ("Texts from", "Texts"), f"Choose at least {LEAST}", "corpus")
+    own_texts.show()
     length = _length(card["name"])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.number_input(

@@ -1,4 +1,4 @@
-"""Two runs of one verb beside each other: what was asked differently, and what came out, on one scale."""
+"""Two runs of one kind beside each other: what came out, on one scale, and what was asked differently."""
 
 import functools
 
@@ -8,7 +8,7 @@ from analysis.runs import Run, compare
 from analysis.runs.compare import Beside
 from analysis.runs.keys import is_id
 from app import cached
-from app.runs import charts
+from app.runs import charts, words
 from app.ui import tables, widgets
 
 ASKED = {
@@ -26,31 +26,32 @@ NUMBERS = {
 
 
 def show(run: Run) -> None:
-    """Choose the second run, then configuration, numbers, and any column of any table that both have."""
+    """Choose the second run; then any column that tables of both have, the main one first, configuration, numbers."""
+    kind = words.kind(run.verb, run.request)
     rows = [row for row in cached.store().search(verb=run.verb) if row.id != run.id]
     if not rows:
-        widgets.prose(f"There is no other run of {run.verb} to compare it with yet.", "quiet")
+        widgets.prose(f"There is no other run of this kind to compare it with yet: {kind}.", "quiet")
         return
     named = {row.id: f"{row.text or row.model}: {row.about} ({row.created[:10]}, {row.id})" for row in rows}
     widgets.settled("run_other", [None, *named], None)
     st.selectbox(
-        f"Compare with another run of {run.verb}", list(named), index=None, key="run_other", format_func=named.get,
+        f"Compare with another run: {kind}", list(named), index=None, key="run_other", format_func=named.get,
         placeholder="no other",
     )  # fmt: skip
     if st.session_state["run_other"] is None:
         return
     other = cached.store().open(st.session_state["run_other"])
-    widgets.each(*(functools.partial(part, run, other) for part in (_configuration, _numbers, _tables)))
+    widgets.each(*(functools.partial(part, run, other) for part in (_tables, _configuration, _numbers)))
 
 
 def _configuration(run: Run, other: Run) -> None:
     st.subheader("What differs in how they were made", anchor=False, help=cached.glossary("protocol"))
-    told = compare.configuration(run, other)
+    told = compare.configuration(run, other, _defaults())
     if not told:
         widgets.prose("Nothing: the same request, made with the same versions on the same day.", "quiet")
         return
     values = {
-        "name": [name for name, _, _ in told],
+        "name": [words.number(name, run.request) for name, _, _ in told],
         "first": [_words(first) for _, first, _ in told],
         "second": [_words(second) for _, _, second in told],
     }
@@ -61,10 +62,18 @@ def _configuration(run: Run, other: Run) -> None:
     widgets.numbers(values, "configuration", "runs_asked_rows")
 
 
+def _defaults() -> dict[str, dict]:
+    """method -> {setting: its value where a run names none}."""
+    return {
+        name: {field["name"]: field["default"] for field in about["fields"]}
+        for name, about in cached.catalogue().items()
+    }
+
+
 def _words(value: object) -> str:
     if isinstance(value, str) and is_id(value):
         return next((f"{name} ({key})" for key, name, _, _ in cached.store().texts() if key == value), value)
-    return "–" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
+    return "–" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
 def _numbers(run: Run, other: Run) -> None:
@@ -75,7 +84,7 @@ def _numbers(run: Run, other: Run) -> None:
     st.subheader("Numbers", anchor=False)
     pairs = [(first, second) for _, first, second in found]
     values = {
-        "name": [name for name, _, _ in found],
+        "name": [words.number(name, run.numbers) for name, _, _ in found],
         "first": [first for first, _ in pairs],
         "second": [second for _, second in pairs],
         "difference": [None if None in pair else pair[1] - pair[0] for pair in pairs],
@@ -99,12 +108,13 @@ def _tables(run: Run, other: Run) -> None:
     if not shared:
         return
     st.subheader("Tables, on one scale", anchor=False)
-    widgets.settled("runs_table", list(shared), next(iter(shared)))
+    table, main = words.main(run.verb, {name: both for name, (_, _, both) in shared.items()})
+    widgets.settled("runs_table", list(shared), table)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox("Table", list(shared), key="runs_table", width=260)
         first, second, offered = shared[st.session_state["runs_table"]]
-        widgets.settled("runs_column", offered, offered[0])
-        st.selectbox("Column", offered, key="runs_column", width=260)
+        widgets.settled("runs_column", offered, main if main in offered else offered[0])
+        st.selectbox("Column", offered, key="runs_column", format_func=words.column, width=260)
     column = st.session_state["runs_column"]
     rows = compare.beside(first, second, column)
     widgets.prose(_sentence(rows, column), "more")
@@ -112,7 +122,7 @@ def _tables(run: Run, other: Run) -> None:
         return
     values = {key: [label[at] for label in rows.labels] for at, key in enumerate(rows.keys or ["row"])}
     values |= {charts.FIRST: rows.first, charts.SECOND: rows.second}
-    name = column.replace("_", " ")
+    name = words.column(column)
     drawn = charts.both(rows, column)
     with st.grid(2, min_column_width=380, gap="large"):
         if drawn is not None:
@@ -134,13 +144,20 @@ def _sentence(rows: Beside, column: str) -> str:
         for first, second in zip(rows.first, rows.second, strict=True)
         if first is not None and second is not None
     ]
-    by = f"matched by {' and '.join(key.replace('_', ' ') for key in rows.keys)}" if rows.keys else "matched in order"
+    name = words.column(column)
+    by = f"matched by {' and '.join(map(words.column, rows.keys))}" if rows.keys else "matched in order"
     alone = f"; {rows.only:,} rows stand in one run only" if rows.only else ""
     if not known:
-        return f"No row has {column.replace('_', ' ')} in both runs, {by}{alone}."
+        return f"No row has {name} in both runs, {by}{alone}."
     higher, lower = (sum(test) for test in ([b > a for a, b in known], [b < a for a, b in known]))
+    if len(known) == 1:
+        ((first, second),) = known
+        apart = f" ({second / first - 1:+.1%})".replace("-", "−") if first > 0 else ""
+        return (
+            f"{name[:1].upper()}{name[1:]}: {first:,.4g} in the first run, {second:,.4g} in the second{apart}{alone}."
+        )
     mean = sum(b - a for a, b in known) / len(known)
     return (
         f"Of {len(known):,} rows that both have, {by}, the second run is higher in {higher:,} and lower in {lower:,}; "
-        f"{column.replace('_', ' ')} differs by {mean:+.4g} on average{alone}."
+        f"{name} differs by {mean:+.4g} on average{alone}."
     )

@@ -1,6 +1,7 @@
 """Figures of two runs on one scale."""
 
 from analysis.runs.compare import Beside
+from app.runs import words
 from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, bars, figure, line, marks, safe
 
 MOST_POINTS, MOST_BARS = 4_000, 48
@@ -19,7 +20,7 @@ def along(rows: Beside) -> bool:
 
 def both(rows: Beside, column: str) -> dict | None:
     """Both runs over what names their rows: lines along a number, else bars; None where the rows are too many."""
-    x, y = rows.keys[0].replace("_", " ") if rows.keys else "row", column.replace("_", " ")
+    x, y = words.column(rows.keys[0]) if rows.keys else "row", words.column(column)
     step = thinned(rows)
     if along(rows) or not rows.keys:
         at = [label[0] for label in rows.labels][::step]
@@ -35,7 +36,7 @@ def both(rows: Beside, column: str) -> dict | None:
         bars(FIRST, labels(rows), rows.first, HERE, None, hoverinfo="all"),
         bars(SECOND, labels(rows), rows.second, CHANCE, None, "/", hoverinfo="all"),
     ]
-    return figure(data, ", ".join(key.replace("_", " ") for key in rows.keys), y, xaxis=NAMES)
+    return figure(data, ", ".join(map(words.column, rows.keys)), y, xaxis=NAMES)
 
 
 def against(rows: Beside, column: str) -> dict:
@@ -49,7 +50,7 @@ def against(rows: Beside, column: str) -> dict:
     x, y, said = rows.first[::step], rows.second[::step], labels(rows)[::step]
     look, hover = {"color": HERE, "size": 7, "opacity": 0.7}, "%{text}<br>first run %{x:.6g}, second run %{y:.6g}"
     data = [marks("a row", x, y, hover, look, text=said), line("equal", span, span, RANDOM, "dot", None)]
-    name, axis = column.replace("_", " "), {"range": span}
+    name, axis = words.column(column), {"range": span}
     return figure(data, f"{name}, first run", f"{name}, second run", xaxis=axis, yaxis=axis)
 
 

@@ -10,13 +10,13 @@ from analysis.runs.bundle import MOST_RUNS
 from analysis.runs.price import spell, spell_bytes
 from analysis.runs.search import Row
 from app import cached, topbar
-from app.runs import pages
+from app.runs import pages, words
 from app.selection import state
 from app.ui import painted, tables, widgets
 
 COLUMNS = {
     "kept": tables.Column("", help="pinned, from a bundle, or an example that came with the program"),
-    "verb": tables.Column("run of"),
+    "verb": tables.Column("run of", wrap=True),
     "text": tables.Column("text", wrap=True),
     "about": tables.Column("settings", wrap=True),
     "when": tables.Column("computed"),
@@ -43,7 +43,7 @@ def controls() -> None:
             help="Finds the runs that have all of these words in their verb, text, model, settings, date or id.",
         )  # fmt: skip
         st.selectbox(
-            "Runs of", verbs, index=None, key="runs_made", width=220, placeholder="everything",
+            "Runs of", verbs, index=None, key="runs_made", width=320, format_func=words.kind, placeholder="everything",
         )  # fmt: skip
         st.toggle("Pinned only", key="runs_pinned")
         _bundle_in()
@@ -55,7 +55,7 @@ def table(rows: Sequence[Row]) -> None:
     now = st.session_state["run"]
     values = {
         "kept": [_kept(row) for row in rows],
-        "verb": [row.verb for row in rows],
+        "verb": [words.kind(row.verb) for row in rows],
         "page": [pages.title_of(row.verb) for row in rows],
         "text": [row.text or "" for row in rows],
         "model": [row.model or "" for row in rows],

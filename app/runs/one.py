@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run, compare
 from analysis.runs.price import spell
 from app import cached
-from app.runs import listed, pages
+from app.runs import listed, pages, words
 from app.selection import state
 from app.ui import tables, widgets
 
@@ -33,7 +33,7 @@ def opened() -> Run | None:
 
 def show(run: Run) -> None:
     """Its head line, its buttons, its sentence, its numbers and tables."""
-    st.header(f"{run.verb}, run {run.id}", anchor=False, help=cached.glossary("run"))
+    st.header(f"{_begun(words.kind(run.verb, run.request))}, run {run.id}", anchor=False, help=cached.glossary("run"))
     widgets.source(run)
     _buttons(run)
     sentence = run.numbers.get("sentence")
@@ -95,10 +95,13 @@ def _cost(run: Run) -> str:
 
 def _contents(run: Run, rows: list[tuple]) -> None:
     if rows:
-        values = {"name": [name for name, _, _ in rows], "value": [value for _, value, _ in rows]}
-        words = {"value_words": [f"{value:,.6g}" for value in values["value"]]}
+        values = {
+            "name": [words.number(name, run.numbers) for name, _, _ in rows],
+            "value": [value for _, value, _ in rows],
+        }
+        shown = {"value_words": [f"{value:,.4g}" for value in values["value"]]}
         tables.table(
-            NUMBERS, values | words, key="run_numbers", identity=run.id, label="Numbers of the run", height=240
+            NUMBERS, values | shown, key="run_numbers", identity=run.id, label="Numbers of the run", height=240
         )
         widgets.numbers(values, f"run-{run.id}", "run_numbers_rows")
     for name in compare.tables(run):
@@ -113,6 +116,10 @@ def _contents(run: Run, rows: list[tuple]) -> None:
         widgets.numbers(table, f"run-{run.id}-{name}", f"run_table_{name}_rows")
     if run.arrays:
         widgets.prose(f"Arrays: {', '.join(run.arrays)}. A bundle holds them.", "quiet")
+
+
+def _begun(said: str) -> str:
+    return said[:1].upper() + said[1:]
 
 
 def _cell(value: object) -> object:

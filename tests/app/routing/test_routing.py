@@ -5,7 +5,7 @@ import pytest
 from analysis.errors import BadText, NotFitted
 from analysis.studies.routing.rows import NAMES
 from app import cached
-from app.routing import token as routing_token, words as routing_words
+from app.routing import texts as own_texts, token as routing_token, words as routing_words
 from app.selection import state
 from tests.app.heads.test_heads import figures, opened
 from tests.made.in_process import markup, part
@@ -170,6 +170,28 @@ def test_own_texts_are_a_job_and_its_result_is_shown(client):
     assert cells(app, 1)["router"] == ["oracle", "whitening only", "random"]
     app.text_input(key="route_heads").set_value("first").run()
     assert app.text_input(key="route_heads").value == "all"
+
+
+def test_one_long_text_is_cut_into_parts(client):
+    app = page(route_tab="fit")
+    assert not any(button.key == "route_run" for button in app.button)
+    app.button(key="route_cut").click().run()
+    chosen = app.session_state["route_corpus"].split("+")
+    name, whole = client.store.text(app.session_state["text"])
+    assert "".join(client.store.text(key)[1] for key in chosen) == whole and len(chosen) == 6
+    assert client.store.text(chosen[5])[0] == f"{name}, part 6 of 6"
+    assert any(button.key == "route_run" for button in app.button)
+    assert own_texts.parts("ab cd\nef gh ij", 3) == ["ab cd\n", "ef gh ", "ij"]
+
+
+def test_several_texts_come_in_at_once(client):
+    app = page(route_tab="fit")
+    files = [(f"{n}.txt", f"Text {n}. ".encode() * 30, "text/plain") for n in range(6)]
+    app.file_uploader[-1].set_value(files).run()
+    assert len(app.session_state["route_corpus"].split("+")) == 6 and not app.error
+    assert {client.store.text(key)[0] for key in app.session_state["route_corpus"].split("+")} == {
+        name for name, _, _ in files
+    }
 
 
 def test_a_model_without_curves_shows_the_command_and_the_form(client):

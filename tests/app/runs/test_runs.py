@@ -2,11 +2,13 @@
 
 import io
 import json
+from types import SimpleNamespace
 
-from analysis.runs import RunStore
+from analysis.runs import Run, RunStore
+from analysis.runs.compare import configuration
 from analysis.studies.registry import STORED, VERBS
 from app import cached
-from app.runs import pages
+from app.runs import pages, words
 from app.selection import state
 from tests.made.in_process import markup, opened as opened_page, part
 from tests.made.results import STUDIES, status
@@ -37,7 +39,7 @@ def test_the_list_is_searched_and_filtered(client):
     app = opened()
     assert app.title[0].value.startswith("What was computed here") and not app.error
     app.text_input(key="runs_find").set_value("k8-top2").run()
-    assert listed(app) == ["groups"] and app.query_params["runs_find"] == "k8-top2"
+    assert listed(app) == [words.kind("groups")] and app.query_params["runs_find"] == "k8-top2"
     app.text_input(key="runs_find").set_value("no such run").run()
     assert app.info[0].value.startswith("No stored run has all of these words")
     app.text_input(key="runs_find").set_value("").run()
@@ -103,6 +105,32 @@ def test_two_runs_are_compared(client):
     assert {trace["name"] for trace in both["data"]} == {"first run", "second run"}
     assert against["layout"]["xaxis"]["range"] == against["layout"]["yaxis"]["range"]
     assert app.query_params["runs_column"] == "purity" and app.query_params["run_other"] == second.id
+
+
+def test_a_comparison_opens_on_the_main_number_in_words(client):
+    first, second = computed(client), computed(client, router="k8-top2")
+    app = opened(run=first.id, run_other=second.id)
+    assert (app.selectbox(key="runs_table").value, app.selectbox(key="runs_column").value) == ("groups", "share")
+    assert app.header[0].value == f"What the learned groups hold in a text, run {first.id}"
+    assert words.main("evaluate", {"bins": ["n"], "rows": ["loss", "perplexity"]}) == ("rows", "perplexity")
+    assert words.main("x", {"bins": ["n"]}) == ("bins", "n")
+
+
+def test_numbers_are_named_in_words():
+    numbers = {"rows": [{"side": "dense", "prefill_ms": {"median": 3.0}}, {"ms": 1.0}], "window": 64}
+    assert words.number("rows.0.prefill_ms.median", numbers) == "time to first token, ms, median (dense)"
+    assert words.number("rows.1.ms", numbers) == "ms (row 2)" and words.number("window", numbers) == "window"
+    assert words.number("rows.9.x", numbers) == "x (row 10)" and words.column("reads_kv") == "reads per key-value head"
+
+
+def test_a_default_that_is_named_is_no_difference():
+    def run(**settings) -> Run:
+        return SimpleNamespace(request={"methods": [{"name": "focus", "settings": settings}], "seed": 0}, protocol={})
+
+    known = {"focus": {"top": 1, "window": 128}}
+    assert configuration(run(), run(top=1), known) == []
+    assert configuration(run(), run(top=2), known) == [("methods.0.settings.top", 1, 2)]
+    assert configuration(run(), run(top=1)) == [("methods.0.settings.top", None, 1)]
 
 
 def test_a_run_opens_on_its_page_with_every_control(client):

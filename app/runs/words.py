@@ -1,0 +1,106 @@
+"""Runs in words: what each kind is called, its main number, and the names of numbers and columns."""
+
+from analysis.studies.registry import STORED, VERBS
+
+MAIN = {  # verb -> the table and column that answer its question; of any other the first column with numbers
+    "statistics": ("heads", "entropy"),
+    "head": ("queries", "entropy"),
+    "groups": ("groups", "share"),
+    "pairs": ("pairs", "attention"),
+    "start": ("pairs", "attention"),
+    "temperature": ("heads", "entropy"),
+    "evaluate": ("rows", "perplexity"),
+    "equal-budget": ("rows", "attended"),
+    "cap-sweep": ("rows", "difference"),
+    "reads-text": ("rows", "difference"),
+    "reads-sweep": ("rows", "difference"),
+    "budgets": ("cells", "budget"),
+    "calibrate": ("ranks", "rank"),
+    "route": ("rows", "recall"),
+    "route-at": ("means", "recall"),
+    "probe": ("rows", "score"),
+    "benchmark": ("rows", "value"),
+    "launch": ("rows", "prefill_ms.median"),
+    "time-method": ("rows", "prefill_ms.median"),
+    "bench": ("rows", "speedup"),
+    "worth": ("rows", "gain_bound"),
+}
+NAMES = {  # a column or a key of a run -> its name
+    "affinity": "affinity to the group",
+    "attended": "keys of a query",
+    "attended_kv": "keys of a query, per key-value head",
+    "bits_per_byte": "bits per byte",
+    "ceiling": "gain with free attention",
+    "decode_gain": "largest gain, later tokens",
+    "decode_share": "attention's share, later tokens",
+    "difference": "change of perplexity against dense",
+    "difference_high": "change of perplexity, upper end",
+    "difference_low": "change of perplexity, lower end",
+    "dominance": "largest group's share",
+    "effective_support": "effective number of keys",
+    "first_token_mass": "attention on the first token",
+    "gain_bound": "largest possible gain",
+    "gap_closure": "gap closure",
+    "kl_mean": "KL divergence, mean",
+    "kl_p99": "KL divergence, 99th percentile",
+    "kv_bytes": "KV cache held, bytes",
+    "kv_bytes_read_per_step": "KV cache read per token, bytes",
+    "kv_read": "keys and values fetched, share",
+    "max_prob": "largest attention",
+    "mean_distance": "mean distance, tokens",
+    "ms_per_token": "time per output token, ms",
+    "n": "tokens counted",
+    "n_sink": "sinks",
+    "peak_bytes": "peak memory without weights, bytes",
+    "perplexity_dense": "perplexity, dense",
+    "prefill_gain": "largest gain, first token",
+    "prefill_ms": "time to first token, ms",
+    "prefill_share": "attention's share, first token",
+    "previous_token": "attention on the previous token",
+    "rank": "rank, keys",
+    "reads_causal": "reads, share of the causal pairs",
+    "reads_full": "reads, share of all pairs",
+    "reads_kv": "reads per key-value head",
+    "same_top1": "same most likely token, share",
+    "speedup": "speed-up, times dense",
+    "tokens_per_second": "tokens per second",
+    "top_p_rank": "top-p rank, keys",
+    "window_mass": "attention inside the window",
+    "worst_bin_difference": "change of perplexity, worst positions",
+}
+WHO = ("title", "label", "side", "name", "method")  # keys of a row that say what it is about
+
+
+def kind(verb: str, request: dict | None = None) -> str:
+    """What runs of a verb are called; of a named study its own title."""
+    known = STORED.get(str((request or {}).get("name"))) if verb == "study" else VERBS.get(verb)
+    return known.brief if known else verb
+
+
+def column(name: str) -> str:
+    """A column in words; an inner number as in `prefill_ms.median` names both."""
+    return ", ".join(NAMES.get(part, part.replace("_", " ")) for part in name.split("."))
+
+
+def number(path: str, numbers: object) -> str:
+    """A number of a run in words: `path` leads to it in the run's `numbers`, and rows are called by what they are
+    about."""
+    said, rows, at = [], [], numbers
+    for part in path.split("."):
+        if isinstance(at, list) and part.isdigit():
+            at = at[int(part)] if int(part) < len(at) else None
+            own = [at[key] for key in WHO if isinstance(at.get(key), str)] if isinstance(at, dict) else []
+            rows.append(own[0] if own else f"row {int(part) + 1}")
+        else:
+            at = at.get(part) if isinstance(at, dict) else None
+            said += [] if part == "rows" else [NAMES.get(part, part.replace("_", " "))]
+    return ", ".join(said) + (f" ({', '.join(rows)})" if rows else "")
+
+
+def main(verb: str, tables: dict[str, list[str]]) -> tuple[str, str]:
+    """The table and column on which a comparison opens; `tables`: name -> its columns with numbers, none empty."""
+    table, name = MAIN.get(verb, ("", ""))
+    if name in tables.get(table, ()):
+        return table, name
+    first = next(iter(tables))
+    return first, tables[first][0]
