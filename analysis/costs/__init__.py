@@ -1,6 +1,7 @@
 """What attention costs in a model, from its config.json alone: pure arithmetic on shapes, no weights, no torch."""
 
 from analysis.costs.config import KNOWN, MAX_BYTES, read_config, read_shape
+from analysis.costs.gpus import GPUS, estimate, gpu, largest_batch, longest_context
 from analysis.costs.shape import (
     FeedForward,
     Shape,
@@ -12,5 +13,6 @@ from analysis.costs.shape import (
     prefill_flops,
 )
 
-__all__ = ["KNOWN", "MAX_BYTES", "FeedForward", "Shape", "amdahl", "costs", "decode_bytes", "first_context"]
-__all__ += ["kv_cache_bytes", "prefill_flops", "read_config", "read_shape"]
+__all__ = ["GPUS", "KNOWN", "MAX_BYTES", "FeedForward", "Shape", "amdahl", "costs", "decode_bytes", "first_context"]
+__all__ += ["estimate", "gpu", "kv_cache_bytes", "largest_batch", "longest_context", "prefill_flops", "read_config"]
+__all__ += ["read_shape"]

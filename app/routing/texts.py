@@ -1,5 +1,6 @@
 """The texts that calibrate and test routers: several files at once, or one long text cut into parts."""
 
+import re
 from io import BytesIO
 
 import streamlit as st
@@ -62,6 +63,6 @@ def parts(text: str, count: int) -> list[str]:
     for at in range(1, count):
         goal = len(text) * at // count
         near = text.find("\n", goal, goal + len(text) // (4 * count))
-        space = text.find(" ", goal)
-        ends.append(max(ends[-1], near + 1 if near >= 0 else space + 1 if space >= 0 else goal))
+        space = re.compile(r"\s").search(text, goal)
+        ends.append(max(ends[-1], near + 1 if near >= 0 else space.end() if space else goal))
     return [text[first:last] for first, last in zip(ends, [*ends[1:], len(text)], strict=True)]

@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.ui import reading, tables, widgets
-from app.worth import charts, form, tables as worth
+from app.worth import beside, charts, form, tables as worth
 
 widgets.header(
     "Is it worth it?",
@@ -15,7 +15,14 @@ answer = st.container()
 form.whose()
 chosen = st.session_state
 keep = chosen["keep"]
-run = worth.ask(worth.arguments(chosen["shape"], keep, chosen["counted"]))
+models = form.offered()
+beside.controls(models)
+named = [
+    (models[shape], worth.ask(worth.arguments(shape, keep, chosen["counted"], chosen["gpu"])))
+    for shape in (chosen["shape"], chosen["shape_beside"])
+    if shape is not None
+]
+run = named[0][1]
 shape, rows, said = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
 context, batch = form.where(shape["max_positions"])
 at = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
@@ -32,6 +39,8 @@ with st.container(horizontal=True, gap="medium"):
     for label, value, help in worth.figures(rows, at, shape["dtype"]):
         st.metric(label, value, help=help, width="content")
 widgets.prose(worth.loaded(shape, rows["kv_bytes"][at]) or [], "quiet")
+
+beside.show(named, context, batch)
 
 with st.grid(2, min_column_width=420, gap="large"):
     widgets.chart(

@@ -18,13 +18,13 @@ UNSTATED = 4096  # tokens shown first when the config does not say how long a co
 
 def whose() -> None:
     """Whose shape is looked at, and what is counted; a config.json that was refused is said here."""
-    offered = _offered()
-    widgets.settled("shape", list(offered), LOADED)
+    shapes = offered()
+    widgets.settled("shape", list(shapes), LOADED)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox(
             "Model shape",
-            list(offered),
-            format_func=lambda key: offered.get(key, key),
+            list(shapes),
+            format_func=lambda key: shapes.get(key, key),
             key="shape",
             width=280,
             on_change=_picked,
@@ -57,16 +57,16 @@ def where(max_positions: int | None) -> tuple[int, int]:
     return context, st.session_state["sequences"]
 
 
-def _offered() -> dict[str, str]:
+def offered() -> dict[str, str]:
     """shape -> its name, of all that can be chosen here; this session's own configurations last."""
-    offered = {LOADED: f"{st.session_state['model']} (loaded here)", **tables.SHAPES}
+    found = {LOADED: f"{st.session_state['model']} (loaded here)", **tables.SHAPES}
     for key in dict.fromkeys([*st.session_state.get("shape_configs", []), st.session_state["shape"]]):
-        if key not in offered:
+        if key not in found:
             with contextlib.suppress(AnalysisError):  # a link to what is not stored here: said by `settled`
                 name = cached.store().text(key)[0]
                 if name.startswith(cached.CONFIG):
-                    offered[key] = name.removeprefix(cached.CONFIG)
-    return offered
+                    found[key] = name.removeprefix(cached.CONFIG)
+    return found
 
 
 def _picked() -> None:

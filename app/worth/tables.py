@@ -47,7 +47,7 @@ COLUMNS = {
 }
 
 
-def arguments(shape: str, keep: float, counted: str) -> dict:
+def arguments(shape: str, keep: float, counted: str, gpu: str | None = None) -> dict:
     """The arguments of `worth` for a chosen shape: the loaded model, a well-known one, or a stored config.json."""
     own = shape != LOADED and shape not in SHAPES
     return {
@@ -57,7 +57,7 @@ def arguments(shape: str, keep: float, counted: str) -> dict:
         "batches": list(SEQUENCES),
         "keep": keep,
         "projections": counted == "all",
-    }
+    } | ({"gpu": gpu} if gpu else {})
 
 
 def ask(args: dict) -> Run:

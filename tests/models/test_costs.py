@@ -1,5 +1,7 @@
 """What attention costs, by hand: the arithmetic of a prefill and of a step, bounds, and CSA's table."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.costs import (
@@ -9,10 +11,15 @@ from analysis.costs import (
     amdahl,
     costs,
     decode_bytes,
+    estimate,
     first_context,
+    gpu,
+    largest_batch,
+    longest_context,
     prefill_flops,
     read_shape,
 )
+from analysis.costs.gpus import Gpu
 from analysis.errors import BadSetting
 
 PYTHIA = "EleutherAI/pythia-410m"
@@ -103,3 +110,23 @@ def test_the_shortest_context_that_gains_enough():
 def test_values_out_of_range_are_refused(values):
     with pytest.raises(BadSetting, match="must lie"):
         costs(shape(), *values)
+
+
+def test_a_gpu_at_best_by_hand():
+    """One layer of one head: 12 d^2 weights in two-byte numbers, and what reading them once takes."""
+    toy = Shape("toy", 8, 1, 1, 8, 16, True, (None,), (FeedForward(8, 2),), None, "bfloat16", 2)
+    on = Gpu("x", "X", memory=2 * 512 + 2 * 32 * 10, bandwidth=1000.0, flops=1e12, source="")
+    weights = 4 * 64 + 2 * 64 + 8 * 16
+    assert toy.parameters == weights == 512
+    found = estimate(toy, on, context=4, batch=1, keep=0.5)
+    assert found["ms_per_token"] == pytest.approx(1000 * (2 * weights + 4 * 32) / 1000), "bytes by bandwidth"
+    assert found["ms_per_token_sparse"] == pytest.approx(1000 * (2 * weights + 2 * 32) / 1000)
+    assert found["prefill_seconds"] == pytest.approx((4 * 8 * 10 + 2 * 384 * 4 + 2 * 128) / 1e12), "pairs, then weights"
+    assert found["memory_bytes"] == 2 * weights + 4 * 32 and found["fits"]
+    assert longest_context(toy, on, batch=2) == 10 and largest_batch(toy, on, context=4) == 5
+    assert largest_batch(toy, on, context=21) == 0
+    slow = replace(on, flops=1.0)
+    step = 2 * weights * 3 + 4 * 8 * 4 * 3
+    assert estimate(toy, slow, 4, 3, 1.0)["ms_per_token"] == pytest.approx(1000 * step), "arithmetic decides"
+    with pytest.raises(BadSetting, match="is no GPU known here"):
+        gpu("abacus")

@@ -5,13 +5,28 @@ import json
 import platform
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 import pandas as pd
 
 from analysis.corpus import text_hash
-from analysis.costs import KNOWN, MAX_BYTES, Shape, amdahl, costs, decode_bytes, first_context, read_config, read_shape
+from analysis.costs import (
+    KNOWN,
+    MAX_BYTES,
+    Shape,
+    amdahl,
+    costs,
+    decode_bytes,
+    estimate,
+    first_context,
+    gpu as gpu_of,
+    largest_batch,
+    longest_context,
+    read_config,
+    read_shape,
+)
 from analysis.errors import BadSetting
 from analysis.places import CACHE, config_file
 from analysis.runs import Result
@@ -35,6 +50,7 @@ def worth(
     batches: list[int] | None = None,
     keep: float = 0.1,
     projections: bool = True,
+    gpu: str = "",
     *,
     context: Any = None,
 ) -> Result:
@@ -43,6 +59,8 @@ def worth(
     `model` names whose config.json is read (a well-known one, `demo`, a folder, a Hub id), without its weights;
     `config` is that JSON itself, or the hash of a stored text that holds it. `keep` is the fraction of the keys that
     sparse attention reads; `projections=False` counts the feed-forward blocks alone beside attention, as CSA does.
+    `gpu`: one of `costs.GPUS`; then every row also has what `costs.estimate` says of it at best, and numbers `gpu`
+    (its data sheet) with the `largest_batch` of each context and the `longest_context` of each batch that fit.
     numbers: `rows` (see `costs`), `sentence` and `further` (for the longest of `contexts` that the model reads, and
     the first batch), `accounting` (that row counted in three ways), `shape`, `notes`; tables: `rows`, and `said` with
     the two sentences of each row, `accounting` of every context.
@@ -58,6 +76,9 @@ def worth(
             f"at most {MOST_ROWS:,} rows in all."
         )
     rows = [costs(shape, length, batch, keep, counted) for batch in batches for length in contexts]
+    found = gpu_of(gpu) if gpu else None
+    if found is not None:
+        rows = [row | estimate(shape, found, row["context"], row["batch"], keep) for row in rows]
     needed = {batch: first_context(shape, batch, keep, GOAL, counted) for batch in set(batches)}
     own = [length for length in contexts if length <= (shape.max_positions or length)]
     at = contexts.index(max(own) if own else min(contexts))
@@ -80,6 +101,10 @@ def worth(
         "notes": list(shape.notes),
         "protocol": about,
     }
+    if found is not None:
+        numbers["gpu"] = asdict(found)
+        numbers["largest_batch"] = {str(length): largest_batch(shape, found, length) for length in contexts}
+        numbers["longest_context"] = {str(batch): longest_context(shape, found, batch) for batch in batches}
     return Result(numbers, {"rows": pd.DataFrame(rows), "said": said, "accounting": pd.DataFrame(counts)})
 
 

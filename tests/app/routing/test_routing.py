@@ -187,7 +187,7 @@ def test_one_long_text_is_cut_into_parts(client):
 def test_several_texts_come_in_at_once(client):
     app = page(route_tab="fit")
     files = [(f"{n}.txt", f"Text {n}. ".encode() * 30, "text/plain") for n in range(6)]
-    app.file_uploader[-1].set_value(files).run()
+    app.file_uploader(key="route_upload_0").set_value(files).run()
     assert len(app.session_state["route_corpus"].split("+")) == 6 and not app.error
     assert {client.store.text(key)[0] for key in app.session_state["route_corpus"].split("+")} == {
         name for name, _, _ in files

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from analysis import costs
 from analysis.costs import KNOWN
 from analysis.errors import BadModel
 from app import cached
 from app.ui.spelled import size
 from app.worth import charts as worth_charts, tables as worth
-from app.worth.controls import CONTEXTS
+from app.worth.controls import CONTEXTS, GPUS
 from tests.made.in_process import HOSTILE, markup, opened, part
 from tests.made.results import FakeJobs
 
@@ -79,6 +80,19 @@ def test_sliders_change_the_answer_and_stand_in_the_address(worker):
     link = {name: app.query_params[name] for name in ("shape", "context", "sequences", "keep", "counted")}
     assert link == {"shape": LLAMA, "context": "4096", "sequences": "64", "keep": "0.25", "counted": "ffn"}
     assert lead(page(**link)) == lead(app), "the link opens the same view"
+
+
+def test_a_gpu_gives_times_at_best_and_what_fits(worker):
+    app = page(shape=LLAMA, context="8192", gpu="H100-SXM", shape_beside="openai-community/gpt2")
+    assert not app.error and "Estimated from the data sheet" in markup(app) and "NVIDIA H100 datasheet" in markup(app)
+    shown = part(app, "table")["columns"]
+    assert [column["label"] for column in shown] == ["estimated", "Llama 3.1 8B", "GPT-2 small"]
+    llama = dict(zip(shown[0]["values"], shown[1]["values"], strict=True))
+    assert llama["time to the first token, dense"] == "0.1 s" and llama["time per later token, dense"] == "4.8 ms"
+    assert llama["weights and cache"] == "17.1 GB of 80 GB" and llama["largest batch at this context"] == "59"
+    assert "8192" in app.query_params["context"] and app.query_params["gpu"] == "H100-SXM"
+    assert list(GPUS) == list(costs.GPUS), "those of the worker"
+    assert "worth_beside" not in str(page(shape=LLAMA).get("bidi_component"))
 
 
 def test_the_answer_may_be_no(worker):

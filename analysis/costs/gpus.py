@@ -1,0 +1,91 @@
+"""What a step and a prompt take at best on a GPU of known bandwidth and arithmetic, and what fits into its memory.
+
+A roofline, so a lower bound in time: every number that must be read is read once at the full bandwidth, every
+multiplication runs at the full rate of the data sheet, and nothing waits. Real programs reach half to two thirds of it.
+"""
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.costs.shape import MOST_BATCH, MOST_CONTEXT, Shape, decode_bytes, prefill_flops
+from analysis.errors import BadSetting
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its data sheet has it: bytes of memory, bytes a second, dense bfloat16 operations a second."""
+
+    name: str
+    title: str
+    memory: float
+    bandwidth: float
+    flops: float
+    source: str
+
+
+def _read() -> dict[str, Gpu]:
+    with Path(__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            row["name"]: Gpu(
+                row["name"],
+                row["title"],
+                1e9 * float(row["memory_gb"]),
+                1e12 * float(row["bandwidth_tb"]),
+                1e12 * float(row["bf16_tflops"]),
+                row["source"],
+            )
+            for row in csv.DictReader(file)
+        }
+
+
+GPUS = _read()
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of this name. Errors: BadSetting."""
+    if name not in GPUS:
+        raise BadSetting(f"{name[:40]!r} is no GPU known here: choose from {', '.join(GPUS)}.")
+    return GPUS[name]
+
+
+def estimate(shape: Shape, on: Gpu, context: int, batch: int, keep: float) -> dict[str, float | bool | int]:
+    """At best, with all keys and with a fraction `keep` of them: `prefill_seconds` until `batch` prompts of `context`
+    tokens are read, `ms_per_token` of the step after it, which is as long as its bytes or its arithmetic take,
+    whichever is longer. `memory_bytes` of weights and cache, and whether that `fits`."""
+    attention, rest = prefill_flops(shape, context)
+    cache, weights = decode_bytes(shape, context, batch)
+    scores = 2 * (shape.heads / shape.kv_heads) * cache / shape.value_bytes  # operations with all keys and values
+    products = 2 * batch * decode_bytes(shape, context, 1)[1] / shape.value_bytes  # those with the weights
+    held = held_bytes(shape, context, batch)
+    found: dict[str, float | bool | int] = {}
+    for name, part in (("", 1.0), ("_sparse", keep)):
+        found[f"prefill_seconds{name}"] = batch * (attention * part + rest) / on.flops
+        step = max((cache * part + weights) / on.bandwidth, (scores * part + products) / on.flops)
+        found[f"ms_per_token{name}"] = 1000 * step
+    return found | {"memory_bytes": held, "fits": held <= on.memory}
+
+
+def held_bytes(shape: Shape, context: int, batch: int) -> int:
+    """Bytes of all weights, every expert included, and of the KV cache."""
+    return round(shape.parameters * shape.value_bytes + decode_bytes(shape, context, batch)[0])
+
+
+def largest_batch(shape: Shape, on: Gpu, context: int) -> int:
+    """How many sequences of `context` tokens fit beside the weights; 0 where not one does."""
+    return _most(MOST_BATCH, lambda batch: held_bytes(shape, context, batch) <= on.memory)
+
+
+def longest_context(shape: Shape, on: Gpu, batch: int) -> int:
+    """How many tokens of each of `batch` sequences fit beside the weights, whatever the model was made for."""
+    return _most(MOST_CONTEXT, lambda context: held_bytes(shape, context, batch) <= on.memory)
+
+
+def _most(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest whole number up to `limit` that fits, where every smaller one does."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
