@@ -1,11 +1,14 @@
 """What a request will cost before anybody runs it: the same prediction for pages and for `--plan`."""
 
+from statistics import median
+
 from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price
 from analysis.runs.run import Run
 from analysis.runs.store import RunStore
 
 BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
+TIMES = {"start": 1.1, "pairs": 1.4, "groups": 0.5, "statistics": 0.7, "head": 0.6}  # of one reading, as measured
 WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
 
 
@@ -20,7 +23,22 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     speed = WORK[card.numbers["device"].partition(":")[0]]
     rate = FIRST_SECONDS_PER_TOKEN + 6 * card.numbers["parameters"] / speed
     held = BLOCKS + 2 * 4 * tokens * size
-    return store.price(verb, model, tokens, held, args, lambda work: FIRST_SECONDS + rate * work)
+    pace = _pace(store, model, rate) if verb in TIMES else 1.0
+    return store.price(verb, model, tokens, held, args, lambda work: pace * _guess(verb, rate, work))
+
+
+def _guess(verb: str, rate: float, work: float) -> float:
+    """Seconds of a verb that was never run here, on a machine as fast as WORK says."""
+    return FIRST_SECONDS + TIMES.get(verb, 1.0) * rate * work
+
+
+def _pace(store: RunStore, model: str, rate: float) -> float:
+    """How many times as long as guessed the verbs of TIMES took here with this model: what one of them took tells the
+    first price of the others."""
+    took = [
+        seconds / _guess(verb, rate, tokens) for verb in TIMES for seconds, tokens, _ in store.past(verb, model)[:3]
+    ]
+    return median(took) if took else 1.0
 
 
 def counted(store: RunStore, args: dict) -> tuple[int, int | None]:

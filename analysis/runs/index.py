@@ -68,16 +68,13 @@ class Index:
                 ids.append(row["id"])
         return ids
 
-    def past(
-        self, verb: str, model: str | None, limit: int, before: str | None = None
-    ) -> list[tuple[float, int, dict[str, Any]]]:
+    def past(self, verb: str, model: str | None, limit: int) -> list[tuple[float, int, dict[str, Any]]]:
         """(seconds, tokens, request) of the newest runs of a verb with a model, or with any for None, that were
-        computed here; those older than the run `before`, where it is given."""
+        computed here."""
         rows = self._database.read(
             "SELECT seconds, tokens, request FROM runs WHERE verb = ? AND model = coalesce(?, model)"
-            " AND seq < coalesce((SELECT seq FROM runs WHERE id = ?), 1 << 62) AND imported IS NULL"
-            " ORDER BY seq DESC LIMIT ?",
-            (verb, None if model is None else str(model), before, limit),
+            " AND imported IS NULL ORDER BY seq DESC LIMIT ?",
+            (verb, None if model is None else str(model), limit),
         )
         return [(row["seconds"], row["tokens"], json.loads(row["request"])) for row in rows]
 

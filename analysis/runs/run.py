@@ -182,8 +182,11 @@ class Run(Asked):
 
 
 def checked_link(link: Any) -> dict[str, Any] | None:
-    """`link` when it is the address of a page with controls, all of them short text; else None."""
-    if not isinstance(link, dict) or set(link) != {"page", "controls"} or not isinstance(link["controls"], dict):
+    """`link` when it is the address of a page with controls, all of them short text, perhaps with the price that stood
+    there in "seconds"; else None."""
+    if not isinstance(link, dict) or set(link) - {"seconds"} != {"page", "controls"}:
+        return None
+    if not isinstance(link["controls"], dict) or not isinstance(link.get("seconds", 0.0), int | float):
         return None
     controls = link["controls"].items()
     if not isinstance(link["page"], str) or not _PAGE.fullmatch(link["page"]) or len(controls) > MOST_CONTROLS:

@@ -184,7 +184,8 @@ class RunStore:
         self.make_room()
 
     def remember(self, verb: str, request: Request, link: dict[str, Any]) -> None:
-        """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}."""
+        """Notes the page and controls that ask for a run now: {"page": address, "controls": name -> text}, with
+        the "seconds" that were said."""
         if checked_link(link) is not None:
             self._index.remember(asked_now(verb, request).question, link)
 
@@ -248,19 +249,18 @@ class RunStore:
         bytes: int | None = None,
         request: Request | None = None,
         guess: Callable[[float], float] = usual,
-        before: str | None = None,
     ) -> Price:
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
-        `guess`: as in `predict`; `before`: only what was run before the run of this id."""
-        past = self._index.past(check_verb(verb), model, RECENT, before)
+        `guess`: as in `predict`."""
+        past = self._index.past(check_verb(verb), model, RECENT)
         counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
         done = [(took, work(verb, asked, size if counted else 1)) for took, size, asked in past if size or not counted]
         return predict(done, work(verb, request or {}, tokens if counted or not past else 1), bytes, guess)
 
-    def past(self, verb: str) -> Sequence[tuple[float, int, Request]]:
-        """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with whatever model."""
-        return self._index.past(check_verb(verb), None, RECENT)
+    def past(self, verb: str, model: str | None = None) -> Sequence[tuple[float, int, Request]]:
+        """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with a model or any."""
+        return self._index.past(check_verb(verb), model, RECENT)
 
     def damaged(self) -> Sequence[str]:
         """One sentence for each damaged run that was found and set aside, the newest first."""

@@ -158,7 +158,7 @@ def _twice() -> None:
 
 def _study() -> None:
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
-    found = stored.opened("calibration", "The table of corpora and contexts")
+    found = stored.opened("calibration", "The table of corpora and contexts", small=True)
     if found is not None:
         rows = found["rows"]
         values = {name: [row[name] for row in rows] for name in STUDY}

@@ -6,6 +6,11 @@ from app import cached
 from app.ui import fields, stored, study, tables, widgets
 
 NAME = "equal-budget"
+WHY_LAST = (
+    "The budget counts the keys in the softmax. What a method scores first, to choose them, counts as fetched (KV read) "
+    "and not as budget: Oracle top-k scores every key. It is the ceiling of the attention that so many keys hold, not of "
+    "quality: a method that also keeps sinks and a window, or adds a mean for the rest, can lose less with as many keys."
+)
 
 
 def tab() -> None:
@@ -33,3 +38,4 @@ def _means(means: list[dict]) -> None:
     values = {"method": labels} | {f"{share:g}": [found.get((label, share)) for label in labels] for share in shares}
     st.subheader("Change of perplexity, mean over all texts and contexts", anchor=False)
     tables.table(columns, values, key="equal_means", identity=NAME, label="Mean change of perplexity at each budget")
+    widgets.prose(WHY_LAST, "quiet")

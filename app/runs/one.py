@@ -80,17 +80,10 @@ def _pin(run_id: str, pinned: bool) -> None:
 
 def _cost(run: Run) -> str:
     took = f"It took {spell(run.seconds)} and {run.bytes / 1e6:,.2f} MB."
-    if run.example or run.marks.imported:
+    said = (run.marks.link or {}).get("seconds")
+    if run.example or run.marks.imported or not said or run.seconds <= 0:
         return took
-    tokens = run.protocol.get("tokens")
-    model = str(run.request.get("model", "demo"))
-    tokens = tokens if isinstance(tokens, int) else 1
-    before = cached.store().price(run.verb, model, tokens, request=run.request, before=run.id)
-    if not before.n:
-        return f"{took} It was the first of its kind on this machine, so its price was a guess."
-    off = before.seconds / run.seconds - 1 if run.seconds > 0 else 0.0
-    runs = "1 run" if before.n == 1 else f"{before.n} runs"
-    return f"{took} From the {runs} before it, {spell(before.seconds)} was predicted ({off:+.0%})."
+    return f"{took} Its button had said {spell(said)} ({said / run.seconds - 1:+.0%})."
 
 
 def _contents(run: Run, rows: list[tuple]) -> None:

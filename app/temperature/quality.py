@@ -19,7 +19,7 @@ LOW, HIGH = 0.1, 2.0
 def study() -> None:
     """Every domain, by position and layer by layer, as it was measured and stored."""
     st.header("What it does to the predictions", anchor=False, help=cached.glossary(TERM))
-    found = stored.opened("temperature", "Perplexity against the temperature", corpus=None)
+    found = stored.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
     if found is None:
         return
     study_panels.panels(found, "temperature_study", cached.glossary(TERM))

@@ -25,7 +25,7 @@ def tab() -> None:
     router = st.session_state["router"]
     study = stored.study(f"causality-{router}")
     if study is None:
-        stored.missing(f"The causality of the router {router}", "causality", router=router)
+        stored.missing(f"The causality of the router {router}", "causality", small=True, router=router)
         return
     widgets.prose(study["sentence"], "more")
     stored.badge(study)

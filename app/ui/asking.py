@@ -21,15 +21,15 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
     due = cached.due(verb, args, tokens)
     if verb not in UNASKED and (due.price.slow or due.over):
         offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), f"{verb}_{store.key(verb, args)}")
-    store.remember(verb, args, here())
+    store.remember(verb, args, here(due.price.seconds))
     with st.spinner(f"{doing}. {due.price.sentence}.", show_time=True):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE)
 
 
-def here() -> dict:
-    """The page that is shown and its controls, as a run remembers who asked for it."""
+def here(seconds: float) -> dict:
+    """The page that is shown with its controls and the price that stood there, as a run remembers who asked for it."""
     controls = {name: raw for name, raw in state.address(st.session_state).items() if name != "job"}
-    return {"page": st.session_state.get("page_shown", ""), "controls": controls}
+    return {"page": st.session_state.get("page_shown", ""), "controls": controls, "seconds": seconds}
 
 
 def card(model: str) -> dict:

@@ -15,6 +15,7 @@ from app.selection import state
 from app.ui import asking, offers, widgets
 from app.ui.offers import Scope
 
+SURE = 0.1  # done of a job, before which the time that is left would be a wild guess
 WAITING = ("queued", "running")
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
 
@@ -48,7 +49,7 @@ def run_button(
     said = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
-        st.button(label, key=key, on_click=_submit, args=(verb, args, instead_of), **look)
+        st.button(label, key=key, on_click=_submit, args=(verb, args, due.price.seconds, instead_of), **look)
         widgets.prose(said, "quiet")
     if due.over and not busy:
         widgets.prose(f"{due.over}.", "note")
@@ -64,11 +65,11 @@ def current() -> JobStatus | None:
         return None
 
 
-def _submit(verb: str, args: dict, instead_of: str | None = None) -> None:
+def _submit(verb: str, args: dict, seconds: float, instead_of: str | None) -> None:
     with widgets.attempt("job_trouble"):
         if instead_of is not None:
             cached.store().discard(instead_of)
-        cached.store().remember(verb, args, asking.here())
+        cached.store().remember(verb, args, asking.here(seconds))
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
 
 
@@ -149,7 +150,7 @@ def progress_words(job) -> str:
     """What a job is doing: place in the queue, or stage, per cent and time left."""
     if job.state == "queued":
         return f"{called(job)}: waiting, number {job.queue_position} in the queue"
-    left = "" if job.seconds_left is None else f", about {duration(job.seconds_left)} left"
+    left = "" if job.seconds_left is None or job.fraction < SURE else f", about {duration(job.seconds_left)} left"
     doing = f": {widgets.plain(job.stage)}" if job.stage else ""
     return f"{called(job)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
 

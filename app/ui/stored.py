@@ -3,7 +3,8 @@
 import streamlit as st
 
 from analysis.commandline import commandline
-from app.ui import asking, widgets
+from app import cached
+from app.ui import asking, jobs, widgets
 
 
 def study(name: str) -> dict | None:
@@ -13,21 +14,33 @@ def study(name: str) -> dict | None:
     return found.get(name)
 
 
-def missing(what: str, name: str, **chosen: object) -> None:
-    """Say that the study `name` has not been run for this model, and which command runs it; `chosen`: its arguments."""
+SMALL = {"length": 256, "windows": 8}  # of a study that a button runs on the bundled texts
+
+
+def missing(what: str, name: str, small: bool = False, **chosen: object) -> None:
+    """Say that the study `name` has not been run for this model, and which command runs it; `chosen`: its arguments.
+    `small`: it trains nothing and needs no texts of its own, so a button runs it on a little of the bundled ones."""
     model = st.session_state["model"]
     st.info(f"{widgets.plain(what)}: not measured on this machine yet for the model {widgets.plain(model)}.")
-    widgets.prose("This command measures and stores it, and continues where it was stopped:", "quiet")
+    if small:
+        length, windows = min(SMALL["length"], asking.card(model)["max_positions"]), SMALL["windows"]
+        texts = "+".join(key for key, _ in cached.samples())
+        args = {"name": name, "model": model, **chosen, "corpus": texts, "windows": windows, "length": length}
+        label = "Measure it small, on the bundled texts"
+        jobs.run_button(label, "study", args, f"small_{name}", windows * length)
+        said = f"{windows} windows of {length} tokens show which way the numbers go; their intervals are wide."
+        widgets.prose(said, "quiet")
+    widgets.prose("This command measures and stores all of it, and continues where it was stopped:", "quiet")
     command = commandline("study", {"name": name, "corpus": "DIR", **chosen, "model": model})
     st.code(command, language=None, wrap_lines=True)
 
 
-def opened(name: str, what: str, kind: str = "more", **chosen: object) -> dict | None:
+def opened(name: str, what: str, kind: str = "more", small: bool = False, **chosen: object) -> dict | None:
     """The stored study `name` with its sentence and what it was measured on; None where it is `missing`, which is
     said."""
     found = study(name)
     if found is None:
-        missing(what, name, **chosen)
+        missing(what, name, small, **chosen)
         return None
     widgets.prose(found["sentence"], kind)
     badge(found)

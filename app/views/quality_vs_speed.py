@@ -17,7 +17,7 @@ if chosen["tab"] == "speed":  # a link from when Speed was a tab here, and the o
     st.switch_page("views/speed.py")
 widgets.header(
     "What does reading less cost, and what does it gain?",
-    "Focus (tables 6 and 7, appendix D) beside StreamingLLM and the oracle top-k: quality on this text, live; "
+    "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
     "speed against the fastest dense path here",
 )
 tabs("tab", TABS, {"quality": quality.tab, "equal": equal.tab})

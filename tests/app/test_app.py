@@ -10,6 +10,7 @@ from analysis.runs import Result, RunStore
 from analysis.studies.registry import VERBS
 from app import cached
 from app.ui import charts
+from app.ui.jobs import progress_words
 from tests.made.in_process import VIEWS, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES, status
 
@@ -187,6 +188,7 @@ def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
     assert app.query_params["job"] == "0123456789ab" and "queue" in app.get("progress")[0].proto.text
     client.states["0123456789ab"] = status("running", fraction=0.4, stage="fitting <b>", seconds_left=130)
     app.run()
+    assert "about 2 min left" not in progress_words(status("running", fraction=0.05, seconds_left=130))
     assert "40%, about 2 min left" in app.main.get("progress")[0].proto.text and not app.sidebar.get("progress")
     app.switch_page(VIEWS["pairs"][0]).run()
     assert "40%" in app.get("progress")[0].proto.text, "it stands on every page"

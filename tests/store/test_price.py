@@ -1,11 +1,18 @@
 """What an action will cost: a fixed part and seconds per token, by the medians of what it cost before."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
+from analysis.runs.due import predicted
 from analysis.runs.price import FIRST_SECONDS, predict
-from tests.made.stored_runs import ASK, PROTOCOL, put, result
+from tests.made.stored_runs import ASK, PROTOCOL, result
+
+
+def card():
+    """The card of a small model on a processor."""
+    return SimpleNamespace(numbers={"layers": 6, "width": 256, "device": "cpu", "parameters": 6_000_000})
 
 
 def runs(*sizes, fixed=2.0, rate=0.001):
@@ -81,8 +88,15 @@ def test_the_store_prices_a_verb_and_a_model_by_their_own_runs(store):
     price = store.price("groups", "demo", 5400)
     assert price.seconds == pytest.approx(56.0) and price.n == 3
     assert store.price("groups", "other", 1800).n == 0 and store.price("pairs", "demo", 1800).n == 0
-    last = put(store, seed=9, seconds=500.0)
-    assert store.price("groups", "demo", 5400, before=last.id) == price
+
+
+def test_the_first_price_of_a_verb_follows_what_another_one_took(store):
+    first = {verb: predicted(store, verb, {"model": "demo"}, 2000, card()) for verb in ("pairs", "groups", "head")}
+    assert first["pairs"].seconds > first["head"].seconds > first["groups"].seconds, "each has a price of its own"
+    took = 3 * first["groups"].seconds
+    store.put("groups", ASK, result(), {"tokens": 2000}, took)
+    later = predicted(store, "pairs", {"model": "demo"}, 2000, card())
+    assert later.seconds == pytest.approx(3 * first["pairs"].seconds) and later.n == 0
 
 
 def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):

@@ -116,6 +116,14 @@ def test_a_comparison_opens_on_the_main_number_in_words(client):
     assert words.main("x", {"bins": ["n"]}) == ("bins", "n")
 
 
+def test_a_run_tells_the_price_that_its_button_had_said(client):
+    args = {"model": "demo", "text": cached.samples()[0][0], "long_text": "windows", "router": "k4-top1", "seed": 1}
+    client.store.remember("groups", args, {"page": "token-groups", "controls": {}, "seconds": 3.0})
+    run = computed(client, seed=1)
+    assert "It took 2.0 s" in markup(opened(run=run.id)) and "had said 3.0 s (+50%)" in markup(opened(run=run.id))
+    assert "had said" not in markup(opened(run=computed(client).id))
+
+
 def test_numbers_are_named_in_words():
     numbers = {"rows": [{"side": "dense", "prefill_ms": {"median": 3.0}}, {"ms": 1.0}], "window": 64}
     assert words.number("rows.0.prefill_ms.median", numbers) == "time to first token, ms, median (dense)"

@@ -66,6 +66,10 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
     assert "not measured on this machine yet for the model demo" in app.info[0].value
     assert app.code[0].value == "python -m analysis study temperature --model demo"
     assert "here it is not measured yet" in markup(app)
+    app.button(key="small_temperature").click().run()
+    (job,) = made.states.values()
+    assert job.verb == "study" and job.args["corpus"].count("+") == 2 and job.args["windows"] == 8
+    made.states.clear()
     put_studies(made.store, temperature=study())
     app = page()
     assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 6
