@@ -17,6 +17,7 @@ ARMS = {  # arm -> (colour, bar pattern, line dash, marker)
 GROUPS = ("#4477AA", "#E0592A", "#228833", "#AB880A", "#239ABD", "#AA3377", "#7A6FD0", "#7F8A93", "#C2506B", "#5E9A6B")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "pentagon", "star", "cross", "hexagon", "bowtie")
 MOST_POINTS = 20_000  # of a scatter
+AXIS = {"zeroline": False, "exponentformat": "none", "separatethousands": True, "automargin": True}  # 10,000, not 10k
 MARGIN = {"l": 60, "r": 16, "t": 28, "b": 96}
 # For a legend that is too long to stand below: the two go together into `figure`.
 ASIDE = {
@@ -39,8 +40,8 @@ def figure(data: list[dict], x: str, y: str, height: int = 340, **layout: object
         "height": height,
         "margin": MARGIN,
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"},
-        "xaxis": {"title": {"text": x}, "zeroline": False},
-        "yaxis": {"title": {"text": y}, "zeroline": False},
+        "xaxis": {"title": {"text": x}, **AXIS},
+        "yaxis": {"title": {"text": y}, **AXIS},
         "hoverlabel": {"align": "left"},
         "bargap": 0.25,
     }

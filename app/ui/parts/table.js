@@ -62,6 +62,10 @@ function draw(root, own) {
   })
   root.querySelector("thead").replaceChildren(head)
   root.querySelector("tbody").replaceChildren(...body)
+  frame.onscroll = () => shade(root)
+  own.sized ??= new ResizeObserver(() => shade(root))
+  own.sized.observe(frame)
+  shade(root)
   const more = root.querySelector(".more")
   more.textContent = data.more
   more.hidden = !data.more
@@ -75,6 +79,13 @@ function draw(root, own) {
     choose(root, own, next)
     root.querySelector(`tr[data-row="${next}"]`)?.scrollIntoView({ block: "nearest" })
   }
+}
+
+// Shadows at the sides where columns are out of sight.
+function shade(root) {
+  const frame = root.querySelector(".frame")
+  root.classList.toggle("cut-left", frame.scrollLeft > 1)
+  root.classList.toggle("cut-right", frame.scrollLeft + frame.clientWidth < frame.scrollWidth - 1)
 }
 
 function choose(root, own, row) {
