@@ -7,9 +7,9 @@ from app.ui import fields, stored, study, tables, widgets
 
 NAME = "equal-budget"
 WHY_LAST = (
-    "The budget counts the keys in the softmax. What a method scores first, to choose them, counts as fetched (KV read) "
-    "and not as budget: Oracle top-k scores every key. It is the ceiling of the attention that so many keys hold, not of "
-    "quality: a method that also keeps sinks and a window, or adds a mean for the rest, can lose less with as many keys."
+    "The budget counts the keys in the softmax. What a method scores first, to choose them, counts as fetched (KV "
+    "read) and not as budget: Oracle top-k scores every key. It is the ceiling of the attention that so many keys "
+    "hold, not of quality: a method that also keeps sinks and a window, or adds a mean for the rest, can lose less."
 )
 
 

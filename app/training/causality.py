@@ -29,6 +29,11 @@ def tab() -> None:
         return
     widgets.prose(study["sentence"], "more")
     stored.badge(study)
+    widgets.prose(
+        "Token groups names the perplexity of this router with its own window; here every form of the gate reads "
+        "the same one.",
+        "quiet",
+    )
     with st.grid(2, min_column_width=420, gap="large"):
         rows = study["literal_minus_causal"]
         widgets.chart(

@@ -52,6 +52,9 @@ def badge(found: dict) -> None:
     about = found["protocol"]
     facts = [about.get("corpus"), f"{about['steps']:,} steps" if about.get("steps") else None]
     facts += [f"windows of {about['window']:,} tokens" if about.get("window") else None, f"model {about.get('model')}"]
+    near = about.get("sizes", {}).get("window")
+    read = f" read with a window of {near:,} tokens" if near else ""
+    facts += [f"router {about['router']}{read}"] if about.get("router") else []
     facts += [f"units: {about['units']:,} {about['unit']}"] if about.get("units") else []
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         date = str(about.get("date", ""))[:10]

@@ -74,9 +74,9 @@ def _facts(run: Run, context: int, batch: int) -> dict[str, str]:
     return found | {
         "weights and cache": memory if row["fits"] else f"{memory}: does not fit",
         "time to the first token, dense": spell(row["prefill_seconds"]),
-        f"with {keep:.3g} of the keys": spell(row["prefill_seconds_sparse"]),
+        f"the same, reading {keep:.0%} of the keys": spell(row["prefill_seconds_sparse"]),
         "time per later token, dense": f"{row['ms_per_token']:,.3g} ms",
-        f"the same with {keep:.3g} of the keys": f"{row['ms_per_token_sparse']:,.3g} ms",
+        f"per later token, reading {keep:.0%} of the keys": f"{row['ms_per_token_sparse']:,.3g} ms",
         "largest batch at this context": f"{batches[str(context)]:,}" if batches[str(context)] else "none fits",
         "longest context at this batch": f"{contexts[str(batch)]:,} tokens" if contexts[str(batch)] else "none fits",
     }
