@@ -173,8 +173,8 @@ def router_badge(facts: dict) -> None:
     if ours and facts.get("perplexity_random") and facts.get("perplexity_dense"):
         prose(
             f"Perplexity when the model reads only a window of {facts['window']} tokens and these groups: {ours:.2f}; "
-            f"with random centroids {facts['perplexity_random']:.2f}, reading everything {facts['perplexity_dense']:.2f} (measured on: "
-            f"{facts['evaluated_on']}, {facts['evaluated_tokens']:,} tokens).",
+            f"with random centroids {facts['perplexity_random']:.2f}, reading everything "
+            f"{facts['perplexity_dense']:.2f} (measured on: {facts['evaluated_on']}, {facts['evaluated_tokens']:,} tokens).",
             "quiet",
         )
 
