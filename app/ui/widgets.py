@@ -174,7 +174,8 @@ def router_badge(facts: dict) -> None:
         prose(
             f"Perplexity when the model reads only a window of {facts['window']} tokens and these groups: {ours:.2f}; "
             f"with random centroids {facts['perplexity_random']:.2f}, reading everything "
-            f"{facts['perplexity_dense']:.2f} (measured on: {facts['evaluated_on']}, {facts['evaluated_tokens']:,} tokens).",
+            f"{facts['perplexity_dense']:.2f} (measured on: {facts['evaluated_on']}, "
+            f"{facts['evaluated_tokens']:,} tokens).",
             "quiet",
         )
 
