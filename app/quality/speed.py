@@ -18,12 +18,6 @@ NEW, ROUNDS = 32, 5  # tokens written after the prompt; rounds of dense and spar
 TIMED = {"prefill": "to the first token", "per_token": "for each further token"}
 
 
-def launches() -> list[Run]:
-    """The stored runs of `launch` for the model, text and router in use, the newest first."""
-    wanted = {name: st.session_state[name] for name in ("model", "text", "router")}
-    return [run for run in cached.store().list("launch") if wanted.items() <= run.request.items()]
-
-
 def measured(one: Asked, size: int, most: int, launched: Sequence[Run]) -> dict | None:
     """The stored speed-up with these settings: `median low high`, the `length`, what it is `of`, the `phases` of the
     whole model, which reads `most` tokens, and the `window` of `size` tokens that the quality is of. Of attention where

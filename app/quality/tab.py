@@ -18,6 +18,7 @@ from app.quality import (
     words,
 )
 from app.quality.words import Asked, Shown
+from app.speed import inherited
 from app.ui import asking, widgets
 
 SEED = 0  # of the intervals
@@ -49,7 +50,7 @@ def tab() -> None:
             "quiet",
         )
         asked = cards.cards(described, mine, facts, size, share is not None)
-    launched = quality_speed.launches()
+    launched = inherited.launches()
     shown, budgets = [], []
     for at, one in enumerate(asked):
         with right, widgets.guarded():

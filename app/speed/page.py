@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.speed import charts, curve as speed_curve, requests, shown
+from app.speed import charts, curve as speed_curve, inherited, requests, shown
 from app.speed.controls import DTYPES, MEMBERS, ON, WHAT
 from app.ui import asking, fields, jobs, widgets
 
@@ -32,11 +32,12 @@ def _model() -> None:
     inspected = asking.inspected()
     router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {})
     most = card["max_positions"]
+    made = router | inherited.settings()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         if "groups" in router:
-            _top(router["groups"], str(router["top"]))
-        _window(most, str(router.get("window", "as made")))
-        sinks = str(router.get("n_sink", "as made"))
+            _top(router["groups"], str(made["top"]))
+        _window(most, str(made.get("window", "as made")))
+        sinks = str(made.get("n_sink", "as made"))
         fields.number("Sinks", "speed_sinks", 0, 64, "attention sink", placeholder=sinks, width=100)
         fields.number("Prompt, tokens", "speed_prompt", 2, most, placeholder="all that fit", width=150)
         fields.number("New tokens", "speed_new", 2, 1024, width=120)
@@ -54,6 +55,7 @@ def _model() -> None:
                 "both write the same.",
                 "more",
             )
+            inherited.latest()
         else:
             shown.launched(stored)
         command("launch", request)

@@ -10,6 +10,7 @@ from analysis.errors import BadSetting
 from analysis.runs import Price
 from analysis.runs.price import predict
 from app import cached
+from app.speed import inherited
 from app.speed.controls import DTYPES
 from app.ui.offers import Scope
 
@@ -44,10 +45,10 @@ def launch() -> dict:
     """The arguments of `launch` for the present selection."""
     chosen = st.session_state
     args = {name: chosen[name] for name in ("model", "text", "router")}
+    changed = inherited.settings()
+    own = {field: chosen[name] for field, name in inherited.FIELDS.items()}
+    args |= {field: changed.get(field) if value is None else value for field, value in own.items()}
     return args | {
-        "top": chosen["speed_top"],
-        "window": chosen["speed_window"],
-        "n_sink": chosen["speed_sinks"],
         "new_tokens": chosen["speed_new"],
         "length": chosen["speed_prompt"],
         "repeats": chosen["speed_rounds"],

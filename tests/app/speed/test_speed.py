@@ -209,3 +209,19 @@ def test_the_papers_curve_is_read_from_its_table():
     curves = speed_curve.paper_curves()
     assert list(curves) == [4, 8] and [length for length, _ in curves[8]][:2] == [1024, 4096]
     assert [times for _, times in curves[4]] == [0.2, 0.5, 1.5, 2.2, 3.0, 4.0, 4.1]
+
+
+def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch(client):
+    app = opened(quality="focus~top-2~n_sink-4~~streaming_llm")
+    app.button(key="speed_launch").click().run()
+    (job,) = client.states.values()
+    assert (job.args["top"], job.args["n_sink"], job.args["window"]) == (2, 4, None), "one configuration"
+    client.states.clear()
+    text = cached.samples()[0][0]
+    measured(client, "launch", launching(text, top=1, window=96, length=48), text)
+    app = opened()
+    assert "With other settings than those above: groups per token 1, window 96, prompt 48" in markup(app)
+    assert tables(app) and app.button(key="speed_launch").label == "Launch sparse inference"
+    app.button(key="speed_take").click().run()
+    assert (app.session_state["speed_window"], app.session_state["speed_prompt"]) == (96, 48)
+    assert app.button(key="speed_launch").label == "Launch sparse inference again"
