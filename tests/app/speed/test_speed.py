@@ -218,10 +218,10 @@ def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch
     assert (job.args["top"], job.args["n_sink"], job.args["window"]) == (2, 4, None), "one configuration"
     client.states.clear()
     text = cached.samples()[0][0]
-    measured(client, "launch", launching(text, top=1, window=96, length=48), text)
+    measured(client, "launch", launching(text, top=1, window=32, length=48), text)
     app = opened()
-    assert "With other settings than those above: groups per token 1, window 96, prompt 48" in markup(app)
+    assert "With other settings than those above: groups per token 1, window 32, prompt 48" in markup(app)
     assert tables(app) and app.button(key="speed_launch").label == "Launch sparse inference"
     app.button(key="speed_take").click().run()
-    assert (app.session_state["speed_window"], app.session_state["speed_prompt"]) == (96, 48)
+    assert (app.session_state["speed_window"], app.session_state["speed_prompt"]) == (32, 48)
     assert app.button(key="speed_launch").label == "Launch sparse inference again"
