@@ -54,7 +54,6 @@ def test_it_opens_with_its_question_and_one_computed_sentence_about_the_loaded_m
         "KV cache held, bfloat16",
         "Weights read in a step, bfloat16",
     ]
-    assert "loaded here in float32 and then holds 12.6 MB of keys and values" in markup(app), "as KV budgets counts it"
     assert len(app.get("plotly_chart")) == 3 and "context" not in app.query_params, "a shown default is not a choice"
 
 
@@ -80,6 +79,13 @@ def test_sliders_change_the_answer_and_stand_in_the_address(worker):
     link = {name: app.query_params[name] for name in ("shape", "context", "sequences", "keep", "counted")}
     assert link == {"shape": LLAMA, "context": "4096", "sequences": "64", "keep": "0.25", "counted": "ffn"}
     assert lead(page(**link)) == lead(app), "the link opens the same view"
+
+
+def test_the_cache_is_told_in_the_type_that_is_loaded_too(worker):
+    assert "loaded here in" not in markup(page()), "the card of the model is not asked for here"
+    opened("start")
+    said = markup(page())
+    assert "loaded here in float32 and then holds 12.6 MB of keys and values" in said, "as KV budgets counts it"
 
 
 def test_a_gpu_gives_times_at_best_and_what_fits(worker):
