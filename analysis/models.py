@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.places import CACHE, explained, locate, revision, why_not
+from analysis.places import CACHE, ask_the_hub, explained, locate, revision, why_not
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
 set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
@@ -198,6 +198,7 @@ def _from_pretrained(loader, place, **options):
     except OSError:
         if isinstance(place, Path):
             raise
+        ask_the_hub(place)
         return loader.from_pretrained(place, trust_remote_code=False, **options)
 
 

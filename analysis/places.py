@@ -13,6 +13,7 @@ from pathlib import Path
 
 from analysis.errors import AnalysisError, BadModel
 
+ANSWER = 3.0  # seconds in which the Hub answers whether it has a model
 HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed
 CACHE = Path(__file__).parent.parent / "models_cache"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
@@ -48,10 +49,17 @@ def config_file(name: str, root: Path | None = None) -> Path:
             try:
                 return Path(_hub().hf_hub_download(place, "config.json", local_files_only=True))
             except OSError:
+                ask_the_hub(place)
                 return Path(_hub().hf_hub_download(place, "config.json"))
         if not (place / "config.json").is_file():
             raise FileNotFoundError("config.json")
     return place / "config.json"
+
+
+def ask_the_hub(place: str) -> None:
+    """Whether the Hub is there and has this model, asked once before anything is fetched: a download would try for half
+    a minute to reach a Hub that is not there. Errors: those of the Hub's client, after ANSWER seconds at most."""
+    _hub().HfApi().model_info(place, timeout=ANSWER)
 
 
 def weight_bytes(name: str, root: Path | None = None) -> int | None:
@@ -167,6 +175,7 @@ def explain(name: str, place: str | Path, error: BaseException) -> str:
         return f"The weights of {name} do not have the shapes that its config.json says: fetch both again."
     if "safetensor" in text or "deserializ" in text:
         return f"The weights of {name} are damaged ({str(causes[0])[:80]}): fetch them again."
+    text += " ".join(type(cause).__name__ for cause in causes).lower()
     if not isinstance(place, Path) and any(words in text for words in ("connect", "offline", "cached files")):
         return (
             f"{name} is not on this machine and the Hugging Face Hub cannot be reached: check the spelling and the "

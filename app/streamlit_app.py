@@ -8,7 +8,7 @@ from analysis.limits import limits
 from app import cached, topbar
 from app.selection import state
 from app.serve import sharing
-from app.ui import fields, jobs, onward, widgets
+from app.ui import asking, fields, jobs, onward, widgets
 
 TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
 VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
@@ -89,4 +89,5 @@ with widgets.guarded():
     with widgets.guarded():
         onward.show(page.url_path)
 
+st.session_state[asking.SHOWN] = asking.subject()
 fields.write_address()  # a page may have settled a value, such as the layer it opens with

@@ -118,7 +118,7 @@ def summarised(row: str) -> Beside:
         "The summary's table is not its paper's: every number differs from table 1 of Focal Attention, and one average "
         "is not the mean of its own row. The paper counts."
     )
-    panel = Panel("softmax-temperature", "Softmax temperature, What the paper printed")
+    panel = Panel("softmax-temperature", "Softmax temperature, Evidence", {"temperature_evidence": "yes"})
     return Beside(study("focal-temperatures", **FOCAL), panel, cannot=cannot, finding=10)
 
 

@@ -18,7 +18,7 @@ RANKS = Panel("kv-budgets", "KV budgets, Keys per head", {"budgets": "map"})
 QUERY = Panel("kv-budgets", "KV budgets, Does the query matter?", {"budgets": "query"})
 RECALL = Panel("routing", "Routing, Recall", {"route_tab": "recall"})
 CLOSURE = Panel("routing", "Routing, Gap closure", {"route_tab": "closure"})
-TESTS = Panel("long-context-tests", "Long-context tests")
+TESTS = Panel("long-context-tests", "Long-context tests, Evidence", {"tests_evidence": "yes"})
 EQUAL = Panel("quality-vs-speed", "Quality vs speed, Equal reads", {"tab": "equal"})
 MINE = {"model": "", "seed": 0}  # a page puts its model in
 
@@ -45,7 +45,9 @@ def makes(study: str) -> str:
 
 def sharper(study: str) -> Panel:
     """The panel of models that were trained with a temperature."""
-    return Panel("softmax-temperature", "Softmax temperature, Trained with it", {"trained_with": study})
+    return Panel(
+        "softmax-temperature", "Softmax temperature, Evidence", {"trained_with": study, "temperature_evidence": "yes"}
+    )
 
 
 def study(name: str, **args: object) -> Job:

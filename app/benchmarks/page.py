@@ -7,6 +7,7 @@ from analysis.commandline import commandline
 from analysis.runs import Run
 from app import cached
 from app.benchmarks.controls import ITEMS, SHOTS
+from app.quality.words import Asked
 from app.selection import state
 from app.ui import jobs, stored, tables, widgets
 from app.ui.charts import SHARE, error_bars, figure, marks, safe, style
@@ -31,14 +32,10 @@ COLUMNS = {
 }
 
 
-def show(methods: list[dict]) -> None:
-    """The stored scores; then the controls, the run in use with its chart and table, or the button that starts it.
-    `methods` beside dense."""
-    st.header("Benchmarks", anchor=False, help=cached.glossary("benchmark score"))
-    with widgets.guarded():
-        kept()
-    st.subheader("On files of your own", anchor=False)
-    found = here()
+def own(asked: list[Asked]) -> None:
+    """The tab: the controls, the run in use with its chart and table, or the button that starts it; `asked` beside
+    dense."""
+    methods, found = [one.spec for one in asked], here()
     if not found:
         widgets.prose(
             "Put the files of a benchmark, as they were published, into models_cache/benchmarks: one folder for each "
@@ -113,6 +110,7 @@ def command(args: dict) -> str:
 def kept() -> None:
     """The scores that are stored for the model in use, with the tasks' own prompts and with long ones, or the command
     that stores them."""
+    st.header("The tasks of the papers", anchor=False, help=cached.glossary("benchmark score"))
     found = stored.opened(NAME, "The tasks of the papers")
     if found is None:
         return

@@ -69,7 +69,7 @@ def smaller(args: dict) -> list[Scope]:
     return found
 
 
-def controls(methods: dict) -> list[Asked]:
+def controls() -> list[Asked]:
     """Task, methods and sizes; returns what is asked for beside dense."""
     deepest = asking.card(st.session_state["model"])["max_positions"]
     st.segmented_control(
@@ -77,7 +77,7 @@ def controls(methods: dict) -> list[Asked]:
     )
     widgets.prose(cached.glossary(TASKS[st.session_state["probe"]][2]), "quiet")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        asked = _methods(methods)
+        asked = methods()
         st.selectbox(
             "Positions", list(WAYS), format_func=WAYS.get, key="probe_rope", width=230,
             help=cached.glossary("dynamic NTK"),
@@ -100,8 +100,9 @@ def _reach(most: int) -> None:
     st.selectbox("Longest prompt", fits, format_func=lambda size: f"{size:,} tokens", key="probe_reach", width=170)
 
 
-def _methods(described: dict) -> list[Asked]:
-    chosen = st.session_state
+def methods() -> list[Asked]:
+    """The choice of methods beside dense attention, each with its settings of the page Quality vs speed."""
+    chosen, described = st.session_state, cached.catalogue()
     offered = [name for name in described if name != "dense"]
     raw = chosen["probe_methods"]
     named = FIRST if raw is None else [] if raw == "none" else raw.split("~")

@@ -1,6 +1,6 @@
 """Softmax temperature: what of it stands in the URL."""
 
-from app.selection.control import Control, matching, one_of
+from app.selection.control import Control, matching, one_of, switch
 
 SOFTMAX = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5)  # temperatures of attention
 SHARPNESS = {  # column -> (title, glossary term, log axis)
@@ -26,7 +26,11 @@ STUDIES = {  # choice -> (study, what it is called, the question)
     ),
 }
 
+TABS = {"token": "One token", "heads": "Every head", "text": "Perplexity"}
+
 CONTROLS = {
+    "temperature_tab": Control(one_of(*TABS)),
+    "temperature_evidence": switch(False),
     "softmax": Control(one_of(*SOFTMAX), 0.4, "softmax temperature"),
     "sharpness": Control(one_of(*SHARPNESS), "effective_support", "measure of sharpness"),
     "trained_with": Control(one_of(*STUDIES), "temperatures", "study"),

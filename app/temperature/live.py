@@ -1,4 +1,4 @@
-"""The live part of the page on the softmax temperature: a slider, what it does to every head, and to one query."""
+"""What a softmax temperature does to one query, live with a slider, and to every head: two tabs of the page."""
 
 import streamlit as st
 
@@ -14,17 +14,20 @@ from app.ui.reading import rows_of
 KEYS = 12  # of the chart of one query
 
 
-def live(tokens: dict) -> None:
+def one_token(tokens: dict) -> None:
     """Parts redrawn alone: the slider redraws one query from what is measured already, the choice of a head asks for
-    its query and redraws the curves too, neither of them the page."""
-    fields.alone(_head_part, tokens)
+    its query, neither of them for the page."""
+    fields.alone(lambda: fields.alone(_slider_part, _measured(tokens)[0], tokens))
 
 
-def _head_part(tokens: dict) -> None:
+def every_head(tokens: dict) -> None:
+    """The sharpness of the chosen layer's heads, and of every layer, at all temperatures; redrawn alone."""
+    fields.alone(lambda: _sharpness(*_measured(tokens)))
+
+
+def _measured(tokens: dict) -> tuple[Run, int, int]:
     layer, head = _head(asking.card(st.session_state["model"]))
-    run = _ask(layer, head, *heads_one.place(tokens))
-    fields.alone(_slider_part, run, tokens)
-    _sharpness(run, layer, head)
+    return _ask(layer, head, *heads_one.place(tokens)), layer, head
 
 
 def _slider_part(run: Run, tokens: dict) -> None:
@@ -56,7 +59,6 @@ def _ask(layer: int, head: int, part: int, query: int | None) -> Run:
 
 
 def _sharpness(run: Run, layer: int, head: int) -> None:
-    st.subheader("At every temperature", anchor=False, help=cached.glossary("effective support"))
     st.segmented_control(
         "Sharpness as",
         list(SHARPNESS),

@@ -27,6 +27,11 @@ def study() -> None:
     stored.made(found)
 
 
+def perplexity(layers: int, tokens: int) -> None:
+    """The tab: what temperatures do to the predictions of this text."""
+    widgets.each(lambda: this_text(tokens), lambda: by_layer(layers, tokens))
+
+
 def this_text(tokens: int) -> None:
     """The same on the chosen text: a long job with its price, then its curves."""
     st.subheader("On this text", anchor=False, help=cached.glossary(TERM))

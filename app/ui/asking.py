@@ -1,5 +1,8 @@
 """What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
 
+import contextlib
+from collections.abc import Iterator
+
 import streamlit as st
 
 from analysis.runs import Run
@@ -8,6 +11,7 @@ from app.selection import state
 from app.ui import offers
 
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
+SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
 UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
 
 
@@ -22,8 +26,32 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
     if verb not in UNASKED and (due.price.slow or due.over):
         offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), f"{verb}_{store.key(verb, args)}")
     store.remember(verb, args, here(due.price.seconds))
-    with st.spinner(f"{doing}. {due.price.sentence}.", show_time=True):
+    with _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE)
+
+
+@contextlib.contextmanager
+def _waiting(sentence: str, seconds: float) -> Iterator[None]:
+    """What stands on the page while the worker answers. What was said of another page, text or model is hidden behind a
+    skeleton, whose bar moves as long as it should take; of the same ones it stays, in grey."""
+    if st.session_state.get(SHOWN) == subject():
+        with st.spinner(sentence, show_time=True):
+            yield
+        return
+    place = st.empty()
+    try:
+        with place.container(), st.spinner(sentence, show_time=True):
+            st.html(f'<div class="fs-bar"><i style="animation-duration: {seconds:.1f}s"></i></div>')
+            for height in (90, 260, 180):
+                st.skeleton(height)
+            yield
+    finally:
+        place.empty()
+
+
+def subject() -> tuple:
+    """What the page is about: its address, model and text."""
+    return tuple(st.session_state.get(name) for name in ("page_shown", "model", "text"))
 
 
 def here(seconds: float) -> dict:

@@ -1,6 +1,6 @@
-"""Tabs of a page: the open one stands in the URL, and only that one is drawn."""
+"""Tabs and drawers of a page: what is open stands in the URL, and only that is drawn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import streamlit as st
 
@@ -8,10 +8,19 @@ from app.selection import state
 from app.ui import widgets
 
 
-def tabs(control: str, titles: Mapping[str, str], rooms: Mapping[str, Callable[[], None]]) -> None:
+def tabs(
+    control: str,
+    titles: Mapping[str, str],
+    rooms: Mapping[str, Callable[[], None]],
+    holds: Mapping[str, Collection[str]] | None = None,
+) -> None:
     """Draw the tab that the control of this name chooses, the first one where it chooses none; `titles` and `rooms`
-    go by the values of the control."""
+    go by the values of the control. `holds`: controls that stand on a tab, which a link that brings one of them and
+    names no tab opens."""
     chosen, key = st.session_state, f"{control}_pick"
+    for name, held in (holds or {}).items():
+        if chosen[control] is None and chosen[state.LINKED] & set(held):
+            state.choose(chosen, **{control: name})
     chosen[key] = titles[chosen[control] or next(iter(titles))]
     shown = st.tabs(list(titles.values()), key=key, on_change=_switched, args=(control, titles))
     for name, tab in zip(titles, shown, strict=True):
@@ -23,3 +32,20 @@ def tabs(control: str, titles: Mapping[str, str], rooms: Mapping[str, Callable[[
 def _switched(control: str, titles: Mapping[str, str]) -> None:
     opened = st.session_state[f"{control}_pick"]
     state.choose(st.session_state, **{control: next(name for name, title in titles.items() if title == opened)})
+
+
+def drawer(control: str, draw: Callable[[], None], holds: Collection[str] = ()) -> None:
+    """Studies of papers, folded away under "Evidence": open where the control says so, or where a link brings one of
+    the controls in it (`holds`)."""
+    if st.session_state[state.LINKED] & set(holds):
+        state.choose(st.session_state, **{control: True})
+    key = f"{control}_open"
+    st.session_state[key] = st.session_state[control]
+    shown = st.expander("Evidence", icon=":material/science:", key=key, on_change=_folded, args=(control,))
+    if shown.open:
+        with shown, widgets.guarded():
+            draw()
+
+
+def _folded(control: str) -> None:
+    state.choose(st.session_state, **{control: st.session_state[f"{control}_open"]})

@@ -27,6 +27,11 @@ STYLE = """<style>
 .stMainBlockContainer { padding-top: 4rem; }
 .st-key-topbar [data-testid="stPopoverButton"] { border-radius: 1rem; max-width: 20rem; }
 .st-key-topbar [data-testid="stPopoverButton"] p { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.stMain:has(.fs-bar) [data-stale="true"], .stMain :has(.fs-bar) ~ * { display: none; }
+.fs-bar { height: 4px; max-width: 46rem; border-radius: 2px; overflow: hidden; background: rgba(128, 128, 128, 0.25); }
+.fs-bar i { display: block; height: 100%; width: 95%; background: #1483B0; transform-origin: left;
+  animation: fs-fill linear both; }
+@keyframes fs-fill { from { transform: scaleX(0); } }
 .stMainBlockContainer > .stVerticalBlock > [data-testid="stLayoutWrapper"]:has(.st-key-job_strip) { position: sticky;
   top: 3.75rem; z-index: 90; }
 .st-key-job_strip { padding: 0.5rem 0.9rem; border: 1px solid rgba(128, 128, 128, 0.35); border-radius: 0.6rem;

@@ -2,10 +2,11 @@
 
 import streamlit as st
 
-from app.temperature import live as temperature, paper, quality, trained
-from app.temperature.controls import SOFTMAX
+from app.temperature import live, paper, quality, trained
+from app.temperature.controls import SOFTMAX, TABS
 from app.ui import asking, widgets
 from app.ui.reading import reading
+from app.ui.tabs import drawer, tabs
 
 _, tokens = reading(
     "What does sharpening do?",
@@ -15,12 +16,18 @@ _, tokens = reading(
     shared=(),
     t=list(SOFTMAX),
 )
-temperature.live(tokens)
-size, card = len(tokens["piece"]), asking.card(st.session_state["model"])
-widgets.each(
-    quality.study,
-    lambda: quality.this_text(size),
-    lambda: quality.by_layer(card["layers"], size),
-    trained.show,
-    paper.show,
+tabs(
+    "temperature_tab",
+    TABS,
+    {
+        "token": lambda: live.one_token(tokens),
+        "heads": lambda: live.every_head(tokens),
+        "text": lambda: quality.perplexity(asking.card(st.session_state["model"])["layers"], len(tokens["piece"])),
+    },
+    {"heads": ["sharpness"], "text": ["by_layer"]},
+)
+drawer(
+    "temperature_evidence",
+    lambda: widgets.each(quality.study, trained.show, paper.show),
+    ["trained_with"],
 )

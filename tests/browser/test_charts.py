@@ -38,7 +38,7 @@ def charts(page) -> list[dict]:
 def test_no_chart_of_any_page_or_tab_is_blank(app_server, page):
     page.goto(app_server)
     links = page.get_by_test_id("stSidebarNavLink")
-    expect(links).to_have_count(13, timeout=PATIENCE)
+    expect(links).to_have_count(14, timeout=PATIENCE)
     heading, tabs = page.get_by_test_id("stMain").locator("h1").first, page.get_by_test_id("stMain").get_by_role("tab")
     found, before = {}, ""
     for at in range(links.count()):
@@ -52,6 +52,10 @@ def test_no_chart_of_any_page_or_tab_is_blank(app_server, page):
             tabs.filter(has_text=re.compile(f"^{re.escape(tab)}$")).click()
             page.wait_for_timeout(300)  # the click's own script begins
             found[f"{name}, {tab}"] = charts(page)
+        for drawer in page.get_by_test_id("stExpander").filter(has_text=re.compile("Evidence$")).all():
+            drawer.locator("summary").click()
+            page.wait_for_timeout(300)
+            found[f"{name}, Evidence"] = charts(page)
     print({name: len(shown) for name, shown in found.items()})
     assert {name: chart for name, shown in found.items() for chart in shown if chart["blank"]} == {}
     with_charts = [name.split(",")[0] for name, shown in found.items() if shown]

@@ -18,7 +18,7 @@ def heads(page, address: str, link: str = ""):
 
 
 def sharpening(page, address: str, link: str = ""):
-    visit(page, f"{address}/softmax-temperature{link}", "What the paper printed")
+    visit(page, f"{address}/softmax-temperature{link}", "The keys it reads most")
 
 
 def plot(page, key: str) -> dict:
@@ -109,6 +109,7 @@ def test_the_moved_slider_redraws_the_chart_and_the_text(app_server, page):
     print(f"seconds to the redrawn chart: {', '.join(f'{seconds:.2f}' for seconds in took)}")
     assert statistics.median(took[1:]) <= STORED
     expect(page.locator(".painted .text")).to_have_count(2)
+    page.get_by_role("tab", name="Every head").click()
     choose(page, "Largest probability")
     expect(page.get_by_role("heading", name="Largest probability by layer")).to_be_visible(timeout=PATIENCE)
     expect(page).to_have_url(re.compile("sharpness=max_prob"))
@@ -116,7 +117,7 @@ def test_the_moved_slider_redraws_the_chart_and_the_text(app_server, page):
 
 @pytest.mark.slow
 def test_a_temperature_for_one_layer_shows_its_effect(app_server, page):
-    sharpening(page, app_server, "?by_layer=1~1~0.6~1~1~1")
+    page.goto(f"{app_server}/softmax-temperature?by_layer=1~1~0.6~1~1~1")
     expect(page.get_by_text(re.compile(r"^Perplexity \d+\.\d+ against"))).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="Back to dense").click()
     expect(page.get_by_text("All are 1, which is dense attention")).to_be_visible(timeout=PATIENCE)

@@ -26,7 +26,7 @@ def no_console_error(page):
 
 def probes(page, address: str, link: str = ""):
     page.goto(f"{address}/long-context-tests{link}", timeout=PATIENCE)
-    expect(page.get_by_text("What this model can do at all")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("tab", name="Every test")).to_be_visible(timeout=PATIENCE)
     settle(page)
 
 
@@ -43,9 +43,10 @@ def test_the_page_opens_with_a_map_its_sentence_and_every_task(app_server, page)
     expect(page.get_by_text(re.compile("^Needle: "))).to_be_visible()
     expect(page.locator(".st-key-probe_map_0 .js-plotly-plot")).to_be_visible(timeout=PATIENCE)
     expect(page.locator(".st-key-probe_map_0 .annotation")).to_have_count(15)
-    expect(page.locator(".st-key-probe_tasks .js-plotly-plot")).to_be_visible()
     expect(page.get_by_text("chance (25%)").first).to_be_visible()
     expect(page.get_by_text("Asked at the end:")).to_be_visible()
+    page.get_by_role("tab", name="Every test").click()
+    expect(page.locator(".st-key-probe_tasks .js-plotly-plot")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_test_id("stAlert").filter(has_not_text="not measured")).to_have_count(0)
 
 

@@ -30,7 +30,7 @@ SELECTION, CONTROLS = "app.selection", "app.*.controls"
 KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
 PAGE = f"app.topbar {KIT}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
-    "benchmarks": "",
+    "benchmarks": "app.quality",
     "budgets": "app.quality app.worth",
     "groups": "app.training",
     "heads": "",

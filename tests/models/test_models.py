@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig
 
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.models import CACHE, load_model, parameter_count
-from analysis.places import revision
+from analysis.places import config_file, revision
 from analysis.studies.context import Context
 from tests.made.tiny import FAMILIES, tiny
 from tests.made.tiny_tokenizer import byte_level, llama_like, save_model
@@ -139,12 +139,30 @@ def test_the_network_is_asked_second_and_only_for_a_hub_id(monkeypatch, tmp_path
         raise OSError("We couldn't connect to the Hub")
 
     monkeypatch.setattr(AutoConfig, "from_pretrained", loader)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda api, place, timeout: asked.append(place))
     assert "is not on this machine and the Hugging Face Hub cannot be reached" in refused("somebody/tiny")
-    assert asked == [("somebody/tiny", True, False), ("somebody/tiny", False, False)]
+    assert asked == [("somebody/tiny", True, False), "somebody/tiny", ("somebody/tiny", False, False)]
     asked.clear()
     (tmp_path / "config.json").write_text("{}")
     refused(str(tmp_path))
     assert asked == [(str(tmp_path), True, False)]
+
+
+def test_a_hub_that_is_not_there_is_asked_once_and_for_seconds(monkeypatch):
+    asked = []
+
+    class ConnectTimeout(Exception):
+        """As the Hub's client names it."""
+
+    def request(api, place, timeout):
+        asked.append(timeout)
+        raise ConnectTimeout("timed out")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", request)
+    for read in (load_model, config_file):
+        with pytest.raises(BadModel, match="is not on this machine and the Hugging Face Hub cannot be reached"):
+            read("somebody/no-such-model")
+    assert asked == [3.0, 3.0]
 
 
 def test_a_gated_repository_names_the_token(monkeypatch):
@@ -158,6 +176,7 @@ def test_a_gated_repository_names_the_token(monkeypatch):
         raise OSError("refused") from Gated()
 
     monkeypatch.setattr(AutoConfig, "from_pretrained", loader)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda api, place, timeout: None)
     sentence = refused("meta-llama/Llama-2-7b-hf")
     assert sentence.startswith("meta-llama/Llama-2-7b-hf is gated") and "HF_TOKEN" in sentence
 

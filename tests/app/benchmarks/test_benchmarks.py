@@ -41,7 +41,7 @@ def made(with_probes, monkeypatch):  # noqa: F811
 
 def test_without_files_the_page_says_where_they_go(made, monkeypatch):
     monkeypatch.setattr(page, "here", lambda: [])
-    app = opened()
+    app = opened(tests_tab="files")
     assert "models_cache/benchmarks: one folder for each task" in markup(app) and not app.error
     assert any(code.value.startswith("python -m analysis benchmark hellaswag arc_easy") for code in app.code)
 
@@ -76,13 +76,13 @@ def test_the_chart_marks_chance_where_it_is_one_number():
     assert marks["y"] == [0.5, 0.5] and chance["y"] == [0.5] and chance["x"] == [0]
 
 
-def test_stored_scores_stand_there_at_first_paint_with_their_items_and_standard_errors(made):
+def test_stored_scores_stand_in_the_drawer_with_their_items_and_standard_errors(made):
     args = {"tasks": ["piqa", "gsm8k"], "methods": [{"name": "focus"}], "model": "demo"}
     rows = benchmark(args, None).numbers["rows"]
     kept = [row | {"prompts": prompts, "shots": shots} for prompts, shots in (("own", 0), ("long", 8)) for row in rows]
     about = protocol("study benchmarks", args, 9) | {"date": "2026-01-02T00:00:00", "command": "python -m analysis x"}
     put_studies(made.store, benchmarks={"sentence": "Stored.", "rows": kept, "notes": ["Small."], "protocol": about})
-    app = opened()
+    app = opened(tests_tab="files", tests_evidence="yes")
     assert "Stored." in markup(app) and "Small." in markup(app) and not app.error
     table = next(one for one in tables(app) if "standard error" in one)
     assert table["questions"] == ["10"] * 8 and table["standard error"] == ["10.0%"] * 8

@@ -45,7 +45,8 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
     app = opened()
     assert app.title[0].value == "How far back can it find something and use it?" and not app.error
     assert "Needle: dense attention gets 60% right" in markup(app) and "loses: 0%" in markup(app)
-    dense, streaming, lengths, tasks = figures(app)
+    dense, streaming, lengths = figures(app)
+    (tasks,) = figures(opened(tests_tab="every"))
     assert dense["data"][0]["z"] == [[0.0] * 3, [0.0] * 3, [1.0] * 3, [1.0] * 3, [1.0] * 3]
     axes = dense["layout"]
     assert axes["yaxis"]["ticktext"] == ["0%", "25%", "50%", "75%", "100%"]
@@ -81,14 +82,14 @@ def test_one_question_is_shown_and_escaped(client):
 
 def test_what_is_not_stored_is_a_job_with_its_price_and_shown_when_done(client):
     app = opened(probe="several_needles")
-    assert "As many codes as candidates" in markup(app) and len(figures(app)) == 1
+    assert "As many codes as candidates" in markup(app) and not figures(app)
     app.button(key="probe_run").click().run()
     job = client.states["0123456789ab"]
     assert job.verb == "probe" and job.args["probes"] == ["several_needles"] and job.args["lengths"] == [128, 256, 512]
     client.request("probe", job.args)
     client.states["0123456789ab"] = status("done", verb="probe", args=job.args)
     app.run()
-    assert "Several needles: dense attention gets 60% right" in markup(app) and len(figures(app)) == 4
+    assert "Several needles: dense attention gets 60% right" in markup(app) and len(figures(app)) == 3
 
 
 def run_and_open(client, **link: object) -> AppTest:
@@ -176,18 +177,18 @@ def test_tasks_requests_and_commands_are_those_of_the_verb(client):
 
 
 def test_the_study_beyond_the_context_is_shown_where_it_is_stored(client):
-    app = opened()
+    app = opened(tests_evidence="yes")
     assert "Reading twice the context: not measured" in app.info[0].value.replace("\\", "")
-    assert app.code[0].value.startswith("python -m analysis study length-extension --corpus DIR")
+    assert app.code[1].value.startswith("python -m analysis study length-extension --corpus DIR")
     lines = [{"name": name, "y": [3.0, 4.0], "low": None, "high": None, "paper": False} for name in ("own", "NTK")]
     panel = {"title": "Loss by position", "x": "first", "x_label": "first token", "x_values": [1, 257], "series": lines}
     about = {"model": "demo", "window": 4096, "date": "2026-01-01", "command": "python x"}
     made = {"sentence": "Beyond 2,048 tokens: NTK helps.", "rows": [], "columns": [], "notes": ["Read so."]}
     made |= {"panels": [panel | {"y_label": "nats per token"}], "protocol": about}
     put_studies(client.store, **{"length-extension": made})
-    app = opened()
+    app = opened(tests_evidence="yes")
     assert not any("Reading twice" in info.value for info in app.info)
-    assert "NTK helps." in markup(app) and len(figures(app)) == 5
+    assert "NTK helps." in markup(app) and len(figures(app)) == 4
 
 
 def test_an_empty_cell_is_blank():

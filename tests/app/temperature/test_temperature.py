@@ -32,7 +32,7 @@ def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperatur
     app = page()
     assert app.title[0].value == "What does sharpening do?" and not app.error
     assert "At temperature 0.4 a token reads fewer keys." in markup(app)
-    assert app.select_slider(key="softmax").value == 0.4 and len(figures(app)) == 3
+    assert app.select_slider(key="softmax").value == 0.4 and len(figures(app)) == 1
     requests = [run.request for run in made.store.list("temperature", 5)]
     assert all(request["t"] == list(SOFTMAX) for request in requests) and len(requests) == 2
     before, after = (part(app, "painted", at) for at in (0, 1))
@@ -44,12 +44,14 @@ def test_the_page_opens_with_its_question_and_the_answer_at_the_usual_temperatur
 
 
 def test_the_slider_moves_everything_and_stands_in_the_url(made):
-    app = page(layer=1, head=1, sharpness="max_prob")
+    app = page(layer=1, head=1)
     app.select_slider(key="softmax").set_value(0.8).run()
     assert app.query_params["softmax"] == "0.8" and "At temperature 0.8" in markup(app)
     (asked, _) = [run.request for run in made.store.list("temperature")]  # the slider asked for nothing
     assert (asked["t"], asked["layer"], asked["head"]) == (list(SOFTMAX), 1, 1)
-    _, layers, heads = figures(app)
+    app = page(layer=1, head=1, sharpness="max_prob")
+    assert app.query_params["temperature_tab"] == "heads", "the link's control stands there"
+    layers, heads = figures(app)
     assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
     assert [trace["line"]["width"] for trace in layers["data"]] == [1.5, 4, 1.5]
     assert [trace["line"]["width"] for trace in heads["data"]] == [1.5, 4]
@@ -62,7 +64,8 @@ def test_a_query_of_another_window_is_measured_there(made):
 
 
 def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
-    app = page()
+    assert not page().info, "the drawer is closed"
+    app = page(temperature_evidence="yes")
     assert "not measured on this machine yet for the model demo" in app.info[0].value
     assert app.code[0].value == "python -m analysis study temperature --model demo"
     assert "here it is not measured yet" in markup(app)
@@ -71,25 +74,25 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(made):
     assert job.verb == "study" and job.args["corpus"].count("+") == 2 and job.args["windows"] == 8
     made.states.clear()
     put_studies(made.store, temperature=study())
-    app = page()
-    assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 6
+    app = page(temperature_evidence="yes")
+    assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == 4
     assert f"the lowest perplexity is at {TRIED[1]:g} on story, {TRIED[1]:g} on essay" in markup(app)
 
 
 def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(made):
-    app = page()
+    app = page(temperature_evidence="yes")
     assert any("focal-temperatures --corpus DIR" in code.value for code in app.code)
     arms = focal_temperatures.arms_of(None)
     losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in arms}
     told = focal_temperatures.numbers(several(losses), WINDOWS) | {"protocol": study()["protocol"] | {"seeds": 2}}
     found = told | focal_temperatures.shown(told) | {"check": {}}
     put_studies(made.store, focal_temperatures=found)
-    app = page()
-    assert "the best constant temperature is 0.5: lower" in markup(app) and len(figures(app)) == 7
+    app = page(temperature_evidence="yes")
+    assert "the best constant temperature is 0.5: lower" in markup(app) and len(figures(app)) == 5
     assert "the one with t = 0.5 has the lowest loss" in markup(app)
     assert "under “Constant, learned, adapted”" in markup(app)
     app.segmented_control(key="trained_with").set_value("scaling").run()
-    assert app.query_params["trained_with"] == "scaling" and len(figures(app)) == 3
+    assert app.query_params["trained_with"] == "scaling" and len(figures(app)) == 1
     assert any("study focal-scaling --corpus DIR" in code.value for code in app.code)
 
 
@@ -98,19 +101,19 @@ def test_bundled_studies_of_training_are_drawn_with_their_rows(made, choice):
     words = (ROOT / "models_cache" / "demo" / "studies" / f"{trained.STUDIES[choice][0]}.json").read_text()
     put_studies(made.store, **{trained.STUDIES[choice][0]: words})
     app, study = page(trained_with=choice), json.loads(words)
-    assert not app.error and len(figures(app)) == 3 + len(study["panels"])
+    assert not app.error and len(figures(app)) == 1 + len(study["panels"])
     assert {len(column["shown"]) for column in part(app, "table")["columns"]} == {len(study["rows"])}
 
 
 def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(made):
-    app = page()
+    app = page(temperature_tab="text")
     assert "First time on this machine" in markup(app)
     app.button(key="temperature_run").click().run()
     job = made.states["0123456789ab"]
     assert job.verb == "temperature-curve" and job.args["t"] == list(SOFTMAX) and job.args["layers"] == [0.6]
     made.request("temperature-curve", job.args)
     app.run()
-    assert "No temperature beats dense." in markup(app) and len(figures(app)) == 6
+    assert "No temperature beats dense." in markup(app) and len(figures(app)) == 3
     assert any(
         "Bars: 95 % interval over 4 blocks of 64 tokens in this text" in caption.value for caption in app.caption
     )
@@ -139,13 +142,11 @@ def test_temperatures_that_do_not_fit_the_model_are_dropped(made, wrong):
 def test_a_refusal_is_one_sentence_and_the_rest_stays(made):
     made.refusals["temperature-curve"] = BadSetting("Layers of this model have no softmax: choose another model.")
     app = page(by_layer="1~0.8~1")
-    assert (
-        len(app.error) == 1 and "no softmax" in app.error[0].value and "best constant temperature is 0.4" in markup(app)
-    )
+    assert len(app.error) == 1 and "no softmax" in app.error[0].value and app.button(key="temperature_run")
 
 
 def test_the_paper_stands_beside_with_its_doubts(made):
-    app = page()
+    app = page(temperature_evidence="yes")
     rows = {column["label"]: column["shown"] for column in part(app, "table", 0)["columns"]}
     assert rows["setting"] == ["Baseline", "Focal Attn (Constant)", "Focal Attn (Learned)"]
     assert rows["Average, %"] == ["55.83", "58.02", "56.71"] and "duplicated" in markup(app)

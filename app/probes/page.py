@@ -1,0 +1,46 @@
+"""The tabs of the page on long-context tests: one test with its map, and what the model can do at all."""
+
+import streamlit as st
+
+from app import cached
+from app.probes import asked as probes, shown, words
+from app.ui import jobs, widgets
+
+
+def one_test() -> None:
+    """The answer, the controls, the map or its button, and one question as the model read it."""
+    answer = st.container()
+    asked = probes.controls()
+    if said := words.changed(asked):
+        widgets.prose(f"Settings as on the page Quality vs speed. {said}.", "quiet")
+    args = probes.chosen_map(asked)
+    run = cached.store().find("probe", args)
+    if run is None:
+        jobs.run_button(
+            "Run this test",
+            "probe",
+            args,
+            "probe_run",
+            probes.tokens(args),
+            smaller=lambda: probes.smaller(args),
+            type="primary",
+        )
+    else:
+        with answer:
+            shown.answer(run)
+        shown.maps(run, st.session_state["probe"])
+        shown.lengths(run)
+        with widgets.guarded():
+            shown.prompt(run)
+    with st.expander("The same from the command line", icon=":material/terminal:"):
+        st.code(words.command(args, asked), language=None, wrap_lines=True)
+
+
+def every_test() -> None:
+    """What dense attention can do at all: every test at one length, or the button that runs them."""
+    wanted = probes.every_task()
+    tried = cached.store().find("probe", wanted)
+    if tried is None:
+        jobs.run_button("Try every test", "probe", wanted, "probe_every", probes.tokens(wanted))
+    else:
+        shown.every_task(tried)
