@@ -27,8 +27,9 @@ def one_test() -> None:
         )
     else:
         with answer:
-            shown.answer(run)
+            widgets.prose(run.numbers["sentences"][:1])
         shown.maps(run, st.session_state["probe"])
+        shown.answer(run)
         shown.lengths(run)
         with widgets.guarded():
             shown.prompt(run)

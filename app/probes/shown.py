@@ -15,8 +15,7 @@ NUMBERS = ("score", "low", "high", "chance", "n", "plain", "margin", "truncated"
 
 
 def answer(run: Run) -> None:
-    """What the map says, in sentences; the first one leads."""
-    widgets.prose(run.numbers["sentences"][:1])
+    """What the map says beside its first sentence, which leads, and where it comes from."""
     widgets.prose(run.numbers["sentences"][1:], "more")
     widgets.source(run)
     widgets.notes(run)

@@ -56,16 +56,31 @@ def phases(numbers: dict, most: int) -> list[Phase]:
 
 def headline(shown: Sequence[Shown]) -> str:
     """The fastest of the methods that keep the quality and were timed faster than dense; where none was, why not."""
-    near = [one for one in shown if one.honest and one.row["difference"] <= NEAR]
+    near = _near(shown)
     if not near:
         return f"{BEGIN} stay dense. No chosen method keeps the perplexity within {NEAR:.0%}." if shown else ""
-    timed = [one for one in near if one.speed and one.speed["phases"]]
-    if best := max(timed, key=_gain, default=None):
+    timed = _timed_of(near)
+    if timed:
+        best = max(timed, key=_gain)
         return _verdict(best) if _gain(best) > (False, 0) else _none_wins(timed)
     able = [one for one in near if one.asked.about["kernels"]]
     if able:
-        return f"{BEGIN} stay dense until a speed is measured; you can time {_names(able)} below."
+        return f"{BEGIN} stay dense until a speed is measured; you can time {_names(able)} on this page."
     return f"{BEGIN} stay dense. {_names(near)} would keep the quality, but there is no kernel for that here."
+
+
+def candidate(shown: Sequence[Shown]) -> Shown | None:
+    """The method that comes nearest to being run: the best of those that keep the quality, timed ones first."""
+    near = _near(shown)
+    return max(_timed_of(near) or near, key=lambda one: _gain(one) if one.speed else (False, 0), default=None)
+
+
+def _near(shown: Sequence[Shown]) -> list[Shown]:
+    return [one for one in shown if one.honest and one.row["difference"] <= NEAR]
+
+
+def _timed_of(near: Sequence[Shown]) -> list[Shown]:
+    return [one for one in near if one.speed and one.speed["phases"]]
 
 
 def _gain(one: Shown) -> tuple[bool, float]:

@@ -10,6 +10,7 @@ from app import cached
 from app.quality import (
     cards,
     charts,
+    decision,
     equal,
     headline,
     speed as quality_speed,
@@ -66,25 +67,25 @@ def tab() -> None:
     with answer:
         said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))
         widgets.prose([headline.headline(shown), *said[:1]] if shown else said[:1])
-        widgets.prose(said[1:], "more")
         widgets.source(shown[0].run if shown else dense)
-        widgets.notes(dense)
-        for sentence in {note for one in shown for note in one.run.numbers["notes"]} - set(dense.numbers["notes"]):
-            widgets.prose(sentence, "note")
-        equal.said(budgets)
     if not asked:
         st.info("Only dense attention is chosen: choose a method to compare with it.")
     if shown:
         with right:
             _trade(shown, tried(asked, reading))
             quality_speed.buttons(asked, card, size)
+    widgets.prose(said[1:], "more")
+    widgets.notes(dense)
+    for sentence in {note for one in shown for note in one.run.numbers["notes"]} - set(dense.numbers["notes"]):
+        widgets.prose(sentence, "note")
+    equal.said(budgets)
+    if shown:
         quality_table.table(shown, dense)
         widgets.prose(words.sharing(shown, dense.numbers["heads_sharing"]), "quiet")
         _positions(shown)
         quality_text.text(shown, cached.columns(dense, "tokens"))
-    with st.expander("The same numbers from the command line", icon=":material/terminal:"):
-        line = words.command(asked, chosen["text"], chosen["model"], reading)
-        st.code(line, language=None, wrap_lines=True)
+    with widgets.guarded():
+        decision.card(shown, card["max_positions"], words.command(asked, chosen["text"], chosen["model"], reading))
 
 
 def ask(spec: dict, reading: dict, doing: str, tokens: int) -> Run:

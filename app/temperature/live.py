@@ -26,7 +26,8 @@ def every_head(tokens: dict) -> None:
 
 
 def _measured(tokens: dict) -> tuple[Run, int, int]:
-    layer, head = _head(asking.card(st.session_state["model"]))
+    with st.container(horizontal=True, gap="large"):
+        layer, head = _head(asking.card(st.session_state["model"]))
     return _ask(layer, head, *heads_one.place(tokens)), layer, head
 
 
@@ -41,8 +42,8 @@ def _slider_part(run: Run, tokens: dict) -> None:
         help=cached.glossary("softmax temperature"),
     )
     widgets.prose(run.numbers["sentences"][run.numbers["t"].index(chosen["softmax"])])
-    widgets.notes(run)
     _query(run, tokens, chosen["softmax"])
+    widgets.notes(run)
 
 
 def _head(card: dict) -> tuple[int, int]:

@@ -25,6 +25,7 @@ STYLE = """<style>
 .fs-note { font-size: 0.88rem; line-height: 1.5; max-width: 52rem; margin: 0 0 0.3rem; padding: 0.1rem 0 0.1rem 0.75rem;
   border-left: 3px solid #B8860B; unicode-bidi: plaintext; }
 .stMainBlockContainer { padding-top: 4rem; }
+.stMainBlockContainer h1 { padding: 0.25rem 0 0; }
 .st-key-topbar [data-testid="stPopoverButton"] { border-radius: 1rem; max-width: 20rem; }
 .st-key-topbar [data-testid="stPopoverButton"] p { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .stMain:has(.fs-bar) [data-stale="true"], .stMain :has(.fs-bar) ~ * { display: none; }

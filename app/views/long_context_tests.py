@@ -9,8 +9,7 @@ from app.ui.tabs import drawer, tabs
 
 widgets.header(
     "How far back can it find something and use it?",
-    "Needles, key-value pairs, passages and examples, after Focal Attention (section 4.3, appendix D): the model "
-    "chooses between given answers, beside chance and dense attention",
+    "Needles, pairs, passages and examples, after Focal Attention (section 4.3, appendix D); chance stands beside",
 )
 asking.settle_router()
 tabs(

@@ -44,11 +44,11 @@ def test_every_method_gets_the_same_budget(client):
     assert "set by the budget" in str([caption.value for caption in app.caption])
     assert not any(key.endswith((".window", ".keys")) for key in (one.key or "" for one in app.select_slider))
     assert app.slider(key="quality.focus.top").value == 2
-    assert "--set focus.window=128" in app.code[0].value and client.asked.count("equal-budget") == 3
+    assert "--set focus.window=128" in app.code[-1].value and client.asked.count("equal-budget") == 3
     left = opened(quality_equal=5, quality="quick~~streaming_llm~window-8")
     assert "Left out: quick reads 64 keys of a query at the least, not 25.6" in markup(left)
     assert "Quick" not in columns(opened(quality_equal=5, quality="quick~~later"))["method"]
-    assert "fraction" not in str(opened(quality_equal=25, quality="oracle_topk~fraction-0.05").code[0].value)
+    assert "fraction" not in str(opened(quality_equal=25, quality="oracle_topk~fraction-0.05").code[-1].value)
     assert opened(quality="quick").select_slider(key="quality.quick.keys").value == 8
 
 
@@ -129,7 +129,7 @@ def test_the_headline_is_honest():
     assert both.endswith(
         "Other at 1,024 tokens: the prompt, no difference shown (1.12 times dense speed, 0.74 to 1.76)."
     )
-    assert said([one("New", 0.0)]).endswith("until a speed is measured; you can time New below.")
+    assert said([one("New", 0.0)]).endswith("until a speed is measured; you can time New on this page.")
     assert said([one("Bare", 0.0, kernels=())]).endswith(
         "Bare would keep the quality, but there is no kernel for that here."
     )

@@ -71,7 +71,7 @@ def test_it_opens_with_a_conclusion_the_numbers_and_a_command(client):
     assert shown["speed"] == ["1 ×", "≤ 32.0 ×", "≤ 4.0 ×", "ceiling"]
     assert all(column["help"] for column in part(app, "table")["columns"][1:])
     line = "python -m analysis evaluate story --model demo --methods dense,focus,streaming_llm,oracle_topk"
-    assert app.code[0].value == f"{line} --router k4-top1 --window 1024 --first"
+    assert app.code[-1].value == f"{line} --router k4-top1 --window 1024 --first"
 
 
 def test_what_heads_that_share_keys_read_together_stands_beside_what_each_reads(client):
@@ -93,7 +93,7 @@ def test_a_moved_slider_costs_one_pass_of_one_method_and_a_stored_value_none(cli
     assert app.select_slider(key=FOCUS).value == 16 and app.select_slider(key=STREAMING).value == 128
     assert asked(client, app, lambda app: app.select_slider(key=STREAMING).set_value(64).run()) == 1
     assert columns(app)["method"][2] == "StreamingLLM, window 64"
-    assert "--set streaming_llm.window=64" in app.code[0].value
+    assert "--set streaming_llm.window=64" in app.code[-1].value
     assert app.query_params["quality"] == "focus~~streaming_llm~window-64~~oracle_topk"
     assert asked(client, app, lambda app: app.select_slider(key=STREAMING).set_value(128).run()) == 0
     assert columns(app)["method"][2] == "StreamingLLM"
@@ -113,8 +113,8 @@ def test_a_link_restores_methods_and_settings(client):
     assert app.selectbox(key="quality.focus.membership").value == "literal"
     assert columns(app)["method"][1] == "Focus, window 8, membership literal"
     assert "no chosen method" not in markup(app) and "which saw the future, reads 2%" in markup(app)
-    assert "windows" in markup(app) and "--set oracle_topk.fraction=0.25" in app.code[0].value
-    assert app.code[0].value.endswith("--window 256 --all-windows")
+    assert "windows" in markup(app) and "--set oracle_topk.fraction=0.25" in app.code[-1].value
+    assert app.code[-1].value.endswith("--window 256 --all-windows")
     assert part(app, "painted")["locked"] == 7
 
 
