@@ -176,7 +176,8 @@ def sentence(pooled: list[dict]) -> str:
         whose = {OWN: "With the tasks' own prompts", LONG: "With examples in the prompt"}[row["prompts"]]
         ends = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
         told = f"{whose} {row['longer']:.0%} of {row['items']} items are longer than the window of {WINDOW}, and Focus "
-        told += f"scores {ends[0]:+.1f} points against dense (95 % interval {ends[1]:+.1f} to {ends[2]:+.1f})"
+        apart = "not told apart from dense, " if ends[1] <= 0 <= ends[2] else ""
+        told += f"is {apart}{ends[0]:+.1f} points against it (95 % interval {ends[1]:+.1f} to {ends[2]:+.1f})"
         if row["within"]:
             told += f"; on the others no right answer's log-probability moves by more than {row['within_moved']:.0e}"
         if row["beyond"]:

@@ -15,7 +15,7 @@ from analysis.studies.budgets.query_model import BINS, Trained, correlations, pr
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
-from analysis.studies.stored.panels import column, of_whom
+from analysis.studies.stored.panels import BEFORE, column, of_whom
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
@@ -129,10 +129,11 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
+    before = [] if "units" in numbers["rows"][0] else [BEFORE]
     return {
         "sentence": _sentence(numbers["correlations"], numbers["rows"], numbers["protocol"].get("seeds", 1)),
         "columns": COLUMNS,
-        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]),
+        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]) + before,
     }
 
 
@@ -213,8 +214,8 @@ def _sentence(found: list[dict], rows: list[dict], seeds: int) -> str:
         f"Pooled over heads, the query lifts the correlation with log k* from {_said(without['pooled'])} to "
         f"{_said(with_it['pooled'])}; inside a head and stretch of positions, where the head explains nothing, from "
         f"{inner[1]} to {inner[0]}. As budgets of equal size its predictions change perplexity by {min(changes):+.1%} "
-        f"to {max(changes):+.1%} against static ones: better at {better} of {len(arms)} caps, worse at {worse}, by the "
-        f"intervals.{of_whom(seeds, 'network')}"
+        f"to {max(changes):+.1%} against static ones: better at {better} of {len(arms)} caps, worse at {worse}, each "
+        f"by its own interval.{of_whom(seeds, 'network')}"
     )
 
 

@@ -13,6 +13,7 @@ from analysis.studies.stored.panels import (
     decided,
     difference,
     how_sure,
+    of_comparisons,
     of_whom,
     paper_lines,
     presented,
@@ -57,6 +58,8 @@ PRINTED = {  # key of a row -> column of table 9, and what it is divided by
     "paper_share_tuned": ("Dominance (full FT)", 100),
 }
 VARIED = ("groups", "window", "temperature", "iterations", "d_s", "similarity")  # of a plan
+
+UNEVEN = " Random groups are of even sizes here and read fewer pairs wherever the groups are uneven."
 
 
 @dataclass(frozen=True)
@@ -260,7 +263,8 @@ def sentence(rows: list[dict], dense: float, seeds: int) -> str:
         )
     return (
         f"Perplexity over {len(cells)} cells: {'; '.join(said)}; dense attention without fine-tuning has {dense:.2f}."
-        f"{of_whom(seeds)}"
+        f"{'' if alike else UNEVEN}"
+        f"{of_comparisons(2 * len(cells))}{of_whom(seeds)}"
     )
 
 

@@ -26,7 +26,7 @@ from analysis.studies.stored.measured import (
     trained_arm,
     window_arm,
 )
-from analysis.studies.stored.panels import columns, how_sure
+from analysis.studies.stored.panels import as_sure, columns, how_sure
 from analysis.studies.stored.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, summary
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
@@ -81,7 +81,9 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """The columns of the arms, and what their intervals rest on; the sentence stands in the numbers."""
-    return {"columns": columns("groups"), "notes": [*numbers["warnings"], how_sure(numbers["protocol"])]}
+    told = numbers["protocol"]
+    notes = [*numbers["warnings"], how_sure(told)]
+    return {"sentence": as_sure(numbers["sentence"], told), "columns": columns("groups"), "notes": notes}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

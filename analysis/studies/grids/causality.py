@@ -17,7 +17,7 @@ from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
-from analysis.studies.stored.panels import how_sure, presented
+from analysis.studies.stored.panels import as_sure, how_sure, judged, nats, presented
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
@@ -77,7 +77,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told."""
     return presented(
         "causality",
-        sentence(numbers["rows"], numbers["literal_minus_causal"], numbers),
+        as_sure(sentence(numbers["rows"], numbers["literal_minus_causal"], numbers), numbers["protocol"]),
         None,
         how_sure(numbers["protocol"]),
     )
@@ -185,17 +185,18 @@ def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
     """The verdict in words: what reads the future, what that is worth, and how far each gate closes."""
     leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
     hard = next(row for row in differences if row["reading"] == "hard")
-    interval = f" (95 % interval {hard['low']:+.4f} to {hard['high']:+.4f})" if hard["low"] is not None else ""
-    if hard.get("points"):
-        interval = f" (in these {hard['units']} texts {', '.join(f'{point:+.4f}' for point in hard['points'])})"
+    ends = {"apart": hard["mean"], "apart_low": hard["low"], "apart_high": hard["high"]}
+    ends["apart_points"] = hard.get("points")
+    words = {-1: "lower than that", 0: "not told apart from that", 1: "higher than that"}
+    word = judged(ends, "apart", words, "not judged against that")
     gates = "; ".join(
         f"{row['gate']} {row['smallest_gate']:.2g}"
         for row in rows
         if row["reading"] == "soft" and row["membership"] == "causal" and row.get("smallest_gate") is not None
     )
     return (
-        f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future: with literal groups the loss is "
-        f"{hard['mean']:+.4f} nats per token against causal ones{interval}, "
+        f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future: with the literal groups of this "
+        f"router the loss is {word} with causal ones ({nats(ends, 'apart')}), "
         f"{np.mean(agreement['group_agreement']):.0%} of the tokens are in the same group and "
         f"{agreement['prediction_agreement']:.0%} of the likeliest next tokens are the same. Smallest gate reached by "
         f"a far pair: {gates}."

@@ -8,6 +8,7 @@ from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, drawn_arms, window_arm
 from analysis.studies.stored.panels import (
+    as_sure,
     chart,
     difference,
     how_sure,
@@ -94,7 +95,7 @@ def shown(numbers: dict) -> dict:
     if far := dict.fromkeys(f"{row['length']:,}" for row in rows if row["extrapolated"]):
         said = f"The model was trained on up to {numbers['positions']:,} positions"
         more.append(f"{said}; {', '.join(far)} is extrapolated, dense as well.")
-    said = sentence(rows, length, numbers["protocol"].get("seeds", 1))
+    said = as_sure(sentence(rows, length, numbers["protocol"].get("seeds", 1)), numbers["protocol"])
     return presented("lengths", said, panels(rows), *more)
 
 

@@ -15,11 +15,13 @@ from analysis.models import Model, load_model
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
 from analysis.studies.stored.panels import (
+    as_sure,
     difference,
     how_sure,
     judged,
     lowest_highest,
     nats,
+    of_comparisons,
     of_rows,
     of_whom,
     panel,
@@ -100,7 +102,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     drawn = panels(numbers["rows"], numbers["curves"])
-    said = sentence(numbers["rows"], numbers["protocol"]["seeds"])
+    said = as_sure(sentence(numbers["rows"], numbers["protocol"]["seeds"]), numbers["protocol"])
     return presented("pretraining", said, drawn, how_sure(numbers["protocol"]))
 
 
@@ -235,7 +237,7 @@ def sentence(rows: list[dict], seeds: int) -> str:
         told = f"{judged(focus, 'against_random', word)} ({nats(focus, 'against_random')})"
         said.append(f"trained groups against groups that were random from the first step: {told}")
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}.{of_whom(seeds, 'model')}"
+    return f"{start}: {'; '.join(said)}.{of_comparisons(len(said))}{of_whom(seeds, 'model')}"
 
 
 pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

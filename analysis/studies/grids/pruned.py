@@ -6,7 +6,17 @@ from analysis.groups.router import FocusRouter
 from analysis.studies.grids.pruning import NAMES, LayerArm, LayerBench, look, seeds
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import DENSE, KERNELS, Measured, always, router_hash
-from analysis.studies.stored.panels import chart, column, decided, difference, how_sure, nats, presented
+from analysis.studies.stored.panels import (
+    as_sure,
+    chart,
+    column,
+    decided,
+    difference,
+    how_sure,
+    nats,
+    of_comparisons,
+    presented,
+)
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
@@ -77,7 +87,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows = numbers["rows"]
     columns, panels = drawn(rows)
-    said = sentence(rows, numbers["all_layers"])
+    said = as_sure(sentence(rows, numbers["all_layers"]), numbers["protocol"])
     return presented("pruned", said, panels, how_sure(numbers["protocol"])) | {"columns": columns}
 
 
@@ -133,9 +143,10 @@ def sentence(rows: list[dict], together: dict) -> str:
     worse = [str(row["layer"]) for row in rows if decided(row, "loss_groups") > 0]
     beaten = [str(row["layer"]) for row in rows if decided(row, "groups_minus_random") < 0]
     said = (
-        f"Pruning one layer alone lowers the loss in {_layers(better)} and raises it in {_layers(worse)}; else the "
-        f"interval holds 0. All layers together: {nats(together, 'loss_groups')}. Against groups of the same sizes by "
-        f"chance, those of this router lose less in {_layers(beaten)}. The pruned pairs held "
+        f"Pruning one layer alone by this router lowers the loss in {_layers(better)} and raises it in "
+        f"{_layers(worse)}; else the interval holds 0. All layers together: {nats(together, 'loss_groups')}. Against "
+        f"groups of the same sizes by chance, those of this router lose less in {_layers(beaten)}."
+        f"{of_comparisons(2 * len(rows) + 1)} The pruned pairs held "
     )
     held = [row["mass_groups"] for row in rows]
     return said + f"{min(held):.1%} to {max(held):.1%} of a layer's attention."

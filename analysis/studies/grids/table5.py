@@ -7,10 +7,12 @@ import numpy as np
 
 from analysis.studies.stored.measured import DENSE, KERNELS, hard_arms, window_arm
 from analysis.studies.stored.panels import (
+    as_sure,
     difference,
     how_sure,
     judged,
     nats,
+    of_comparisons,
     of_rows,
     of_whom,
     panel,
@@ -102,7 +104,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, seen = numbers["rows"], [SEEN] if numbers["protocol"]["model"] == "demo" else []
-    said = sentence(rows, numbers["protocol"].get("seeds", 1))
+    said = as_sure(sentence(rows, numbers["protocol"].get("seeds", 1)), numbers["protocol"])
     return presented("finetuning", said, panels(rows), how_sure(numbers["protocol"]), *seen)
 
 
@@ -194,7 +196,7 @@ def sentence(rows: list[dict], seeds: int) -> str:
         if row["arm"].startswith("Focus"):
             told = [f"{judged(row, key, word, NONE)} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
             said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
-    return f"{'. '.join(said)}.{of_whom(seeds)}"
+    return f"{'. '.join(said)}.{of_comparisons(len(AGAINST) * len(said))}{of_whom(seeds)}"
 
 
 finetuning = Study("finetuning", __doc__, Training, measure, shown, sample)

@@ -22,9 +22,13 @@ from analysis.studies.stored.measured import (
     window_arm,
 )
 from analysis.studies.stored.panels import (
+    as_sure,
     chart,
     difference,
     how_sure,
+    judged,
+    nats,
+    of_comparisons,
     of_rows,
     panel,
     paper_lines,
@@ -84,7 +88,7 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    said = sentence(numbers["rows"], numbers["groups"])
+    said = as_sure(sentence(numbers["rows"], numbers["groups"]), numbers["protocol"])
     return presented("top", said, panels(numbers), how_sure(numbers["protocol"]))
 
 
@@ -186,17 +190,25 @@ def sentence(rows: list[dict], groups: int) -> str:
     """What more groups per token bring, from the first router's rows."""
     one = [row for row in rows if row["router"] == rows[0]["router"]]
     told = [
-        f"k = {row['k']} reads {row['pairs_share']:.0%} of the pairs at {row['against_dense']:+.4f} nats per token "
-        f"against dense and {row['against_random']:+.4f} against random tokens"
+        f"k = {row['k']} reads {row['pairs_share']:.0%} of the pairs: {_held(row, 'against_dense', 'dense')}, "
+        f"{_held(row, 'against_random', 'random tokens')}"
         for row in one
         if "against_random" in row
     ]
+    compared = 2 * len(told)
     full = [row for row in one if 2 * row["k"] > groups]
     verdict = "equal it" if all(row["equals_dense"] for row in full) else "do not all equal it, which should not be"
     return (
-        f"{'; '.join(told)}. From k = {full[0]['k']} on all pairs are read: these rows are dense attention and "
+        f"Of this router, {'; '.join(told)}.{of_comparisons(compared)} From k = {full[0]['k']} on all pairs are read: "
+        "these rows are dense attention and "
         f"{verdict} (largest change of a token's loss {max(row['furthest'] for row in full):.1e} nats)."
     )
+
+
+def _held(row: dict, key: str, other: str) -> str:
+    """A row against a control, in words."""
+    word = judged(row, key, {-1: "better than", 0: "not told apart from", 1: "worse than"}, "not judged against")
+    return f"{word} {other} ({nats(row, key)})"
 
 
 top = Study("top", __doc__, Sizes, measure, shown, sample, file="top-{router}")

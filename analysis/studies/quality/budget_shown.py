@@ -83,4 +83,4 @@ def sentence(rows: list[dict]) -> str:
     texts = f", each of {counted} held-out text{'s' * (counted != '1')}" if units else ""
     if any(row["method"] == "focus" for row in rows):
         said.append("The rows of Focus are of this one router, not of the method.")
-    return f"Mean change of perplexity over {len(places)} places{texts}. " + " ".join(said)
+    return f"Mean change of perplexity over {len(places)} places{texts}; the means carry no interval. " + " ".join(said)

@@ -71,10 +71,13 @@ def shown(numbers: dict) -> dict:
     """How the cost is told."""
     most, length = _most(numbers["rows"]), numbers["protocol"]["window"]
     said = (
-        f"At {length:,} tokens a step through the log gate takes {most['log']:.2f} times a dense step, the literal one "
-        f"{most['literal']:.2f} times, with up to {most['memory']:.2f} times the memory."
+        f"On the machine named below, at {length:,} tokens, a step through the log gate takes up to {most['log']:.2f} "
+        f"times a dense step, the literal one {most['literal']:.2f} times, with up to {most['memory']:.2f} times the "
+        "memory."
     )
-    return {"sentence": said, "columns": columns("step-cost")}
+    rounds = numbers["protocol"]["repeats"]
+    note = f"Times a dense step are medians of {rounds} rounds, with the lowest and the highest round in brackets."
+    return {"sentence": said, "columns": columns("step-cost"), "notes": [note]}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, int | None]:

@@ -17,7 +17,8 @@ HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`. Do not edit: run a study again, and
 make this page anew. `python -m analysis remeasure --stale --corpus DIR --state models_cache/demo` measures the studies
-that are out of date, and with `--minutes 0` only says which. Numbers in brackets are 95 % intervals.
+that are out of date, and with `--minutes 0` only says which. Numbers in brackets are 95 % intervals, or as the
+notes below a table say.
 """
 
 

@@ -11,8 +11,8 @@ from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds, s
 from analysis.papers import find
 
 BEFORE = (
-    "Measured before documents were the units: its intervals are percentile bootstraps over runs of 8 windows and "
-    "narrower than 95 % asks for, until it is measured again."
+    "Measured before documents were the units: its intervals are rough, percentile bootstraps over runs of windows or "
+    "of tokens that are narrower than 95 % asks for. What is said holds in these texts, until it is measured again."
 )
 
 
@@ -142,6 +142,18 @@ def of_whom(seeds: int, what: str = "router") -> str:
     trained = "one training" if seeds == 1 else f"{seeds} trainings"
     whom = f"this {what}" if seeds == 1 else f"these {what}s"
     return f" All of it is said of {whom}, {trained} of every arm, and not of the method."
+
+
+def of_comparisons(count: int) -> str:
+    """The sentence that says how many comparisons stand beside each other where none is corrected for the others. It
+    begins with a space; nothing for one."""
+    return f" Of {count} comparisons, each is judged by its own interval." if count > 1 else ""
+
+
+def as_sure(sentence: str, protocol: dict) -> str:
+    """A sentence with its intervals named as what they are in a study that was stored before documents were the
+    units."""
+    return sentence if "units" in protocol else sentence.replace("95 % interval", "rough interval")
 
 
 def how_sure(protocol: dict) -> str:

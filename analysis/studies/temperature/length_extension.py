@@ -13,7 +13,7 @@ from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.stored.panels import columns, difference, how_sure, judged, nats, of_whom, panel, series
+from analysis.studies.stored.panels import as_sure, columns, difference, how_sure, judged, nats, of_whom, panel, series
 from analysis.studies.stored.runner import Seeds, Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
@@ -100,12 +100,13 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    length = numbers["protocol"]["window"]
+    told = numbers["protocol"]
+    length = told["window"]
     return {
-        "sentence": sentence(numbers["rows"], length // 2, numbers["protocol"].get("seeds", 1)),
+        "sentence": as_sure(sentence(numbers["rows"], length // 2, told.get("seeds", 1)), told),
         "columns": columns("length-extension"),
         "panels": _panels(numbers["bins"], numbers["curves"], length),
-        "notes": [READ_AS, how_sure(numbers["protocol"])],
+        "notes": [READ_AS, how_sure(told)],
     }
 
 

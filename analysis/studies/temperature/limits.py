@@ -3,7 +3,7 @@
 import re
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import column, of_whom, panel, series
+from analysis.studies.stored.panels import as_sure, column, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
 from analysis.studies.temperature.arms import HEAD, Arm, Pooled, Sizes, sample, train_arms
@@ -65,7 +65,7 @@ def shown(numbers: dict) -> dict:
         title, y = "What was learned, mean over layers", "temperature, dense is 1"
         panels.append(panel(title, "tau_min", "tau_min", lowest, y, lines))
     return {
-        "sentence": sentence(table, numbers["protocol"]["seeds"]),
+        "sentence": as_sure(sentence(table, numbers["protocol"]["seeds"]), numbers["protocol"]),
         "columns": rows.columns(column("tau_min", "tau_min"), column("tau_max", "tau_max")),
         "panels": [*panels, *rows.curves(table, numbers["curves"])],
         "notes": rows.notes(numbers, SCALED),
@@ -81,12 +81,15 @@ def sentence(table: list[dict], seeds: int) -> str:
     best = min(winners or learned, key=lambda row: row["loss"])
     limits = f"tau_min {best['tau_min']:g} with tau_max {best['tau_max']:g}"
     if winners:
-        said = f"The best limits are {limits}: held-out loss {rows.told(best)} against dense training."
+        said = f"The lowest of {len(learned)} limits, on the windows that choose it, is {limits}: held-out loss "
+        said += f"{rows.told(best)} against dense training."
     else:
-        said = f"No limits are shown to beat dense training; the best, {limits}, are {rows.told(best)}."
+        said = (
+            f"No limits are shown to beat dense training; the lowest of {len(learned)}, {limits}, is {rows.told(best)}."
+        )
     near = [row for row in winners if row is not best and row[rows.AGAINST] <= best[f"{rows.AGAINST}_high"]]
     if near:
-        said += f" Lower too, and inside the interval of the best: {_listed(near)}."
+        said += f" Lower too, and inside its interval: {_listed(near)}."
     return said + (f" Worse than dense training: {_listed(worse)}." if worse else "") + of_whom(seeds, "model")
 
 

@@ -108,9 +108,10 @@ def sure(row: dict) -> int:
 def told(row: dict, other: str = "") -> str:
     """A row against dense training, in words; `other` names what it is held against where a reader could not know."""
     sign = sure(row)
+    doubt = "" if sign or not decided(row, AGAINST) else ", as two seeds alone could make it"
     than = f" {'than' if sign else 'from'} {other}" if other else ""
     word = WORDS[sign] if row[f"{AGAINST}_low"] is not None else "not judged"
-    return f"{word}{than} ({nats(row, AGAINST)})"
+    return f"{word}{than}{doubt} ({nats(row, AGAINST)})"
 
 
 def against(row: dict | None) -> bool:

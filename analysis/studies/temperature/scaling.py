@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from analysis.studies.stored.panels import column, of_whom, panel, series
+from analysis.studies.stored.panels import as_sure, column, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
 from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
@@ -69,9 +69,9 @@ def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    table, length = numbers["rows"], numbers["length"]
+    table, length, told = numbers["rows"], numbers["length"], numbers["protocol"]
     return {
-        "sentence": sentence(table, numbers["parameters"], numbers["tokens"], length, numbers["protocol"]["seeds"]),
+        "sentence": as_sure(sentence(table, numbers["parameters"], numbers["tokens"], length, told["seeds"]), told),
         "columns": rows.columns(column("width", "width"), column("context", "context", "tokens")),
         "panels": _panels(table, numbers["points"], length),
         "notes": rows.notes(numbers, MATCHED),
@@ -114,11 +114,12 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
     if len({row["context"] for row in far}) > 1:
         by_way = {row["arm"]: [] for row in far}
         for row in far:
-            by_way[row["arm"]].append(f"{row[rows.AGAINST]:+.4f} at {row['context']:,}")
+            unsure = "" if rows.sure(row) else ", not told apart"
+            by_way[row["arm"]].append(f"{row[rows.AGAINST]:+.4f} at {row['context']:,}{unsure}")
         ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
-    most = f"The most favourable: {best['arm']}, {where}, {rows.told(best)}."
+    most = f"The lowest of {len(sharp)}: {best['arm']}, {where}, {rows.told(best)}."
     return f"{'. '.join(said)}. {most}{of_whom(seeds, 'model')}"
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from analysis.corpus import sample_texts, tokenize
 from analysis.metrics.intervals import Interval, holm, smallest_effect
 from analysis.models import Model
-from analysis.studies.stored.panels import columns, of_rows, panel, series
+from analysis.studies.stored.panels import BEFORE, columns, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, counter, curve_of, sentence
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash, sample_windows
@@ -68,7 +68,7 @@ def shown(numbers: dict) -> dict:
         "sentence": " ".join(said),
         "columns": columns("temperature"),
         "panels": _panels(rows, numbers["bins"], names, layers),
-        "notes": [UNTRAINED, *_best_layer(rows, names[0])],
+        "notes": [UNTRAINED, *_best_layer(rows, names[0]), *([] if "p" in rows[0] else [BEFORE])],
     }
 
 

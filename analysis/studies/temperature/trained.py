@@ -1,7 +1,7 @@
 """Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1, 2, 8a)."""
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import of_whom, panel, series
+from analysis.studies.stored.panels import as_sure, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
 from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, sample, train_arms
@@ -83,7 +83,7 @@ def shown(numbers: dict) -> dict:
     adapted = [ADAPTED] if any(row["further"] for row in table) else []
     adapted += [LITERAL] if any(row["arm"] == FUTURE for row in table) else []
     return {
-        "sentence": sentence(table, numbers["protocol"]["seeds"]),
+        "sentence": as_sure(sentence(table, numbers["protocol"]["seeds"]), numbers["protocol"]),
         "columns": rows.columns(),
         "panels": [*_panels(table, numbers["layers"]), *rows.curves(table, numbers["curves"])],
         "notes": rows.notes(numbers, *adapted),
@@ -128,8 +128,9 @@ def sentence(table: list[dict], seeds: int) -> str:
     if constant:
         winners = [row for row in constant if rows.sure(row) < 0]
         best = min(winners or constant, key=lambda row: row["loss"])
-        none = f"no constant temperature is shown to beat dense training; the best, {best['t']:g}, is "
-        found = f"the best constant temperature is {best['t']:g}: " if winners else none
+        count = len(constant)
+        none = f"no constant temperature is shown to beat dense training; the lowest of {count}, {best['t']:g}, is "
+        found = f"the lowest of {count} constant temperatures is {best['t']:g}: " if winners else none
         said.append(found + rows.told(best))
     for row in table:
         if not _constant(row) and rows.against(row) and row["t"] != 1:

@@ -10,6 +10,7 @@ from analysis.studies.stored.panels import (
     difference,
     edges,
     judged,
+    of_comparisons,
     of_rows,
     of_whom,
     panel,
@@ -84,8 +85,12 @@ def sentence(rows: list[dict], seeds: int) -> str:
     best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
     said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
     tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
-    said.append(f"Tasks right: {', '.join(tasks) or 'no change is told apart from none'}.")
-    return f"Each at the rate that other texts chose. {' '.join(said)}{of_whom(seeds, 'model')}"
+    known = [_seen(row, "tasks") for row in best if row["tasks_low"] is not None]
+    unseen = f" (a change of {100 * min(known):.1f} points could have been seen)" if known else ""
+    said.append(f"Tasks right: {', '.join(tasks) or f'no change is told apart from none{unseen}'}.")
+    compared = sum(row[key] is not None for row in best for key in (*DOMAINS, "tasks"))
+    found = f"Each at the rate that other texts chose. {' '.join(said)}"
+    return f"{found}{of_comparisons(compared)}{of_whom(seeds, 'model')}"
 
 
 def _decided(best: list[dict], key: str) -> str:
