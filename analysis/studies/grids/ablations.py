@@ -252,11 +252,12 @@ def panels(rows: list[dict]) -> list[dict]:
 def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     """How far the cells lie apart in each phase, and how many beat their random groups."""
     cells = list({tuple(row.get(name) for name in VARIED): row for row in rows}.values())
-    said = []
+    said, compared = [], []
     for phase, name in (("centroid", "trained centroids"), ("tuned", "fine-tuned")):
         values, shares = ([row[f"{key}_{phase}"] for row in cells] for key in ("perplexity", "share"))
         alike = f"{phase}_against_same" in cells[0]  # as many pairs: random groups of even sizes read fewer
-        beaten = sum(decided(row, f"{phase}_against_{'same' if alike else 'random'}") < 0 for row in cells)
+        compared.append(f"{phase}_against_{'same' if alike else 'random'}")
+        beaten = sum(decided(row, compared[-1]) < 0 for row in cells)
         said.append(
             f"{name} from {min(values):.2f} to {max(values):.2f} (largest group {min(shares):.0%} to "
             f"{max(shares):.0%}), {beaten} better than random groups{' of the same sizes' * alike}"
@@ -264,7 +265,7 @@ def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     return (
         f"Perplexity over {len(cells)} cells: {'; '.join(said)}; dense attention without fine-tuning has {dense:.2f}."
         f"{'' if alike else UNEVEN}"
-        f"{of_comparisons(2 * len(cells))}{of_whom(seeds)}"
+        f"{of_comparisons(cells, *compared)}{of_whom(seeds)}"
     )
 
 

@@ -227,9 +227,11 @@ def sentence(rows: list[dict], seeds: int) -> str:
     if ("dense", "dense") not in table:
         return "Without dense training there is nothing to compare with."
     word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
+    compared = []
     for name, reading in as_trained.items():
         for how in (reading, "dense"):
             if row := table.get((name, how)):
+                compared.append(row)
                 told = f"{judged(row, 'against_dense', word)} ({nats(row, 'against_dense')})"
                 said.append(f"trained with {name} and read with {how}: {told}")
     focus = table.get(("focus", as_trained["focus"]), {})
@@ -237,7 +239,7 @@ def sentence(rows: list[dict], seeds: int) -> str:
         told = f"{judged(focus, 'against_random', word)} ({nats(focus, 'against_random')})"
         said.append(f"trained groups against groups that were random from the first step: {told}")
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}.{of_comparisons(len(said))}{of_whom(seeds, 'model')}"
+    return f"{start}: {'; '.join(said)}.{of_comparisons(compared, 'against_dense')}{of_whom(seeds, 'model')}"
 
 
 pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

@@ -146,7 +146,7 @@ def sentence(rows: list[dict], together: dict) -> str:
         f"Pruning one layer alone by this router lowers the loss in {_layers(better)} and raises it in "
         f"{_layers(worse)}; else the interval holds 0. All layers together: {nats(together, 'loss_groups')}. Against "
         f"groups of the same sizes by chance, those of this router lose less in {_layers(beaten)}."
-        f"{of_comparisons(2 * len(rows) + 1)} The pruned pairs held "
+        f"{of_comparisons([*rows, together], 'loss_groups', 'groups_minus_random')} The pruned pairs held "
     )
     held = [row["mass_groups"] for row in rows]
     return said + f"{min(held):.1%} to {max(held):.1%} of a layer's attention."

@@ -192,11 +192,11 @@ def panels(rows: list[dict]) -> list[dict]:
 def sentence(rows: list[dict], seeds: int) -> str:
     """What Focus' fine-tuning is worth against full attention and against its controls, whichever way it came out."""
     word, said = {-1: "better than", 0: "not told apart from", 1: "worse than"}, []
-    for row in rows:
-        if row["arm"].startswith("Focus"):
-            told = [f"{judged(row, key, word, NONE)} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
-            said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
-    return f"{'. '.join(said)}.{of_comparisons(len(AGAINST) * len(said))}{of_whom(seeds)}"
+    focus = [row for row in rows if row["arm"].startswith("Focus")]
+    for row in focus:
+        told = [f"{judged(row, key, word, NONE)} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
+        said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")
+    return f"{'. '.join(said)}.{of_comparisons(focus, *AGAINST)}{of_whom(seeds)}"
 
 
 finetuning = Study("finetuning", __doc__, Training, measure, shown, sample)

@@ -195,11 +195,11 @@ def sentence(rows: list[dict], groups: int) -> str:
         for row in one
         if "against_random" in row
     ]
-    compared = 2 * len(told)
+    compared = of_comparisons([row for row in one if "against_random" in row], "against_dense", "against_random")
     full = [row for row in one if 2 * row["k"] > groups]
     verdict = "equal it" if all(row["equals_dense"] for row in full) else "do not all equal it, which should not be"
     return (
-        f"Of this router, {'; '.join(told)}.{of_comparisons(compared)} From k = {full[0]['k']} on all pairs are read: "
+        f"Of this router, {'; '.join(told)}.{compared} From k = {full[0]['k']} on all pairs are read: "
         "these rows are dense attention and "
         f"{verdict} (largest change of a token's loss {max(row['furthest'] for row in full):.1e} nats)."
     )

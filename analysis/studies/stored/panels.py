@@ -144,9 +144,10 @@ def of_whom(seeds: int, what: str = "router") -> str:
     return f" All of it is said of {whom}, {trained} of every arm, and not of the method."
 
 
-def of_comparisons(count: int) -> str:
-    """The sentence that says how many comparisons stand beside each other where none is corrected for the others. It
-    begins with a space; nothing for one."""
+def of_comparisons(rows: Sequence[dict], *keys: str) -> str:
+    """The sentence that says how many of these comparisons are judged beside each other, none corrected for the others.
+    It begins with a space; nothing where there are fewer than two."""
+    count = sum(row.get(f"{key}_low") is not None for row in rows for key in keys)
     return f" Of {count} comparisons, each is judged by its own interval." if count > 1 else ""
 
 

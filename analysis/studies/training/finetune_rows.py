@@ -88,9 +88,8 @@ def sentence(rows: list[dict], seeds: int) -> str:
     known = [_seen(row, "tasks") for row in best if row["tasks_low"] is not None]
     unseen = f" (a change of {100 * min(known):.1f} points could have been seen)" if known else ""
     said.append(f"Tasks right: {', '.join(tasks) or f'no change is told apart from none{unseen}'}.")
-    compared = sum(row[key] is not None for row in best for key in (*DOMAINS, "tasks"))
     found = f"Each at the rate that other texts chose. {' '.join(said)}"
-    return f"{found}{of_comparisons(compared)}{of_whom(seeds, 'model')}"
+    return f"{found}{of_comparisons(best, *DOMAINS, 'tasks')}{of_whom(seeds, 'model')}"
 
 
 def _decided(best: list[dict], key: str) -> str:

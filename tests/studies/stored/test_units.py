@@ -8,7 +8,7 @@ import pytest
 from analysis.errors import BadText
 from analysis.metrics.intervals import SEEDS
 from analysis.studies import NAMED
-from analysis.studies.stored.panels import decided, difference, how_sure, judged, nats, of_whom
+from analysis.studies.stored.panels import as_sure, decided, difference, how_sure, judged, nats, of_comparisons, of_whom
 from analysis.studies.text.held_out import held_out_windows
 
 TRAINED = (
@@ -65,6 +65,15 @@ def test_what_is_not_told_apart_says_what_could_have_been_seen():
 def test_a_study_says_what_its_intervals_rest_on():
     assert "over 16 documents" in how_sure({"units": 16})
     assert "in these 3 texts" in how_sure({"units": 3}) and "percentile" in how_sure({})
+
+
+def test_what_was_stored_before_documents_were_units_calls_its_intervals_rough():
+    said = "lower (-0.1000 nats per token, 95 % interval -0.2000 to -0.1000)"
+    assert as_sure(said, {}) == "lower (-0.1000 nats per token, rough interval -0.2000 to -0.1000)"
+    assert as_sure(said, {"units": 16}) == said == as_sure(said, {"units": 3})
+    known, unknown = {"a_low": 0.1, "b_low": 0.2}, {"a_low": None, "b_low": 0.3}
+    assert of_comparisons([known, unknown], "a", "b") == " Of 3 comparisons, each is judged by its own interval."
+    assert of_comparisons([known, unknown], "a") == "", "one is judged"
 
 
 def test_with_fewer_than_three_seeds_a_sentence_is_about_what_was_trained_here():
