@@ -2,7 +2,7 @@
 
 from analysis.commandline import commandline
 from analysis.papers.ours import Beside, Job, Number, Panel
-from analysis.papers.places import CLOSURE, RECALL, TESTS, at, sharper, study
+from analysis.papers.places import CLOSURE, RECALL, at, sharper, study
 
 FOCAL = {"length": 512, "steps": 500, "tokens_per_step": 2048}
 LARGER = "2.7 billion parameters and 315 billion tokens; small models are trained instead."
@@ -62,9 +62,15 @@ def saved(row: str) -> Beside:
 
 
 def far(row: str) -> Beside:
-    """Focal, figure 5: HELMET's tasks at 32K, with and without a temperature."""
-    job = Job(said="python -m analysis probe --model MODEL --method dense,focal")
-    return Beside(job, TESTS, needs="HELMET's tasks on two models fine-tuned at 32,768 tokens, one with a temperature.")
+    """Focal, figure 5: HELMET's tasks at 32K with a temperature, against without. Ours are generated ones."""
+    numbers = [
+        at("focal-tasks", task=task, model="t 0.4, further")(
+            f"{task}, right, against without", "against_dense", "points"
+        )
+        for task in ("Labels from examples", "Several needles", "Passage among passages")
+    ]
+    needs = "HELMET's tasks on two models fine-tuned at 32,768 tokens, one with a temperature."
+    return Beside(study("focal-tasks"), sharper("tasks"), tuple(numbers), needs)
 
 
 def best(row: str) -> Beside:

@@ -24,6 +24,11 @@ STUDIES = {  # choice -> (study, what it is called, the question)
         "Size, tokens, context",
         "Does it pay more with size, tokens or context? Figures 2 to 4.",
     ),
+    "tasks": (
+        "focal-tasks",
+        "Long-context tasks",
+        "Does a model trained with a temperature answer more from far? Figures 5 to 7.",
+    ),
 }
 
 TABS = {"token": "One token", "heads": "Every head", "text": "Perplexity"}

@@ -43,20 +43,20 @@ def row_of(about: dict, found: list[dict], base: dict, new: str, units: dict[str
         row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs, documents)
     right, control = np.array([_items(one) for one in found]), np.array(_items(base))  # [seeds, items], [items]
     row["scores"] = {name: float(np.mean([one["tasks"][name] for one in found])) for name in base["tasks"]}
-    return row | {"task_score": float(right.mean()) if right.size else None} | edges("tasks", _apart(right, control))
+    return row | {"task_score": float(right.mean()) if right.size else None} | edges("tasks", apart(right, control))
 
 
 def _items(part: dict) -> list[float]:
     return sum(part["tasks"].values(), [])
 
 
-def _apart(right: np.ndarray, control: np.ndarray) -> Interval:
-    """Share of items right [seeds, items] above a control's [items], its interval over items; from three seeds on as
-    wide as that over items and seeds where this is wider."""
-    found = share_difference(right.mean(0), control)
+def apart(right: np.ndarray, control: np.ndarray) -> Interval:
+    """Share of items right [seeds, items] above a control's, of the same seeds or of none [items], its interval over
+    items; from three seeds on as wide as that over items and seeds where this is wider."""
+    found = share_difference(right.mean(0), np.atleast_2d(control).mean(0))
     if len(right) < SEEDS or not control.size:
         return found
-    crossed = over_seeds(right - control, np.arange(control.size))[0]
+    crossed = over_seeds(right - control, np.arange(right.shape[1]))[0]
     if crossed.low is None:
         return found
     return found._replace(low=min(found.low, crossed.low), high=max(found.high, crossed.high))

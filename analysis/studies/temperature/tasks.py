@@ -1,0 +1,242 @@
+"""Long-context tasks asked of models trained with a softmax temperature (Focal Attention, figures 5 to 7).
+
+Copies of the model are trained further, with the temperature and, to hold it against, without, and asked the generated
+long-context tasks as they were trained: labels from examples stand for in-context learning, one code among several for
+retrieval augmented generation, the mark of a quoted passage for citations, the other tasks for recall.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.metrics.proportions import share
+from analysis.metrics.quality import perplexity
+from analysis.models import Model
+from analysis.probes.tasks import TASKS
+from analysis.studies.stored.panels import (
+    decided,
+    difference,
+    edges,
+    how_sure,
+    judged,
+    nats,
+    of_comparisons,
+    of_rows,
+    of_whom,
+    panel,
+    presented,
+)
+from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
+from analysis.studies.stored.trained import TRAINED, Trainer
+from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
+from analysis.studies.training.finetune_rows import apart
+from analysis.studies.training.finetune_tasks import CHOICES, answers, questions
+from analysis.training.extend import Extension, extend
+
+FAMILIES = {
+    "labels": "in-context learning",
+    "several_needles": "retrieval augmented",
+    "passages": "citations",
+}  # the others are recall
+BEST = 0.4  # temperature of the paper
+WORDS = {-1: "fewer", 0: "not told apart", 1: "more"}
+
+
+@dataclass(frozen=True)
+class Sizes(Seeds, Windows):
+    """What the study can be asked for."""
+
+    temperature: float = option(BEST, "softmax temperature of the one copy; the other has none")
+    length: int = option(1024, "tokens in a training sequence and in a window of text")
+    windows: int = option(16, "held-out windows of text")
+    lengths: list[int] | None = option(None, "tokens of a prompt (default: 512, and the longest that the model reads)")
+    items: int = option(32, "questions of each task and length")
+    steps: int = option(300, "steps of both trainings")
+    tokens_per_step: int = option(4096, "tokens in one step of both trainings")
+    rate: float = option(3e-4, "learning rate of both trainings")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        METHODS["focal"](t=self.temperature)
+        if self.temperature == 1:
+            raise BadSetting("A temperature of 1 is dense attention, which is trained beside it: choose another one.")
+        check_range("The number of questions", self.items, 2, 1024)
+        for length in self.lengths or ():
+            check_range("The length of a prompt", length, 64, lm.max_positions)
+
+    def prompts(self, lm: Model) -> list[int]:
+        """The lengths of the prompts."""
+        return sorted(set(self.lengths or (min(512, lm.max_positions), lm.max_positions)))
+
+
+def measure(at: Setting) -> dict:
+    """Copies of the model trained further with a softmax temperature and without, on the same sequences, then asked the
+    generated tasks, each as it was trained.
+
+    `rows`: per task and model `task family model score score_low score_high chance items`, and `against_dense`, the
+    share of items right minus that of the copy without a temperature, with its interval over items and seeds; `cells`,
+    the same by length of the prompt; `texts`: per model `model perplexity against_dense`, in nats. Errors: BadSetting,
+    BadText.
+    """
+    lm, sizes = at.lm, at.sizes
+    asked = {length: questions(lm, length, sizes.items, sizes.seed) for length in sizes.prompts(lm)}
+    if not any(asked.values()):
+        raise BadSetting("No task fits prompts so short: choose longer ones.")
+    arms = {"dense, further": None, f"t {sizes.temperature:g}, further": METHODS["focal"](t=sizes.temperature)}
+    trainer = Trainer.of(at, expected=len(arms) * sizes.seeds + 1)
+    decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), {at: list(one) for at, one in asked.items()}]
+    decides += [sizes.items, sizes.seed]
+    own = trainer.part("focal-tasks", decides, lambda _: _read(trainer, lm, None, asked, "the model as it is", 0.0))
+    found = {"as it is": [own]}
+    for name, method in arms.items():
+        plans = [_plan(sizes, seed) for seed in sizes.every_seed]
+        found[name] = [
+            trainer.part(
+                "focal-tasks", [*decides, name, asdict(plan)], partial(_one, trainer, name, method, plan, asked)
+            )
+            for plan in plans
+        ]
+    dense = found["dense, further"]
+    told = {"steps": sizes.steps, "rate": sizes.rate, "seeds": sizes.seeds, "training_text": trainer.texts}
+    told |= {"kernel": "torch dense on sharpened queries", "plan": asdict(_plan(sizes, sizes.seed))}
+    return {
+        "rows": [row for task in TASKS for name in found for row in _rows(found[name], dense, name, task, list(asked))],
+        "cells": [
+            {"length": length} | row
+            for length in asked
+            for task in TASKS
+            for name in found
+            for row in _rows(found[name], dense, name, task, [length])
+        ],
+        "texts": [_text(found[name], dense, name, trainer.units) for name in found],
+        "temperature": sizes.temperature,
+        "protocol": at.about(trainer.windows, **told),
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    said = sentence(numbers["rows"], numbers["texts"], numbers["protocol"]["seeds"])
+    return presented("focal-tasks", said, panels(numbers["cells"]), how_sure(numbers["protocol"]))
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, float]:
+    """Loss of two windows of the bundled samples, dense and sharpened."""
+    ids = sample_windows(at.lm, min(256, at.lm.max_positions))
+    methods = {"dense": None, "sharpened": METHODS["focal"](t=numbers["temperature"])}
+    return {name: float(_means(at.lm, method, ids).mean()) for name, method in methods.items()}
+
+
+def _plan(sizes: Sizes, seed: int) -> Extension:
+    warm_up = min(20, sizes.steps // 4)
+    return Extension(sizes.length, None, sizes.steps, sizes.tokens_per_step, sizes.rate, warm_up, seed=seed)
+
+
+def _one(trainer: Trainer, name: str, method: Method | None, plan: Extension, asked: dict, doing: Path) -> dict:
+    """Train one copy and read it."""
+    said, place = f"{name}, seed {plan.seed}", doing / "training.checkpoint"
+    told = trainer.told(said, TRAINED)
+    own, _ = extend(trainer.lm, trainer.ids, plan, place, told, trainer.texts, method)
+    return _read(trainer, own, method, asked, said, TRAINED)
+
+
+def _read(trainer: Trainer, lm: Model, method: Method | None, asked: dict, name: str, began: float) -> dict:
+    """`means`, nats per token of each held-out window; `tasks`, by length task -> scores of its items."""
+    told = trainer.told(name, 1 - began, began)
+    told(0.0, "held-out windows")
+    means = [round(float(one), 6) for one in _means(lm, method, trainer.windows)]
+    tasks = {
+        str(length): answers(lm, method or METHODS["dense"](), items, partial(_stage, told, at / len(asked), length))
+        for at, (length, items) in enumerate(asked.items())
+    }
+    return {"means": means, "tasks": tasks}
+
+
+def _stage(told: Callable[[float, str], None], done: float, length: int, stage: str) -> None:
+    told(done, f"{stage}, {length:,} tokens")
+
+
+def _means(lm: Model, method: Method | None, windows: np.ndarray) -> np.ndarray:
+    """Nats per token of each window [n]."""
+    with apply(lm, method or METHODS["dense"](), kernels=True):
+        return perplexity(lm, windows.reshape(-1), windows.shape[1]).losses.astype(np.float64).mean(1)
+
+
+def _right(parts: list[dict], task: str, lengths: list[int]) -> np.ndarray:
+    """Scores of the items of a task at these lengths [seeds, items]."""
+    return np.array([sum((part["tasks"][str(length)].get(task, []) for length in lengths), []) for part in parts])
+
+
+def _rows(parts: list[dict], dense: list[dict], name: str, task: str, lengths: list[int]) -> list[dict]:
+    """The row of a model and task; none where no prompt of these lengths holds the task."""
+    right, control = _right(parts, task, lengths), _right(dense, task, lengths)
+    if not right.size:
+        return []
+    over = share(right.mean(0))
+    row = {"task": TASKS[task].title, "family": FAMILIES.get(task, "recall"), "model": name}
+    row |= edges("score", over) | {"chance": 1 / CHOICES, "items": right.shape[1]}
+    return [row | edges("against_dense", apart(right, control if len(right) > 1 else control.mean(0)))]
+
+
+def _text(parts: list[dict], dense: list[dict], name: str, documents: np.ndarray) -> dict:
+    """The held-out text as a model reads it."""
+    means, control = (np.array([part["means"] for part in side]) for side in (parts, dense))
+    control = control if len(means) == len(control) else control.mean(0)
+    return {"model": name, "perplexity": float(np.exp(means.mean()))} | difference(
+        "against_dense", means, control, documents
+    )
+
+
+def panels(cells: list[dict]) -> list[dict]:
+    """Each task's share of right answers by the length of the prompt, a line for every model."""
+    names = list(dict.fromkeys(row["model"] for row in cells))
+    made = []
+    for task in dict.fromkeys(row["task"] for row in cells):
+        mine = [row for row in cells if row["task"] == task]
+        lengths, by = sorted({row["length"] for row in mine}), {(row["model"], row["length"]): row for row in mine}
+        lines = [of_rows(name, [by[name, length] for length in lengths], "score") for name in names]
+        title = f"{task} ({mine[0]['family']})"
+        made.append(panel(title, "length", "tokens of the prompt", lengths, "share right", lines, share=True))
+    return made
+
+
+def sentence(rows: list[dict], texts: list[dict], seeds: int) -> str:
+    """What a temperature does to the tasks that the copy without it can do, and to the text."""
+    able = {row["task"] for row in rows if row["model"].startswith("dense") and row["score_low"] > row["chance"]}
+    sharp = [row for row in rows if row["model"].startswith("t ")]
+    mine = [row for row in sharp if row["task"] in able]
+    said = [
+        f"{row['task']} ({row['family']}) {judged(row, 'against_dense', WORDS)}, "
+        f"{100 * row['against_dense']:+.1f} points{_range(row)}"
+        for row in mine
+    ]
+    unable = [row["task"] for row in sharp if row["task"] not in able]
+    name = texts[-1]["model"].removesuffix(", further")
+    start = f"Right answers with {name} against training as far without: " if said else ""
+    start += f"{'; '.join(said)}." if said else "No task is above chance without a temperature, so none is judged."
+    left = f" At chance without a temperature, and so not judged: {', '.join(unable)}." if said and unable else ""
+    word = {-1: "lower", 0: "not told apart", 1: "higher"}
+    text = f" Held-out loss: {judged(texts[-1], 'against_dense', word)} ({nats(texts[-1], 'against_dense')})."
+    return f"{start}{left}{text}{of_comparisons([*mine, texts[-1]], 'against_dense')}{of_whom(seeds, 'model')}"
+
+
+def _range(row: dict) -> str:
+    low, high = row["against_dense_low"], row["against_dense_high"]
+    if low is None:
+        return ""
+    found = f" (95 % interval {100 * low:+.1f} to {100 * high:+.1f}"
+    return (
+        f"{found}; {50 * (high - low):.1f} could have been seen)" if not decided(row, "against_dense") else f"{found})"
+    )
+
+
+focal_tasks = Study(
+    "focal-tasks", __doc__.splitlines()[0], Sizes, measure, shown, sample, tables=("rows", "cells", "texts")
+)
