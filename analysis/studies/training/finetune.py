@@ -71,6 +71,12 @@ def measure(at: Setting) -> dict:
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
     `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. Errors: BadSetting, BadText.
     """
+    length = min(TASK_TOKENS, at.lm.max_positions)
+    return measured(at, questions(at.lm, length, ITEMS, at.sizes.seed))
+
+
+def measured(at: Setting, asked: dict[str, list]) -> dict:
+    """As `measure`, with the questions `asked` in the place of the long-context tasks."""
     lm, sizes = at.lm, at.sizes
     kinds, rates = chosen(sizes.method, list(METHOD), "method"), sorted(sizes.rates or RATES)
     texts = domains(sizes.corpus, sizes.rows, at.context)
@@ -80,7 +86,6 @@ def measure(at: Setting) -> dict:
     both = {name: held_out_windows(lm, out, sizes.length, sizes.windows) for name, (_, out) in texts.items()}
     held, units = ({name: pair[at] for name, pair in both.items()} for at in (0, 1))
     ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
-    asked = questions(lm, min(TASK_TOKENS, lm.max_positions), ITEMS, sizes.seed)
     about = {"documents": texts[new][0], "windows": held[new], "units": units[new], "held": held, "asked": asked}
     readers = [kind for kind in kinds if kind in READERS]
     expected = sizes.seeds * (len(ways) + len(readers)) + 1

@@ -78,7 +78,7 @@ def panels(rows: list[dict], rates: list[float]) -> list[dict]:
     return [*made, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
 
 
-def sentence(rows: list[dict], seeds: int) -> str:
+def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> str:
     """What every way does at the rate that the `choosing` windows of the new domain prefer: which are lower or higher
     than the base there and on the old domain, and which get more or fewer tasks right."""
     lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
@@ -87,7 +87,7 @@ def sentence(rows: list[dict], seeds: int) -> str:
     tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
     known = [_seen(row, "tasks") for row in best if row["tasks_low"] is not None]
     unseen = f" (a change of {100 * min(known):.1f} points could have been seen)" if known else ""
-    said.append(f"Tasks right: {', '.join(tasks) or f'no change is told apart from none{unseen}'}.")
+    said.append(f"{tasks_are}: {', '.join(tasks) or f'no change is told apart from none{unseen}'}.")
     found = f"Each at the rate that other texts chose. {' '.join(said)}"
     return f"{found}{of_comparisons(best, *DOMAINS, 'tasks')}{of_whom(seeds, 'model')}"
 

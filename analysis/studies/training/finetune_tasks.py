@@ -37,7 +37,7 @@ def answers(lm: Model, method: Method, asked: dict[str, list], told: Callable[[s
     for name, items in asked.items():
         found[name] = []
         for item, bare in items:
-            told(TASKS[name].title)
+            told(TASKS[name].title if name in TASKS else name)
             gain = answer_logs(lm, method, item) - answer_logs(lm, method, bare)
             found[name].append(float(chosen(gain, item.right)))
     return found

@@ -13,7 +13,7 @@ from analysis.studies.text.held_out import held_out_windows
 
 TRAINED = (
     *("dominance", "focal-temperatures", "focal-limits", "focal-scaling", "query-router", "length-extension"),
-    *("finetuning", "ablations", "baselines", "pretraining", "lengths", "focus-printed", "focal-tasks"),
+    *("finetuning", "ablations", "baselines", "pretraining", "lengths", "focus-printed", "focal-tasks", "alignment"),
 )
 
 
