@@ -7,7 +7,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.temperature.tasks import sentence
+from analysis.studies.training.focal_tasks import sentence
 from tests.made.models import save_models
 from tests.made.studied import asker, studied_home
 
