@@ -25,7 +25,7 @@ ROUTER = "k8-top1"
 AT_FIRST = 4  # methods on the page that compares them when nothing was chosen, dense among them
 # What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods
 # are compared; `worth` of a page that reads no text, for each of `shapes`; `opened` on heads, with the one of the
-# lowest entropy in the story, and on the softmax temperature; `tour` of the tour through the story; `needle` and
+# most far reading in the story, and on the softmax temperature; `tour` of the tour through the story; `needle` and
 # `every` task of the long-context tests.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
 
