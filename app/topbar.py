@@ -51,8 +51,7 @@ def _text() -> None:
 
 
 def _texts(offered: dict[str, str], key: str) -> None:
-    st.session_state["text_pick"] = key
-    st.selectbox("Text", list(offered), format_func=lambda k: offered.get(k, k), key="text_pick", on_change=_picked)
+    _choice("text", "Text", list(offered), key, _picked, lambda k: offered.get(k, k))
     nonce = st.session_state["text_chosen"]
     st.file_uploader(
         "Upload a plain text file",
@@ -74,8 +73,20 @@ def _texts(offered: dict[str, str], key: str) -> None:
     )
 
 
-def _picked() -> None:
-    use_text(st.session_state["text_pick"])
+def _choice(kind: str, label: str, options: list, now: object, chosen: Callable, shown: Callable = str, **look) -> None:
+    """A list inside a chip, `now` being in use: each value in use has a list of its own, which begins with it. The
+    browser tells of the list of a chip that has closed once more, with the next page: that is no choice."""
+    key = f"{kind}_pick_{now}"
+
+    def picked() -> None:
+        if st.session_state[key] != now:
+            chosen(st.session_state[key])
+
+    st.selectbox(label, options, options.index(now), shown, key=key, on_change=picked, **look)
+
+
+def _picked(key: str) -> None:
+    use_text(key)
     close("text")
 
 
@@ -127,9 +138,8 @@ def _models() -> None:
     """The models that may be chosen, or that were loaded here before and any other by its name; what is loaded."""
     current, listed = st.session_state["model"], limits().models
     offered = listed or dict.fromkeys(["demo", current, *_recent()])
-    st.session_state["model_pick"] = current if current in offered else listed[0]
-    label = "Model" if listed else "Loaded here before"
-    st.selectbox(label, list(offered), key="model_pick", on_change=_chosen, disabled=len(offered) == 1)
+    label, now = "Model" if listed else "Loaded here before", current if current in offered else listed[0]
+    _choice("model", label, list(offered), now, _chosen, disabled=len(offered) == 1)
     if listed is None:
         st.text_input(
             "Another one: a Hugging Face id, or a folder in models_cache",
@@ -151,8 +161,8 @@ def _recent() -> list[str]:
     return list(dict.fromkeys(asked["model"] for _, _, asked in cached.store().past("model")))[:RECENT]
 
 
-def _chosen() -> None:
-    use_model(st.session_state["model_pick"])
+def _chosen(name: str) -> None:
+    use_model(name)
     close("model")
 
 
@@ -214,11 +224,10 @@ def _groups() -> None:
 
 
 def _routers(offered: list[str]) -> None:
-    st.session_state["router_pick"] = st.session_state["router"]
-    st.selectbox("Groups, by the router that made them", offered, key="router_pick", on_change=_routed,
-                 help=cached.glossary("router"))  # fmt: skip
+    label, now = "Groups, by the router that made them", st.session_state["router"]
+    _choice("groups", label, offered, now, _routed, help=cached.glossary("router"))
 
 
-def _routed() -> None:
-    jobs.use_router(st.session_state["router_pick"])
+def _routed(name: str) -> None:
+    jobs.use_router(name)
     close("groups")

@@ -23,8 +23,8 @@ def is_log(values: Sequence[float | None]) -> bool:
 
 
 def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: int, head: int) -> dict:
-    """Layer x head map of one statistic, the chosen head framed. A click on a cell selects the point on it, whose
-    customdata is [layer, head]."""
+    """Layer x head map of one statistic, the chosen head framed; a label of each head in `table`, if there, stands
+    in the tip. A click on a cell selects the point on it, whose customdata is [layer, head]."""
     every = zip(table["layer"], table["head"], strict=True)
     log = is_log(values)
     shown = {
@@ -36,8 +36,11 @@ def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: 
         bar |= _ticks([value for value in values if value is not None], about)
     elif about.kind == "share":
         bar |= {"tickformat": ".0%"}
+    labels = table.get("label") or [""] * len(values)
     points = {
-        "text": [f"{about.show(value)}<br>{label}" for value, label in zip(values, table["label"], strict=True)],
+        "text": [
+            "<br>".join(filter(None, [about.show(value), label])) for value, label in zip(values, labels, strict=True)
+        ],
         "hovertemplate": f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>",
     }
     return head_map(table, shown, {"colorbar": bar}, points, [(layer, head)], height=26)

@@ -84,8 +84,7 @@ def page(held: Sequence[Kept]) -> str:
     for one in held:
         parts.append(f"<section class=kept><h2>{html.escape(one.facts['title'])}</h2>")
         if one.picture:
-            data = base64.b64encode(one.picture.encode()).decode()
-            parts.append(f'<img alt="{html.escape(one.facts["title"])}" src="data:image/svg+xml;base64,{data}">')
+            parts.append(_image(one))
         numbers = table(one.columns, one.rows)
         if one.total > len(one.rows):
             numbers += f"<p class=note>The first {len(one.rows):,} of {one.total:,} rows; the CSV holds all.</p>"
@@ -94,6 +93,12 @@ def page(held: Sequence[Kept]) -> str:
         more = {name: said for name, said in one.facts.items() if name != "title"}
         parts.append(f"{numbers}{facts(more)}</section>")
     return sheet("Kept", "\n".join(parts))
+
+
+def _image(one: Kept, width: int | None = None) -> str:
+    size = f' width="{width}"' if width else ""
+    data = base64.b64encode(one.picture.encode()).decode()
+    return f'<img alt="{html.escape(one.facts["title"])}"{size} src="data:image/svg+xml;base64,{data}">'
 
 
 def popover() -> None:
@@ -114,7 +119,7 @@ def popover() -> None:
                 )  # fmt: skip
             st.caption(plain(f"{one.facts['page']} · {one.facts['made with']}"))
             if one.picture:
-                st.image(one.picture, width=320)
+                st.html(_image(one, width=320))
         size = sum(one.bytes for one in held)
         st.caption(f"{spell_bytes(size)} of {spell_bytes(MOST_BYTES)}; it stays until this tab is closed.")
         st.download_button(

@@ -11,7 +11,7 @@ from analysis.studies.registry import VERBS
 from app import cached
 from app.ui import charts
 from app.ui.jobs import progress_words
-from tests.made.in_process import VIEWS, markup, opened, part, put
+from tests.made.in_process import VIEWS, in_chip, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES, status
 
 
@@ -154,7 +154,7 @@ def test_another_model_is_used_when_the_worker_accepts_it(client):
     app.button(key="load_model").click().run()
     assert not app.error and app.query_params["model"] == "owner/tiny"
     assert "layer" not in app.query_params
-    app.selectbox(key="model_pick").set_value("demo").run()
+    in_chip(app, "model").set_value("demo").run()
     assert "model" not in app.query_params
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from analysis.errors import BadText
 from app import cached
-from tests.made.in_process import HOSTILE, VIEWS, markup, opened, part, put
+from tests.made.in_process import HOSTILE, VIEWS, in_chip, markup, opened, part, put
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -48,7 +48,7 @@ def test_an_analysis_error_is_one_sentence_and_the_rest_stays(client, view):
     assert [error.value for error in app.error] == [
         "The text has 1 token and attention needs at least 2\\: give a \\*longer\\* text\\."
     ]
-    assert app.title[0].value == VIEWS[view][1] and app.selectbox(key="text_pick").value
+    assert app.title[0].value == VIEWS[view][1] and in_chip(app, "text").value
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -80,7 +80,7 @@ def test_a_bad_file_gets_one_sentence_and_the_text_in_use_stays(client, data, wo
     assert app.query_params["text"] == before and app.title and part(app, "painted")
     app.run()
     assert app.error, "a rerun of the page does not swallow the sentence"
-    app.selectbox(key="text_pick").select_index(1).run()
+    in_chip(app, "text").select_index(1).run()
     assert not app.error, "it goes with the next text"
 
 

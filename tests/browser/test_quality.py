@@ -141,7 +141,7 @@ def test_the_headline_tells_both_phases_and_nothing_beyond_the_models_context(ap
     run = store.put("launch", asked, Result(numbers), {}, 1.0)
     try:
         quality_tab(page, app_server, text=text, quality="focus")
-        said = page.locator(".fs-lead", has_text="For this text and machine:").inner_text()
+        said = page.locator(".fs-lead", has_text="For this text and machine:").first.inner_text()
         assert "stay dense" in said and "no difference shown (1.12 times dense speed, 0.74 to 1.76)" in said
         assert "later tokens at 0.52 times" in said
         assert all(int(count.replace(",", "")) <= 2048 for count in re.findall(r"([\d,]+)(?= tokens)", said)), said

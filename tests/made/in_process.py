@@ -55,3 +55,9 @@ def markup(app: AppTest) -> str:
 def put(client: FakeJobs, text: str, name: str = "mine") -> str:
     """Store a text; its hash."""
     return client.store.put_text(text, name)
+
+
+def in_chip(app, kind: str):
+    """The list inside a chip of the top bar."""
+    (found,) = [one for one in app.selectbox if one.key.startswith(f"{kind}_pick_")]
+    return found

@@ -15,7 +15,7 @@ from analysis.studies import STUDIES
 from analysis.studies.registry import VERBS
 from app.serve import sharing
 from app.serve.headers import headers
-from tests.made.in_process import opened
+from tests.made.in_process import in_chip, opened
 
 ENTRY = str(Path(__file__).resolve().parents[3] / "app" / "streamlit_app.py")
 
@@ -96,11 +96,11 @@ def test_every_answer_carries_the_headers(app_server):
 def test_a_demo_shows_neither_texts_nor_runs_of_others(client, demo):
     client.store.put_text("a secret of somebody else " * 5, "theirs.txt")
     app = opened()
-    assert "theirs.txt" not in str(app.selectbox(key="text_pick").options)
+    assert "theirs.txt" not in str(in_chip(app, "text").options)
     assert any("other readers are not shown it" in caption.value for caption in app.caption)
     app.file_uploader(key="upload_0").upload("mine.txt", b"some words of my own " * 9)
     app.run()
-    assert "mine.txt" in str(app.selectbox(key="text_pick").options) and not app.error
+    assert "mine.txt" in str(in_chip(app, "text").options) and not app.error
     app.file_uploader(key="upload_1").upload("long.txt", b"some words of my own " * 9000)
     app.run()
     assert "189 kB and this shared demo reads 100 kB" in app.error[0].value.replace("\\", "")
@@ -108,14 +108,14 @@ def test_a_demo_shows_neither_texts_nor_runs_of_others(client, demo):
 
 def test_a_demo_locks_the_model(client, demo):
     app = opened()
-    assert app.selectbox(key="model_pick").options == ["demo"] and app.selectbox(key="model_pick").disabled
+    assert in_chip(app, "model").options == ["demo"] and in_chip(app, "model").disabled
     assert not [box for box in app.text_input if box.key == "model_name"]
 
 
 def test_a_list_of_models_is_a_choice(client, monkeypatch):
     monkeypatch.setenv("FOCUSCOPE_MODELS", "demo,owner/tiny")
     app = opened()
-    app.selectbox(key="model_pick").set_value("owner/tiny").run()
+    in_chip(app, "model").set_value("owner/tiny").run()
     assert app.query_params["model"] == "owner/tiny" and not app.exception
 
 

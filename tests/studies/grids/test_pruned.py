@@ -108,7 +108,7 @@ def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_
         assert row["groups_minus_random"] == pytest.approx(apart, abs=1e-6)
         assert row["candidates_groups"] < row["candidates_dense"] == 33 / 2
         assert abs(row["candidates_window"] - row["candidates_groups"]) < 1
-    assert numbers["sentence"].startswith("Pruning one layer alone lowers the loss in ")
+    assert numbers["sentence"].startswith("Pruning one layer alone by this router lowers the loss in ")
     again = NAMED["pruned"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert {"dense", "groups in layer 2", "pruned by window"} <= set(again)
     assert all(now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())

@@ -14,10 +14,12 @@ from analysis.studies.context import Context
 from tests.made.asking import SHORT, asker, study_context
 
 TOKENS = "position window piece start end word content".split()
+PAIRS = "layer head group query_position key_position distance affinity attention uniform query key".split()
+PAIRS += ["query_named", "key_named", "kind"]
 COLUMNS = {
     "start": {
         "tokens": [*TOKENS, "received"],
-        "pairs": "layer head group query_position key_position distance affinity attention uniform query key".split(),
+        "pairs": PAIRS,
         "distance": "low high mass uniform".split(),
     },
     "groups": {
@@ -30,7 +32,7 @@ COLUMNS = {
     },
     "pairs": {
         "tokens": TOKENS,
-        "pairs": "layer head group query_position key_position distance affinity attention uniform query key".split(),
+        "pairs": PAIRS,
         "controls": "layer arm pairs_share mass_share lift".split(),
         "distance": "arm low high pairs_share mass_share lift".split(),
     },
