@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import watched
-from tests.made.browsing import PATIENCE, painted, settle, upload, visit
+from tests.made.browsing import PATIENCE, go, painted, settle, upload, visit
 from tests.made.tiny_tokenizer import save_model
 
 pytestmark = pytest.mark.browser
@@ -103,7 +103,7 @@ def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_serve
     upload(page, "ferry.txt", STORY.encode())
     expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
     settle(page)
-    page.get_by_test_id("stSidebarNavLink").filter(has_text="Token groups").click()
+    go(page, "Token groups")
     expect(page.get_by_role("heading", name="The text by group")).to_be_visible(timeout=PATIENCE)
     expect(painted(page)).to_contain_text("Marguerite", timeout=PATIENCE)
     page.get_by_role("radio", name="4", exact=True).or_(page.get_by_role("button", name="4", exact=True)).first.click()
@@ -161,7 +161,7 @@ def test_a_pair_is_read_from_the_table(app_server, page):
         pytest.param("empty.txt", b"", "is empty (0 bytes)", marks=pytest.mark.slow),
         pytest.param("latin.txt", "naïve café, très".encode("latin-1"), "is not valid UTF-8", marks=pytest.mark.slow),
         pytest.param("spaces.txt", b"  \n \n  ", "holds only spaces", marks=pytest.mark.slow),
-        pytest.param("big.txt", b"word " * 10_000_000, "has 50.0 MB and the limit is 5 MB", marks=pytest.mark.slow),
+        pytest.param("big.txt", b"word " * 1_020_000, "has 5.1 MB and the limit is 5 MB", marks=pytest.mark.slow),
     ],
 )
 def test_a_bad_file_gets_one_sentence_and_nothing_else_is_lost(app_server, page, tmp_path, name, data, words):
@@ -178,6 +178,14 @@ def test_a_bad_file_gets_one_sentence_and_nothing_else_is_lost(app_server, page,
 
 
 @pytest.mark.slow
+def test_a_file_ten_times_too_large_is_not_sent_at_all(app_server, page, tmp_path):
+    visit(page, app_server, "How far back it reads")
+    upload(page, "huge.txt", b"word " * 10_000_000, tmp_path)
+    expect(page.get_by_text("File must be 5.0MB or smaller")).to_be_visible(timeout=PATIENCE)
+    expect(painted(page)).to_contain_text("Gannet House")
+
+
+@pytest.mark.slow
 def test_hostile_text_is_text(app_server, page):
     visit(page, app_server, "How far back it reads")
     text = (
@@ -190,7 +198,7 @@ def test_hostile_text_is_text(app_server, page):
     painted(page).locator(".t", has_text="你").first.hover()
     expect(page.locator(".painted .tip")).to_contain_text("⟨E4⟩ · ⟨BD⟩ · ⟨A0⟩")
     for link in ("Token groups", "Long-range pairs"):
-        page.get_by_role("link", name=link).click()
+        go(page, link)
         expect(page.get_by_text("Routing vectors of" if link == "Token groups" else "by distance").first).to_be_visible(
             timeout=PATIENCE
         )
@@ -233,7 +241,9 @@ def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(ap
         expect(page.get_by_text("not trained").first).to_be_visible(timeout=PATIENCE)
         expect(painted(page).locator(".t").first).to_be_visible(timeout=PATIENCE)
         settle(page)
-        page.get_by_role("button", name="Back to the bundled model").click()
+        page.get_by_role("button", name=f"Model: {folder.name}").click()
+        page.get_by_role("combobox", name="Loaded here before").click()
+        page.get_by_role("option", name="demo", exact=True).click()
         expect(page.get_by_role("button", name="Model: demo")).to_be_visible(timeout=PATIENCE)
         expect(painted(page)).to_contain_text("Gannet House", timeout=PATIENCE)
     finally:

@@ -87,7 +87,7 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     picture("budgets", page.get_by_role("heading", name="By position, reading 2 %"))
 
     page.goto(f"{app_server}/quality-vs-speed?tab=quality&quality=focus")
-    headline = page.locator(".fs-lead", has_text="For this text and machine:")
+    headline = page.locator(".fs-lead", has_text="For this text and machine:").first
     expect(headline).to_be_visible(timeout=PATIENCE)
     settle(page)
     assert any(symbol.endswith("-open") for symbol in marks(page))

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from analysis.runs import Result, RunStore
 from tests.browser.test_quality import state_folder
-from tests.made.browsing import PATIENCE, moved, settle, unfold
+from tests.made.browsing import PATIENCE, go, moved, settle, unfold
 
 pytestmark = pytest.mark.browser
 LIVE = 1.5  # seconds from a slider to its charts: 0.35 alone on two cores, here beside whatever else runs
@@ -54,11 +54,11 @@ def test_a_router_is_trained_from_the_form_and_used(app_server, page, browser, r
     expect(page.get_by_text(re.compile("^The soft loss went from"))).to_be_visible()
     expect(page.get_by_role("region", name="Perplexities").locator("tbody tr")).to_have_count(4)
     expect(page.get_by_role("button", name="Train it again")).to_be_visible()
-    page.get_by_role("link", name="Token groups").click()
+    go(page, "Token groups")
     expect(page.get_by_text("trained, 2 steps").first).to_be_visible(timeout=PATIENCE)
     assert not list((root / "models_cache" / "demo" / "focus").glob("*two*")), "the bundled folder stays as it came"
     page.goto(f"{app_server}/runs?run={kept.id}")
-    expect(page.get_by_role("heading", name=f"evaluate, run {kept.id}")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("heading", name=f", run {kept.id}")).to_be_visible(timeout=PATIENCE)
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_training_is_seen_on_every_page_draws_its_curve_and_goes_on_where_it_w
     page.mouse.move(700, 500)
     page.mouse.wheel(0, 900)
     expect(strip.get_by_role("button", name="Cancel")).to_be_in_viewport()
-    page.get_by_role("link", name="Is it worth it?").click()
+    go(page, "Is it worth it?")
     expect(page.get_by_text("Largest possible gain").first).to_be_visible(timeout=PATIENCE)
     page.set_viewport_size({"width": 390, "height": 844})
     expect(strip.get_by_role("button", name="Cancel")).to_be_in_viewport()
@@ -121,7 +121,7 @@ def test_a_training_is_seen_on_every_page_draws_its_curve_and_goes_on_where_it_w
     said = re.search("([0-9]+) of 40 steps are kept", page.get_by_test_id("stMain").inner_text())
     kept = int(said[1]) if said else 1  # a worker whose step takes longer than the grace is replaced
     page.set_viewport_size({"width": 1400, "height": 1000})
-    page.get_by_role("link", name="Train a router").click()
+    go(page, "Train a router")
     page.get_by_role("button", name="Train", exact=True).click(timeout=PATIENCE)
     expect(strip.get_by_text(STEP)).to_be_visible(timeout=PATIENCE)
     assert step(page) > kept
@@ -155,7 +155,8 @@ def test_the_causality_check_and_what_is_not_there_yet(app_server, page):
     expect(rows.filter(has_text="reads the future")).not_to_have_count(0)
     expect(rows.first).to_contain_text("dense")
     settle(page)
-    unfold(page, page.get_by_role("combobox", name="Router"))
+    page.get_by_role("button", name="Groups:").click()
+    unfold(page, page.get_by_role("combobox", name="Groups, by the router that made them"))
     page.get_by_role("option", name="k8-top2").click()
     expect(page.get_by_text(re.compile("The causality of the router k8-top2"))).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text("python -m analysis study causality --corpus DIR --router k8-top2")).to_be_visible()

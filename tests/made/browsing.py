@@ -50,6 +50,11 @@ def visit(page, address: str, words: str):
     expect(page.locator(".painted .text .t, .contexts mark").first).to_be_visible(timeout=PATIENCE)
 
 
+def go(page, title: str):
+    """To another page, by the menu; the page itself may link to it as well."""
+    page.get_by_test_id("stSidebarNavLink").filter(has_text=title).click()
+
+
 def upload(page, name: str, data: bytes, folder=None):
     """Through the top bar; a large file goes from disk (`folder`), which is faster than through the driver."""
     page.get_by_role("button", name="Text:").click()
