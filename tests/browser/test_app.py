@@ -161,7 +161,6 @@ def test_a_pair_is_read_from_the_table(app_server, page):
         pytest.param("empty.txt", b"", "is empty (0 bytes)", marks=pytest.mark.slow),
         pytest.param("latin.txt", "naïve café, très".encode("latin-1"), "is not valid UTF-8", marks=pytest.mark.slow),
         pytest.param("spaces.txt", b"  \n \n  ", "holds only spaces", marks=pytest.mark.slow),
-        pytest.param("big.txt", b"word " * 1_020_000, "has 5.1 MB and the limit is 5 MB", marks=pytest.mark.slow),
     ],
 )
 def test_a_bad_file_gets_one_sentence_and_nothing_else_is_lost(app_server, page, tmp_path, name, data, words):

@@ -51,6 +51,6 @@ def test_what_cannot_hold_leads_to_its_panel(app_server, page):
 
 @pytest.mark.slow
 def test_benchmarks_stand_on_the_long_context_page(app_server, page):
-    page.goto(f"{app_server}/long-context-tests?tests_evidence=yes")
-    expect(page.get_by_role("heading", name="Benchmarks")).to_be_visible(timeout=PATIENCE)
+    page.goto(f"{app_server}/long-context-tests?tests_tab=files&tests_evidence=yes")
+    expect(page.get_by_role("heading", name="The tasks of the papers")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text("python -m analysis benchmark").first).to_be_visible(timeout=PATIENCE)
