@@ -52,7 +52,7 @@ def visit(page, address: str, words: str):
 
 def go(page, title: str):
     """To another page, by the menu; the page itself may link to it as well."""
-    page.get_by_test_id("stSidebarNavLink").filter(has_text=title).click()
+    page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click()
 
 
 def upload(page, name: str, data: bytes, folder=None):
