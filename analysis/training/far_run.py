@@ -1,4 +1,5 @@
-"""`python -m analysis.training.far_run CORPUS WORK`: begin or continue the training of the model that reads far.
+"""`python -m analysis.training.far_run CORPUS WORK --begin FOLDER`: begin or continue the training of the model that
+reads far, from the model with normed queries and keys in FOLDER.
 
 `--decay TOKENS --from CHECKPOINT --output FOLDER` instead branches off: the rate falls over so many more tokens, and
 the result is written as a Hugging Face folder. Both can be stopped at any time and said again.
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from analysis.corpus import sample_texts
 from analysis.places import CACHE
@@ -24,6 +26,7 @@ from analysis.training.far import FarRecipe, branch, train_far
 from analysis.training.far_measures import RANDOM, Measures, circuit_scores
 from analysis.training.mixture import build, known, read_shards
 from analysis.training.recall import Source
+from analysis.training.unnormed import without_norms
 from analysis.training.yardsticks import bits_by_domain, context_gain
 
 KEEP = (1, 2, 3, 4, 6, 8, 10, 12, 16, *range(20, 121, 5))  # million tokens after which a checkpoint stays
@@ -34,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("work", type=Path)
+    parser.add_argument("--begin", type=Path, help="the Hugging Face folder whose weights it begins with")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=FarRecipe.tokens)
     parser.add_argument("--decay", type=int, help="branch off: tokens over which the rate falls to 0")
@@ -49,7 +53,13 @@ def main() -> None:
     text = sample_texts()["story"][1]
     measures = Measures(shards["valid"], about, AutoTokenizer.from_pretrained(CACHE / "demo"), text)
     measures.dear_every = 10**9 if asked.no_dear else measures.dear_every
-    recipe, work = FarRecipe(tokens=asked.tokens), asked.work
+    recipe, work, start = FarRecipe(tokens=asked.tokens), asked.work, None
+    if asked.begin:
+        start = without_norms(
+            AutoModelForCausalLM.from_pretrained(asked.begin, dtype=torch.float32), usual(shards["train"])
+        )
+        known_before = json.loads((asked.begin / "pretrain.json").read_text(encoding="utf-8"))["tokens"]
+        recipe = replace(recipe, read_before=known_before)
     if asked.decay:
         checkpoint = asked.checkpoint or work / "checkpoint.safetensors"
         recipe = recipe_of(checkpoint)
@@ -60,9 +70,15 @@ def main() -> None:
             recipe = branch(checkpoint, work, recipe, asked.decay)
             (work / "tokens").symlink_to(tokens.resolve())
     keep = tuple(1_000_000 * n for n in KEEP) if not asked.decay else ()
-    model = train_far(recipe, source, about, work, evaluate=measures, keep_at=keep, report=tell)
+    model = train_far(recipe, source, about, work, start=start, evaluate=measures, keep_at=keep, report=tell)
     if asked.decay:
         finish(model, recipe, about, shards["valid"], work, asked.output)
+
+
+def usual(train: dict) -> torch.Tensor:
+    """Four places of 512 tokens of every domain, ids [12, 512], on which the lengths of queries and keys are taken."""
+    rows = [ids[at : at + 512] for ids in train.values() for at in range(1000, len(ids) - 512, len(ids) // 4)]
+    return torch.from_numpy(np.stack(rows).astype(np.int64))
 
 
 def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, output: Path) -> dict:
@@ -73,10 +89,10 @@ def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, outpu
     model.eval()
     name, log = next(iter(valid)), read_log(work)
     previous, induction = circuit_scores(model)
-    context, read = recipe.context, recipe.natural()
+    context, read = recipe.context, recipe.natural() + recipe.read_before
     numbers = {
         "parameters": sum(p.numel() for p in model.parameters()),
-        "tokens": recipe.seen(recipe.steps),
+        "tokens": recipe.read_before + recipe.seen(recipe.steps),
         "seconds": log[-1]["seconds"],
         "epochs": {n: round(read * part["share"] / part["train"]["tokens"], 2) for n, part in about["domains"].items()},
         "bits_per_byte": bits_by_domain(model, valid, about, context),

@@ -28,7 +28,7 @@ def test_value_and_gradients_are_those_of_the_formula(monkeypatch, length, kv_he
     given = made(2, 4, length, 6), made(2, kv_heads, length, 6), made(2, kv_heads, length, 6), made(2, length, length)
     found = biased_attention(*given, 0.3, multiply)
     torch.testing.assert_close(found, by_hand(*given, 0.3, multiply), rtol=0, atol=1e-14)
-    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, 0.3, multiply), given)
+    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, 0.3, multiply), given, fast_mode=True)
 
 
 def test_two_tokens_by_hand():
@@ -57,4 +57,4 @@ def test_a_mask_leaves_keys_out_and_its_gradient_is_finite(monkeypatch):
     mask = (torch.rand(1, 9, 9) < 0.5) | torch.eye(9, dtype=torch.bool)
     gate = torch.zeros(1, 9, 9, dtype=torch.float64).masked_fill(~mask, float("-inf"))
     torch.testing.assert_close(biased_attention(q, k, v, gate), by_hand(q, k, v, gate, 0.5), rtol=0, atol=1e-14)
-    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, gate), (q, k, v))
+    assert torch.autograd.gradcheck(lambda *inputs: biased_attention(*inputs, gate), (q, k, v), fast_mode=True)

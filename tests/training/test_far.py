@@ -97,8 +97,9 @@ def test_the_schedule_warms_up_stays_and_falls():
     assert [TINY.shares(step) for step in (0, 4, 9)] == [(0.5, 0), (0.25, 0), (0.1, 0)]
     real = FarRecipe()
     long = sum((b - a) * size for a, b, length, size in real.phases() if length == 2048)
-    assert long / real.tokens >= 0.4 and real.shares(0) == (0, 1)
+    assert long / real.tokens >= 0.4 and real.shares(0) == (0.2, 0.5)
     assert sum(p.numel() for p in build_model(real, 4096).parameters()) <= 8_000_000
+    assert "first 21.3 M tokens with normed" in replace(real, read_before=21_300_000).told()
     with pytest.raises(BadSetting, match="fewer tokens"):
         FarRecipe(tokens=10, decay=10)
     with pytest.raises(BadSetting, match="cannot be trained"):
@@ -129,6 +130,10 @@ def test_an_interrupted_run_ends_at_the_same_weights_and_a_branch_reads_on(sourc
     branched = train_far(made, source, ABOUT, tmp_path / "branch")
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), branched.parameters(), strict=True))
     assert recipe_of(kept) == TINY and recipe_of(tmp_path / "branch" / "checkpoint.safetensors") == made
+    begun = train_far(TINY, source, ABOUT, tmp_path / "begun", start=straight, stop_at=1)
+    fresh = train_far(TINY, source, ABOUT, tmp_path / "fresh", stop_at=1)
+    steps = [(begun.model.norm.weight - straight.model.norm.weight), (fresh.model.norm.weight - 1)]
+    assert all(0 < step.abs().max() < 0.01 for step in steps), "one step away from what it began with"
     shorter = branch(kept, tmp_path / "shorter", TINY, decay=128)
     assert shorter.steps == 9 and shorter.rate(8) > 0
     with pytest.raises(BadSetting, match="another"):
@@ -204,7 +209,7 @@ def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path):
     model = train_far(TINY, source, about, work)
     numbers = finish(model, TINY, about, source.tokens, work, output)
     lm = AutoModelForCausalLM.from_pretrained(output)
-    assert lm.config.model_type == "llama" and lm.config.rope_parameters["rope_theta"] == 50_000
+    assert lm.config.model_type == "llama" and lm.config.rope_parameters["rope_theta"] == 10_000
     card = (output / "README.md").read_text()
     assert "Llama family: 2 layers, width 32, 2 query heads and 1 key-value heads of 16" in card
     assert (
