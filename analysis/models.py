@@ -20,6 +20,7 @@ SAFELY = {"use_safetensors": True, "output_loading_info": True}
 MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
 SPREAD = "spread"  # over all devices
 WHERE = {SPREAD: "all devices together"}
+RANDOM = "The weights are random: only time and memory measured with this model mean something."
 WEIGHT_TYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -70,6 +71,11 @@ class Model:
     def weight_bytes(self) -> int:
         """Bytes of the weights in memory."""
         return sum(p.numel() * p.element_size() for p in self.lm.parameters())
+
+    @property
+    def caution(self) -> str:
+        """What to bear in mind about all its numbers: that `make-shape` made it. Empty for a trained model."""
+        return RANDOM if getattr(self.lm.config, "random_weights", False) else ""
 
     @property
     def state_dir(self) -> Path:

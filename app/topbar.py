@@ -30,6 +30,15 @@ def topbar(uses: str) -> None:
         st.space("stretch")
         widgets.each(basket.popover, widgets.copy_link)
     widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
+    if "model" in uses.split():
+        _caution()
+
+
+def _caution() -> None:
+    """What to bear in mind about every number of the model in use."""
+    known = cached.card(st.session_state["model"])
+    if known is not None and known.numbers.get("caution"):
+        widgets.prose(known.numbers["caution"], "quiet")
 
 
 def _chip(kind: str, name: str, icon: str, draw: Callable[[], None]) -> None:

@@ -13,7 +13,12 @@ from app.worth.controls import CONTEXTS, LOADED, SEQUENCES
 SHAPES = {  # the well-known models whose shapes the worker has, by their name there
     "openai-community/gpt2": "GPT-2 small",
     "EleutherAI/pythia-410m": "Pythia 410M",
+    "Qwen/Qwen2.5-0.5B": "Qwen 2.5 0.5B",
+    "meta-llama/Llama-3.2-1B": "Llama 3.2 1B",
+    "Qwen/Qwen2.5-1.5B": "Qwen 2.5 1.5B",
+    "google/gemma-2-2b": "Gemma 2 2B",
     "mistralai/Mistral-7B-v0.1": "Mistral 7B (v0.1)",
+    "Qwen/Qwen2.5-7B": "Qwen 2.5 7B",
     "meta-llama/Llama-3.1-8B": "Llama 3.1 8B",
     "google/gemma-2-9b-it": "Gemma 2 9B",
     "mistralai/Mixtral-8x7B-v0.1": "Mixtral 8x7B",

@@ -45,6 +45,13 @@ def test_the_bar_shows_what_a_page_uses(client, view, shown):
     assert part(app, "link")["label"] == "Copy link"
 
 
+def test_a_model_of_random_weights_is_said_on_every_page_that_uses_it(client, monkeypatch):
+    caution, told = "The weights are random: only time and memory", STUDIES["model"]
+    made = lambda *given: Result(told(*given).numbers | {"caution": caution})  # noqa: E731
+    monkeypatch.setitem(STUDIES, "model", made)
+    assert caution in markup(opened()) and caution in markup(opened("views/is_it_worth_it.py"))
+
+
 def test_choosing_closes_the_chip_and_empties_its_fields(client):
     app = opened()
     before = {block.proto.id for block in app.get("popover")}

@@ -88,6 +88,7 @@ ARROWS = {
     "calls": SEAMS,
     "statistics": SEAMS,
     "kernels": SEAMS,
+    "shapes": f"models places costs runs {BOTTOM}",
     "models": f"places corpus {BOTTOM}",
     "places": BOTTOM,
     "costs": BOTTOM,
@@ -109,11 +110,11 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "",
-    "transformers": "models attention cache training studies.benchmarks",
+    "transformers": "models shapes attention cache training studies.benchmarks",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
     "datasets": "studies.benchmarks.tasks",
-    "torch": f"{ROOMS} __main__ jobs.worker",
+    "torch": f"{ROOMS} shapes __main__ jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]

@@ -11,7 +11,12 @@ from tests.models.test_costs import LLAMA, PYTHIA, shape
 SIZES = {  # parameters in billions, as the models' cards state them
     "openai-community/gpt2": 0.124,
     PYTHIA: 0.405,
+    "Qwen/Qwen2.5-0.5B": 0.494,
+    "meta-llama/Llama-3.2-1B": 1.24,
+    "Qwen/Qwen2.5-1.5B": 1.54,
+    "google/gemma-2-2b": 2.61,
     "mistralai/Mistral-7B-v0.1": 7.24,
+    "Qwen/Qwen2.5-7B": 7.62,
     "meta-llama/Llama-3.1-8B": 8.03,
     "google/gemma-2-9b-it": 9.24,
     "mistralai/Mixtral-8x7B-v0.1": 46.7,

@@ -1,0 +1,143 @@
+"""`make-shape`: a checkpoint of a real model's shape with random weights, to measure time and memory on."""
+
+import gc
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from analysis.costs import KNOWN, read_config, read_shape
+from analysis.errors import BadModel, BadSetting, TooLarge
+from analysis.files import write_json
+from analysis.models import RANDOM, refuse_family
+from analysis.places import CACHE, explained
+from analysis.runs.price import spell_bytes
+from analysis.runs.run import Result, without_model
+
+KIND = torch.bfloat16
+SHARD = 1 << 30  # bytes of one file of weights, and of main memory that writing it takes
+LEFT = 1 << 30  # bytes of the disk that stay free
+
+
+def make_shape(shape: str, output: str, progress: Callable[[float, str], None] | None = None) -> Result:
+    """Write a checkpoint with random weights: bfloat16 safetensors in shards, the bundled model's byte-level tokenizer.
+
+    `shape`: a config.json, or a known model such as `Qwen2.5-0.5B`, with or without its owner. `output`: a folder that
+    is not there yet. The weights are drawn as the family draws them before training, one module at a time.
+    numbers: `path`, `parameters`, `bytes` (of the weights), `files`, `said` (what it is good for).
+    Errors: BadSetting (no such shape, the folder is there), BadModel (a shape that cannot be made), TooLarge (what it
+    would take is not free on the disk or in memory).
+    """
+    name, told = _told(shape)
+    counted = read_shape(told)  # it refuses what no model can have
+    out = Path(output).expanduser()
+    part = out.with_name(f"{out.name}.part")
+    if out.exists():
+        raise BadSetting(f"{output} is there already: name a folder that is not.")
+    if not told.get("model_type"):
+        raise BadSetting(f"The config of {name} names no model_type: add it.")
+    with explained(name, out):
+        kind = told.pop("model_type")
+        config = AutoConfig.for_model(kind, **told | {"dtype": "bfloat16", "random_weights": True})
+        refuse_family(config)
+        with torch.device("meta"):
+            lm = AutoModelForCausalLM.from_config(config, dtype=KIND)
+    lm.tie_weights()
+    sizes = [p.numel() * p.element_size() for p in lm.parameters()]
+    parameters = sum(sizes) // KIND.itemsize
+    _refuse(name, out, sum(sizes), SHARD + max(sizes))
+    vocabulary = AutoTokenizer.from_pretrained(CACHE / "demo", local_files_only=True)
+    if len(vocabulary) > counted.vocabulary:
+        raise BadModel(
+            f"{name} has a vocabulary of {counted.vocabulary:,} and the tokenizer that is written beside it has "
+            f"{len(vocabulary):,} tokens: give a shape with a larger one."
+        )
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        files = _write(lm, part, sum(sizes), progress or (lambda fraction, stage: None))
+        lm.config.architectures = [type(lm).__name__]
+        lm.config.save_pretrained(part)
+        vocabulary.model_max_length = counted.max_positions or vocabulary.model_max_length
+        vocabulary.save_pretrained(part)
+        (part / "README.md").write_text(_readme(name, parameters), encoding="utf-8")
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    numbers = {"path": str(out), "parameters": parameters, "bytes": sum(sizes), "files": files, "said": RANDOM}
+    return without_model("make-shape", numbers)
+
+
+def _told(shape: str) -> tuple[str, dict]:
+    """(name, config) of a file, or of a known model by its name."""
+    named = {name.partition("/")[2].lower(): name for name in KNOWN}
+    if found := named.get(shape.rpartition("/")[2].lower()):
+        return found, dict(KNOWN[found])
+    path = Path(shape).expanduser()
+    if not path.is_file():
+        known = ", ".join(name.partition("/")[2] for name in KNOWN)
+        raise BadSetting(f"{shape[:80]!r} is neither a file nor a known shape: give a config.json, or one of {known}.")
+    return path.name, read_config(path.read_text(encoding="utf-8-sig", errors="replace"), path.name)
+
+
+def _refuse(name: str, out: Path, disk: int, memory: int) -> None:
+    """Refuse what does not fit, before anything is written."""
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    for needed, free, where in (
+        (disk, shutil.disk_usage(there).free - LEFT, f"on the disk of {there}"),
+        (memory, psutil.virtual_memory().available, "in memory"),
+    ):
+        if needed > free:
+            raise TooLarge(
+                f"{name} takes {spell_bytes(needed)} and {spell_bytes(max(free, 0))} are free {where}: choose a "
+                "smaller shape, or make room."
+            )
+
+
+def _write(lm: nn.Module, folder: Path, size: int, progress: Callable[[float, str], None]) -> int:
+    """Draw the weights of a model that lies on the meta device and write them shard by shard; returns their number."""
+    shards, shard, held, done = {}, {}, 0, 0
+
+    def close() -> None:
+        file = f"model-{len(set(shards.values())) + 1:05d}.safetensors"
+        save_file(shard, folder / file, {"format": "pt"})
+        shards.update(dict.fromkeys(shard, file))
+        shard.clear()
+        gc.collect()
+
+    for name, value in _drawn(lm):
+        if shard and held + value.nbytes > SHARD:
+            close()
+            held = 0
+        shard[name], held = value, held + value.nbytes
+        before, done = done, done + value.nbytes
+        if 20 * done // size > 20 * before // size:
+            progress(done / size, f"{spell_bytes(done)} of {spell_bytes(size)} drawn")
+    close()
+    index = {"metadata": {"total_size": size}, "weight_map": shards}
+    write_json(folder / "model.safetensors.index.json", index)
+    return len(set(shards.values()))
+
+
+@torch.no_grad()
+def _drawn(lm: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, values) of every parameter, tied ones once; only one module's are held."""
+    once = {name for name, _ in lm.named_parameters()}
+    for place, module in lm.named_modules():
+        names = [name for name, _ in module.named_parameters(recurse=False)]
+        full = {name: f"{place}.{name}" if place else name for name in names}
+        if not once.intersection(full.values()):
+            continue
+        module.to_empty(device="cpu", recurse=False)
+        lm._init_weights(module)
+        yield from [(full[name], getattr(module, name).detach()) for name in names if full[name] in once]
+        module.to_empty(device="meta", recurse=False)
+
+
+def _readme(name: str, parameters: int) -> str:
+    return f"# {name}, its shape with random weights\n\n{parameters:,} parameters in bfloat16. {RANDOM}\n"
