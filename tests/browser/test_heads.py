@@ -73,6 +73,7 @@ def test_the_finder_the_first_token_and_a_query(app_server, page):
     expect(painted(page).locator(".t.lock")).to_have_attribute("data-i", "1900")
 
 
+@pytest.mark.slow
 def test_a_dragged_rectangle_is_shown_exactly(app_server, page):
     heads(page, app_server, "?layer=2&head=3")
     box = plot(page, "heads_pattern_0")

@@ -19,6 +19,7 @@ def papers(page, address: str, link: str = ""):
     settle(page)
 
 
+@pytest.mark.slow
 def test_a_row_is_chosen_and_the_link_brings_it_back(app_server, page):
     papers(page, app_server)
     said = re.compile(r"^Of 172 printed rows, \d+ have their own quantity measured here")

@@ -50,6 +50,7 @@ def slide(page, visited: float):
         settle(page)
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_it_opens_with_the_answer_and_a_chart_and_the_slider_is_live(app_server, page):
     routing(page, app_server)

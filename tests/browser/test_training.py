@@ -133,6 +133,7 @@ def test_a_training_is_seen_on_every_page_draws_its_curve_and_goes_on_where_it_w
     assert page.evaluate("window.here"), "the page was never loaded anew"
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_sliders_balance_the_groups_live_and_the_link_restores_them(app_server, page):
     training(page, app_server, "The trap of 3 iterations", evidence="balance")

@@ -101,6 +101,7 @@ def test_inspect_model_and_fit_router(call, home):
     assert told["parity"]["same"] is True and "k2-top1" in [router["name"] for router in told["routers"]]
 
 
+@pytest.mark.slow
 def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     arguments = ["train-router", "--corpus", home / "corpus", "--steps", 3, "--groups", 4, "-o", home / "out", "--json"]
     arguments += ["--tokens-per-step", 256]

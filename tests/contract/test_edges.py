@@ -100,6 +100,7 @@ def test_a_model_already_held_is_taken_as_it_is(family):
     assert model.width == WIDTH and model.revision.startswith("memory-")
 
 
+@pytest.mark.slow
 def test_sixteen_thousand_tokens_allocate_nothing_of_size_t_by_t():
     length, process, memory = 16384, psutil.Process(), []
     lm = type(tiny("llama"))(

@@ -26,12 +26,9 @@ KERNELS = CASES | {
 GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
 
 
-LONG = ("llama",)  # generates as many tokens again as the prompt has; the other families in `--all`
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
-    count = 41 if family in LONG or all_of_them(pytestconfig) else 9
+    count = 41 if all_of_them(pytestconfig) else 9  # as many again as the prompt has
     monkeypatch.setattr("analysis.kernels.grouped._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
 
     def check(case, lm):

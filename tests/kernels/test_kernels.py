@@ -63,6 +63,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(reference, "BLOCK", 50)
 
 
+@pytest.mark.slow
 @settings(max_examples=220, deadline=None)
 @given(cases(), st.booleans())
 def test_every_kernel_is_exact_in_float32(case, doubled):

@@ -214,6 +214,7 @@ def test_the_block_knows_nothing_of_temperatures():
     assert Method().sharpen(0, query, None) is query and Block.__dataclass_fields__["scores"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["focal", "focal_learned"])
 def test_pretraining_with_a_temperature_and_the_weights_beside_the_model(attention, tmp_path, monkeypatch):
     monkeypatch.setitem(pretrain.SIZES, "llama", SMALL)

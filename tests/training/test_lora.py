@@ -133,6 +133,7 @@ def home(tmp_path_factory):
     return home
 
 
+@pytest.mark.slow
 def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
     given = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "rates": [1e-3, 1e-2]}

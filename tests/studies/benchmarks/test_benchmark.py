@@ -124,6 +124,7 @@ def test_a_dense_question_is_the_stock_model_up_to_its_end(home, inner):
     assert not torch.allclose(mixed[50:], stock[50:], atol=1e-3) and not torch.allclose(mixed, sparse, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_every_task_runs_on_files_in_its_published_format(run, tmp_path):
     result = run(every(tmp_path), *TASKS, model="wide", methods=[{"name": "streaming_llm"}], shots=1)
     assert here(tmp_path) == list(TASKS)

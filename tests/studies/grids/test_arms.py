@@ -111,6 +111,7 @@ def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_
     assert all(len(kept) == 2 and now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())
 
 
+@pytest.mark.slow
 def test_a_stopped_study_continues_and_ends_as_an_unbroken_one(ask, tmp_path):
     whole = ask(work=str(tmp_path / "a")).numbers
     stages = []
@@ -136,6 +137,7 @@ def test_a_stopped_study_continues_and_ends_as_an_unbroken_one(ask, tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.slow
 def test_other_settings_do_not_find_these_numbers_and_shared_arms_are_found(ask, tmp_path):
     work = str(tmp_path / "w")
     ask(work=work)

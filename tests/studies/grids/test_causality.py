@@ -28,6 +28,7 @@ def ask(home, tmp_path):
     return asker(NAMED["causality"], home, **given, **SIZES)
 
 
+@pytest.mark.slow
 def test_only_literal_membership_reads_the_future_in_every_form(ask, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)
@@ -50,6 +51,7 @@ def test_only_literal_membership_reads_the_future_in_every_form(ask, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_what_the_study_of_groups_measured_is_not_measured_again(ask, home, tmp_path):
     work, stages = str(tmp_path / "w"), []
     ask(work=work, window=8)

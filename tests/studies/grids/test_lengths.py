@@ -27,6 +27,7 @@ def ask(home, tmp_path):
     return asker(NAMED["lengths"], home, **given, **SIZES)
 
 
+@pytest.mark.slow
 def test_every_length_reads_the_same_tokens(ask, home, tmp_path):
     result = ask(rows="16,32,64,128")
     numbers, stored = result.numbers, json.loads((tmp_path / "l.json").read_text(), parse_constant=pytest.fail)

@@ -31,6 +31,7 @@ def ask(home, tmp_path):
     return asker(NAMED["top"], home, corpus=str(home / "corpus"), output=str(tmp_path / "t.json"), **SIZES)
 
 
+@pytest.mark.slow
 def test_from_half_the_groups_on_all_is_read(ask, home, tmp_path):
     result = ask()
     numbers, stored = result.numbers, json.loads((tmp_path / "t.json").read_text(), parse_constant=pytest.fail)

@@ -63,6 +63,7 @@ def stored(ask, home):
     return json.loads((home / "e.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_every_method_at_every_share(stored):
     assert [(row["label"], row["share"]) for row in stored["rows"]] == [(a, share) for a in LABELS for share in SHARES]
     for row in stored["rows"]:

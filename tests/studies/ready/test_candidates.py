@@ -20,6 +20,7 @@ def made(tmp_path_factory):
     return lambda methods: candidates(context, model, methods)
 
 
+@pytest.mark.slow
 def test_all_there_are_with_their_defaults(made):
     found = made(None)
     assert [one.name for one in found] == READY

@@ -43,6 +43,7 @@ def asked(store, tmp_path):
     return Context(store=store, browser=False), model, runs
 
 
+@pytest.mark.slow
 def test_a_router_made_anew_forgets_what_used_it_and_says_so(asked, store):
     context, model, runs = asked
     assert fit_router(model, groups=2, context=context).numbers["notes"] == [] and store.deleted() == []

@@ -17,6 +17,7 @@ def literal(**settings) -> list[dict]:
     return [{"name": "focal_learned", "settings": {"mean": "literal", **settings}}]
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context, capsys):
     text, model = home / "words.txt", str(home / "tiny")
     text.write_text(TEXT)

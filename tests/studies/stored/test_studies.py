@@ -134,6 +134,7 @@ def test_a_chosen_head_decides_every_arm(run):
         assert not np.allclose(a, b), arm
 
 
+@pytest.mark.slow
 def test_four_arms_on_a_long_text_and_random_tokens_at_chance(run, context):
     result = run("pairs", sample_texts()["story"][1], long_text="first")
     controls = result.tables["controls"]
@@ -206,6 +207,7 @@ def test_a_program_is_read_as_a_program(run):
     assert held.numbers["labels_by"].startswith("Python keywords")
 
 
+@pytest.mark.slow
 def test_five_thousand_tokens_in_windows_or_the_first_only(run, context):
     text = "\n".join(text for _, text in sample_texts().values()) * 2
     size = context.model().max_positions

@@ -172,7 +172,7 @@ def home(tmp_path_factory):
     return studied_home(tmp_path_factory.mktemp("finetune"))
 
 
-@pytest.mark.parametrize("reading", ["soft", "hard"])
+@pytest.mark.parametrize("reading", [pytest.param("soft", marks=pytest.mark.slow), "hard"])
 def test_phase_2_leaves_a_model_folder_with_its_router(reading, home, tmp_path):
     given = {"corpus": str(home / "corpus"), "groups": 4, "window": 9, "tokens_per_step": 64, "phase": 2}
     ask = asker(STUDIES["train-router"], home, **given, steps=3, reading=reading, output=str(tmp_path / "tuned"))
@@ -192,6 +192,7 @@ def test_phase_2_leaves_a_model_folder_with_its_router(reading, home, tmp_path):
         again()
 
 
+@pytest.mark.slow
 def test_a_training_shows_its_curve_while_it_runs(home, tmp_path):
     shown = []
     context = Context(state=tmp_path, browser=False, show=shown.append, device="cpu")
