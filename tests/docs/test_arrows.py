@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BOTTOM = "files errors studies.registry commandline sheet"
 GROUND = f"models places costs corpus runs papers benchmarks fitted {BOTTOM}"
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
-PARTS = f"groups routers metrics {SEAMS}"
+PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
 TOOLS = f"training timing inference probes {METHODS}"
 STUDY = f"studies {TOOLS}"  # what every room of the studies may import, and in which order they stand on each other
@@ -83,6 +83,7 @@ ARROWS = {
     "groups": PARTS,
     "routers": PARTS,
     "metrics": PARTS,
+    "eviction": PARTS,
     "attention": SEAMS,
     "cache": SEAMS,
     "calls": SEAMS,

@@ -1,0 +1,152 @@
+"""Exact attention over the blocks that a map keeps, for prompts: a block is `block` queries by `block` keys.
+
+On a processor no mask is made. The blocks on the diagonal are one causal call; the blocks before it are gathered, the
+rows of blocks that keep equally many in one call; the two are merged by logsumexp. What a map leaves out is not
+touched. On CUDA FlexAttention gets a `BlockMask` made of the map itself, never of T x T pairs.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.kernels.merge import merge
+from analysis.kernels.window import flash
+
+BLOCK = 128
+GATHERED = 8 << 20  # bytes of keys that are gathered at once
+
+
+@torch.no_grad()
+def block_attention(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int = BLOCK, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention of each query to the keys of the blocks that are kept, causal inside, exact.
+
+    q [B, H, T, D], k and v [B, G, T, D] with G a divisor of H; blocks bool [B, H, n, n], n = ceil(T / block), row and
+    column of a block, True = read; what lies above the diagonal is ignored. `scale` is 1/sqrt(D) unless given ->
+    (out [B, H, T, D], lse [B, H, T], the natural logarithm of the sum of exponentials; a query that reads nothing has 0
+    and -inf). Errors: BadSetting for shapes that do not belong together.
+    """
+    batch, heads, length, size = q.shape
+    count = -(-length // block)
+    if tuple(blocks.shape) != (batch, heads, count, count):
+        raise BadSetting(
+            f"The map has the shape {list(blocks.shape)}, and {length:,} tokens in blocks of {block} with {heads} "
+            f"heads need {[batch, heads, count, count]}."
+        )
+    if k.shape != v.shape or heads % k.shape[1] or k.shape[2] != length:
+        raise BadSetting(
+            f"Queries {list(q.shape)}, keys {list(k.shape)} and values {list(v.shape)} do not belong together: "
+            "[B, H, T, D] and twice [B, G, T, D] are needed, G a divisor of H."
+        )
+    scale = size**-0.5 if scale is None else scale
+    if q.device.type == "cuda":
+        return _by_flex(q, k, v, blocks, block, scale)
+    if q.device.type != "cpu":
+        return _masked(q, k, v, blocks, block, scale)
+    rows = F.pad(q, (0, 0, 0, -length % block)).unflatten(2, (count, block))  # [B, H, n, block, D]
+    out, lse = _diagonal(q, k, v, rows, scale)  # of these rows
+    left_out = ~blocks.diagonal(dim1=2, dim2=3)[..., None]
+    out.masked_fill_(left_out[..., None], 0.0)
+    lse.masked_fill_(left_out, -torch.inf)
+    for text, head, places, columns in _alike(blocks.tril(-1), size * q.element_size() * block):
+        own = head * k.shape[1] // heads
+        keys, values = (_gathered(x[text, own], columns, block) for x in (k, v))
+        queries = rows[text, head].index_select(0, places)[:, None]  # [R, 1, block, D]
+        more, sums = (x[:, 0] for x in flash(queries, keys, values, 0.0, False, scale=scale))
+        merged, total = merge(*(x[text, head].index_select(0, places) for x in (out, lse)), more, sums.to(lse))
+        out[text, head].index_copy_(0, places, merged.to(out))
+        lse[text, head].index_copy_(0, places, total)
+    return out.flatten(2, 3)[:, :, :length], lse.flatten(2, 3)[:, :, :length]
+
+
+def _diagonal(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Every block of queries with its own block of keys, as rows of blocks: all whole ones of a text in one call, then
+    the rest. out [B, H, n, block, D], lse [B, H, n, block]; places beyond the text hold nothing of meaning."""
+    length, block = q.shape[2], rows.shape[3]
+    whole = length // block
+    out, lse = torch.zeros_like(rows), torch.zeros(rows.shape[:4], dtype=_sum_type(q))
+    for text in range(len(q)):
+        if whole:
+            pieces = (x[text, :, : whole * block].unflatten(1, (whole, block)).transpose(0, 1) for x in (q, k, v))
+            found, sums = flash(*pieces, 0.0, True, scale=scale)  # [whole, H, block, D]
+            out[text, :, :whole], lse[text, :, :whole] = found.transpose(0, 1), sums.transpose(0, 1)
+        if rest := length - whole * block:
+            found, sums = flash(*(x[text : text + 1, :, -rest:] for x in (q, k, v)), 0.0, True, scale=scale)
+            out[text, :, whole, :rest], lse[text, :, whole, :rest] = found[0], sums[0]
+    return out, lse
+
+
+def _alike(before: Tensor, bytes_of_block: int) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+    """(text, head, rows [R], columns [R, c]) of rows of blocks that keep the same number c > 0 of blocks before their
+    own, few enough that their keys stay in the cache."""
+    counts = before.sum(-1)  # [B, H, n]
+    for text, head in ((text, head) for text in range(before.shape[0]) for head in range(before.shape[1])):
+        for count in counts[text, head].unique().tolist():
+            if not count:
+                continue
+            rows = (counts[text, head] == count).nonzero()[:, 0]
+            columns = before[text, head, rows].nonzero()[:, 1].view(-1, count)
+            together = max(1, GATHERED // (count * bytes_of_block))
+            yield from ((text, head, *part) for part in zip(rows.split(together), columns.split(together), strict=True))
+
+
+def _gathered(x: Tensor, columns: Tensor, block: int) -> Tensor:
+    """The blocks `columns` [R, c] of x [T, D], side by side: [R, 1, c block, D]. Those before a diagonal are whole."""
+    whole = x[: len(x) // block * block].unflatten(0, (-1, block))
+    return whole.index_select(0, columns.flatten()).view(len(columns), 1, -1, x.shape[-1])
+
+
+def _masked(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: float) -> tuple[Tensor, Tensor]:
+    """One row of blocks after the other, what is not kept masked: for devices without a kernel."""
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3], dtype=_sum_type(q), device=q.device)
+    for at in range(blocks.shape[2]):
+        start, stop = at * block, min((at + 1) * block, q.shape[2])
+        read = blocks[:, :, at, : at + 1].repeat_interleave(block, 2)[:, :, None, :stop]
+        rows, places = torch.arange(start, stop, device=q.device), torch.arange(stop, device=q.device)
+        scores = (q[:, :, start:stop].to(lse) @ k[:, :, :stop].to(lse).transpose(2, 3)) * scale
+        scores = scores.masked_fill(~(read & (places <= rows[:, None])), -torch.inf)
+        out[:, :, start:stop] = torch.softmax(scores, -1).nan_to_num(0.0) @ v[:, :, :stop].to(lse)
+        lse[:, :, start:stop] = torch.logsumexp(scores, -1)
+    return out, lse
+
+
+def _sum_type(q: Tensor) -> torch.dtype:
+    return torch.promote_types(q.dtype, torch.float32)
+
+
+def _by_flex(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: float) -> tuple[Tensor, Tensor]:
+    grouped = q.shape[1] != k.shape[1]
+    made = block_mask(blocks, q.shape[2], block)
+    return _flex()(q, k, v, block_mask=made, scale=scale, enable_gqa=grouped, return_lse=True)
+
+
+def block_mask(blocks: Tensor, length: int, block: int):
+    """FlexAttention's `BlockMask` of a map: blocks before the diagonal are read whole, those on it causally."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    def read(text, head, query, key):
+        return (query >= key) & blocks[text, head, query // block, key // block]
+
+    whole, partly = blocks.tril(-1), torch.diag_embed(blocks.diagonal(dim1=2, dim2=3))
+    return BlockMask.from_kv_blocks(
+        *_listed(partly), *_listed(whole), BLOCK_SIZE=block, mask_mod=read, seq_lengths=(length, length)
+    )
+
+
+def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks each row reads, int32 [B, H, n], and their columns, int32 [B, H, n, n], those read first."""
+    order = blocks.int().argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32), order.int()
+
+
+@cache
+def _flex():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)

@@ -1,0 +1,159 @@
+"""Eviction: every score by hand and against a loop in float64, and exactly as many keys as the budget says."""
+
+import math
+
+import pytest
+import torch
+
+import analysis
+from analysis.errors import BadSetting
+from analysis.eviction.budget import evict, falling, keep_most, recent_half
+from analysis.eviction.scores import eviction_scores, expected_attention
+
+KINDS = ("snapkv", "tova", "h2o", "keydiff")
+
+
+def states(batch=2, heads=4, kv_heads=2, length=37, size=8, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    shapes = (heads, kv_heads, kv_heads)
+    return tuple(torch.randn(batch, n, length, size, generator=draw, dtype=torch.float64) * 2 for n in shapes)
+
+
+def softmax_row(query, keys):
+    """The weights of one query over keys, by the definition."""
+    scores = [math.exp(float(query @ key) / math.sqrt(len(query))) for key in keys]
+    return [score / sum(scores) for score in scores]
+
+
+def by_hand(kind, queries, keys, window):
+    """[B][G][L] by loops, from the definitions alone."""
+    batch, heads, length, _ = queries.shape
+    kv_heads, found = keys.shape[1], torch.empty(batch, keys.shape[1], length, dtype=torch.float64)
+    group = heads // kv_heads
+    for b in range(batch):
+        rows = [
+            [softmax_row(queries[b, h, i], keys[b, h // group, : i + 1]) for i in range(length)] for h in range(heads)
+        ]
+        for g in range(kv_heads):
+            mine = rows[g * group : (g + 1) * group]
+            for j in range(length):
+                if kind == "h2o":
+                    found[b, g, j] = sum(head[i][j] for head in mine for i in range(j, length)) / group
+                elif kind == "tova":
+                    found[b, g, j] = sum(head[-1][j] for head in rows) / heads if j < length - 1 else math.inf
+                elif kind == "keydiff":
+                    unit = keys[b, g] / keys[b, g].norm(dim=-1, keepdim=True)
+                    mean = unit.mean(0)
+                    found[b, g, j] = -float(unit[j] @ mean) / float(mean.norm())
+                elif j >= length - window:
+                    found[b, g, j] = math.inf
+                else:
+                    near = [n for n in range(j - 2, j + 3) if 0 <= n < length - window]
+                    last = range(length - window, length)
+                    total = sum(head[i][n] for head in mine for n in near for i in last)
+                    found[b, g, j] = total / len(last) / 5 / group
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_by_hand(kind):
+    queries, keys, values = states()
+    found = analysis.eviction_scores(kind, queries, keys, values, window=7)
+    wanted = by_hand(kind, queries, keys, 7)
+    stays = wanted.isinf()
+    assert torch.allclose(found[~stays], wanted[~stays], atol=1e-12)
+    assert not stays.any() or (found[stays] > found[~stays].max()).all(), "what must stay has the largest score"
+
+
+def test_an_example_that_can_be_redone_on_paper():
+    """Keys e^0, e^ln2, e^ln3 for the last query: weights 1/6, 2/6, 3/6."""
+    keys = torch.tensor([[0.0], [math.log(2)], [math.log(3)]])[None, None]
+    queries = torch.ones(1, 1, 3, 1)
+    tova = eviction_scores("tova", queries, keys, keys)[0, 0].tolist()
+    assert tova[:2] == pytest.approx([1 / 6, 2 / 6]) and tova[2] > 1
+    # rows: [1], [1/3, 2/3], [1/6, 2/6, 3/6]
+    h2o = eviction_scores("h2o", queries, keys, keys)[0, 0].tolist()
+    assert h2o == pytest.approx([1 + 1 / 3 + 1 / 6, 2 / 3 + 2 / 6, 3 / 6])
+    snapkv = eviction_scores("snapkv", queries, keys, keys, window=1)[0, 0].tolist()
+    assert snapkv[:2] == pytest.approx([0.5 / 5, 0.5 / 5]), "five neighbours, three of them beyond the ends"
+
+
+def test_keydiff_keeps_the_key_that_differs():
+    keys = torch.tensor([[1.0, 0.0], [5.0, 0.0], [0.0, 2.0], [3.0, 0.0]])[None, None]
+    scores = eviction_scores("keydiff", keys, keys, keys)
+    assert evict(scores, 0.75)[0, 0].tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_after_the_prompt_counts_and_halves_are_scored_exactly(kind):
+    queries, keys, values = states(length=600)
+    exact = eviction_scores(kind, queries, keys, values)
+    half = eviction_scores(kind, *(x.bfloat16() for x in (queries, keys, values)))
+    rounded = eviction_scores(kind, *(x.bfloat16().double() for x in (queries, keys, values)))
+    assert half.dtype == torch.float32 and torch.allclose(half.double(), rounded, atol=2e-3, rtol=1e-4)
+    assert exact.shape == (2, 2, 600)
+
+
+def test_expected_attention_by_hand():
+    """Against weights of many normal queries: the mean of exp(q.k / sqrt(D)) is exp(mean + variance / 2)."""
+    queries, keys, values = states(batch=1, heads=2, kv_heads=1, length=9, size=4)
+    turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
+    found = expected_attention(queries, keys, values, lambda x: x @ turn.T, sinks=2)
+    wanted = torch.zeros(9, dtype=torch.float64)
+    for head in queries[0]:
+        mean, spread = turn @ head[2:].mean(0), turn @ torch.cov(head[2:].T) @ turn.T
+        scores = torch.stack([mean @ key / 2 + key @ spread @ key / 8 for key in keys[0, 0]])
+        wanted += torch.softmax(scores, 0) / 2
+    wanted *= values[0, 0].norm(dim=-1)
+    assert torch.allclose(found[0, 0, 2:], wanted[2:]) and found[0, 0, :2].isinf().all()
+
+
+def test_every_head_keeps_its_best():
+    scores = torch.tensor([[[4.0, 1, 3, 2, 0], [0, 9, 9, 9, 1]]])
+    kept = analysis.evict(scores, 0.6)
+    assert kept.tolist() == [[[True, False, True, False, False], [False, False, True, True, False]]], "later of equals"
+
+
+def test_a_layer_shares_its_keys_out():
+    scores = torch.tensor([[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], [*[0.0] * 8, 0.01, 0.02]]])
+    kept = evict(scores, 0.5, "layer", safe=0.4)
+    assert kept[0, 0].sum() == 8 and kept[0, 1].nonzero().flatten().tolist() == [8, 9], "int(0.4 * 5) are safe"
+    assert evict(scores, 0.5, "layer", safe=0.0)[0, 1].sum() == 0
+    assert torch.equal(evict(scores, 0.5, "layer", safe=1.0), evict(scores, 0.5))
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999])
+def test_counts_equal_the_budget(ratio):
+    scores = eviction_scores("snapkv", *states(length=101), window=8)
+    count = int(101 * (1 - ratio))
+    assert (evict(scores, ratio).sum(-1) == count).all()
+    layer = evict(scores, ratio, "layer")
+    assert (layer.sum((1, 2)) == 2 * count).all() and (layer.sum(-1) >= int(0.2 * count)).all()
+    assert evict(scores, 0.0).all()
+
+
+def test_h2o_keeps_the_newest_half():
+    scores = torch.tensor([[[9.0, 1, 8, 2, 3, 4, 0, 0]]])
+    assert keep_most(recent_half(scores, 4), 4)[0, 0].nonzero().flatten().tolist() == [0, 2, 6, 7]
+
+
+def test_a_pyramid_falls_and_keeps_its_sum():
+    counts = [falling(layer, 5, 100, 20) for layer in range(5)]
+    assert counts == [20 + 156, 20 + 118, 20 + 80, 20 + 42, 20 + 4], "least 80 / 20, most 160 - 4"
+    assert falling(0, 1, 100, 20) == 100 and falling(2, 5, 10, 20) == 10
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: eviction_scores("best", *states()), "no eviction score 'best'"),
+        (lambda: eviction_scores("h2o", *states(heads=3)), "do not belong together"),
+        (lambda: eviction_scores("snapkv", *states(), window=0), "window is 0"),
+        (lambda: evict(torch.ones(1, 1, 4), 1.0), "ratio is 1.0"),
+        (lambda: evict(torch.ones(1, 1, 4), 0.5, "model"), "scope is 'model'"),
+        (lambda: evict(torch.ones(1, 1, 4), 0.5, "layer", 2.0), "safe is 2.0"),
+    ],
+)
+def test_bad_arguments_are_refused(call, said):
+    with pytest.raises(BadSetting, match=said):
+        call()

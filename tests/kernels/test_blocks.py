@@ -1,0 +1,213 @@
+"""Attention over blocks: any map against a masked oracle in float64; maps of blocks by hand and by loops."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+import analysis
+from analysis.errors import BadSetting
+from analysis.kernels.block_maps import block_map
+from analysis.kernels.blocks import _masked, block_attention, block_mask
+
+KINDS = ("skip_softmax", "vertical_slash", "flex_prefill", "xattention")
+
+
+def states(batch, heads, kv_heads, length, size, seed=0, kind=torch.float32):
+    draw = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(batch, n, length, size, generator=draw).to(kind) for n in (heads, kv_heads, kv_heads))
+
+
+def read(blocks, length, block):
+    """bool [B, H, T, T]: the pairs of a map."""
+    pairs = blocks.repeat_interleave(block, 2).repeat_interleave(block, 3)[:, :, :length, :length]
+    return pairs & torch.ones(length, length, dtype=torch.bool).tril()
+
+
+def oracle(q, k, v, blocks, block, scale=None):
+    """(out, lse) of every pair in float64, those that are not read masked."""
+    q, k, v = q.double(), *(x.double().repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = (q @ k.mT * scale).masked_fill(~read(blocks, q.shape[2], block), -torch.inf)
+    return torch.softmax(scores, -1).nan_to_num(0.0) @ v, torch.logsumexp(scores, -1)
+
+
+def close(found, wanted, atol):
+    (out, lse), (right, sums) = found, wanted
+    assert torch.allclose(out.double(), right, atol=atol)
+    assert torch.equal(lse.isinf(), sums.isinf()) and torch.allclose(
+        lse.double().nan_to_num(neginf=0.0), sums.nan_to_num(neginf=0.0), atol=atol
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_map_equals_the_masked_oracle(data):
+    batch, kv_heads, group = (data.draw(st.integers(1, 2)) for _ in range(3))
+    length, block = data.draw(st.integers(1, 90)), data.draw(st.sampled_from([1, 3, 8, 16, 100]))
+    kind = data.draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
+    q, k, v = states(batch, kv_heads * group, kv_heads, length, data.draw(st.sampled_from([1, 4, 12])), kind=kind)
+    count = -(-length // block)
+    share, seed = data.draw(st.sampled_from([0.0, 0.3, 0.8, 1.0])), data.draw(st.integers(0, 99))
+    blocks = torch.rand(batch, kv_heads * group, count, count, generator=torch.Generator().manual_seed(seed)) < share
+    scale = data.draw(st.sampled_from([None, 0.5]))
+    found = block_attention(q, k, v, blocks, block, scale)
+    close(found, oracle(q, k, v, blocks, block, scale), 4e-2 if kind == torch.bfloat16 else 1e-5)
+    assert found[0].dtype == kind and found[1].dtype in (torch.float32, torch.float64)
+    close(_masked(q, k, v, blocks, block, scale or q.shape[-1] ** -0.5), (found[0].double(), found[1].double()), 4e-2)
+
+
+@pytest.mark.parametrize("kind, atol", [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_all_blocks_are_dense(kind, atol):
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in states(2, 6, 2, 333, 16, kind=kind))
+    blocks = torch.ones(2, 6, 3, 3, dtype=torch.bool)
+    dense = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    out, lse = analysis.block_attention(q, k, v, blocks)
+    assert torch.allclose(out, dense, atol=atol)
+    assert torch.allclose(lse.double(), oracle(q, k, v, blocks, 128)[1], atol=atol)
+
+
+def test_what_is_left_out_is_not_touched():
+    q, k, v = states(1, 2, 1, 64, 8)
+    blocks = torch.eye(4, dtype=torch.bool).expand(1, 2, 4, 4).clone()
+    blocks[:, :, 3, 1] = True
+    wanted = block_attention(q, k, v, blocks, 16)
+    k[:, :, :16], v[:, :, 32:48] = torch.nan, torch.nan
+    for one, other in zip(block_attention(q, k, v, blocks, 16), wanted, strict=True):
+        assert torch.equal(one[:, :, 16:32], other[:, :, 16:32]) and torch.equal(one[:, :, 48:], other[:, :, 48:])
+
+
+def test_flex_attention_is_given_the_same_blocks():
+    blocks = block_map("xattention", *states(2, 4, 2, 70, 8)[:2], block=16)
+    made = block_mask(blocks, 70, 16)
+    assert torch.equal(made.to_dense().bool(), blocks)
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q, k, v = states(2, 4, 2, 70, 8)
+    out = flex_attention(q, k, v, block_mask=made, enable_gqa=True)
+    assert torch.allclose(out.double(), oracle(q, k, v, blocks, 16)[0], atol=1e-5)
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 15, 64, 90])
+def test_a_map_is_lower_triangular_with_its_diagonal(kind, length):
+    q, k, _ = states(2, 4, 2, length, 8)
+    blocks = analysis.block_map(kind, q, k, block=16)
+    count = -(-length // 16)
+    assert blocks.shape == (2, 4, count, count) and blocks.dtype == torch.bool
+    assert blocks.diagonal(dim1=2, dim2=3).all() and not blocks.triu(1).any()
+
+
+@pytest.mark.parametrize(
+    "kind, generous",
+    [
+        ("skip_softmax", {"scale": 0.0}),
+        ("vertical_slash", {"vertical": 90}),
+        ("flex_prefill", {"gamma": 1.0}),
+        ("xattention", {"threshold": 1.0}),
+    ],
+)
+def test_a_generous_map_keeps_everything(kind, generous):
+    q, k, v = states(1, 2, 1, 90, 8)
+    blocks = block_map(kind, q, k, block=16, **generous)
+    assert blocks.equal(torch.ones_like(blocks).tril())
+
+
+def test_skip_softmax_by_a_loop():
+    q, k, _ = states(1, 4, 2, 75, 8, seed=3)
+    q[..., 0], k[:, :, 3, 0] = 4.0, 4.0  # all queries like one key of the first block
+    found = block_map("skip_softmax", q, k, block=16, scale=20.0)
+    edge = math.log(20.0 / 75)
+    for head in range(4):
+        scores = q[0, head].double() @ k[0, head // 2].double().T / math.sqrt(8)
+        for row in range(5):
+            kept = set()
+            for i in range(16 * row, min(75, 16 * row + 16)):
+                largest = -math.inf
+                for column in range(row + 1):
+                    best = max(float(scores[i, j]) for j in range(16 * column, min(i + 1, 16 * column + 16)))
+                    kept |= {column} if best - largest > edge else set()
+                    largest = max(largest, best)
+            assert set(found[0, head, row].nonzero().flatten().tolist()) == kept | {row}
+    assert not found.tril().equal(torch.ones_like(found).tril()), "something is skipped"
+
+
+def test_vertical_slash_by_hand():
+    """All queries look at key 41 and at the token 130 before them."""
+    length, size = 256, 256
+    q, k = torch.zeros(1, 1, length, size), torch.eye(length)[None, None].clone()
+    for i in range(length):
+        q[0, 0, i, 41] = 300.0
+        if i >= 130:
+            q[0, 0, i, i - 130] = 300.0
+    found = block_map("vertical_slash", q, k, block=16, vertical=31, slash=101)[0, 0]
+    for row in range(16):
+        # columns below 30 and 41; distances below 100 and 130: blocks up to ceil(99 / 16) = 7, and 8 and 9, back
+        wanted = {0, 1, 2} | set(range(row - 9, row + 1))
+        assert set(found[row].nonzero().flatten().tolist()) == {j for j in wanted if 0 <= j <= row}
+
+
+def test_xattention_by_a_loop():
+    q, k, _ = states(1, 2, 1, 64, 4, seed=5)
+    q = q * 12
+    found = block_map("xattention", q, k, block=16, stride=4, threshold=0.7)
+    for head in range(2):
+        scores = q[0, head].double() @ k[0, 0].double().T
+        summed = torch.full((16, 16), -math.inf, dtype=torch.float64)
+        for n in range(16):
+            for m in range(n + 1):
+                summed[n, m] = sum(scores[4 * n + 3 - s, 4 * m + s] for s in range(4)) / math.sqrt(4) / 4
+        shares = torch.softmax(summed, -1).unflatten(0, (4, 4)).unflatten(2, (4, 4)).sum((1, 3))
+        for row in range(4):
+            kept, total = {0, row}, 0.0
+            for column in sorted(range(row + 1), key=lambda at, row=row: -float(shares[row, at])):
+                if total >= 0.7 * 4:
+                    break
+                kept.add(column)
+                total += float(shares[row, column])
+            assert set(found[0, head, row].nonzero().flatten().tolist()) == kept
+    assert found.sum() < 2 * 10, "something is left out"
+
+
+def test_flex_prefill_takes_blocks_where_means_tell_and_lines_elsewhere():
+    q, k, _ = states(1, 1, 1, 64, 8)
+    flat = torch.zeros_like(q)  # every query gives every key the same: means say so too
+    by_blocks = block_map("flex_prefill", flat, k, block=16, gamma=0.45)[0, 0]
+    # rows of the pooled map: 1, 1/2 1/2, 1/3 .., 1/4 ..; the first row and both of the second reach 0.45 of 4
+    assert (
+        by_blocks.tolist()
+        == (torch.eye(4).bool() | torch.tensor([[1] + 3 * [0], [1, 1, 0, 0], 4 * [0], 4 * [0]]).bool()).tolist()
+    )
+    lines = block_map("flex_prefill", q * 9, k, block=16, gamma=0.5, tau=0.0)[0, 0]
+    weights = torch.softmax(
+        (q[0, 0, -16:] * 9 @ k[0, 0].T / math.sqrt(8)).masked_fill(torch.ones(16, 64).triu(49).bool(), -math.inf), -1
+    )
+    columns, total = set(), 0.0
+    for column in weights.sum(0).argsort(descending=True).tolist():
+        if total >= 0.5 * 16:
+            break
+        columns.add(column // 16)
+        total += float(weights[:, column].sum())
+    assert columns <= set(lines[3].nonzero().flatten().tolist())
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda q, k, v: block_map("best", q, k), "no block map 'best'"),
+        (lambda q, k, v: block_map("xattention", q, k, gamma=1.0), "no setting 'gamma'; it has: stride, threshold"),
+        (lambda q, k, v: block_map("xattention", q, k, block=10, stride=3), "must divide the block of 10"),
+        (lambda q, k, v: block_map("flex_prefill", q, k, gamma=1.5), "gamma is 1.5"),
+        (lambda q, k, v: block_map("vertical_slash", q, k, vertical=0), "vertical is 0"),
+        (lambda q, k, v: block_map("flex_prefill", q, k[..., :3]), "do not belong together"),
+        (lambda q, k, v: block_attention(q, k, v, torch.ones(1, 2, 1, 1).bool(), 4), "heads need"),
+        (lambda q, k, v: block_attention(q, k, v[:, :, 1:], torch.ones(1, 2, 1, 1).bool()), "do not belong together"),
+    ],
+)
+def test_bad_arguments_are_refused(call, said):
+    with pytest.raises(BadSetting, match=said):
+        call(*states(1, 2, 1, 9, 4))
