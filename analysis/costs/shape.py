@@ -1,6 +1,6 @@
 """The shape of a decoder, and what attention and everything else cost in it: FLOPs of a prefill, bytes of a step.
 
-Everything is counted from matrices alone (norms, biases, activations and rotations are left out, under 1 % together). A
+Everything is counted from matrices alone (norms, biases, activations and rotations are left out, under 1% together). A
 multiplication and an addition are 2 FLOPs. Attention is what grows with the context: scores and weighted values.
 """
 

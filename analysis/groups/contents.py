@@ -1,6 +1,6 @@
 """What is in a group: share, confidence, a label with its purity against chance, and the words that mark it.
 
-Source: Focus, section 5 (word lists per group, "96 % pure"). The paper gives no rule for its labels and no chance
+Source: Focus, section 5 (word lists per group, "96% pure"). The paper gives no rule for its labels and no chance
 level; here one rule labels learned groups and random sets of tokens of equal size alike.
 """
 
@@ -31,7 +31,7 @@ def group_contents(
 
     group int [T] (0..K-1), confidence float [T], words and categories [T] (`words.word_of_tokens`,
     `words.categories`). label: the category with the largest share in the group times lift (that share over the
-    text's); purity: the label's share of the group. purity_random, _low, _high: mean and central 95 % of the purity
+    text's); purity: the label's share of the group. purity_random, _low, _high: mean and central 95% of the purity
     of `draws` random sets of as many tokens of this text, each labelled by the same rule. words: the `top` words of
     each group that occur there at least twice and more than independence expects; lift = count over tokens_in_group
     * count_in_text / T, rank by count * log(lift); case is folded, the commonest form is shown. An empty group has

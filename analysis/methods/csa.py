@@ -23,7 +23,7 @@ PREFILL, STEP = "top-k of all scores", "gathered top-k"
 @dataclass
 class CSA(Method):
     """Each query of a head keeps its min(budget, cap) keys of largest score and drops the rest. Calibration gives every
-    head its budget: how many keys hold 90 % of its attention.
+    head its budget: how many keys hold 90% of its attention.
 
     The budgets and the cap are a policy. All keys are scored to find the largest, so the arithmetic of the scores stays
     and only reads of values are saved: it cannot be faster than dense attention until a text is long. Keys that tie

@@ -1,6 +1,6 @@
 """How sure a mean is: studentised intervals over independent units, which are documents, seeds, or blocks of one text.
 
-A percentile bootstrap would cover 88 % instead of 95 with 8 units and 51 % with two (definitions 5).
+A percentile bootstrap would cover 88% instead of 95 with 8 units and 51% with two (definitions 5).
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ DRAWS = 1999
 
 
 class Interval(NamedTuple):
-    """A mean of `units` values with its 95 % interval; None where the data cannot give one. `method` says how it was
+    """A mean of `units` values with its 95% interval; None where the data cannot give one. `method` says how it was
     made: `t`, `bootstrap-t`, `crossed t`, or `none`."""
 
     mean: float | None
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
     @property
     def state(self) -> str:
-        """What to say beside it: "no values", "3 units, too few for an interval", or "95 % interval over 16 units"."""
+        """What to say beside it: "no values", "3 units, too few for an interval", or "95% interval over 16 units"."""
         return state(self.units, self.mean is not None, self.low is not None)
 
 
@@ -40,7 +40,7 @@ def state(units: int, known: bool = True, interval: bool = True, unit: str = "un
         return "no values"
     one = unit.replace("units", "unit").replace("documents", "document")
     counted = f"{units:,} {unit}" if units > 1 else f"1 {one}"
-    return f"95 % interval over {counted}" if interval else f"{counted}, too few for an interval"
+    return f"95% interval over {counted}" if interval else f"{counted}, too few for an interval"
 
 
 def interval(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> Interval:
@@ -144,13 +144,13 @@ def over_seeds(values, units, fewest: int = DOCUMENTS, level: float = LEVEL) -> 
 
 
 def upper_limit(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int = 0) -> float | None:
-    """The one-sided upper limit of a mean of one value per unit: "no worse than 1 %" holds when it lies below 1 %."""
+    """The one-sided upper limit of a mean of one value per unit: "no worse than 1%" holds when it lies below 1%."""
     return interval(values, 2 * level - 1, fewest, seed).high
 
 
 def smallest_effect(found: Interval) -> float | None:
     """The smallest difference that this design tells from 0 four times in five: 2.8 standard errors, from the width of
-    its 95 % interval. It stands beside every "not told apart"."""
+    its 95% interval. It stands beside every "not told apart"."""
     return None if found.low is None else 2.8 * (found.high - found.low) / (2 * 1.96)
 
 

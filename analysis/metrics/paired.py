@@ -15,8 +15,8 @@ ENOUGH = 8  # units of windows below which one text gives too few of them
 
 @dataclass(frozen=True)
 class Change:
-    """Perplexity by that of the baseline, minus 1 (0.02 is 2 % worse), with its studentised 95 % interval; None with
-    too few units, and then `points` are those of the units. `upper` is the limit of "no worse than": one-sided, 95 %.
+    """Perplexity by that of the baseline, minus 1 (0.02 is 2% worse), with its studentised 95% interval; None with
+    too few units, and then `points` are those of the units. `upper` is the limit of "no worse than": one-sided, 95%.
     `units` of `unit`, which says in words what they are; `p` of the t test that nothing changes."""
 
     change: float

@@ -7,11 +7,11 @@ import numpy as np
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import Interval
 
-Z = 1.959963984540054  # two-sided 95 %
+Z = 1.959963984540054  # two-sided 95%
 
 
 def share(right) -> Interval:
-    """Mean of scores [n] between 0 and 1 with its 95 % Wilson interval (Wilson 1927). None without any. Errors:
+    """Mean of scores [n] between 0 and 1 with its 95% Wilson interval (Wilson 1927). None without any. Errors:
     BadSetting for a score outside."""
     right = _scores(right)
     n = len(right)
@@ -24,7 +24,7 @@ def share(right) -> Interval:
 
 
 def share_difference(right, baseline) -> Interval:
-    """Mean of scores [n] minus a baseline's on the same items, with the 95 % interval of Bonett and Price (2012): one
+    """Mean of scores [n] minus a baseline's on the same items, with the 95% interval of Bonett and Price (2012): one
     item is added to each kind of disagreement, so that agreement on few items is not taken for certainty."""
     right, baseline = _scores(right), _scores(baseline)
     if right.shape != baseline.shape:

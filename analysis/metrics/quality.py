@@ -16,7 +16,7 @@ from analysis.metrics.paired import perplexity_of
 class Quality:
     """Perplexity of a text under the applied method.
 
-    `losses` [windows, window - 1] nats per target token; `perplexity` exp of their mean; `low`, `high` its 95 %
+    `losses` [windows, window - 1] nats per target token; `perplexity` exp of their mean; `low`, `high` its 95%
     interval over `units` blocks of this text, each a `unit` (None with fewer than 8): how even the text is, not what
     another text would give.
     """

@@ -48,9 +48,9 @@ def points_for(buckets: int, most: int = 128) -> list[int]:
 def gap_closure(found, low, high) -> dict[str, float | None]:
     """How much of the way from `low` (symmetric k-means) to `high` (the learned router) each head's recall goes.
 
-    `found`, `low`, `high` recalls of heads [N]. `mean_of_ratios` averages the heads' own ratios, as the paper's 69.8 %
+    `found`, `low`, `high` recalls of heads [N]. `mean_of_ratios` averages the heads' own ratios, as the paper's 69.8%
     does, and leaves out heads without a gap; `ratio_of_means` divides the sums, so that heads with a wide gap count
-    more; `heads` the ratio of each, None without a gap (less than 0.1 % of mass). 1 closes it all, below 0 is worse.
+    more; `heads` the ratio of each, None without a gap (less than 0.1% of mass). 1 closes it all, below 0 is worse.
     """
     found, low, high = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (found, low, high))
     gap = high - low

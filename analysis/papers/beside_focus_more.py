@@ -33,9 +33,9 @@ ARMS = {  # rows of table 8 and section 4 -> rows of the stored study
 FACTORS = {"K": "groups", "w": "window", "τ": "temperature", "Sinkhorn iters": "iterations"}
 SELECTED = "dense,focus,sparq,magicpig"
 FORMULA = {
-    2: "2.0x is the formula K/k. With the pairs that the row itself keeps, even a perfect kernel reaches 1 over their "
-    "share: at most 1.7x for GPT-2 and 1.4x for Mistral 7B.",
-    3: "With 3 of 4 groups any two tokens share one: the row reads every pair, so 1.3x cannot be had",
+    2: "2.0 times is the formula K/k. With the pairs that the row itself keeps, even a perfect kernel reaches 1 over "
+    "their share: at most 1.7 times for GPT-2 and 1.4 times for Mistral 7B.",
+    3: "With 3 of 4 groups any two tokens share one: the row reads every pair, so 1.3 times cannot be had",
     4: "With all 4 groups the row reads every pair and is dense attention",
 }
 
@@ -77,7 +77,7 @@ def balance(row: str) -> Beside:
             one(f"in the worst layer, phase {phase}", f"worst_{phase}", "share"),
             one(f"stability, phase {phase}", f"stability_{phase}", "", f"{trained}: Stability"),
         ]  # fmt: skip
-    numbers.append(one("passed 90 % at step", "collapsed_at", ""))
+    numbers.append(one("passed 90% at step", "collapsed_at", ""))
     return Beside(study(DOMINANCE, **SIZES), COLLAPSE, tuple(numbers))
 
 
@@ -94,7 +94,7 @@ def cell(row: str) -> Beside:
         one("above random groups, centroids", "centroid_against_random", "nats"),
     )
     cannot = (
-        "The largest of 8 groups holds at least an eighth of the tokens, 12.5 %: a dominance of 5 % is impossible."
+        "The largest of 8 groups holds at least an eighth of the tokens, 12.5%: a dominance of 5% is impossible."
         if row == "Sinkhorn iters=5"
         else ""
     )

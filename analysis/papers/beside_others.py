@@ -88,7 +88,7 @@ def best(row: str) -> Beside:
 
 
 def routed(row: str) -> Beside:
-    """GWR, table 1: routers at one budget, 2 of 64 buckets here, 32 of 1,024 in the paper (3.1 % both)."""
+    """GWR, table 1: routers at one budget, 2 of 64 buckets here, 32 of 1,024 in the paper (3.1% both)."""
     means, closed = {"router": ROUTERS[row]}, {"router": ROUTERS[row], "l": 2}
     numbers = (
         Number("recall at 2 of 64 buckets", ("means", means, "recall"), "share", "Recall@32", "routing"),

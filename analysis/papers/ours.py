@@ -39,7 +39,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Reading:
-    """A number that was found, with its 95 % interval, its standard error and the items it is of, where they are
+    """A number that was found, with its 95% interval, its standard error and the items it is of, where they are
     stored."""
 
     number: Number

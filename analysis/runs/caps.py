@@ -1,6 +1,6 @@
 """Which cap of a stored sweep is the smallest that changes no position, under any tolerances; without torch.
 
-"No worse than 1 %" is a one-sided claim: it holds where the upper 95 % limit of the change lies below it. Every row of
+"No worse than 1%" is a one-sided claim: it holds where the upper 95% limit of the change lies below it. Every row of
 a sweep has two sides: `select`, on whose texts the cap is chosen, and `report`, other texts, on which the chosen one is
 held to the same limits (None where nothing is left for it). A side: `difference upper` (share of perplexity, with the
 limit), `worst_bin_first worst_bin_last worst_bin_difference worst_bin_upper` of the position bin whose limit is
@@ -54,7 +54,7 @@ def summary(rows: list[dict]) -> dict:
     said = (
         f"The smallest cap that passes is {cap:,}: it reads {row['reads_causal']:.1%} of the causal pairs, and from "
         f"{side['units']:,} {side['unit']} perplexity changes by at most {side['upper']:+.1%}, at {_place(side)} by at "
-        f"most {side['worst_bin_upper']:+.1%} (one-sided 95 % limits)."
+        f"most {side['worst_bin_upper']:+.1%} (one-sided 95% limits)."
     )
     said += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
     return {"sweep": rows, "cap": cap, "sentence": f"{said} {_elsewhere(other, row['holds'])}"}

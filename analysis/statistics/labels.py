@@ -13,9 +13,9 @@ DIFFUSE = 0.8  # of the entropy of even reading
 def head_labels(heads: pd.DataFrame, chance: pd.DataFrame) -> list[str]:
     """A label for each row of `HeadReading.table`, held against `HeadReading.chance`.
 
-    The first that fits: `sink` (at least half of its attention on the first token), `previous token` (30 % or more on
+    The first that fits: `sink` (at least half of its attention on the first token), `previous token` (30% or more on
     the token before), `induction` (3 times as much as even reading on what followed earlier copies of a token), `far`
-    (`far_peaks` of 5 % or more), `diffuse` (80 % or more of the entropy of even reading), `local` (90 % or more less
+    (`far_peaks` of 5% or more), `diffuse` (80% or more of the entropy of even reading), `local` (90% or more less
     than a window back), else `mixed`. The thresholds are this project's, and a label says less than the numbers.
     """
     even = heads[["layer"]].merge(chance, on="layer", how="left")

@@ -74,5 +74,5 @@ def _gained(gain: dict) -> dict[str, str]:
     sign, known = (-1 if gain["nats"] < 0 else 1), gain["low"] is not None
     low, high = sorted(sign * gain[end] for end in ("low", "high")) if known else (None, None)
     used = "not shown" if not known or gain["low"] <= 0 <= gain["high"] else "yes" if sign > 0 else "no, it misleads"
-    said = f"95 % interval {low:.3f} to {high:.3f}" if known else "too few windows for an interval"
+    said = f"95% interval {low:.3f} to {high:.3f}" if known else "too few windows for an interval"
     return {"used": used, "nats": f"{abs(gain['nats']):.3f}", "interval": said}

@@ -25,7 +25,7 @@ KEEP_EVERY = 10  # steps between checkpoints
 @dataclass(frozen=True)
 class Extension:
     """Everything that decides the weights: sequences of `length` tokens, positions with `base` (None: the model's own),
-    AdamW at the peak `rate` with a linear warm-up and a cosine to 5 %. Errors: BadSetting."""
+    AdamW at the peak `rate` with a linear warm-up and a cosine to 5%. Errors: BadSetting."""
 
     length: int
     base: float | None = None

@@ -74,7 +74,7 @@ class Recipe:
             raise BadSetting(f"{self.heads} heads must divide the width {self.width} and be shared by {self.kv_heads}.")
 
     def phases(self) -> list[tuple[int, int, int]]:
-        """(first step, end step, sequence length): context/8 to 35 %, /4 to 55 %, /2 to 75 %, the rest in full."""
+        """(first step, end step, sequence length): context/8 to 35%, /4 to 55%, /2 to 75%, the rest in full."""
         ends = [round(self.steps * part) for part in (0.35, 0.55, 0.75, 1.0)]
         return [(a, b, self.context // cut) for a, b, cut in zip([0, *ends], ends, (8, 4, 2, 1), strict=False)]
 

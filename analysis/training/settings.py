@@ -102,7 +102,7 @@ class RouterTraining:
         return replace(self, balance="sinkhorn" if kept["iterations"] else "softmax", **kept)
 
     def rate_at(self, step: int) -> float:
-        """Multiple of the peak rates: linear warm-up, then cosine to 5 %."""
+        """Multiple of the peak rates: linear warm-up, then cosine to 5%."""
         return warmed(step, self.steps, self.warm_up)
 
     def sharpening(self, step: int) -> float:

@@ -1,7 +1,7 @@
 """A model without the norm of queries and keys, begun from one that has it.
 
 With the norm no head comes to look back for an earlier copy (`circuit.py`); without it every head starts anew. A head's
-queries differ little in length, and so do its keys (10 to 20 % of the mean on the bundled model): their usual length
+queries differ little in length, and so do its keys (10 to 20% of the mean on the bundled model): their usual length
 goes into the projections, and what the model has learned of the language stays. It costs 0.13 bits per byte at first.
 """
 

@@ -57,7 +57,7 @@ def context_gain(model, tokens: np.ndarray, context=2048, short=128, first=768, 
     """What the model gains from context: nats per token that a fresh run on the last `short` tokens loses against the
     full context, at positions from `first` on; the same targets on both sides (paired).
 
-    `samples` positions in each of `windows` evenly spaced windows. `low` and `high`: the 95 % interval over windows,
+    `samples` positions in each of `windows` evenly spaced windows. `low` and `high`: the 95% interval over windows,
     which are blocks of one text; None with fewer than 8 of them. Errors: BadText for a text shorter than a window.
     """
     count = len(tokens) // context

@@ -143,7 +143,7 @@ def drawn(rows: list[dict], title: str, key: str) -> None:
         values,
         title=title,
         key=key,
-        alt="Score of every method on every task with its 95 % interval, chance dotted where it is one number",
+        alt="Score of every method on every task with its 95% interval, chance dotted where it is one number",
         help=cached.glossary("benchmark score"),
     )
 

@@ -17,7 +17,7 @@ COLUMNS = {
     "what": tables.Column("budgets"),
     "reads": tables.Column("reads", "share", help="of the causal pairs"),
     "shared": tables.Column("per key-value head", help=cached.glossary("reads per key-value head")),
-    "change": tables.Column("change of perplexity (95 % interval)"),
+    "change": tables.Column("change of perplexity (95% interval)"),
     "worst": tables.Column("worst stretch of positions"),
 }
 

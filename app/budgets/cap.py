@@ -20,7 +20,7 @@ PAPER, TABLE = "calibrated_sparse_attention", "table 1"
 COLUMNS = {
     "cap": tables.Column("cap", "whole"),
     "verdict": tables.Column("verdict"),
-    "change": tables.Column("change (95 % interval)"),
+    "change": tables.Column("change (95% interval)"),
     "worst": tables.Column("worst stretch"),
     "reads_causal": tables.Column("reads", "share", help="of the causal pairs"),
     "reads_full": tables.Column("of T × T", "share", help=cached.glossary("two denominators of reads")),
@@ -125,7 +125,7 @@ def _sweep(known: dict[str, dict]) -> None:
         alt="Change of perplexity by position, a line for each cap",
         help=cached.glossary("worst position bin"),
     )
-    st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {100 * allowed_bin:g} %.")
+    st.caption(f"Dense perplexity {rows[0]['perplexity_dense']:.2f}. Dotted: ± {100 * allowed_bin:g}%.")
     widgets.notes(run)
     widgets.source(run)
 

@@ -31,7 +31,7 @@ def by_reads(rows: Sequence[dict], chosen: float) -> dict:
 
 
 def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
-    """Change of perplexity by position in the window with 95 % intervals; the worst stretch stands out."""
+    """Change of perplexity by position in the window with 95% intervals; the worst stretch stands out."""
     cells = row["bins"]
     worst = [at == row["worst_bin"] for at in range(len(cells))]
     said = [
@@ -62,7 +62,7 @@ def by_position(row: dict, ends: tuple[float, float], allowed: float) -> dict:
 
 
 def perplexity(row: dict) -> dict:
-    """Perplexity by position in the window with 95 % intervals, beside that of dense attention."""
+    """Perplexity by position in the window with 95% intervals, beside that of dense attention."""
     cells = row["bins"]
     said, hover = [_stretch(cell) for cell in cells], "<br>%{text}<br>perplexity %{y:.2f}"
     found, low, high, dense = ([cell[f"perplexity{end}"] for cell in cells] for end in ("", "_low", "_high", "_dense"))

@@ -21,7 +21,7 @@ ROWS = {
     "arm": tables.Column("budgets"),
     "perplexity": tables.Column("perplexity", "number"),
     "change": tables.Column("against dense"),
-    "static": tables.Column("against static (95 % interval)"),
+    "static": tables.Column("against static (95% interval)"),
     "attended": tables.Column("keys of a query", "number", 1),
 }
 

@@ -1,4 +1,4 @@
-"""From all reads down to 2 %: the mean hardly moves, then positions break, and the text shows which words."""
+"""From all reads down to 2%: the mean hardly moves, then positions break, and the text shows which words."""
 
 import streamlit as st
 

@@ -7,12 +7,12 @@ ALLOWED = 0.02  # change of perplexity at any stretch of positions that counts a
 
 def share(value: float) -> str:
     """A share as a per cent, as short as it can be."""
-    return f"{100 * value:.3g} %"
+    return f"{100 * value:.3g}%"
 
 
 def signed(value: float) -> str:
     """A change of perplexity."""
-    return f"{100 * value:+.1f} %".replace("-", "−")
+    return f"{100 * value:+.1f}%".replace("-", "−")
 
 
 def span(row: dict) -> str:

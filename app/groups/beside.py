@@ -51,7 +51,7 @@ def controls(args: dict, tokens: int) -> None:
     tables.table(SECTION_5, values, key="groups_section_5", identity=run.id, label=label, height=620)
     widgets.numbers(values, "section-5", "groups_section_5_rows")
     widgets.prose(
-        "Purity here is the mean over tokens. The paper prints one table without naming a layer; its 96 % is the "
+        "Purity here is the mean over tokens. The paper prints one table without naming a layer; its 96% is the "
         "purity of its purest group, and it has no controls.",
         "quiet",
     )

@@ -16,7 +16,7 @@ COLUMNS = {
     "confidence": tables.Column("confidence", "number", help=cached.glossary("confidence")),
     "purity": tables.Column("purity", "share", full=1.0, help=cached.glossary("purity")),
     "purity_random": tables.Column("by chance", "share", help=cached.glossary("random group of equal size")),
-    "interval": tables.Column("95 % of chance"),
+    "interval": tables.Column("95% of chance"),
     "words": tables.Column("top words", wrap=True),
 }
 LASSO = {

@@ -13,7 +13,7 @@ from app.ui.head_map import CHOSEN, SCALE, head_map
 
 DECADE = 10.0  # a statistic whose values are this many times apart gets a log colour
 FLOOR = 1e-4  # attention below is drawn like this
-WEIGHTS = {0.0001: "0.01 % or less", 0.001: "0.1 %", 0.01: "1 %", 0.1: "10 %", 1.0: "100 %"}
+WEIGHTS = {0.0001: "0.01% or less", 0.001: "0.1%", 0.01: "1%", 0.1: "10%", 1.0: "100%"}
 
 
 def is_log(values: Sequence[float | None]) -> bool:
@@ -51,7 +51,7 @@ def _ticks(values: list[float], about: Statistic) -> dict:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1,) if high / low > 1000 else (1, 2, 5)
     found = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-    named = [f"{100 * value:g} %" if about.kind == "share" else f"{value:,g}" for value in found]
+    named = [f"{100 * value:g}%" if about.kind == "share" else f"{value:,g}" for value in found]
     return {"tickvals": [math.log10(value) for value in found], "ticktext": named}
 
 

@@ -83,7 +83,7 @@ def overview(run: Run, table: dict) -> tuple[int, int]:
 
 def _sink(run: Run) -> str:
     if run.numbers["without_first"]:
-        return " The first token of each window is left out and the rest renormalised to 100 %."
+        return " The first token of each window is left out and the rest renormalised to 100%."
     return " The first token counts like any other."
 
 

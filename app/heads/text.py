@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 from app.ui import painted
 
-LEVELS = ((0.003, "0.3–1 %"), (0.01, "1–3 %"), (0.03, "3–10 %"), (0.1, "10–30 %"), (0.3, "over 30 %"))
+LEVELS = ((0.003, "0.3–1%"), (0.01, "1–3%"), (0.03, "3–10%"), (0.1, "10–30%"), (0.3, "over 30%"))
 LOWS = [low for low, _ in LEVELS]
 
 
 def by_weight(weights: Sequence[float | None]) -> tuple[list[int], list[dict]]:
-    """Paint for attention weights: a class for every step of about three times above 0.3 %; less, and None, is bare."""
+    """Paint for attention weights: a class for every step of about three times above 0.3%; less, and None, is bare."""
     paint = [-1 if weight is None else bisect_right(LOWS, weight) - 1 for weight in weights]
     return paint, painted.heat(paint, [f"{name} of the attention" for _, name in LEVELS])
 
@@ -46,7 +46,7 @@ def show(
         identity=identity,
         place=f"{key}.{len(weights)}",
         tips=tips or [("attention", said)],
-        legend=f"{legend}; unpainted: less than 0.3 %",
+        legend=f"{legend}; unpainted: less than 0.3%",
         hint="Hover to see a token, click to make it the query; a second click or Esc goes back to the first choice.",
         locked=query,
         on_token=on_token,

@@ -35,7 +35,7 @@ STATISTICS = {
     "far_peaks": Statistic("Far reading, concentrated", "share", 1, "far reading, concentrated"),
     "entropy": Statistic("Entropy, nats", "number", 2, "entropy (attention)", "lowest"),
     "max_prob": Statistic("Largest probability", "share", 2, "largest probability"),
-    "top_p_rank": Statistic("Top-p rank (90 %), keys", "number", 1, "top-p rank", "lowest"),
+    "top_p_rank": Statistic("Top-p rank (90%), keys", "number", 1, "top-p rank", "lowest"),
     "first_token_mass": Statistic("First-token mass", "share", 2, "first-token mass"),
     "window_mass": Statistic("Window mass (128 tokens)", "share", 2, "window mass"),
     "mean_distance": Statistic("Mean distance, tokens", "number", 1, "mean distance"),

@@ -22,7 +22,7 @@ PRINTED = {
 }
 HERE = {
     "says": tables.Column("here", wrap=True),
-    "value": tables.Column("value (95 % interval)", help=cached.glossary("interval"), wrap=True),
+    "value": tables.Column("value (95% interval)", help=cached.glossary("interval"), wrap=True),
     "column": tables.Column("beside", wrap=True),
 }
 

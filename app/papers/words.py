@@ -44,14 +44,14 @@ def value(number: float, unit: str) -> str:
     if unit in ("nats", "points"):
         return (f"{number:+.4f} nats" if unit == "nats" else f"{100 * number:+.1f} points").replace("-", "−")
     if unit == "x":
-        return f"{number:.2f}x"
+        return f"{number:.2f} times"
     if unit in ("tokens", "keys"):
         return f"{number:,.0f} {unit}"
     return f"{number:.2f}" if unit == "ppl" else f"{number:,.3g}"
 
 
 def measured(one: Reading) -> str:
-    """A number of ours with its 95 % interval, its standard error and its items, where they are stored."""
+    """A number of ours with its 95% interval, its standard error and its items, where they are stored."""
     said = value(one.value, one.number.unit)
     if one.low is not None and one.high is not None:
         said = f"{said} ({value(one.low, one.number.unit)} to {value(one.high, one.number.unit)})"

@@ -11,7 +11,7 @@ DARK = 0.62  # share of right answers from which the colour behind a number is l
 
 
 def grid(rows: Sequence[dict], axis: str | None) -> dict:
-    """Share of right answers, depth (or examples) x length, of one method; one fixed scale, 0 to 100 %. A cell whose
+    """Share of right answers, depth (or examples) x length, of one method; one fixed scale, 0 to 100%. A cell whose
     interval lies above chance is marked."""
     lengths = sorted({row["length"] for row in rows})
     places = sorted({row[axis] for row in rows}, reverse=axis == "examples") if axis else [None]
@@ -20,7 +20,7 @@ def grid(rows: Sequence[dict], axis: str | None) -> dict:
     names = [f"{place:.0%}" if axis == "depth" else f"{place:,}" if axis else "" for place in places]
     chance = rows[0]["chance"]
     bar = {"thickness": 12, "title": {"text": "right answers", "side": "right"}}
-    bar |= {"tickvals": [0, chance, 0.5, 1], "ticktext": ["0 %", f"chance {chance:.0%}", "50 %", "100 %"]}
+    bar |= {"tickvals": [0, chance, 0.5, 1], "ticktext": ["0%", f"chance {chance:.0%}", "50%", "100%"]}
     across, down = list(range(len(lengths))), list(range(len(places)))  # plotly reads names that are numbers as places
     trace = {
         "type": "heatmap",
@@ -60,7 +60,7 @@ def _says(one: dict | None) -> str:
 
 
 def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
-    """Share of right answers against the length, a line for each method with its 95 % interval, over all places."""
+    """Share of right answers against the length, a line for each method with its 95% interval, over all places."""
     data = []
     for at, (name, rows) in enumerate(lines.items()):
         (colour, symbol), dash = style(at), "solid" if at == 0 else "dash"
@@ -79,7 +79,7 @@ def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
 
 
 def tasks(names: Sequence[str], rows: Sequence[dict]) -> dict:
-    """Share of right answers of every task with its 95 % interval."""
+    """Share of right answers of every task with its 95% interval."""
     more = {"error_y": _bounds(rows, RANDOM), "customdata": [_says(row) for row in rows]}
     right = bars("dense attention", names, [row["score"] for row in rows], HERE, "%{x}<br>%{customdata}", **more)
     yaxis = {"tickformat": ".0%", "range": [0, 1.03]}

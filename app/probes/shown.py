@@ -36,10 +36,10 @@ def maps(run: Run, task: str) -> None:
                 help=cached.glossary("needle map"),
             )
     each = run.numbers["rows"][0]["n"]
-    where = "Depth 0 %: the beginning of the prompt, 100 %: right before the question. " if axis == "depth" else ""
+    where = "Depth 0%: the beginning of the prompt, 100%: right before the question. " if axis == "depth" else ""
     st.caption(
         f"{where}{each:,} questions in each cell; {charts.SURE} marks a cell that is above chance by itself "
-        "(95 % interval). All maps have one scale."
+        "(95% interval). All maps have one scale."
     )
 
 
@@ -83,7 +83,7 @@ def _numbers(run: Run) -> None:
         "truncated": tables.Column("prompts cut", "whole"),
     }
     tables.table(columns, values, key="probe_table", identity=run.id, label="Methods and their scores")
-    widgets.prose("In brackets: 95 % intervals (Wilson; paired differences after Bonett and Price).", "quiet")
+    widgets.prose("In brackets: 95% intervals (Wilson; paired differences after Bonett and Price).", "quiet")
 
 
 def prompt(run: Run) -> None:
@@ -119,7 +119,7 @@ def every_task(run: Run) -> None:
         alt="Share of right answers of dense attention in every task, with intervals and chance",
         help=cached.glossary("forced choice"),
     )
-    st.caption(f"{where['n']:,} questions in each task, the answer in the middle. Bars: 95 % intervals.")
+    st.caption(f"{where['n']:,} questions in each task, the answer in the middle. Bars: 95% intervals.")
     widgets.source(run)
 
 

@@ -13,7 +13,7 @@ DODGE = 0.09  # of a bin's width between two methods, so that their bars do not 
 
 def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
     """Quality against speed, better up and right: a hollow mark at the bound that the pairs read allow, a solid one
-    where attention was timed with these settings; bars are 95 % intervals, or the slowest to the fastest round. Small
+    where attention was timed with these settings; bars are 95% intervals, or the slowest to the fastest round. Small
     marks: what was tried `before`."""
     edge = FAR if far(shown) else math.inf
     reference = {"color": RANDOM, "symbol": "circle", "size": 11}
@@ -94,7 +94,7 @@ def _mark(kind: str, one: Shown, x: float, symbol: str, hover: str, edge: float)
 
 
 def by_position(shown: Sequence[Shown]) -> dict:
-    """Change of perplexity against dense by position in the window, one line per method, with 95 % intervals."""
+    """Change of perplexity against dense by position in the window, one line per method, with 95% intervals."""
     data = []
     for at, one in enumerate(shown):
         bins = one.row["bins"]

@@ -44,11 +44,11 @@ def _facts(one: Shown) -> list[tuple[str, str, str, str]]:
     help = cached.glossary("speed-up")
     if one.speed is None:
         below = "not timed yet" if one.asked.about["kernels"] else "no kernel here"
-        return [*told, ("Attention, at most", f"{one.bound:.1f} ×", below, help)]
+        return [*told, ("Attention, at most", f"{one.bound:.1f} times", below, help)]
     return told + [
         (
             phase.name.capitalize(),
-            f"{phase.median:.2f} ×",
+            f"{phase.median:.2f} times",
             f"{phase.low:.2f} to {phase.high:.2f}, {phase.length:,} tokens",
             help,
         )

@@ -118,7 +118,7 @@ def _trade(shown: Sequence[Shown], before: Sequence[Shown]) -> None:
         alt="Change of perplexity against speed of attention for each method, with intervals",
         help=cached.glossary("quality against speed"),
     )
-    said = "Hollow: the most its reads allow, not timed. Solid: timed on this machine. Bars: 95 % intervals."
+    said = "Hollow: the most its reads allow, not timed. Solid: timed on this machine. Bars: 95% intervals."
     if any(one.shares and not one.row["ceiling"] for one in shown):
         said += " Upright tick: the most where heads that share keys fetch all that any of them reads."
     if beyond := charts.far(shown):
@@ -138,7 +138,7 @@ def _positions(shown: Sequence[Shown]) -> None:
     )
     cells = shown[0].row["bins"]
     each = words.counted(cells[0]["n"], "predicted token")
-    st.caption(f"{words.counted(len(cells), 'bin')} of {each} each. Bars: 95 % intervals.")
+    st.caption(f"{words.counted(len(cells), 'bin')} of {each} each. Bars: 95% intervals.")
 
 
 def _bins(shown: Sequence[Shown]) -> dict:

@@ -14,7 +14,7 @@ COLUMNS = {
     "method": tables.Column("method"),
     "perplexity": tables.Column("perplexity", "number", words="perplexity_words", help=cached.glossary("perplexity")),
     "change": tables.Column("against dense", "number", words="change_words", help=cached.glossary("paired difference")),
-    "kl_mean": tables.Column("KL, mean / 99 %", "number", words="kl_words", help=cached.glossary("KL to dense")),
+    "kl_mean": tables.Column("KL, mean / 99%", "number", words="kl_words", help=cached.glossary("KL to dense")),
     "same_top1": tables.Column("same top-1", "share", help=cached.glossary("same top-1")),
     "attended": tables.Column("keys of a query", "number", 1, help=cached.glossary("KV reads (% of causal)")),
     "attended_kv": tables.Column(
@@ -42,7 +42,7 @@ def table(shown: Sequence[Shown], dense: Run) -> None:
     values["change_words"] = ["–", *map(quality_words.change, rows[1:])]
     values["worst_words"] = ["–", *map(_worst, rows[1:])]
     values["kl_words"] = [f"{row['kl_mean']:.3f} / {row['kl_p99']:.2f}" for row in rows]
-    values["speed_words"] = ["1 ×", *(_speed(one) for one in shown)]
+    values["speed_words"] = ["1.0 times", *(_speed(one) for one in shown)]
     tables.table(
         COLUMNS, values, key="quality_table", identity="quality", label="Methods and their numbers", height=420
     )
@@ -65,7 +65,7 @@ def _speed(one: Shown) -> str:
     """What was measured, else what it can be at most; a ceiling is no faster itself."""
     if one.row["ceiling"]:
         return "ceiling"
-    most = f"≤ {one.bound:.1f} ×"
+    most = f"≤ {one.bound:.1f} times"
     if one.shares:
-        most += f", by keys fetched ≤ {one.bound_kv:.1f} ×"
-    return most if one.speed is None else f"{one.speed['median']:.2f} ×, {most}"
+        most += f", by keys fetched ≤ {one.bound_kv:.1f} times"
+    return most if one.speed is None else f"{one.speed['median']:.2f} times, {most}"

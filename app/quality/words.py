@@ -237,7 +237,7 @@ def unit(run: Run) -> str:
     row, count = run.numbers["rows"][0], run.protocol["tokens"] // run.numbers["window"]
     said = (
         f"{counted(row['tokens'], 'predicted token')} in {counted(count, 'window')}. Intervals of the change hold "
-        f"95 %, from {row['difference_units']:,} {row['difference_unit']}: how even the change is inside this text, "
+        f"95%, from {row['difference_units']:,} {row['difference_unit']}: how even the change is inside this text, "
         "not what another text would give"
     )
     if row["difference_low"] is None:

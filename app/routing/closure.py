@@ -43,7 +43,7 @@ def show(numbers: dict) -> None:
         if beyond
         else ""
     )
-    st.caption("0 is symmetric k-means, 100 % the learned router. Heads whose gap is below 0.1 % are left out." + cut)
+    st.caption("0 is symmetric k-means, 100% the learned router. Heads whose gap is below 0.1% are left out." + cut)
 
 
 def _said(numbers: dict) -> str:
@@ -52,6 +52,6 @@ def _said(numbers: dict) -> str:
         return "The learned router and symmetric k-means find the same here, so there is no gap to close."
     return (
         f"At {numbers['l']:g} buckets GWR linear closes {row['mean_of_ratios']:.1%} of the gap as the mean over heads "
-        f"and {row['ratio_of_means']:.1%} as the ratio of the means; the paper prints 69.8 % for the mean over its six "
-        "heads, and 63.6 % for one head."
+        f"and {row['ratio_of_means']:.1%} as the ratio of the means; the paper prints 69.8% for the mean over its six "
+        "heads, and 63.6% for one head."
     )

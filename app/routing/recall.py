@@ -58,7 +58,7 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
     columns = {
         "router": tables.Column("router"),
         "recall": tables.Column("recall", "share", full=1.0, help=cached.glossary("recall@l")),
-        "recall_interval": tables.Column("95 % interval", help=cached.glossary("interval")),
+        "recall_interval": tables.Column("95% interval", help=cached.glossary("interval")),
         "selectivity": tables.Column("selectivity", "share", help=cached.glossary("selectivity")),
     }
     if closed:
@@ -72,4 +72,4 @@ def table(numbers: dict, paper: Sequence[dict], key: str, identity: str, title: 
     widgets.numbers(shown, "routers", f"{key}_means_numbers")
 
 
-PAPER = "Qwen2.5-7B, layer 14 head 0, 32 of 1,024 buckets (3.1 %), keys over 2,047 back: another model and other text."
+PAPER = "Qwen2.5-7B, layer 14 head 0, 32 of 1,024 buckets (3.1%), keys over 2,047 back: another model and other text."

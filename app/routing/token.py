@@ -10,7 +10,7 @@ from app.selection import state
 from app.ui import asking, painted, tables, widgets
 from app.ui.charts import HERE
 
-LEVELS = ((0.002, "0.2–1 %"), (0.01, "1–5 %"), (0.05, "over 5 %"))  # of the far attention
+LEVELS = ((0.002, "0.2–1%"), (0.01, "1–5%"), (0.05, "over 5%"))  # of the far attention
 MIXES = ((16, 22), (38, 42), (72, 66))
 BUCKETS = {
     "place": tables.Column("place", "whole", help="in the router's order"),
@@ -94,7 +94,7 @@ def _palette(paint: list[int]) -> list[dict]:
     for what, ink, dark, line in inks:
         for (_, name), (mix, mix_dark) in zip(LEVELS, MIXES, strict=True):
             looks.append((f"{what}, {name}", ink, dark, mix, mix_dark, line))
-    looks.append(("visited, less than 0.2 %", HERE, HERE, 5, 8, "dotted"))
+    looks.append(("visited, less than 0.2%", HERE, HERE, 5, 8, "dotted"))
     looks.append(("too near to be routed, or left out", "#7C8796", "#7C8796", 10, 16, ""))
     return [
         {"tag": "Aa", "name": name, "note": f"{paint.count(at):,}", "light": light, "dark": dark}
@@ -123,7 +123,7 @@ def _painted(visit: Run, visited: float) -> None:
         identity=f"{visit.id}{visit.created}.{int(visited)}",
         place=f"routing_text.{len(classes)}",
         tips=tips,
-        legend="share of the far attention of the marked token; unpainted: less than 0.2 % and not visited",
+        legend="share of the far attention of the marked token; unpainted: less than 0.2% and not visited",
         hint="Hover to see a token, click to make it the query; a second click or Esc goes back.",
         locked=position,
         on_token=lambda: state.choose(st.session_state, query=painted.clicked("routing_text", "token")),

@@ -48,7 +48,7 @@ def share(visited: float, buckets: int) -> str:
 
 
 def interval(row: dict, key: str, percent: bool = True) -> str:
-    """A 95 % interval as it stands in a cell; a dash where there is none."""
+    """A 95% interval as it stands in a cell; a dash where there is none."""
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
     if low is None or high is None:
         return "–"

@@ -32,7 +32,11 @@ def show(run: Run) -> None:
     if not rows:
         widgets.prose(f"There is no other run of this kind to compare it with yet: {kind}.", "quiet")
         return
-    named = {row.id: f"{row.text or row.model}: {row.about} ({row.created[:10]}, {row.id})" for row in rows}
+    methods = cached.catalogue()
+    named = {
+        row.id: f"{row.text or row.model}: {words.settings(row.about, methods)} ({row.created[:10]}, {row.id})"
+        for row in rows
+    }
     widgets.settled("run_other", [None, *named], None)
     st.selectbox(
         f"Compare with another run: {kind}", list(named), index=None, key="run_other", format_func=named.get,
@@ -73,6 +77,8 @@ def _defaults() -> dict[str, dict]:
 def _words(value: object) -> str:
     if isinstance(value, str) and is_id(value):
         return next((f"{name} ({key})" for key, name, _, _ in cached.store().texts() if key == value), value)
+    if isinstance(value, str) and value in cached.catalogue():
+        return cached.catalogue()[value]["title"]
     return "–" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 

@@ -59,7 +59,7 @@ def table(rows: Sequence[Row]) -> None:
         "page": [pages.title_of(row.verb) for row in rows],
         "text": [row.text or "" for row in rows],
         "model": [row.model or "" for row in rows],
-        "about": [row.about for row in rows],
+        "about": [words.settings(row.about, cached.catalogue()) for row in rows],
         "when": [f"{datetime.fromisoformat(row.created):%Y-%m-%d %H:%M}" for row in rows],
         "took": [row.seconds for row in rows],
         "took_words": [spell(row.seconds) for row in rows],

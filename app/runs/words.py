@@ -1,4 +1,7 @@
-"""Runs in words: what each kind is called, its main number, and the names of numbers and columns."""
+"""Runs in words: what each kind is called, its main number, and the names of numbers, columns, settings."""
+
+import re
+from collections.abc import Mapping
 
 from analysis.studies.registry import STORED, VERBS
 
@@ -95,6 +98,18 @@ def number(path: str, numbers: object) -> str:
             at = at.get(part) if isinstance(at, dict) else None
             said += [] if part == "rows" else [NAMES.get(part, part.replace("_", " "))]
     return ", ".join(said) + (f" ({', '.join(rows)})" if rows else "")
+
+
+def settings(said: str, methods: Mapping[str, dict]) -> str:
+    """Settings in one line, with the titles of `methods` (name -> what describes it) and words in place of code names;
+    routers and policies keep the names that their makers gave."""
+
+    def title(found: re.Match) -> str:
+        name = found.group()
+        return methods[name]["title"] if name in methods else name.replace("_", " ")
+
+    known = "|".join(map(re.escape, methods))
+    return re.sub(rf"(?<!router )(?<!policy )\b(?:(?:{known})(?! \d)|[a-z]+(?:_[a-z\d]+)+)\b", title, said)
 
 
 def main(verb: str, tables: dict[str, list[str]]) -> tuple[str, str]:

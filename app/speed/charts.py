@@ -125,7 +125,7 @@ def speedups(spread: dict[str, dict | None], bound: float | None) -> dict:
 
 
 def parts(times: dict[str, dict[str, float]]) -> dict:
-    """Where the time goes: a bar of 100 % for each of `times`, name -> {part: milliseconds}, with its total."""
+    """Where the time goes: a bar of 100% for each of `times`, name -> {part: milliseconds}, with its total."""
     names = [f"{safe(name)}, {milliseconds(sum(own.values()))}" for name, own in times.items()]
     whole, data = [sum(own.values()) or 1.0 for own in times.values()], []
     for part, (label, colour, pattern) in PARTS.items():

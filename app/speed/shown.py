@@ -90,7 +90,7 @@ def _sides(run: Run) -> None:
         gain = run.numbers["speedup"][GAINS[key]]["median"] if key in GAINS else _ratio(dense[key], sparse[key])
         label += f", {run.protocol['dtype']}" if key in CACHE else ""
         cells = [_cell(row[key], unit) for row in (dense, sparse)]
-        said = "–" if gain is None else f"{gain:.2f} × {'the bytes' if unit == 'bytes' else 'as fast'}"
+        said = "–" if gain is None else f"{gain:.2f} times {'the bytes' if unit == 'bytes' else 'as fast'}"
         for name, value in zip(values, (label, *cells, said), strict=True):
             values[name].append(value)
     shown = {"what": tables.Column(""), "dense": tables.Column("dense"), "sparse": tables.Column("sparse")}

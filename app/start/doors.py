@@ -16,7 +16,7 @@ BRAND = (
 DOORS = (  # view, title, icon, what is behind it
     ("long_range_pairs", "Explore a text", "search", "Which distant words belong together, and which head finds them."),
     ("is_it_worth_it", "Will it pay?", "speed", "What sparse attention could save, from a model's config alone."),
-    ("tour", "60-second tour", "play_circle", "Five pictures: a token, a head, a far pair, sharper, cut to 10 %."),
+    ("tour", "60-second tour", "play_circle", "Five pictures: a token, a head, a far pair, sharper, cut to 10%."),
 )
 
 

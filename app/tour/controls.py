@@ -2,6 +2,6 @@
 
 from app.selection.control import Control, one_of
 
-STEPS = {"token": "A token", "head": "A head", "pair": "A far pair", "sharpen": "Sharpen", "cut": "Cut to 10 %"}
+STEPS = {"token": "A token", "head": "A head", "pair": "A far pair", "sharpen": "Sharpen", "cut": "Cut to 10%"}
 
 CONTROLS = {"step": Control(one_of(*STEPS), next(iter(STEPS)), "step of the tour")}

@@ -6,7 +6,7 @@ from app.ui.charts import HERE, LAYERS, RANDOM, error_bars, figure, line, marks,
 
 
 def differences(rows: Sequence[dict]) -> dict:
-    """Loss with literal minus loss with causal membership, nats per token, a mark with its 95 % interval for each way
+    """Loss with literal minus loss with causal membership, nats per token, a mark with its 95% interval for each way
     of reading."""
     names = [row["reading"] if not row["gate"] else f"{row['reading']}, {row['gate']} gate" for row in rows]
     mean, low, high = ([row[key] for row in rows] for key in ("mean", "low", "high"))

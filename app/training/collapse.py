@@ -29,7 +29,7 @@ TABLE_8 = {
     "c_paper": tables.Column("paper"),
     "first": tables.Column("share, phase 1", "share", help=SHARE),
     "second": tables.Column("share, phase 2", "share", help=SHARE),
-    "collapsed": tables.Column("over 90 % at", "whole", help="first step at which a layer's largest group held 90 %"),
+    "collapsed": tables.Column("over 90% at", "whole", help="first step at which a layer's largest group held 90%"),
     "outcome": tables.Column("paper: outcome"),
 }
 SECTION_4 = {

@@ -41,7 +41,7 @@ def _learned(facts: dict) -> str:
         verdict = "are not judged against" if gain["low"] is None else f"{verdict} than"
         span = f", {gain.get('state', 'no interval')}"
         if gain["low"] is not None:
-            span = f", 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
+            span = f", 95% interval {gain['low']:+.4f} to {gain['high']:+.4f}"
         said += (
             f"; on text it never saw, its groups {verdict} random centroids ({gain['mean']:+.4f} nats per token{span})"
         )

@@ -25,7 +25,7 @@ def gains(rows: dict, chosen: int, at: int, most: int | None, keep: float) -> di
     """The largest possible gains when a fraction `keep` of the keys is read, with the line that none can pass."""
     data = _lines(rows, chosen, "prefill_gain", "decode_gain", "%{y:.2f} times faster")
     ends = [min(rows["context"]), max(rows["context"])]
-    data.append(line(f"all time in attention ({1 / keep:.3g}x)", ends, [1 / keep] * 2, CHANCE, "dot", None))
+    data.append(line(f"all time in attention ({1 / keep:.3g} times)", ends, [1 / keep] * 2, CHANCE, "dot", None))
     yaxis = {"type": "log", "dtick": "D2"} if keep < 0.3 else {}
     return _figure(data, rows, at, most, "times faster at most, estimated", yaxis)
 

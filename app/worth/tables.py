@@ -85,8 +85,8 @@ def figures(rows: dict, at: int, dtype: str) -> list[tuple[str, str, str]]:
     gain = cached.glossary("largest possible gain")
     read = "What every step reads beside the KV cache, once for the whole batch."
     return [
-        ("First token, at most", f"{rows['prefill_gain'][at]:.2f}x", gain),
-        ("Each later token, at most", f"{rows['decode_gain'][at]:.2f}x", gain),
+        ("First token, at most", f"{rows['prefill_gain'][at]:.2f} times", gain),
+        ("Each later token, at most", f"{rows['decode_gain'][at]:.2f} times", gain),
         (f"KV cache held, {dtype}", size(rows["kv_bytes"][at]), cached.glossary("KV cache")),
         (f"Weights read in a step, {dtype}", size(rows["weight_bytes"][at]), read),
     ]

@@ -75,16 +75,16 @@ def test_a_minute_with_a_long_story(app_server, page, picture):
     settle(page)
     slider.focus()
     slider.press("Home")
-    expect(page.get_by_role("heading", name="By position, reading 100 %")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("heading", name="By position, reading 100%")).to_be_visible(timeout=PATIENCE)
     settle(page)
     whole = changes(page)
     slider.focus()
     slider.press("End")
-    expect(page.get_by_role("heading", name="By position, reading 2 %")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("heading", name="By position, reading 2%")).to_be_visible(timeout=PATIENCE)
     settle(page)
     mean, last, worst = changes(page)
     assert max(map(abs, whole)) < 0.1 and worst > mean > 0 and last > 1, "the last positions do not jump"
-    picture("budgets", page.get_by_role("heading", name="By position, reading 2 %"))
+    picture("budgets", page.get_by_role("heading", name="By position, reading 2%"))
 
     page.goto(f"{app_server}/quality-vs-speed?tab=quality&quality=focus")
     headline = page.locator(".fs-lead", has_text="For this text and machine:").first

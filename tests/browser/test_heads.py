@@ -65,7 +65,7 @@ def test_the_finder_the_first_token_and_a_query(app_server, page):
     )
     settle(page)
     page.get_by_text("Leave out the first token", exact=True).click()
-    expect(page.get_by_text("the rest renormalised to 100 %").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("the rest renormalised to 100%").first).to_be_visible(timeout=PATIENCE)
     settle(page)
     token = painted(page).locator(".t[data-i='1900']")
     token.click()

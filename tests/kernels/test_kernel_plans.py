@@ -28,7 +28,7 @@ def test_several_groups_run_by_lowest_shared_group_where_that_pays():
 
 
 def test_where_sparse_cannot_win_masked_dense_runs_and_says_so():
-    made = chosen(random_tokens(4096, 8, 3))  # 82 % of the pairs, computed 1.1 times
+    made = chosen(random_tokens(4096, 8, 3))  # 82% of the pairs, computed 1.1 times
     assert made.kernel == "masked" and "would take" in made.why and made.retained > 0.8
     unmasked = torch.randn(1, 2, 300, 8)
     members = random_tokens(300, 8, 3)

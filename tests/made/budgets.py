@@ -76,7 +76,7 @@ def row(change: float, **more) -> dict:
         "low": change / 2 - 0.01,
         "high": change / 2 + 0.01,
         "unit": "blocks of 64 tokens in this text",
-        "state": "95 % interval over 4 blocks of 64 tokens in this text",
+        "state": "95% interval over 4 blocks of 64 tokens in this text",
         "bins": found,
     }
     made |= {f"worst_bin_{name}": found[1][name] for name in ("first", "last", "difference", "low", "high", "n")}

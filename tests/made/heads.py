@@ -88,7 +88,7 @@ def temperature_curve(args: dict, text: str) -> Result:
     def row(value: float) -> dict:
         change = {"difference": value, "low": value - 0.01, "high": value + 0.01}
         return {"perplexity": 10 * (1 + value), **change, "units": 4, "unit": "blocks of 64 tokens in this text"} | {
-            "state": "95 % interval over 4 blocks of 64 tokens in this text"
+            "state": "95% interval over 4 blocks of 64 tokens in this text"
         }
 
     curve = pd.DataFrame([{"t": t, **row(1 - t)} for t in args["t"]])

@@ -51,7 +51,7 @@ DESCRIBED = {
 
 
 def evaluate(args: dict, text: str) -> Result:
-    """Every method loses 32 % over its window and reads in proportion to it; the token after the third loses most."""
+    """Every method loses 32% over its window and reads in proportion to it; the token after the third loses most."""
     (asked,) = args["methods"]
     about = DESCRIBED[asked["name"]]
     made_for = DEFAULTS if about["needs"] == "router" else {}

@@ -30,7 +30,7 @@ def train(args: dict, text: str | None) -> Result:
     numbers = {f"perplexity_{arm}": 20.0 + n for n, arm in enumerate(("dense", "literal", "causal", "random"))}
     numbers |= {
         "gain_over_random": {"mean": 0.01, "low": 0.004, "high": 0.016, "units": 8}
-        | {"unit": "documents", "state": "95 % interval over 8 documents", "points": None},
+        | {"unit": "documents", "state": "95% interval over 8 documents", "points": None},
         "dominance": [0.3] * LAYERS,
     }
     numbers |= {"path": "state/finetuned/demo-k8-top1-mine", "protocol": protocol("train-router", args, 512)}

@@ -96,7 +96,7 @@ def test_the_chance_of_being_found_is_how_often_it_happens(variant, needed):
 
 
 def test_the_papers_chances():
-    """K = 10, L = 150: orthogonal keys are found with 1 %, keys of cosine 0.6 with 94 %; one table would find 14 %."""
+    """K = 10, L = 150: orthogonal keys are found with 1%, keys of cosine 0.6 with 94%; one table would find 14%."""
     cosine = torch.tensor([0.0, 0.6])
     assert PIG(nothing()).chance(cosine).tolist() == pytest.approx([0.0097, 0.943], abs=1e-3)
     assert PIG(nothing(), variant="hub").chance(cosine).tolist() == pytest.approx([0.136, 0.990], abs=1e-3)

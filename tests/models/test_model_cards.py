@@ -26,10 +26,10 @@ def test_a_bundled_models_card_says_what_was_measured(name):
 @pytest.mark.parametrize(
     ("nats", "low", "high", "used", "by"),
     [
-        (0.02, 0.01, 0.03, "yes", "better by **0.020 nats per token** (95 % interval 0.010 to 0.030;"),
-        (0.02, -0.01, 0.05, "not shown", "better by **0.020 nats per token** (95 % interval -0.010 to 0.050;"),
-        (-0.02, -0.05, 0.01, "not shown", "worse by **0.020 nats per token** (95 % interval -0.010 to 0.050;"),
-        (-0.02, -0.03, -0.01, "no, it misleads", "worse by **0.020 nats per token** (95 % interval 0.010 to 0.030;"),
+        (0.02, 0.01, 0.03, "yes", "better by **0.020 nats per token** (95% interval 0.010 to 0.030;"),
+        (0.02, -0.01, 0.05, "not shown", "better by **0.020 nats per token** (95% interval -0.010 to 0.050;"),
+        (-0.02, -0.05, 0.01, "not shown", "worse by **0.020 nats per token** (95% interval -0.010 to 0.050;"),
+        (-0.02, -0.03, -0.01, "no, it misleads", "worse by **0.020 nats per token** (95% interval 0.010 to 0.030;"),
         (0.02, None, None, "not shown", "better by **0.020 nats per token** (too few windows for an interval;"),
     ],
 )

@@ -77,7 +77,7 @@ def test_measured_is_a_row_that_has_a_printed_quantity_of_the_same_kind():
 
 
 def test_shares_of_all_pairs_and_of_causal_ones_stand_in_no_cell_together():
-    """CSA's 2.0, 3.5 and 5.7 % fit caps of 32, 64 and 128 keys of T x T: twice as much of the causal pairs."""
+    """CSA's 2.0, 3.5 and 5.7% fit caps of 32, 64 and 128 keys of T x T: twice as much of the causal pairs."""
     dense = "% of dense reads"
     for one in PLACES:
         assert {number.path[-1] for number in one.numbers if number.column == dense} <= {"reads_full"}

@@ -24,7 +24,7 @@ from analysis.metrics.intervals import (
 def test_a_number_says_what_it_rests_on():
     assert interval([]).state == "no values" and interval([]).mean is None
     assert interval([1.0, 2.0]).state == "2 units, too few for an interval"
-    assert interval(np.arange(6.0)).state == "95 % interval over 6 units"
+    assert interval(np.arange(6.0)).state == "95% interval over 6 units"
     assert state(1, True, False, "documents") == "1 document, too few for an interval"
     assert ratio_interval([1.0, 1.0], [0.0, 0.0]).mean is None
 

@@ -165,7 +165,7 @@ def test_documents_are_units_and_fewer_than_five_give_their_points():
 
 
 def test_one_sided_a_worse_tail_decides():
-    """The upper limit is that of a one-sided 95 % claim: the t quantile of 95 and not of 97.5 %."""
+    """The upper limit is that of a one-sided 95% claim: the t quantile of 95 and not of 97.5%."""
     each = np.array([0.0, 0.01, 0.02, 0.03, 0.04])
     found = perplexity_change(each[:, None] + np.zeros((5, 3)), np.zeros((5, 3)), np.arange(5))
     assert found.upper == pytest.approx(math.expm1(0.02 + 2.1318468 * each.std(ddof=1) / 5**0.5))

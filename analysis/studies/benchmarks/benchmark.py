@@ -166,7 +166,7 @@ def sentences(rows: list[dict]) -> list[str]:
         said = f"{row['title']}, {row['method']}: {row['value']:.1%} ({row['metric']}, n = {row['items']:,})"
         if row["name"] != "dense":
             points = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
-            said += f", {points[0]:+.1f} points against dense (95 % interval {points[1]:+.1f} to {points[2]:+.1f})"
+            said += f", {points[0]:+.1f} points against dense (95% interval {points[1]:+.1f} to {points[2]:+.1f})"
         if row["longer_than_window"] is not None:
             share_longer, reach = row["longer_than_window"], row["window"]
             said += f"; {share_longer:.0%} of the items are longer than the {reach:,} tokens it reads whole"

@@ -177,7 +177,7 @@ def sentence(pooled: list[dict]) -> str:
         ends = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
         told = f"{whose} {row['longer']:.0%} of {row['items']} items are longer than the window of {WINDOW}, and Focus "
         apart = "not told apart from dense, " if ends[1] <= 0 <= ends[2] else ""
-        told += f"is {apart}{ends[0]:+.1f} points against it (95 % interval {ends[1]:+.1f} to {ends[2]:+.1f})"
+        told += f"is {apart}{ends[0]:+.1f} points against it (95% interval {ends[1]:+.1f} to {ends[2]:+.1f})"
         if row["within"]:
             told += f"; on the others no right answer's log-probability moves by more than {row['within_moved']:.0e}"
         if row["beyond"]:

@@ -1,4 +1,4 @@
-"""CSA's own table for a model: corpora by contexts, the share of dense reads that keeps every stretch within 2 %."""
+"""CSA's own table for a model: corpora by contexts, the share of dense reads that keeps every stretch within 2%."""
 
 from dataclasses import dataclass, replace
 
@@ -46,8 +46,8 @@ def measure(at: Setting) -> dict:
 
     `windows` of `length` tokens, or as many tokens, calibrate on half of the training texts, as many choose the cap on
     the other half, and as many report it on the held-out ones. Budgets are beta times the ranks for beta 1, 2 and 4,
-    until a cap of 32 to 512 or of the whole context passes (one-sided 95 % limits over documents below 1 % of
-    perplexity and 2 % of every position bin).
+    until a cap of 32 to 512 or of the whole context passes (one-sided 95% limits over documents below 1% of
+    perplexity and 2% of every position bin).
     `rows`: per corpus and context the smallest cap that passes, else the largest read of the last beta, with what it
     does on the held-out texts: `corpus context beta cap selected passes upper worst_bin_upper units perplexity
     perplexity_dense difference low high reads_causal reads_full attended worst_bin_change worst_bin_difference
@@ -156,7 +156,7 @@ def _sentence(rows: list[dict]) -> str:
     if not passing:
         return f"No cap passes in {len(rows)} corpora and contexts: this model needs more keys than were tried."
     among = f"{len(passing)} of {len(rows)} corpora and contexts pass"
-    limits = "by one-sided 95 % limits on texts that chose nothing"
+    limits = "by one-sided 95% limits on texts that chose nothing"
     if "upper" not in rows[0]:
         limits = "by the point estimate alone, on the texts that chose the cap"
     return (

@@ -1,4 +1,4 @@
-"""What a query router learns from: query vectors of dense attention with the number of keys that hold 90 % of it."""
+"""What a query router learns from: query vectors of dense attention with the number of keys that hold 90% of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

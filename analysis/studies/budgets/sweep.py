@@ -52,7 +52,7 @@ def check_caps(caps: list[int], tolerance: float, tolerance_bin: float) -> list[
         raise BadSetting(f"The caps are {str(caps)[:40]} and must be 1 to {MOST_CAPS} whole numbers from 1.")
     for name, value in (("tolerance", tolerance), ("tolerance of a bin", tolerance_bin)):
         if not 0 <= value <= 10:
-            raise BadSetting(f"The {name} is {value} and must lie between 0 and 10 (0.01 is 1 %).")
+            raise BadSetting(f"The {name} is {value} and must lie between 0 and 10 (0.01 is 1%).")
     return sorted(set(caps))
 
 

@@ -41,7 +41,7 @@ class Sizes(Routed):
     """What the study can be asked for."""
 
     window: int | None = option(
-        None, "tokens that are always read (default: the largest of 8, 16, 32, 64 that alone is 3 % above dense)"
+        None, "tokens that are always read (default: the largest of 8, 16, 32, 64 that alone is 3% above dense)"
     )
 
 

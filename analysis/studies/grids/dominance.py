@@ -54,7 +54,7 @@ def measure(at: Setting) -> dict:
     of held-out windows), `causal` (the same with the balance frozen, worst layer), `confidence`, `stability` (phase 1:
     tokens that kept their group in the last 20 steps; phase 2: that have the one phase 1 ended with, groups matched),
     `hard` (nats per token as at inference) and the paths A, B, C at the end (`paths.escape_paths`), mean of layers, all
-    of them means over seeds; `collapsed_at` (first step at which a layer's largest group held 90 % with any seed,
+    of them means over seeds; `collapsed_at` (first step at which a layer's largest group held 90% with any seed,
     counted on into phase 2, or None) and `collapsed`, with how many seeds one did; `curves`, means over seeds:
     `row phase step layer share` and the paths; layer -1 is the mean of all, `phase` 2 counts its own steps.
     Errors: BadSetting, BadText.

@@ -203,7 +203,7 @@ def sink_notes(without_first: bool) -> list[str]:
     if not without_first:
         return []
     return [
-        "The first token of each window is left out, and what a head gives to the others is renormalised to 100 %; "
+        "The first token of each window is left out, and what a head gives to the others is renormalised to 100%; "
         "the first-token mass is what was left out."
     ]
 

@@ -80,7 +80,7 @@ def sentences(cells: Sequence[Cell], methods: Sequence[Candidate], model: str) -
 
 
 def _of_dense(row: dict, model: str, able: bool) -> str:
-    interval = f"95 % interval {row['low']:.0%} to {row['high']:.0%}, n = {row['n']:,}"
+    interval = f"95% interval {row['low']:.0%} to {row['high']:.0%}, n = {row['n']:,}"
     title, found = TASKS[row["probe"]].title, f"{row['score']:.0%} right ({interval}), chance {row['chance']:.0%}"
     if able:
         return f"{title}: dense attention gets {found}."
@@ -95,7 +95,7 @@ def _of_other(row: dict) -> str:
     verdict = "loses" if high < 0 else "gains" if low > 0 else "is not shown to differ"
     return (
         f"{row['method']} {verdict}: {row['score']:.0%}, {100 * row['difference']:+.0f} points against dense on the "
-        f"same questions (95 % interval {100 * low:+.0f} to {100 * high:+.0f}, n = {row['n']:,})."
+        f"same questions (95% interval {100 * low:+.0f} to {100 * high:+.0f}, n = {row['n']:,})."
     )
 
 

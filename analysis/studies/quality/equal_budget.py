@@ -41,7 +41,7 @@ def equal_budget(
     `methods` as `evaluate` takes them, each with a field that sets its budget (FIELDS; all of these unless given),
     whose other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers
     and heads.
-    numbers: `target` keys of a query; `rows`: method, label, field, value, attended, off (0.01: 1 % more than the
+    numbers: `target` keys of a query; `rows`: method, label, field, value, attended, off (0.01: 1% more than the
     target), reached, reads_causal, per key-value head reads_kv and attended_kv, kv_read, sharing, reads_future;
     `methods` as `evaluate` takes them at these values; `notes`
     about budgets that cannot be reached. table `rows`. Errors: BadSetting, BadText, NotFitted.

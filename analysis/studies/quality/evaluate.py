@@ -35,7 +35,7 @@ def evaluate(
     are taken; `first` takes one, a shorter one of a shorter text.
     numbers: `heads_sharing`, how many query heads share a key-value head; `rows`, one per method: perplexity with
     interval (None below 8 blocks of the text), its paired
-    `difference` to dense as a share (0.02: 2 % worse) with interval and unit, `bits_per_byte`, KL from dense
+    `difference` to dense as a share (0.02: 2% worse) with interval and unit, `bits_per_byte`, KL from dense
     (nats), share of tokens with the same most likely token, reads as shares of the causal pairs, per query head
     (`reads_causal`), per key-value head (`reads_kv`, `sharing` times as many) and fetched (`kv_read`), and of all pairs
     (`reads_full`), `bins` by position in the window and the largest difference of one,

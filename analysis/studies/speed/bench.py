@@ -30,7 +30,7 @@ Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 WHAT = ("attention", "decode", "inference", "statistics")
 LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
-SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24 %
+SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24%
 MERGED = 1024  # tokens on which the ways to merge are compared
 
 

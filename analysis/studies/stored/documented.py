@@ -17,7 +17,7 @@ HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`. Do not edit: run a study again, and
 make this page anew. `python -m analysis remeasure --stale --corpus DIR --state models_cache/demo` measures the studies
-that are out of date, and with `--minutes 0` only says which. Numbers in brackets are 95 % intervals, or as the
+that are out of date, and with `--minutes 0` only says which. Numbers in brackets are 95% intervals, or as the
 notes below a table say.
 """
 
@@ -105,7 +105,7 @@ def spelled(value: Any, share: bool = False) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         if share:
-            return f"{100 * value:.2f} %"
+            return f"{100 * value:.2f}%"
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
     return str(value).replace("|", "\\|")
 

@@ -12,7 +12,7 @@ from analysis.papers import find
 
 BEFORE = (
     "Measured before documents were the units: its intervals are rough, percentile bootstraps over runs of windows or "
-    "of tokens that are narrower than 95 % asks for. What is said holds in these texts, until it is measured again."
+    "of tokens that are narrower than 95% asks for. What is said holds in these texts, until it is measured again."
 )
 
 
@@ -43,7 +43,7 @@ def _of(file: str, study: str) -> list[dict]:
 def series(
     name: str, y: Sequence, low: Sequence | None = None, high: Sequence | None = None, paper: bool = False
 ) -> dict:
-    """One line of a panel, as long as its x values; `low` and `high` its 95 % interval, `paper` for printed numbers."""
+    """One line of a panel, as long as its x values; `low` and `high` its 95% interval, `paper` for printed numbers."""
     return {"name": name, "y": list(y), "low": low and list(low), "high": high and list(high), "paper": paper}
 
 
@@ -87,7 +87,7 @@ def printed(table: str, row: str, name: str) -> float | None:
 
 def difference(key: str, losses: np.ndarray, control: np.ndarray, documents: np.ndarray) -> dict:
     """`KEY KEY_low KEY_high KEY_points`: mean of losses [n] minus those of a control on the same windows, nats per
-    token, with its 95 % interval over the `documents` [n] that the windows are of. Fewer than five documents give no
+    token, with its 95% interval over the `documents` [n] that the windows are of. Fewer than five documents give no
     interval: `KEY_points` are then those of each (else None).
 
     Losses [seeds, n] are of what was trained that often, the control of the same seeds [seeds, n] or of none [n]: from
@@ -118,7 +118,7 @@ def nats(found: Interval | dict, key: str = "") -> str:
     if found.low is None:
         each = f"in these {len(points)} texts {', '.join(f'{one:+.4f}' for one in points)}"
         return f"{found.mean:+.4f} nats per token, {each if points else 'no interval'}"
-    said = f"{found.mean:+.4f} nats per token, 95 % interval {found.low:+.4f} to {found.high:+.4f}"
+    said = f"{found.mean:+.4f} nats per token, 95% interval {found.low:+.4f} to {found.high:+.4f}"
     unseen = found.low <= 0 <= found.high
     return f"{said}; {smallest_effect(found):.4f} could have been seen" if unseen else said
 
@@ -154,7 +154,7 @@ def of_comparisons(rows: Sequence[dict], *keys: str) -> str:
 def as_sure(sentence: str, protocol: dict) -> str:
     """A sentence with its intervals named as what they are in a study that was stored before documents were the
     units."""
-    return sentence if "units" in protocol else sentence.replace("95 % interval", "rough interval")
+    return sentence if "units" in protocol else sentence.replace("95% interval", "rough interval")
 
 
 def how_sure(protocol: dict) -> str:
@@ -167,4 +167,4 @@ def how_sure(protocol: dict) -> str:
         return f"{few}: what is said holds in these {units} texts."
     seeds = protocol.get("seeds", 1)
     both = f" and over {seeds} trainings of every arm" if seeds >= SEEDS else ""
-    return f"Intervals are 95 %, studentised, over {units} documents{both}; their windows are averaged first."
+    return f"Intervals are 95%, studentised, over {units} documents{both}; their windows are averaged first."

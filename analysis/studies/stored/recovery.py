@@ -1,7 +1,7 @@
 """How much of what a window loses an arm gives back, against which controls, and what may be said: pure functions.
 
 Definitions 2.16. Losses are mean nats per token of each window [n]; all arms of a study read the same windows, so every
-difference is paired, with its 95 % interval over the documents [n] that the windows are of.
+difference is paired, with its 95% interval over the documents [n] that the windows are of.
 """
 
 import math
@@ -20,7 +20,7 @@ CONTROLS = ("random tokens", "random centroids", "k-means")  # what trained grou
 
 
 def choose_window(losses: dict[int, np.ndarray], dense: np.ndarray) -> int | None:
-    """The largest window whose perplexity alone is at least 3 % above dense; None when there is none.
+    """The largest window whose perplexity alone is at least 3% above dense; None when there is none.
 
     `losses` {window: [n]}, `dense` [n].
     """
@@ -106,7 +106,7 @@ def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups
     `window_better` (the window of equal pairs, named `equal`), `balanced` (largest share in each layer), and `holds`.
 
     A comparison is decided when its interval excludes 0, and None without that. `shares` [L] of the trained groups; the
-    limit is twice an even share, 25 % for 8 groups, and never below 25 %. Without `headroom` nothing holds.
+    limit is twice an even share, 25% for 8 groups, and never below 25%. Without `headroom` nothing holds.
     """
     beats = {name: _better(comparisons[name]) for name in CONTROLS}
     points, limit = comparisons["random tokens"]["points"], max(0.25, 2 / groups)

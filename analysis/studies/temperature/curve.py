@@ -88,7 +88,7 @@ def temperature_curve(
     """Perplexity of a text at temperatures `t` of all layers, at one set `by_layer`, and layer by layer.
 
     `layers`: temperatures that each layer gets alone, all others at 1. tables: `curve` (`t perplexity difference low
-    high units unit`: change against dense as a share, paired, with a 95 % interval), `bins` (`t bin first last n
+    high units unit`: change against dense as a share, paired, with a 95% interval), `bins` (`t bin first last n
     perplexity difference` by position), `layers` (`layer t` and as `curve`). numbers: `by_layer` (temperatures and as
     `curve`, or None), `perplexity_dense`, `sentence`, `notes`. Errors: BadSetting, BadText.
     """

@@ -18,12 +18,12 @@ READ_AS = (
 )
 TWO_SEEDS = (
     "Measured with two seeds: a difference counts where the interval leaves out 0, both seeds agree, and two seeds "
-    "alone would not make it, judged by how far the seeds of all these models lie apart (95 %)."
+    "alone would not make it, judged by how far the seeds of all these models lie apart (95%)."
 )
 
 
 def of_arms(found: dict[Arm, Pooled]) -> list[dict]:
-    """One row for each arm; `against_dense` where its dense arm is among them, with the 95 % interval over seeds and
+    """One row for each arm; `against_dense` where its dense arm is among them, with the 95% interval over seeds and
     documents."""
     by_key = {pooled.arm.key: pooled for pooled in found.values()}
     return [_row(pooled, by_key.get(pooled.arm.dense.key)) for pooled in found.values()]

@@ -25,7 +25,7 @@ MATCHED = (
 
 def measure(at: Setting) -> dict:
     """Dense training, t = 0.4 and a learned temperature at three widths, and at the middle one half and twice the
-    context `length`; every model is read after 25, 50, 75 and 100 % of its tokens.
+    context `length`; every model is read after 25, 50, 75 and 100% of its tokens.
 
     `rows` of the sizes: some of `size`, `context` (default: both). All contexts train on as many tokens per step and
     read as many held-out ones: the shorter the same, the longer others, whole windows of its own. The numbers are those

@@ -70,7 +70,7 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows, told, kinds = numbers["rows"], numbers["protocol"], numbers["followed"]
     listed = ", ".join(f"{kind} {kinds['before'][kind]:.0%} to {kinds['tuned'][kind]:.0%}" for kind in kinds["tuned"])
-    start = f"Tuning on instructions takes the share that the copy follows from and to: {listed} (chance 25 %)."
+    start = f"Tuning on instructions takes the share that the copy follows from and to: {listed} (chance 25%)."
     said = f"{start} {sentence(rows, told.get('seeds', 1), 'Instructions followed')}"
     loras = [f"+ LoRA (r=4, lr={rate})" for rate in ("1e-5", "5e-5", "1e-4")]
     names = ["Instruct baseline", "+ Centroids (K=2)", *loras]

@@ -231,7 +231,7 @@ def _range(row: dict) -> str:
     low, high = row["against_dense_low"], row["against_dense_high"]
     if low is None:
         return ""
-    found = f" (95 % interval {100 * low:+.1f} to {100 * high:+.1f}"
+    found = f" (95% interval {100 * low:+.1f} to {100 * high:+.1f}"
     return (
         f"{found}; {50 * (high - low):.1f} could have been seen)" if not decided(row, "against_dense") else f"{found})"
     )

@@ -178,7 +178,7 @@ def measure(
     """Perplexity of held-out windows [n, T] of `documents` [n]: dense, and hard groups of the router and its control.
 
     `gain_over_random`: nats per token by which the router's causal groups predict better than random centroids, paired:
-    `mean low high units` with the 95 % interval over documents, `unit state`, and the `points` of each document where
+    `mean low high units` with the 95% interval over documents, `unit state`, and the `points` of each document where
     they are too few for one. `dominance`: largest group's share per layer.
     """
     focus, found = METHODS["focus"].build, {}

@@ -166,20 +166,20 @@ def _sentence(row: dict, keep: float, projections: bool) -> str:
     return (
         f"{verdict}: with {row['context']:,} tokens and {many}, attention is {_share(row['prefill_share'])} of the "
         f"arithmetic before the first token and {_share(row['decode_share'])} of what each later one reads{way}, so "
-        f"reading {100 * keep:.3g}% of the keys makes the first at most {row['prefill_gain']:.2f}x and each later one "
-        f"at most {row['decode_gain']:.2f}x faster."
+        f"reading {100 * keep:.3g}% of the keys makes the first at most {row['prefill_gain']:.2f} times and each later "
+        f"one at most {row['decode_gain']:.2f} times as fast."
     )
 
 
 def _further(row: dict, needed: int | None, shape: Shape) -> str:
     """Where the limits of one row's answer lie."""
-    said = f"Even free attention would stop at {row['ceiling']:,.2f}x"
+    said = f"Even free attention would stop at {row['ceiling']:,.2f} times"
     if needed is None:
-        said += f", and no context gets to {GOAL}x" + (": its layers read windows." if any(shape.windows) else ".")
+        said += f", and no context gets to {GOAL} times" + (": its layers read windows." if any(shape.windows) else ".")
     elif row["gain_bound"] < GOAL:
-        said += f"; a gain of {GOAL}x would need about {_rounded(needed):,} tokens."
+        said += f"; a gain of {GOAL} times would need about {_rounded(needed):,} tokens."
     else:
-        said += f"; a gain of {GOAL}x begins at about {_rounded(needed):,} tokens."
+        said += f"; a gain of {GOAL} times begins at about {_rounded(needed):,} tokens."
     if shape.max_positions and row["context"] > shape.max_positions:
         said += f" The model was made for {shape.max_positions:,} tokens."
     return said

@@ -38,7 +38,7 @@ def client(client, monkeypatch):
 def test_the_page_opens_with_its_answer_and_both_maps(client):
     app = page()
     assert app.title[0].value.startswith("How many keys does each head need") and not app.error
-    assert "90 % of a head&#x27;s attention lies on 21 keys on average: on 3 in head 0 of layer 2" in markup(app)
+    assert "90% of a head&#x27;s attention lies on 21 keys on average: on 3 in head 0 of layer 2" in markup(app)
     assert "calibrated on two &lt;texts&gt;" in markup(app)
     needed, given = (map_of(app, at) for at in (0, 1))
     assert needed[0, 1] == "50" and len(given) == 6
@@ -201,7 +201,7 @@ def test_what_it_costs(client):
     assert "1.50 times dense." in markup(app) and "medians of 5 rounds, float32 on A chip" in markup(app)
     app.button(key="budget_evict").click().run()
     measure(client, "evaluate", **client.states["0123456789ab"].args)
-    assert "+20.0 % (+19.0 % to +21.0 %) when keys are" in markup(page(budgets="cost"))
+    assert "+20.0% (+19.0% to +21.0%) when keys are" in markup(page(budgets="cost"))
 
 
 def test_the_first_requests_of_the_page_are_those_of_the_stored_examples(client):

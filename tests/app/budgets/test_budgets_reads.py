@@ -26,11 +26,11 @@ def test_a_text_is_measured_by_a_job_and_then_the_slider_is_live(client):
     assert client.states["0123456789ab"].verb == "reads-text"
     measure_reads(client)
     app = page(budgets="reads", budget_reads="1.0")
-    assert metrics(app)["All positions"] == "+0.0 %" and part(app, "painted")["paint"].count(-1) == 64
+    assert metrics(app)["All positions"] == "+0.0%" and part(app, "painted")["paint"].count(-1) == 64
     assert "No token is less likely" in markup(app)
     app.select_slider(key="budget_reads").set_value(0.02).run()
     shown = metrics(app)
-    mean, last, worst = (float(shown[f"{name} positions"].removesuffix(" %")) for name in ("All", "Last", "Worst"))
+    mean, last, worst = (float(shown[f"{name} positions"].removesuffix("%")) for name in ("All", "Last", "Worst"))
     assert last == worst > 40 and worst == pytest.approx(2 * mean, abs=0.2)
     assert part(app, "painted")["paint"].count(-1) < 40 and part(app, "painted")["locked"] == 63
     assert "The worst token: Token 63 lost &lt;b&gt;." in markup(app) and "A note to &lt;read&gt;." in markup(app)
@@ -83,9 +83,9 @@ def test_a_policy_of_this_very_text_leads_to_another_text(client):
 def test_where_it_breaks_in_words():
     rows = [row(change, share=share) for share, change in ((1.0, 0.0), (0.5, 0.01), (0.1, 0.05), (0.02, 0.5))]
     said = budgets_words.breaks(rows)
-    told = ["10 %", "+5.0 %", "+2.5 %", "50 %", "2 %", "2 %", "+50.0 %", "+25.0 %"]
-    assert re.findall(r"[+]?[\d.]+ %", said) == told and said.count("positions 31 to 61") == 2
-    assert budgets_words.breaks(rows[:2]).startswith("Down to 50 % of the reads, perplexity changes by at most 2 %")
+    told = ["10%", "+5.0%", "+2.5%", "50%", "2%", "2%", "+50.0%", "+25.0%"]
+    assert re.findall(r"[+]?[\d.]+%", said) == told and said.count("positions 31 to 61") == 2
+    assert budgets_words.breaks(rows[:2]).startswith("Down to 50% of the reads, perplexity changes by at most 2%")
 
 
 # --- caps -------------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_leaving_out_the_first_token_says_that_it_renormalises(client):
     app = opened()
     assert any("The first token counts like any other." in caption.value for caption in app.caption)
     app.toggle(key="without_first").set_value(True).run()
-    assert any("the rest renormalised to 100 %" in caption.value for caption in app.caption)
+    assert any("the rest renormalised to 100%" in caption.value for caption in app.caption)
     assert app.query_params["without_first"] == "yes" and client.asked.count("statistics") == 2
     assert client.store.list("head", 5)[0].request["without_first"] is True
 

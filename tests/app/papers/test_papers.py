@@ -49,7 +49,7 @@ def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(mad
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "Focus, table 7: GPT\\-2 124M\\, top\\-k\\=1 \\(argmax\\)" in [header.value for header in app.header]
     here = {column["label"]: column["shown"] for column in part(app, "table", 2)["columns"]}
-    value = dict(zip(here["here"], here["value (95 % interval)"], strict=True))
+    value = dict(zip(here["here"], here["value (95% interval)"], strict=True))
     one = next(row for row in K4["rows"] if row["k"] == 1)
     assert value["k = 1, held out"] == f"{one['perplexity']:.2f}"
     ends = [f"{one[f'against_dense{end}']:+.4f} nats" for end in ("", "_low", "_high")]
@@ -117,7 +117,7 @@ def test_what_takes_seconds_is_measured_when_the_page_is_opened(made):
     app = opened(VIEW, paper_row=at)
     assert made.asked.count("pitfalls") == 1, "its run is stored"
     here = {column["label"]: column["shown"] for column in part(app, "table", 2)["columns"]}
-    assert here["value (95 % interval)"][0] == "0.7"
+    assert here["value (95% interval)"][0] == "0.7"
 
 
 def test_a_study_that_is_not_stored_is_named_with_its_command(made):

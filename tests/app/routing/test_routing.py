@@ -48,7 +48,7 @@ def test_the_page_opens_with_its_answer_and_two_charts(client):
     table = cells(app)
     assert table["router"][:2] == ["oracle", "Saap-style MLP"] and table["router"][4] == "GWR linear"
     assert table["paper: recall"][4] == "72.6%"
-    assert table["gap closed, mean of heads"][4] == "75.0%" and table["95 % interval"][4] == "39.0 to 41.0"
+    assert table["gap closed, mean of heads"][4] == "75.0%" and table["95% interval"][4] == "39.0 to 41.0"
 
 
 def test_the_budget_moves_live_and_stands_in_the_url(client):

@@ -132,6 +132,12 @@ def test_numbers_are_named_in_words():
     assert words.number("rows.9.x", numbers) == "x (row 10)" and words.column("reads_kv") == "reads per key-value head"
 
 
+def test_settings_are_told_with_the_titles_of_methods():
+    methods = {"oracle_topk": {"title": "Oracle top-k"}, "focus": {"title": "Focus"}}
+    said = words.settings("methods oracle_topk (k 51), focus, router my_router, rope as_trained, focus 2", methods)
+    assert said == "methods Oracle top-k (k 51), Focus, router my_router, rope as trained, focus 2"
+
+
 def test_a_default_that_is_named_is_no_difference():
     def run(**settings) -> Run:
         return SimpleNamespace(request={"methods": [{"name": "focus", "settings": settings}], "seed": 0}, protocol={})

@@ -74,7 +74,12 @@ def test_a_stored_launch_shows_both_sides_spread_proof_and_opponent(client):
     assert "0.9999999" in said and "2.0e-06" in said and "flash-attn 2 (needs an NVIDIA GPU)" in said
     sides = {column["label"]: column["shown"] for column in tables(app)[0]["columns"]}
     assert sides["dense"][0] == "8.0 ms (7.0–9.0)" and sides["sparse"][-1] == "not measurable here"
-    assert sides["sparse is"][:4] == ["0.80 × as fast", "0.80 × as fast", "1.00 × as fast", "1.00 × the bytes"]
+    assert sides["sparse is"][:4] == [
+        "0.80 times as fast",
+        "0.80 times as fast",
+        "1.00 times as fast",
+        "1.00 times the bytes",
+    ]
     ups, time, curve = charts(app)
     assert ups["data"][0]["y"] == list(speed_charts.KINDS.values())[:3] and ups["data"][1]["x"] == [2.5]
     assert len(time["data"]) == 6 and sum(trace["x"][0] for trace in time["data"]) == pytest.approx(1)

@@ -121,9 +121,7 @@ def test_perplexity_on_this_text_is_a_job_with_its_price_and_is_shown_when_done(
     made.request("temperature-curve", job.args)
     app.run()
     assert "No temperature beats dense." in markup(app) and len(figures(app)) == 3
-    assert any(
-        "Bars: 95 % interval over 4 blocks of 64 tokens in this text" in caption.value for caption in app.caption
-    )
+    assert any("Bars: 95% interval over 4 blocks of 64 tokens in this text" in caption.value for caption in app.caption)
 
 
 def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(made):

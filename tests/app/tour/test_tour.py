@@ -31,10 +31,10 @@ def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
         if place < 4:
             app.button(key="tour_next").click().run()
     assert not client.asked
-    assert said[1].startswith("At “H”, where “Hester” begins, head 2 of layer 5 (one of 48) puts 90 % of its attention")
+    assert said[1].startswith("At “H”, where “Hester” begins, head 2 of layer 5 (one of 48) puts 90% of its attention")
     assert said[2].startswith("There it finds “es”, which followed “H” the last time, 151 tokens earlier")
     assert "as if over 31 tokens; a softmax temperature of 0.5 sharpens that to 4." in said[3]
-    assert app.query_params["step"] == "cut" and "by +3.5 % on average, and by +10.8 % where" in said[4]
+    assert app.query_params["step"] == "cut" and "by +3.5% on average, and by +10.8% where" in said[4]
     app.button(key="tour_back").click().run()
     assert app.query_params["step"] == "sharpen"
 

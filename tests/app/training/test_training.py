@@ -127,7 +127,7 @@ def test_a_finished_training_shows_its_curves_and_its_router(client):
         table["perplexity"] == ["20.00", "22.00", "21.00", "23.00"]
         and table["against reading everything"][1] == "+10.0%"
     )
-    assert "95 % interval over 8 documents, +0.0040 to +0.0160" in markup(app) and "from 4.00 to 3.70 nats" in markup(
+    assert "95% interval over 8 documents, +0.0040 to +0.0160" in markup(app) and "from 4.00 to 3.70 nats" in markup(
         app
     )
     assert "(1.0" not in markup(app) and "from 1 run on this machine" in markup(app)
@@ -172,7 +172,7 @@ def test_collapse_shows_both_phases_with_chance_and_the_paper(client):
     assert any("balanced chance (28.0%)" in trace["name"] for trace in curves["data"])
     assert curves["layout"]["shapes"][0]["x0"] == 40 and "28.0% in the" in " ".join(c.value for c in app.caption)
     table_8, phases = columns(app), columns(app, 1)
-    assert table_8["what is tried"] == list(training.NAMES) and table_8["over 90 % at"] == ["20", "–", "–", "–"]
+    assert table_8["what is tried"] == list(training.NAMES) and table_8["over 90% at"] == ["20", "–", "–", "–"]
     assert table_8["paper: outcome"] == ["–", "–", "Collapses by step 600", "Stable, semantic"]
     assert phases["measured"] == ["here", "here", "in the paper", "here", "in the paper"]
     assert phases["share, phase 2"] == ["40.0%", "40.0%", "99.4%", "40.0%", "15.9%"]

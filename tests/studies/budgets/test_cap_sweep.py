@@ -70,7 +70,7 @@ def side(upper, worst, **more):
 
 
 def test_the_choice_by_hand_is_one_sided_and_reported_on_other_texts():
-    """The point estimate of a bin may lie below 2 % and its limit above: that does not pass. Better never fails."""
+    """The point estimate of a bin may lie below 2% and its limit above: that does not pass. Better never fails."""
     found = []
     for cap, upper, worst, other in ((32, 0.05, 0.3, 0.3), (64, 0.004, 0.021, 0), (128, -0.02, 0.0199, 0.031)):
         row = {"cap": cap, "reads_causal": 0.1, "select": side(upper, worst), "report": side(upper, other)}

@@ -92,7 +92,7 @@ def test_the_verdict_when_all_holds():
     assert said.startswith(
         "The groups of this router do more than random ones here. With a window of 16, the groups of this router beat "
     ), "one router of one seed says nothing of a method"
-    assert "beat random tokens (-0.0200 nats per token, 95 % interval -0.0300 to -0.0100)" in said
+    assert "beat random tokens (-0.0200 nats per token, 95% interval -0.0300 to -0.0100)" in said
     assert "recover 40% (30% to 50%) of what the window loses, +20.0 points (+12.0 to +25.0) against" in said
     assert "A window of 5 reads as many pairs (100, the groups 101) and predicts worse" in said
     assert "at most 24.0% of a layer's tokens (the limit is 25%)" in said

@@ -93,7 +93,7 @@ def test_a_cell_shows_its_interval_its_unit_and_nothing_that_a_table_would_break
     about = {"name": "gain", "label": "gain", "unit": ""}
     row = {"gain": -0.01234567, "gain_low": -0.02, "gain_high": 0.0, "share": 0.5, "name": "a|b", "whole": True}
     assert documented.cell(row, about) == "-0.01235 (-0.02 to 0)"
-    assert documented.cell(row, about | {"name": "share", "unit": "share"}) == "50.00 %"
+    assert documented.cell(row, about | {"name": "share", "unit": "share"}) == "50.00%"
     assert documented.cell(row, about | {"name": "name"}) == "a\\|b"
     assert documented.cell(row, about | {"name": "whole"}) == "yes" and documented.cell({}, about) == ""
     shown = documented.table([about, about | {"name": "gain_low"}, about | {"name": "lost"}], [row])

@@ -68,7 +68,7 @@ def test_a_study_says_what_its_intervals_rest_on():
 
 
 def test_what_was_stored_before_documents_were_units_calls_its_intervals_rough():
-    said = "lower (-0.1000 nats per token, 95 % interval -0.2000 to -0.1000)"
+    said = "lower (-0.1000 nats per token, 95% interval -0.2000 to -0.1000)"
     assert as_sure(said, {}) == "lower (-0.1000 nats per token, rough interval -0.2000 to -0.1000)"
     assert as_sure(said, {"units": 16}) == said == as_sure(said, {"units": 3})
     known, unknown = {"a_low": 0.1, "b_low": 0.2}, {"a_low": None, "b_low": 0.3}

@@ -24,10 +24,12 @@ def test_the_study_says_yes_no_and_where_the_limits_lie(tmp_path):
     made = worth("meta-llama/Llama-3.1-8B", contexts=[1024, 131072, 1 << 20], batches=[1, 64]).numbers
     assert len(made["rows"]) == 6 and all(set(KEYS) <= set(row) for row in made["rows"])
     assert made["sentence"].startswith("It can be: with 131,072 tokens and 1 sequence"), "the longest it was made for"
-    assert "1.5x begins at about 31,000 tokens" in made["further"]
+    assert "1.5 times begins at about 31,000 tokens" in made["further"]
     small = worth("meta-llama/Llama-3.1-8B", contexts=[1024]).numbers
     assert small["sentence"].startswith("No: with 1,024 tokens") and "would need about" in small["further"]
-    assert "no context gets to 1.5x: its layers read windows" in worth("mistralai/Mistral-7B-v0.1").numbers["further"]
+    assert (
+        "no context gets to 1.5 times: its layers read windows" in worth("mistralai/Mistral-7B-v0.1").numbers["further"]
+    )
     table = worth("openai-community/gpt2", contexts=[4096]).tables["said"]
     assert "The model was made for 1,024 tokens." in table["further"][0]
 
