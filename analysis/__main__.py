@@ -1,5 +1,6 @@
 """The command line: `python -m analysis VERB --help`. The same studies as the pages, without a browser."""
 
+import os
 import sys
 
 from analysis.cli.asked import asked
@@ -43,4 +44,5 @@ def _progress(fraction: float, stage: str) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its threads else spin on a busy machine
     sys.exit(main())

@@ -93,13 +93,21 @@ def frozen_potential(scores: Tensor, temperature: float = 0.1, iterations: int =
     if not len(logits):
         raise BadSetting("The balance of the groups needs at least 1 calibration token, and the pool holds 0.")
     exact = torch.float32 if logits.device.type == "mps" else torch.float64
+    narrow = float((logits.amax(-1) - logits.amin(-1)).max()) < -math.log(torch.finfo(exact).tiny) / 3
+    blocks = logits.split(CHUNK)
     potential = torch.zeros(logits.shape[-1], dtype=exact, device=logits.device)  # [K]
+    shares = None  # e^(logits - their row's largest) of a pool that is one block: computed once
     for step in range(iterations):
         total = torch.full_like(potential, -math.inf)
-        for block in logits.split(CHUNK):
+        for block in blocks:
             rows = block.to(exact)
-            rows = torch.log_softmax(rows + potential, -1) if step else rows
-            total = torch.logaddexp(total, torch.logsumexp(rows, 0))
+            if step and narrow:  # products of exponentials: nothing of them underflows
+                if shares is None or len(blocks) > 1:
+                    shares = (rows - rows.amax(-1, keepdim=True)).exp()
+                found = potential + ((shares @ potential.exp()).reciprocal() @ shares).log()
+            else:
+                found = torch.logsumexp(torch.log_softmax(rows + potential, -1) if step else rows, 0)
+            total = torch.logaddexp(total, found)
         potential = potential - total
         potential = potential - potential.mean()
     return potential.float()

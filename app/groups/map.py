@@ -110,5 +110,8 @@ def fit_panel(tokens: int | None) -> None:
         top = st.number_input(
             "Groups per token", 1, 4, 1, key="fit_top", width=160, help=cached.glossary("membership (top-k)")
         )
+        longer = "Three more readings, of the story: dense, with this router and with random centroids."
+        measure = st.toggle("Measure perplexity too", key="fit_measure", help=longer)
     args = {"model": st.session_state["model"], "groups": int(count), "top": int(top)}
+    args |= {"measure": True} if measure else {}
     jobs.run_button("Fit without training", "fit-router", args, "fit_run", tokens)

@@ -191,7 +191,9 @@ def test_loading_a_model_says_its_price_before(client, tmp_path, monkeypatch):
 
 def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
     app = opened("groups")
+    app.toggle(key="fit_measure").set_value(True).run()
     app.button(key="fit_run").click().run()
+    assert client.states["0123456789ab"].args["measure"] is True
     assert app.query_params["job"] == "0123456789ab" and "queue" in app.get("progress")[0].proto.text
     client.states["0123456789ab"] = status("running", fraction=0.4, stage="fitting <b>", seconds_left=130)
     app.run()

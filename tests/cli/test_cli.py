@@ -96,7 +96,10 @@ def test_inspect_model_and_fit_router(call, home):
     assert told["characters"] == len(SHORT) and told["windows"] > 1 and told["notes"]
     told = strict(call("fit-router", "--groups", 2, "--seed", 3, "--json")[1])
     assert Path(told["path"]) == home / "state" / "focus" / "k2-top1.safetensors" and Path(told["path"]).is_file()
-    assert told["perplexity_dense"] > 1 and told["protocol"]["seed"] == 3
+    assert "perplexity_dense" not in told, "measured on request only"
+    assert told["protocol"]["seed"] == 3
+    told = strict(call("fit-router", "--groups", 2, "--measure", "--json")[1])
+    assert min(told[f"perplexity_{name}"] for name in ("dense", "fitted", "random")) > 1
     told = strict(call("model", "--json")[1])
     assert told["parity"]["same"] is True and "k2-top1" in [router["name"] for router in told["routers"]]
 

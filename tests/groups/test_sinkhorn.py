@@ -67,6 +67,17 @@ def test_potential_of_a_pool_is_that_of_its_blocks(monkeypatch):
     assert torch.allclose(frozen_potential(scores), whole, atol=1e-6)
 
 
+def test_the_potential_of_scores_too_wide_for_products_is_that_of_logarithms():
+    """Scores of up to 60 at temperature 0.1 spread by 600, where e^-600 squared is 0."""
+    scores = torch.randn(200, 4, generator=torch.Generator().manual_seed(4))
+    for wide in (scores, scores * 10):
+        logits = (wide / 0.1).double()
+        potential = -torch.logsumexp(logits, 0)
+        for _ in range(19):
+            potential = potential - torch.logsumexp(torch.log_softmax(logits + potential, -1), 0)
+        assert torch.allclose(frozen_potential(wide, 0.1, 20).double(), potential - potential.mean(), atol=1e-4)
+
+
 def test_masked_tokens_are_left_out_and_come_back_as_zeros():
     scores = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(3))
     mask = torch.ones(2, 9, dtype=torch.bool)

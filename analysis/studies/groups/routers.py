@@ -9,7 +9,7 @@ import torch
 
 from analysis.attention import apply
 from analysis.commandline import commandline
-from analysis.corpus import sample_texts, text_hash, tokenize
+from analysis.corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
 from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.controls import random_centroids
 from analysis.groups.fit import fit_without_training
@@ -25,6 +25,7 @@ from analysis.studies.context import Context, check_seed, protocol
 NAME = re.compile(r"k(\d{1,3})-top(\d{1,2})(?:-[a-z0-9]{1,16})?")  # the end: a name of its own, beside others
 MOST_GROUPS = 64  # balancing more of them takes minutes per layer
 FOLDER = "focus"  # of a model's fitted state
+CALIBRATION = 1024  # tokens of each calibration text that a router is fitted on
 
 
 def router_path(context: Context, model: Model, name: str) -> Path:
@@ -128,47 +129,63 @@ def memberships(router: FocusRouter, inputs: list[torch.Tensor]) -> tuple[torch.
 
 
 def fit_router(
-    model: str = "demo", groups: int = 8, top: int = 1, window: int = 128, seed: int = 0, *, context: Context
+    model: str = "demo",
+    groups: int = 8,
+    top: int = 1,
+    window: int = 128,
+    seed: int = 0,
+    measure: bool = False,
+    *,
+    context: Context,
 ) -> Result:
-    """Fit a router without training, store it, and hold it against random groups and dense attention.
+    """Fit a router without training on the first 1,024 tokens of two bundled samples, read once, and store it.
 
-    Two of the bundled samples calibrate; perplexity is measured on the third, which the fit never saw.
-    numbers: `path`, `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings),
-    `notes`.
+    `measure` holds it against random groups and dense attention, by perplexity on the third sample, which the fit never
+    saw: three more passes, so only on request. numbers: `path`, `tokens` (that calibrated), `notes`; measured:
+    `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings).
     """
     check_seed(seed)
     check_settings(groups=groups, top=top, window=window)
     lm = context.model(model)
-    samples = {name: text for name, (_, text) in sample_texts().items()}
-    held_out = samples.pop("story")
+    samples = fitting_samples()
     path = router_path(context, lm, f"k{groups}-top{top}")
-    windows = [w for text in samples.values() for w in _windows(lm, text)]
+    windows = [ids for text in samples.values() for ids in _first_windows(lm, text)]
     inputs = attention_inputs(lm, windows, lambda done: context.progress(done / 2, "reading the calibration texts"))
-    router = fit_without_training(inputs, groups, top, window=window, seed=seed, progress=context.progress)
+    fit = context.within(0.5, 0.3 if measure else 0.5)
+    router = fit_without_training(inputs, groups, top, window=window, seed=seed, progress=fit.progress)
     control = random_centroids(router, inputs, seed)
-    ids = np.concatenate(_windows(lm, held_out))
-    length = min(lm.max_positions, len(ids))
-    methods = {"dense": METHODS["dense"]()}
-    methods |= {name: METHODS["focus"].build(made) for name, made in {"fitted": router, "random": control}.items()}
-    numbers = {}
-    for name, method in methods.items():
-        context.progress(0.9, f"perplexity, {name}")
-        with apply(lm, method):
-            numbers[f"perplexity_{name}"] = perplexity(lm, ids, length).perplexity
-    about = {
-        "corpus": "bundled samples without the story",
-        "calibration": [text_hash(text) for text in samples.values()],
-        "evaluated_on": "bundled story",
-        "evaluated_tokens": len(ids) // length * length,
-        "evaluated_window": length,
-    }
-    asked = {"model": lm.name, "groups": groups, "top": top, "window": window, "seed": seed}
-    command = commandline("fit-router", asked)
-    made = protocol("fit-router", lm, text_hash(held_out), len(ids), seed=seed, window=length, command=command)
+    asked = {"model": lm.name, "groups": groups, "top": top, "window": window, "seed": seed, "measure": measure}
+    about = {"corpus": FITTED_ON, "calibration": [text_hash(text) for text in samples.values()]}
+    numbers = {"tokens": len(inputs[0])}
+    read = {"text": None, **numbers, "window": max(map(len, windows))}
+    if measure:
+        read, found = _held_out(lm, router, control, context.within(0.8, 0.2))
+        numbers |= found
+        evaluated = {f"evaluated_{name}": read[name] for name in ("tokens", "window")}
+        about |= {"evaluated_on": "bundled story", **evaluated}
+    made = protocol("fit-router", lm, seed=seed, command=commandline("fit-router", asked), **read)
     notes = save(context, lm, router, control, path, **about, **numbers, protocol=made)
     return Result({"path": str(path), **numbers, "notes": notes, "protocol": made})
 
 
-def _windows(model: Model, text: str) -> list[np.ndarray]:
-    tokens = tokenize(model.tokenizer, text, model.max_positions)
+def _held_out(lm: Model, router: FocusRouter, control: FocusRouter, context: Context) -> tuple[dict, dict]:
+    """(what was read: `text tokens window`, perplexities of dense attention, of a router and of its control) on the
+    story, in whole windows."""
+    text = sample_texts()["story"][1]
+    tokens = tokenize(lm.tokenizer, text, lm.max_positions)
+    window = min(lm.max_positions, len(tokens))
+    methods = {"dense": METHODS["dense"]()}
+    methods |= {name: METHODS["focus"].build(made) for name, made in {"fitted": router, "random": control}.items()}
+    found = {}
+    for place, (name, method) in enumerate(methods.items()):
+        context.progress(place / len(methods), f"perplexity, {name}")
+        with apply(lm, method):
+            found[f"perplexity_{name}"] = perplexity(lm, tokens.ids, window).perplexity
+    return {"text": text_hash(text), "tokens": len(tokens) // window * window, "window": window}, found
+
+
+def _first_windows(lm: Model, text: str) -> list[np.ndarray]:
+    """The first CALIBRATION tokens of a text, in as many windows as the model needs for them."""
+    room = min(lm.max_positions, CALIBRATION)
+    tokens = tokenize(lm.tokenizer, text, room, -(-CALIBRATION // room))
     return [tokens.ids[a:b] for a, b in tokens.spans]

@@ -113,7 +113,7 @@ def test_the_bundled_router_belongs_to_the_bundled_model():
 
 @pytest.mark.slow
 def test_the_numbers_of_fitting_without_training_come_again(tmp_path):
-    result = fit_router(context=Context(state=tmp_path, browser=False)).numbers
+    result = fit_router(measure=True, context=Context(state=tmp_path, browser=False)).numbers
     log = (FOLDER.parents[2] / "docs" / "log.md").read_text(encoding="utf-8")
     for arm in ("dense", "fitted", "random"):
         assert f"{result[f'perplexity_{arm}']:.2f}" in log, arm
