@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, replace
 
 from analysis.errors import BadModel, BadSetting, BadText
+from analysis.places import plain_name
 from analysis.studies.registry import VERBS
 
 
@@ -42,7 +43,8 @@ class Limits:
 
     def check_model(self, name: object) -> None:
         """Refuse a model that is not on the list. Errors: BadModel."""
-        if self.models is not None and name not in self.models:
+        asked = name if self.demo else plain_name(str(name))  # strangers who share a model also share its precision
+        if self.models is not None and asked not in self.models:
             raise BadModel(
                 f"{str(name)[:80]!r} is not among the models of this installation: choose {', '.join(self.models)}."
             )

@@ -1,6 +1,7 @@
 """Loading any Hugging Face causal language model safely, its shapes, and whether its attention can be replaced."""
 
 import hashlib
+import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.places import CACHE, ask_the_hub, explained, locate, revision, why_not
+from analysis.places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
+from analysis.weights import BITS, few_bits, held_bytes, weight_bytes, weight_type
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
 set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
 
 SAFELY = {"use_safetensors": True, "output_loading_info": True}
 MOST_LAYERS = 1000  # a configuration that announces more is not even laid out
-SPREAD = "spread"  # over all devices
 WHERE = {SPREAD: "all devices together"}
 RANDOM = "The weights are random: only time and memory measured with this model mean something."
-WEIGHT_TYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 @dataclass
@@ -29,7 +29,8 @@ class Model:
     """A causal language model with its tokenizer and the shapes the analysis needs.
 
     `lm` the transformers model in evaluation mode; `num_layers` L, `num_heads` H, `num_kv_heads` G, `head_dim` D,
-    `max_positions` the longest context in tokens; `revision` names the weights (hub commit or content hash).
+    `max_positions` the longest context in tokens; `revision` names the weights (hub commit or content hash);
+    `few_bits` is `8bit` or `4bit` where they have so many.
     """
 
     lm: PreTrainedModel
@@ -41,6 +42,7 @@ class Model:
     num_kv_heads: int
     head_dim: int
     max_positions: int
+    few_bits: str = ""
 
     @property
     def device(self) -> torch.device:
@@ -51,6 +53,12 @@ class Model:
     def dtype(self) -> torch.dtype:
         """The type of the weights."""
         return self.lm.dtype
+
+    @property
+    def precision(self) -> str:
+        """The type of the weights in words, with their bits where they have fewer."""
+        kind = str(self.dtype).removeprefix("torch.")
+        return f"{self.few_bits}, products in {kind}" if self.few_bits else kind
 
     @property
     def width(self) -> int:
@@ -70,7 +78,7 @@ class Model:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights in memory."""
-        return sum(p.numel() * p.element_size() for p in self.lm.parameters())
+        return sum(map(held_bytes, self.lm.parameters()))
 
     @property
     def caution(self) -> str:
@@ -99,11 +107,14 @@ def load_model(
 ) -> Model:
     """Load a causal language model for analysis.
 
-    `name`: `demo` (bundled), a Hub id, a local folder, or a model you already hold (then give `tokenizer`).
+    `name`: `demo` (bundled), a Hub id, a local folder, or a model you already hold (then give `tokenizer`). Precision
+    and device may stand in it, `Qwen/Qwen2.5-0.5B@bfloat16@cuda:1`, where the arguments leave them open.
     `device`: `auto` takes a CUDA device when there is one; `spread` lays the layers over all CUDA devices and what is
     left over into main memory (accelerate's `device_map="auto"`), for a model that no single device holds.
-    `dtype`: `auto` is float32 on the CPU and the checkpoint's own type elsewhere. `root`: when given, local folders
-    must lie below it (the browser's restriction).
+    `dtype`: float32, bfloat16, float16, float64, or `8bit` and `4bit` by torchao or bitsandbytes. `auto` is the
+    checkpoint's own type on an accelerator; on the CPU float32, and above 100 million parameters bfloat16 where the
+    CPU multiplies in it faster (measured once). `root`: when given, local folders must lie below it (the browser's
+    restriction).
     Files on disk and in the Hugging Face cache are used before any download; code of a repository is never run.
     Raises BadModel (what cannot be loaded, or whose attention cannot be replaced honestly) and TooLarge.
     """
@@ -111,13 +122,17 @@ def load_model(
         refuse_family(name.config)
         label = Path(name.config._name_or_path or name.config.model_type).name
         return _describe(name, tokenizer, label, f"memory-{_hash_parameters(name)}")
-    place, device = locate(name, root), _device(device)
+    bare, precision, named = how(str(name))
+    precision = dtype if dtype != "auto" else precision
+    place, device = locate(name, root), _device(device if device != "auto" else named)
     with explained(name, place):
         config = _from_pretrained(AutoConfig, place)
         refuse_family(config)
-        kind = _weight_type(config, device, dtype)
-        check_memory(name, config, kind, device)
+        parameters = parameter_count(config)
+        kind = weight_type(config, device, precision, parameters)
+        check_memory(name, weight_bytes(parameters, kind, precision), precision, kind, device)
         laid = {"device_map": "auto"} if device == SPREAD else {}
+        laid |= few_bits(precision, device)
         lm, loading = _from_pretrained(AutoModelForCausalLM, place, dtype=kind, **laid, **SAFELY)
         if missing := sorted(loading["missing_keys"]):
             raise BadModel(
@@ -128,7 +143,9 @@ def load_model(
     if not tokenizer.is_fast:
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
     lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
-    return _describe(lm, tokenizer, str(name), revision(name, root))
+    made = _describe(lm, tokenizer, bare, revision(name, root))
+    made.few_bits = precision if precision in BITS else ""
+    return made
 
 
 def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
@@ -155,17 +172,23 @@ def refuse_family(config) -> None:
         raise BadModel(said)
 
 
-def check_memory(name: str, config, dtype: torch.dtype, device: str) -> None:
-    """Raise TooLarge before anything is loaded: what the weights will take follows from the configuration alone."""
-    needed = parameter_count(config) * dtype.itemsize
+def check_memory(name: str, needed: int, precision: str, kind: torch.dtype, device: str) -> None:
+    """Raise TooLarge before anything is loaded: what the weights will take follows from the configuration alone. The
+    sentence offers a precision that fits, where there is one."""
     free = free_bytes(device)
     if device == SPREAD:
         free += sum(torch.cuda.mem_get_info(number)[0] for number in range(torch.cuda.device_count()))
-    if needed > 0.9 * free:
-        raise TooLarge(
-            f"{name} needs {needed / 1e9:,.1f} GB for its weights in {str(dtype)[6:]} and {free / 1e9:,.1f} GB are "
-            f"free on {WHERE.get(device, device)}: choose a smaller model, or a machine with more memory."
-        )
+    if needed <= 0.9 * free:
+        return
+    held = precision if precision in BITS else str(kind)[6:]
+    parameters = needed * 8 // (BITS.get(precision) or 8 * kind.itemsize)
+    smaller = [(other, weight_bytes(parameters, torch.bfloat16, other)) for other in ("bfloat16", "8bit")]
+    offer = next((f"{other} takes {size / 1e9:,.1f} GB" for other, size in smaller if size <= 0.9 * free), None)
+    raise TooLarge(
+        f"{name} needs {needed / 1e9:,.1f} GB for its weights in {held} and {free / 1e9:,.1f} GB are free on "
+        f"{WHERE.get(device, device)}: {f'{offer}, or ' if offer else ''}choose a smaller model, or a machine with "
+        "more memory."
+    )
 
 
 def free_bytes(device: torch.device | str) -> int:
@@ -188,6 +211,8 @@ def parameter_count(config) -> int:
 def _device(wanted: str) -> str:
     """The device to use, tried out: BadSetting for one that this machine lacks."""
     if wanted == SPREAD:
+        if importlib.util.find_spec("accelerate") is None:
+            raise BadSetting("Spreading a model over devices needs accelerate: pip install accelerate, or choose auto.")
         return SPREAD
     device = wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -206,13 +231,6 @@ def _from_pretrained(loader, place, **options):
             raise
         ask_the_hub(place)
         return loader.from_pretrained(place, trust_remote_code=False, **options)
-
-
-def _weight_type(config, device: str, dtype: str) -> torch.dtype:
-    if dtype not in ("auto", *WEIGHT_TYPES):
-        raise BadSetting(f"The weights cannot be in {dtype!r}: choose auto, {', '.join(WEIGHT_TYPES)}.")
-    own = getattr(config, "dtype", None) if device != "cpu" else None
-    return (own or torch.float32) if dtype == "auto" else getattr(torch, dtype)
 
 
 def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:

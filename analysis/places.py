@@ -17,14 +17,29 @@ ANSWER = 3.0  # seconds in which the Hub answers whether it has a model
 HASHED_WHOLE = 64 << 20  # bytes; of a larger weight file only its ends are hashed
 CACHE = Path(__file__).parent.parent / "models_cache"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+PRECISIONS = ("float32", "bfloat16", "float16", "float64", "8bit", "4bit")
+SPREAD = "spread"  # over all devices
+HOW = re.compile(rf"(.*?)(?:@({'|'.join(PRECISIONS)}))?(?:@(cpu|{SPREAD}|cuda(?::[0-9]{{1,2}})?))?", re.DOTALL)
 # Families whose attention does not pass through transformers' attention interface.
 BYPASS = dict(gptj="GPT-J", gpt_neo="GPT-Neo", falcon="Falcon", bloom="BLOOM", mpt="MPT", codegen="CodeGen")
 SINKS = {"gpt_oss": "gpt-oss"}  # an extra learned logit in every softmax
 PLAIN = "Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia"
 
 
+def how(name: str) -> tuple[str, str, str]:
+    """(name, precision, device) of a model's name: `owner/name@bfloat16@cuda:1`; what it leaves open is `auto`."""
+    bare, precision, device = HOW.fullmatch(name).groups()
+    return bare, precision or "auto", device or "auto"
+
+
+def plain_name(name: str) -> str:
+    """A model's name without precision and device: what names its files and what was fitted on it."""
+    return how(name)[0]
+
+
 def locate(name: str, root: Path | None = None) -> str | Path:
     """A folder in `models_cache`, another local folder, or a Hub id. With `root`, a folder below it or a Hub id."""
+    name = plain_name(name)
     if name == "demo" or root is None and HUB_ID.fullmatch(name) and (CACHE / name / "config.json").is_file():
         return CACHE / name
     folder = Path(os.path.expanduser(name)) if root is None else root / name

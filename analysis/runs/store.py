@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import BadSetting
+from analysis.places import plain_name
 from analysis.runs import retention, search
 from analysis.runs.bundle import Arrived, read_bundle, write_bundle
 from analysis.runs.database import Database
@@ -201,7 +202,11 @@ class RunStore:
         moved, pinned = [], 0
         for row in self.search():
             run = self._read(row.id)
-            if run is None or model not in (run.request.get("model", "demo"), run.request.get("other_model")):
+            if run is None or model not in _models(run.request):
+                continue
+            if kind == "router" and run.verb == CARD:  # of the same model in another precision
+                self._outdate(run.id)
+                self.delete(run.id)
                 continue
             if name not in named(kind, run.request) and not by_default(run.verb, run.request):
                 continue
@@ -338,3 +343,9 @@ class RunStore:
         if run is None and self._bundled is not None:
             run = self._bundled.read(run_id)
         return run
+
+
+def _models(request: Request) -> set[str]:
+    """The models that a request is about, by their plain names."""
+    first = request.get("model") or "demo"
+    return {plain_name(str(name)) for name in (first, request.get("other_model") or first)}

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import NoReturn
 
+from analysis.places import plain_name
 from analysis.runs.store import RunStore
 
 MOST_BYTES = 50_000_000  # a larger file is no study
@@ -19,6 +20,7 @@ GRID = ("rows", "columns", "panels")  # of every study that is drawn as small mu
 
 def study_folders(store: RunStore, model: str, revision: str) -> list[Path]:
     """Where studies of a model lie: the store's own state, then what came with the program or the command line."""
+    model = plain_name(model)
     slug = re.sub(r"[^\w.-]+", "--", model).strip("-.")
     own = [store.root / "fitted" / slug / revision / "studies"]
     if store.examples is None:

@@ -203,7 +203,7 @@ def protocol(verb: str, model: Model, text: str | None = None, tokens: int | Non
         "tokens": tokens,
         "window": model.max_positions,
         "seed": None,
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": model.precision,
         "device": str(model.device),
         "kernel": model.lm.config._attn_implementation,
     }

@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from analysis.arithmetic import quick
 from analysis.errors import BadSetting
-from analysis.training.arithmetic import quick
 from analysis.training.asked import AFTER, PREVIOUS, Asked, asked_loss
 from analysis.training.blocked import blocked
 from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import torch
 
-from analysis.training.arithmetic import quick_type
+from analysis.arithmetic import quick_type
 
 
 class Muon(torch.optim.Muon):

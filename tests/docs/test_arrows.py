@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "files errors studies.registry commandline sheet"
-GROUND = f"models places costs corpus runs papers benchmarks fitted {BOTTOM}"
+GROUND = f"models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
@@ -67,7 +67,7 @@ ARROWS = {
     "cluster": f"jobs jobs.worker runs corpus studies studies.ready {BOTTOM}",
     "jobs.worker": f"{ROOMS} jobs limits",
     "jobs": f"runs corpus limits studies {BOTTOM}",  # it names the studies for its worker, in a string
-    "limits": BOTTOM,
+    "limits": f"places {BOTTOM}",
     "studies": STUDY,
     "studies.text": TEXT,
     "studies.stored": STORED,
@@ -90,7 +90,9 @@ ARROWS = {
     "statistics": SEAMS,
     "kernels": SEAMS,
     "shapes": f"models places costs runs {BOTTOM}",
-    "models": f"places corpus {BOTTOM}",
+    "models": f"weights places corpus {BOTTOM}",
+    "weights": f"arithmetic places {BOTTOM}",
+    "arithmetic": BOTTOM,
     "places": BOTTOM,
     "costs": BOTTOM,
     "corpus": BOTTOM,
@@ -111,11 +113,11 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "",
-    "transformers": "models shapes attention cache training studies.benchmarks",
+    "transformers": "models weights shapes attention cache training studies.benchmarks",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
     "datasets": "studies.benchmarks.tasks",
-    "torch": f"{ROOMS} shapes __main__ jobs.worker",
+    "torch": f"{ROOMS} shapes weights arithmetic __main__ jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]

@@ -14,10 +14,12 @@ from huggingface_hub.errors import GatedRepoError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig
 
+from analysis.arithmetic import bfloat16_gain
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.models import CACHE, load_model, parameter_count
-from analysis.places import config_file, revision
+from analysis.places import config_file, how, revision
 from analysis.studies.context import Context
+from analysis.studies.start.card import parity
 from tests.made.tiny import FAMILIES, tiny
 from tests.made.tiny_tokenizer import byte_level, llama_like, save_model
 
@@ -111,6 +113,45 @@ def test_a_model_already_held_is_named_by_its_weights():
 def test_another_tokenizer_and_type_can_be_asked_for(saved):
     model = load_model(str(saved), tokenizer=llama_like(), dtype="bfloat16")
     assert model.tokenizer is llama_like() and model.dtype == torch.bfloat16
+
+
+def test_precision_and_device_may_stand_in_the_name(saved, tmp_path):
+    model = load_model(f"{saved}@bfloat16@cpu")
+    assert model.dtype == torch.bfloat16 and model.precision == "bfloat16" and parity(model)["same"]
+    assert (model.name, model.revision) == (str(saved), load_model(str(saved)).revision), "the same weights"
+    assert load_model(f"{saved}@bfloat16", dtype="float16").dtype == torch.float16, "what is asked for wins"
+    assert how("a/b@8bit@cuda:1") == ("a/b", "8bit", "cuda:1") and how("a/b") == ("a/b", "auto", "auto")
+    assert how("a@b@spread") == ("a@b", "auto", "spread") and how("x@cuda:") == ("x@cuda:", "auto", "auto")
+    shutil.copytree(saved, tmp_path / "odd@home")
+    assert load_model("odd@home@float64", root=tmp_path).dtype == torch.float64
+
+
+def test_a_large_model_is_loaded_in_what_the_processor_multiplies_fastest_in(saved, monkeypatch):
+    quick = {True: torch.bfloat16, False: torch.float32}
+    for gain in (1.1, 1.3):
+        monkeypatch.setattr("analysis.arithmetic.bfloat16_gain", lambda gain=gain: gain)
+        assert load_model(str(saved), device="cpu").dtype == torch.float32, "a small one"
+        monkeypatch.setattr("analysis.weights.LARGE", 1000)
+        assert load_model(str(saved), device="cpu").dtype == quick[gain > 1.2]
+        monkeypatch.undo()
+    assert bfloat16_gain() == bfloat16_gain() > 0, "measured once"
+
+
+def test_few_bits_and_spreading_are_refused_where_their_library_is_missing(saved, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    said = refused(f"{saved}@8bit", BadSetting)
+    assert (
+        said == "8-bit weights need torchao or bitsandbytes, and neither is installed: pip install torchao, or "
+        "choose bfloat16."
+    )
+    assert "needs accelerate" in refused(str(saved), BadSetting, device="spread")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "torchao")
+    assert "4-bit weights need a GPU" in refused(f"{saved}@4bit@cpu", BadSetting)
+
+
+def test_a_precision_that_fits_is_offered(saved, monkeypatch):
+    monkeypatch.setattr("analysis.models.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
+    assert "float32 and 0.0 GB are free on cpu: bfloat16 takes 0.0 GB, or choose" in refused(str(saved), TooLarge)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

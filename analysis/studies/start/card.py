@@ -28,7 +28,7 @@ def model_card(model: str = "demo", *, context: Context) -> Result:
         "layers": lm.num_layers,
         "heads": lm.num_heads,
         "kv_heads": lm.num_kv_heads,
-        "dtype": str(lm.dtype).removeprefix("torch."),
+        "dtype": lm.precision,
         "device": str(lm.device),
         "card": readme.read_text(encoding="utf-8") if readme.is_file() else "",
         "routers": stored_routers(context, lm),

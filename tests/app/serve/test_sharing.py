@@ -35,7 +35,7 @@ def test_limits_follow_the_environment(monkeypatch):
 
 def test_a_demo_refuses_models_verbs_and_long_texts():
     DEMO.check("groups", {"model": "demo"})
-    for args in ({"model": "owner/name"}, {"model": "../x"}, {"model": 3}, {"other_model": "x/y"}):
+    for args in ({"model": "owner/name"}, {"model": "demo@float16"}, {"model": 3}, {"other_model": "x/y"}):
         with pytest.raises(BadModel, match="not among the models of this installation: choose demo"):
             DEMO.check("groups", args)
     with pytest.raises(BadSetting, match="shared demo, and train-router would change"):

@@ -32,6 +32,7 @@ def asked(store, tmp_path):
         "csa, by default": ("evaluate", {"methods": [{"name": "csa"}]}),
         "csa, other policy": ("time-method", {"method": {"name": "csa", "policy": {"name": "mine", "cap": 9}}}),
         "budgets, by default": ("budgets", {"policy": {"cap": 9}}),
+        "budgets, in half precision": ("budgets", {"policy": {"cap": 9}, "model": f"{model}@bfloat16"}),
         "bench, no router": ("bench", {"what": "attention"}),
         "statistics": ("statistics", {}),
     }
@@ -63,7 +64,7 @@ def test_a_policy_stored_anew_forgets_what_used_it_and_says_so(asked, store):
     for name, gone in (
         ("short", set()),
         ("mine", {"csa, other policy"}),
-        ("policy", {"csa, by default", "budgets, by default", "all methods"}),
+        ("policy", {"csa, by default", "budgets, by default", "budgets, in half precision", "all methods"}),
     ):
         notes = import_policy(model, name=name, policy=policy, context=context).numbers["notes"]
         assert {run.id for run in store.deleted()} == {runs[word] for word in gone} and len(notes) == bool(gone)

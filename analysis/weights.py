@@ -1,0 +1,58 @@
+"""How the weights of a model are held: the type of number, or 8 or 4 bits by a library that is installed."""
+
+import importlib.util
+
+import torch
+
+from analysis.arithmetic import quick_type
+from analysis.errors import BadSetting
+from analysis.places import PRECISIONS
+
+LARGE = 100_000_000  # parameters from which the quicker type is taken on a processor
+BITS = {"8bit": 8, "4bit": 4}
+LIBRARIES = ("torchao", "bitsandbytes")
+
+
+def weight_type(config, device: str, precision: str, parameters: int) -> torch.dtype:
+    """The type that weights are loaded in. `auto`: the checkpoint's own on an accelerator; on a processor float32, and
+    of a large model what the processor multiplies fastest in. Errors: BadSetting."""
+    if precision not in ("auto", *PRECISIONS):
+        raise BadSetting(f"The weights cannot be in {precision[:40]!r}: choose auto, {', '.join(PRECISIONS)}.")
+    if precision in BITS:
+        return torch.bfloat16 if device != "cpu" else quick_type(device)  # what the products are in
+    if precision != "auto":
+        return getattr(torch, precision)
+    if device == "cpu":
+        return quick_type(device) if parameters > LARGE else torch.float32
+    return getattr(config, "dtype", None) or torch.float32
+
+
+def weight_bytes(parameters: int, kind: torch.dtype, precision: str) -> int:
+    """Bytes that so many weights take."""
+    return parameters * BITS[precision] // 8 if precision in BITS else parameters * kind.itemsize
+
+
+def few_bits(precision: str, device: str) -> dict:
+    """What loading is told so that weights become 8 or 4 bits; nothing for a plain type. Errors: BadSetting where no
+    library is installed that can."""
+    if precision not in BITS:
+        return {}
+    bits, found = BITS[precision], next(filter(importlib.util.find_spec, LIBRARIES), None)
+    if found is None or bits == 4 and device == "cpu":
+        why = "need torchao or bitsandbytes, and neither is installed" if found is None else "need a GPU"
+        other = "pip install torchao, or choose bfloat16" if found is None else "choose 8bit or bfloat16"
+        raise BadSetting(f"{bits}-bit weights {why}: {other}.")
+    from transformers import BitsAndBytesConfig, TorchAoConfig
+
+    if found == "bitsandbytes":
+        return {"quantization_config": BitsAndBytesConfig(**{f"load_in_{bits}bit": True})}
+    from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig
+
+    return {"quantization_config": TorchAoConfig(Int8WeightOnlyConfig() if bits == 8 else Int4WeightOnlyConfig())}
+
+
+def held_bytes(parameter: torch.Tensor) -> int:
+    """Bytes of one parameter in memory, those of its parts where a library keeps it in a form of its own."""
+    if hasattr(parameter, "__tensor_flatten__"):
+        return sum(getattr(parameter, name).nbytes for name in parameter.__tensor_flatten__()[0])
+    return parameter.nbytes
