@@ -121,6 +121,7 @@ def test_requirements_name_what_the_code_imports():
         "spacy",
         "triton",
         "flash_attn",
+        "torchao",
         "faiss",
         "lm_eval",
         "datasets",
