@@ -62,10 +62,10 @@ def config_file(name: str, root: Path | None = None) -> Path:
     with explained(name, place):
         if not isinstance(place, Path):
             try:
-                return Path(_hub().hf_hub_download(place, "config.json", local_files_only=True))
+                return Path(hub().hf_hub_download(place, "config.json", local_files_only=True))
             except OSError:
                 ask_the_hub(place)
-                return Path(_hub().hf_hub_download(place, "config.json"))
+                return Path(hub().hf_hub_download(place, "config.json"))
         if not (place / "config.json").is_file():
             raise FileNotFoundError("config.json")
     return place / "config.json"
@@ -74,12 +74,12 @@ def config_file(name: str, root: Path | None = None) -> Path:
 def ask_the_hub(place: str) -> None:
     """Whether the Hub is there and has this model, asked once before anything is fetched: a download would try for half
     a minute to reach a Hub that is not there. Errors: those of the Hub's client, after ANSWER seconds at most."""
-    _hub().HfApi().model_info(place, timeout=ANSWER)
+    hub().HfApi().model_info(place, timeout=ANSWER)
 
 
 def weight_bytes(name: str, root: Path | None = None) -> int | None:
     """Bytes of a model's weights on this disk; None where they would have to be downloaded first. Errors: BadModel."""
-    return sum(path.stat().st_size for path in _weights(locate(name, root))) or None
+    return sum(path.stat().st_size for path in weight_files(locate(name, root))) or None
 
 
 def revision(name: str, root: Path | None = None) -> str | None:
@@ -90,7 +90,7 @@ def revision(name: str, root: Path | None = None) -> str | None:
     except BadModel:
         return None
     try:
-        files = _weights(place)
+        files = weight_files(place)
         if not files:
             return None
         if not isinstance(place, Path):
@@ -101,10 +101,10 @@ def revision(name: str, root: Path | None = None) -> str | None:
         return None
 
 
-def _weights(place: str | Path) -> list[Path]:
+def weight_files(place: str | Path) -> list[Path]:
     """The weight files in a folder, or of a Hub id in the Hugging Face cache."""
     if not isinstance(place, Path):
-        found = _hub().try_to_load_from_cache(place, "config.json")
+        found = hub().try_to_load_from_cache(place, "config.json")
         if not isinstance(found, str):
             return []
         place = Path(found).parent
@@ -124,13 +124,20 @@ def _hash(files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()[:12]
 
 
-def _hub():
+def hub():
     """The Hub's client. What it would print is said here, in a sentence."""
     import huggingface_hub
     from huggingface_hub.utils import logging
 
     logging.set_verbosity_error()
     return huggingface_hub
+
+
+def hub_folder(name: str) -> Path:
+    """The folder of a Hub id in the Hugging Face cache, whether it is there or not."""
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(hub().constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model")
 
 
 def why_not(family: str, known: bool, bypasses: bool) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from analysis import places
+from analysis import available, places
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
@@ -108,13 +108,26 @@ def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = 
     return Due(price, price.over(free_memory() if in_memory else None))
 
 
-def load_price(name: str) -> str:
-    """What it costs to load the model `name`, in words: from all loaded here before, by the size of their weights."""
+@st.cache_data(ttl=20, max_entries=1, show_spinner=False)
+def models_here() -> list[available.OnHand]:
+    """The models on this disk, looked for anew after a while."""
+    return available.on_hand()
+
+
+@st.cache_data(ttl=600, max_entries=50, show_spinner="Asking the Hugging Face Hub")
+def on_the_hub(name: str) -> available.OnTheHub:
+    """What the Hub says of a model. Errors: BadModel, within seconds where the Hub cannot be reached."""
+    return available.on_the_hub(name)
+
+
+def load_price(name: str) -> str | None:
+    """What it costs to load the model `name`, in words: from all loaded here before, by the size of their weights.
+    None where it is not on this disk."""
     if store().find("model", {"model": name}) is not None:
         return "It was loaded here before, so it is ready at once."
     size = places.weight_bytes(name, places.CACHE)
     if size is None:
-        return "It is not on this disk, so it is downloaded first; its page on the Hub gives its size."
+        return None
     loads = [(took, asked) for took, _, asked in store().past("model") if asked["model"] != "demo"]  # that one waits
     cards = [(took, store().find("model", asked)) for took, asked in loads]
     done = [(took, run.numbers["weight_bytes"]) for took, run in cards if run is not None]

@@ -3,12 +3,12 @@ imports torch."""
 
 import streamlit as st
 
-from analysis.errors import BadModel
+from analysis.errors import BadModel, TooLarge
 from analysis.limits import limits
 from app import cached, topbar
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, fields, jobs, onward, widgets
+from app.ui import asking, chips, fields, jobs, onward, widgets
 
 TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
 VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
@@ -68,7 +68,7 @@ cached.drawn_anew()
 dropped = state.read(st.session_state, st.query_params)
 wanted = st.session_state.pop("model_wanted", None)
 if wanted:
-    topbar.use_model(wanted)
+    chips.use_model(wanted)
 
 with widgets.guarded():
     cached.jobs()
@@ -84,8 +84,8 @@ with widgets.guarded():
     onward.begin()
     with widgets.guarded() as troubles:
         page.run()
-    if any(isinstance(trouble, BadModel) for trouble in troubles):
-        st.button("Back to the bundled model", on_click=topbar.use_model, args=("demo",), key="way_back")
+    if any(isinstance(trouble, (BadModel, TooLarge)) for trouble in troubles):
+        st.button("Back to the bundled model", on_click=chips.use_model, args=("demo",), key="way_back")
     with widgets.guarded():
         onward.show(page.url_path)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import streamlit as st
 
 from analysis.runs import Run
-from app import cached, topbar
+from app import cached
 from app.training import charts
-from app.ui import jobs, tables, widgets
+from app.ui import chips, jobs, tables, widgets
 
 ARMS = {
     "before": ("reads everything, before phase 2", "perplexity"),
@@ -52,7 +52,7 @@ def run(made: Run) -> None:
             st.button(f"Use the router {name}", key="train_use", on_click=jobs.use_router, args=(name,))
     else:
         copy = f"finetuned/{Path(numbers['path']).name}"
-        st.button(f"Use the model {copy}", key="train_load", on_click=topbar.use_model, args=(copy,))
+        st.button(f"Use the model {copy}", key="train_load", on_click=chips.use_model, args=(copy,))
 
 
 def so_far(job_id: str, steps: int) -> None:

@@ -12,7 +12,7 @@ from analysis.runs import Price
 from analysis.studies.registry import STORED, VERBS
 from app import cached
 from app.selection import state
-from app.ui import asking, offers, widgets
+from app.ui import asking, chips, offers, widgets
 from app.ui.offers import Scope
 
 SURE = 0.1  # done of a job, before which the time that is left would be a wild guess
@@ -104,6 +104,9 @@ def _done(job: JobStatus) -> None:
         if made and job.args.get("phase", 1) == 1:
             name = cached.router_name(job.args)
             st.button(f"Use the router {name}", key="job_use", on_click=use_router, args=(name,), type="primary")
+        if job.verb == "fetch":
+            name = job.args["model"]
+            st.button(f"Use {name}", key="job_use", on_click=chips.use_model, args=(name,), type="primary")
         st.button("Dismiss", key="job_dismiss", on_click=_forget, type="tertiary")
     if job.verb in cached.MAKE_ROUTERS and (run := cached.find_run(job.run_id)) is not None:
         widgets.notes(run)  # what moved to the trash

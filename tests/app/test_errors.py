@@ -97,7 +97,7 @@ def test_an_uploaded_and_a_pasted_text_are_read(client):
     assert "empty" in app.error[0].value
 
 
-@pytest.mark.parametrize("name", ["no/such", "../outside", "/etc", "a b", ""])
+@pytest.mark.parametrize("name", ["../outside", "/etc", "a b", ""])
 def test_a_bad_model_gets_one_sentence_and_the_model_in_use_stays(client, name):
     app = opened()
     app.text_input(key="model_name").set_value(name).run()

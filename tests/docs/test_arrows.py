@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "files errors studies.registry commandline sheet"
-GROUND = f"models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
+GROUND = f"available models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
@@ -25,7 +25,7 @@ PARTED = "heads groups budgets routing temperature worth"
 READY = " ".join(f"studies.{name}" for name in PARTED.split()) + f" studies.ready {STORED}"
 UPPER = "quality speed probes benchmarks training grids"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
-DATA = f"jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
+DATA = f"available jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
 SELECTION, CONTROLS = "app.selection", "app.*.controls"
 KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
 PAGE = f"app.topbar {KIT}"  # what every page may use
@@ -56,7 +56,8 @@ ARROWS = {
     "app.cached": DATA,
     "app.ui": KIT,
     "app.serve": KIT,
-    "app.topbar": f"app.serve {KIT}",
+    "app.topbar": f"app.model_box app.serve {KIT}",
+    "app.model_box": KIT,
     **{f"app.{page}": f"{PAGE} {others}" for page, others in PAGES.items()},
     "app.views": f"{PAGE} {VIEWS}",
     "app.streamlit_app": f"app.serve app.views {PAGE}",
@@ -90,6 +91,7 @@ ARROWS = {
     "statistics": SEAMS,
     "kernels": SEAMS,
     "shapes": f"models places costs runs {BOTTOM}",
+    "available": f"places costs {BOTTOM}",
     "models": f"weights places corpus {BOTTOM}",
     "weights": f"arithmetic places {BOTTOM}",
     "arithmetic": BOTTOM,

@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.costs import KNOWN
 from analysis.errors import BadModel, BadSetting
 from analysis.jobs import JobStatus
+from analysis.places import plain_name
 from analysis.runs import Result, RunStore
 from analysis.studies.groups.pairs import KINDS
 from analysis.studies.worth.worth import worth
@@ -187,7 +188,7 @@ class FakeJobs:
         self.asked.append(verb)
         if verb in self.refusals:
             raise self.refusals[verb]
-        if args["model"] not in ("demo", "demo-gpt2", "owner/tiny", *KNOWN):
+        if plain_name(args["model"]) not in ("demo", "demo-gpt2", "owner/tiny", *KNOWN):
             raise BadModel(f"There is no model {args['model']!r}: check its name.")
         text = self.store.text(args["text"])[1] if args.get("text") else None
         if verb == "worth":  # arithmetic: the real one

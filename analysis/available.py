@@ -1,0 +1,119 @@
+"""Which models can be chosen: those that lie on this disk, and what the Hugging Face Hub says of another one.
+
+Loads no torch: a page may ask.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from analysis import places
+from analysis.costs import read_config, read_shape
+from analysis.errors import AnalysisError
+
+WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")  # of a repository; no format that can carry code
+LEFT_OUT = ("*/*", "consolidated*")  # other formats of the same weights
+TYPES = {"float32": 32, "bfloat16": 16, "8bit": 8}  # bits of a weight, the most exact first
+SPARE = 0.9  # share of the free memory that weights may take
+
+
+@dataclass(frozen=True)
+class OnHand:
+    """A model on this disk: `name` as it is asked for, `family`, `parameters`, the `context` it was made for in tokens
+    (None: its config does not say), and `size`, the bytes of its weights."""
+
+    name: str
+    family: str
+    parameters: int
+    context: int | None
+    size: int
+
+
+@dataclass(frozen=True)
+class OnTheHub:
+    """What the Hub says of a model: `parameters` (None: not said), `size` in bytes of what would be downloaded, its
+    `licence` ("": none named), and whether it is `gated`, so that its licence has to be accepted there first."""
+
+    name: str
+    parameters: int | None
+    size: int
+    licence: str
+    gated: bool
+
+
+def on_hand() -> list[OnHand]:
+    """The causal language models in models_cache and in the Hugging Face cache that can be loaded, the smallest first.
+    What is damaged, downloaded in part or of another kind is left out."""
+    found = {name: one for name in _names() if (one := _on_hand(name)) is not None}
+    return sorted(found.values(), key=lambda one: one.parameters)
+
+
+def fitting(parameters: int, free: int) -> str | None:
+    """The most exact of float32, bfloat16 and 8bit in which so many weights take no more than 90 % of so many bytes of
+    memory, as loading demands; None where none does."""
+    return next((name for name, bits in TYPES.items() if parameters * bits / 8 <= SPARE * free), None)
+
+
+def devices() -> list[str]:
+    """Where a model can be held here, as its name says it: the GPUs by their files, since this loads no torch."""
+    cards = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
+    return ["auto", "cpu", *(f"cuda:{number}" for number in cards), *([places.SPREAD] if cards else [])]
+
+
+def on_the_hub(name: str) -> OnTheHub:
+    """What the Hub says of the model `name`. Errors: BadModel, within seconds where the Hub cannot be reached."""
+    with places.explained(name, name):
+        told = places.hub().HfApi().model_info(name, timeout=places.ANSWER, files_metadata=True)
+    files = [(file.rfilename, file.size or 0) for file in told.siblings or []]
+    return OnTheHub(
+        name=name,
+        parameters=told.safetensors.total if told.safetensors else None,
+        size=sum(size for path, size in files if wanted(path)),
+        licence=str((told.card_data or {}).get("license") or ""),
+        gated=bool(told.gated),
+    )
+
+
+def wanted(path: str) -> bool:
+    """Whether a file of a repository is downloaded."""
+    return any(fnmatch(path, one) for one in WANTED) and not any(fnmatch(path, one) for one in LEFT_OUT)
+
+
+def _names() -> Iterator[str]:
+    for config in sorted(places.CACHE.glob("*/config.json")):
+        yield config.parent.name
+    folder = places.hub().constants.HF_HUB_CACHE
+    if Path(folder).is_dir():
+        cached = places.hub().scan_cache_dir(folder).repos
+        yield from sorted(repository.repo_id for repository in cached if repository.repo_type == "model")
+
+
+def _on_hand(name: str) -> OnHand | None:
+    """A model of this disk, or None for what cannot be loaded."""
+    if not places.HUB_ID.fullmatch(name):
+        return None
+    try:
+        files = places.weight_files(places.locate(name, places.CACHE))
+        if not files or not _whole(files[0].parent):
+            return None
+        told = read_config((files[0].parent / "config.json").read_text(encoding="utf-8", errors="replace"), name)
+        shape = read_shape(told)
+        size = sum(path.stat().st_size for path in files)
+    except (AnalysisError, OSError):
+        return None
+    if places.why_not(shape.family, known=True, bypasses=False):
+        return None
+    return OnHand(name, shape.family, shape.parameters, shape.max_positions, size)
+
+
+def _whole(folder: Path) -> bool:
+    """Whether every file of weights is there that the index names."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return True
+    try:
+        return all((folder / file).is_file() for file in json.loads(index.read_text())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return False

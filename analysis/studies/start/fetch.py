@@ -1,0 +1,64 @@
+"""A model from the Hugging Face Hub onto this disk: in a process of its own, so that it can be stopped at any time."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from analysis.available import LEFT_OUT, WANTED, on_the_hub
+from analysis.errors import BadModel, TooLarge
+from analysis.places import hub_folder, plain_name
+from analysis.runs import Result
+from analysis.runs.price import spell_bytes
+from analysis.runs.run import without_model
+from analysis.studies.context import Context
+
+LOOK = 0.5  # seconds between two looks at what has arrived
+FETCH = "import json, sys; from huggingface_hub import snapshot_download as get; get(**json.loads(sys.argv[1]))"
+
+
+def fetch(model: str = "demo", *, context: Context) -> Result:
+    """Download a model into the Hugging Face cache. What arrived stays when it is stopped, and the next time goes on.
+
+    numbers: `name`, `size` in bytes, `licence`. Errors: BadModel (no such model, gated, no network), TooLarge (more
+    than is free on the disk).
+    """
+    told = on_the_hub(plain_name(model))
+    folder = hub_folder(told.name)
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    missing, free = told.size - _held(folder), shutil.disk_usage(there).free
+    if missing > free:
+        raise TooLarge(
+            f"{told.name} takes {spell_bytes(missing)} and {spell_bytes(free)} are free on the disk of {there}: choose "
+            "a smaller model, or make room."
+        )
+    request = {"repo_id": told.name, "cache_dir": str(folder.parent)}
+    request |= {"allow_patterns": WANTED, "ignore_patterns": LEFT_OUT}
+    quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}}
+    command = [sys.executable, "-c", FETCH, json.dumps(request)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **quiet) as own:
+        try:
+            while own.poll() is None:
+                here = min(_held(folder), told.size)
+                context.progress(here / max(told.size, 1), f"{spell_bytes(here)} of {spell_bytes(told.size)}")
+                time.sleep(LOOK)
+        finally:
+            own.kill()
+        said = (own.stderr.read().strip().splitlines() or ["it was ended"])[-1]
+    if own.returncode:
+        raise BadModel(f"{told.name} could not be downloaded ({said[:160]}): try again, and it goes on where it was.")
+    return without_model("fetch", {"name": told.name, "size": told.size, "licence": told.licence})
+
+
+def _held(folder: Path) -> int:
+    """Bytes that have arrived of a model, files that are not whole included."""
+    found = 0
+    for path in (folder / "blobs").glob("*"):
+        try:
+            found += path.stat().st_size
+        except OSError:  # it just took the name of a whole one
+            continue
+    return found

@@ -1,0 +1,173 @@
+"""The chip of the model: what is here and whether it fits, how the one in use is held, and any other by its name."""
+
+import streamlit as st
+
+from analysis import available, places
+from analysis.errors import AnalysisError
+from analysis.limits import limits
+from analysis.runs.price import free_memory, predict, spell_bytes
+from app import cached
+from app.selection import state
+from app.ui import asking, chips, jobs, reading, widgets
+
+WORKER = {"cold": "not started", "starting": "loading the model", "ready": "ready", "busy": "working"}
+RECENT = 8  # models loaded here before that are offered
+FITS = {"float32": "fits", "bfloat16": "fits in bfloat16", "8bit": "needs 8-bit", None: "too large for this machine"}
+PRECISIONS = ("auto", "float32", "bfloat16", "float16", "8bit", "4bit")
+ARRIVES = 1e7  # bytes a second that a download brings, until one was made here
+
+
+def chip() -> None:
+    """The model in use, by its name and how it is held; a click opens the box."""
+    chips.chip("model", called(st.session_state["model"]), "memory", _box)
+
+
+def called(name: str) -> str:
+    """A model's name with its precision and device in words."""
+    return ", ".join(part for part in places.how(name) if part != "auto")
+
+
+def _box() -> None:
+    """The models that may be chosen, how the one in use is held, any other by its name, and what is loaded."""
+    current, listed = st.session_state["model"], limits().models
+    _choose(places.plain_name(current), listed)
+    if not limits().demo:
+        _held(current)
+    if listed is None:
+        _another()
+    _loaded()
+
+
+def _choose(now: str, listed: tuple[str, ...] | None) -> None:
+    """The list of models: those on this disk with their sizes, and those loaded here before."""
+    here = {one.name: one for one in cached.models_here()} if listed is None else {}
+    offered = list(listed or dict.fromkeys(["demo", now, *_recent(), *here]))
+    fits = {name: available.fitting(one.parameters, free_memory()) for name, one in here.items()}
+
+    def told(name: str) -> str:
+        if name not in here:
+            return name
+        one = here[name]
+        reads = f", reads {one.context:,} tokens" if one.context else ""
+        return f"{name} · {millions(one.parameters)} {one.family}{reads} · {FITS[fits[name]]}"
+
+    def chosen(name: str) -> None:
+        precision = fits.get(name, "float32")
+        chips.use_model(f"{name}@{precision}" if precision in ("bfloat16", "8bit") else name)
+        chips.close("model")
+
+    help = "Whether its weights fit the main memory that is free now, in float32, bfloat16 or 8 bits."
+    label = "Model" if listed else "Models on this machine"
+    look = {"disabled": len(offered) == 1, "help": None if listed else help}
+    chips.choice("model", label, offered, now if now in offered else offered[0], chosen, told, **look)
+
+
+def millions(parameters: int) -> str:
+    """A number of parameters in two or three digits."""
+    return f"{parameters / 1e9:.3g} B" if parameters >= 1e9 else f"{parameters / 1e6:.3g} M"
+
+
+def _recent() -> list[str]:
+    """Models loaded here before, the last one first."""
+    before = [places.plain_name(asked["model"]) for _, _, asked in cached.store().past("model")]
+    return list(dict.fromkeys(before))[:RECENT]
+
+
+def _held(current: str) -> None:
+    """Precision and device of the model in use. Another choice is loaded by a button: it may take long."""
+    name, *now = places.how(current)
+    nonce, listed = st.session_state["model_chosen"], (PRECISIONS, available.devices())
+    with st.container(horizontal=True, gap="small"):
+        help = (
+            "auto: float32 on a processor, and above 100 million parameters bfloat16 where it multiplies faster in it; "
+            "on a GPU the checkpoint's own type. 8bit and 4bit need torchao or bitsandbytes."
+        )
+        wanted = [
+            st.selectbox(label, kinds, kinds.index(one) if one in kinds else 0, key=f"{label}_{nonce}", help=help)
+            for label, kinds, one, help in zip(
+                ("Precision", "Device"), listed, now, (help, "spread: over all GPUs and main memory."), strict=True
+            )
+        ]
+    if wanted != now:
+        asked = "@".join([name, *(part for part in wanted if part != "auto")])
+        if st.button(f"Load {called(asked)}", key="load_held", type="primary"):
+            _load(asked)
+
+
+def _another() -> None:
+    """Any other model by its name: what the Hub says of it and what loading costs, before either begins."""
+    st.text_input(
+        "Another one: a Hugging Face id, or a folder in models_cache",
+        key="model_name",
+        placeholder="HuggingFaceTB/SmolLM2-135M",
+        help="Only safetensors weights are read and no code of a repository is run.",
+    )
+    name = (st.session_state["model_name"] or "").strip()
+    try:
+        price = cached.load_price(state.CONTROLS["model"].parse(name))
+    except (ValueError, AnalysisError):
+        price = "Type a model name and press Enter to see what loading it costs."
+    if price is None:
+        _on_the_hub(places.plain_name(name))
+    else:
+        widgets.prose(price, "quiet")
+        if st.button("Load this model", key="load_model", type="primary"):
+            _load(name)
+    widgets.trouble("model_trouble")
+
+
+def _on_the_hub(name: str) -> None:
+    """What the Hub says of a model that is not on this disk, and its download as a job."""
+    try:
+        told = cached.on_the_hub(name)
+    except AnalysisError as error:
+        widgets.prose(str(error), "note")
+        return
+    parameters = f"{millions(told.parameters)} parameters, " if told.parameters else ""
+    fits = f", {FITS[available.fitting(told.parameters, free_memory())]}" if told.parameters else ""
+    licence = f"licence {told.licence}" if told.licence else "no licence named"
+    gated = ", gated: accept its licence on its page and set HF_TOKEN first" if told.gated else ""
+    said = f"{name}: {parameters}{spell_bytes(told.size)} to download, {licence}{gated}{fits}."
+    widgets.prose(said, "quiet")
+    before = [(took, asked) for took, _, asked in cached.store().past("fetch")]
+    done = [(took, run.numbers["size"]) for took, asked in before if (run := cached.store().find("fetch", asked))]
+    price = predict(done, told.size, guess=lambda size: size / ARRIVES)
+    jobs.run_button("Download it", "fetch", {"model": name}, "fetch_model", price=price, type="primary")
+
+
+def _load(name: str) -> None:
+    """Let the worker judge a model; the one in use stays until the new one is there."""
+    st.session_state["model_trouble"] = None
+    try:
+        try:
+            state.CONTROLS["model"].parse(name)
+        except ValueError:
+            raise AnalysisError(
+                f"“{name[:60]}” is not the name of a model: give a Hugging Face id such as owner/name, or the name of "
+                "a folder in models_cache."
+            ) from None
+        asking.ask("model", {"model": name}, f"Loading {widgets.plain(name)}")
+    except AnalysisError as error:
+        st.session_state["model_trouble"] = error
+        return
+    st.session_state["model_wanted"] = name
+    chips.close("model")
+    st.rerun()
+
+
+def _loaded() -> None:
+    """What is loaded, kept up to date: often while the worker starts or works, seldom when it is ready."""
+    card = cached.card(st.session_state["model"])
+    if card is not None:
+        widgets.prose(reading.sizes(card.numbers), "quiet")
+    idle = cached.jobs().status()["state"] == "ready" and st.session_state["job"] is None
+    st.fragment(_worker, run_every=15 if idle else 2)()
+
+
+def _worker() -> None:
+    now = cached.jobs().status()
+    memory = f", {now['memory'] / 1e6:,.0f} MB" if now["memory"] else ""
+    st.caption(
+        f"Worker: {WORKER.get(now['state'], now['state'])}{memory}",
+        help="The model runs in a process of its own; stored results are shown without waiting for it.",
+    )

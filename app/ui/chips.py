@@ -1,0 +1,37 @@
+"""A chip of the top bar: what is in use as a button that opens the choice."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from app.selection import state
+from app.ui import widgets
+
+
+def chip(kind: str, name: str, icon: str, draw: Callable[[], None]) -> None:
+    """What is in use as a button that opens the choice; choosing closes it, by a new key."""
+    key = f"{kind}_chip_{st.session_state.setdefault(f'{kind}_chosen', 0)}"
+    with st.popover(f"{kind.capitalize()}: {widgets.plain(name)}", icon=f":material/{icon}:", key=key):
+        draw()
+
+
+def choice(kind: str, label: str, options: list, now: object, chosen: Callable, shown: Callable = str, **look) -> None:
+    """A list inside a chip, `now` being in use: each value in use has a list of its own, which begins with it. The
+    browser tells of the list of a chip that has closed once more, with the next page: that is no choice."""
+    key = f"{kind}_pick_{now}"
+
+    def picked() -> None:
+        if st.session_state[key] != now:
+            chosen(st.session_state[key])
+
+    st.selectbox(label, options, options.index(now), shown, key=key, on_change=picked, **look)
+
+
+def close(kind: str) -> None:
+    """A callback: the chip of this kind closes, and its fields are empty when it opens again."""
+    st.session_state[f"{kind}_chosen"] = st.session_state.get(f"{kind}_chosen", 0) + 1
+
+
+def use_model(name: str) -> None:
+    """Another model: its routers, layers and heads are others."""
+    state.choose(st.session_state, model=name, router=None, layer=None, group=None, head=None, pair=None)
