@@ -25,10 +25,12 @@ LOADED = 2e8  # bytes of weights read and tried out a second, until a model was 
 
 @dataclass(frozen=True)
 class Due:
-    """What a request will cost here: its price, and what is too much about it in words (None: nothing)."""
+    """What a request will cost here: its price, what is too much about it in words (None: nothing), and whether that is
+    memory, which it cannot do without."""
 
     price: Price
     over: str | None
+    refused: bool = False
 
 
 @st.cache_resource(show_spinner=False)
@@ -105,7 +107,8 @@ def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = 
     known = card(args.get("model"))
     price = price or predicted(store(), verb, args, tokens or counted(args)[0], known)
     in_memory = known is None or known.numbers["device"] == "cpu"
-    return Due(price, price.over(free_memory() if in_memory else None))
+    free = free_memory() if in_memory else None
+    return Due(price, price.over(free), price.lacks(free))
 
 
 @st.cache_data(ttl=20, max_entries=1, show_spinner=False)

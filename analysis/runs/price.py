@@ -70,9 +70,13 @@ class Price:
         """Whether somebody would rather wait for a part of it."""
         return self.seconds > PATIENT
 
+    def lacks(self, free: int | None) -> bool:
+        """Whether it needs more than so many bytes of memory. None: unknown."""
+        return self.bytes is not None and free is not None and self.bytes > free
+
     def over(self, free: int | None) -> str | None:
         """Why this is more than it should be, with the numbers, or None. `free`: bytes of memory, None: unknown."""
-        if self.bytes is not None and free is not None and self.bytes > free:
+        if self.lacks(free):
             return f"It needs about {spell_bytes(self.bytes)} of memory and {spell_bytes(free)} are free"
         if self.seconds > LONG:
             return f"It takes about {spell(self.seconds)}, longer than {spell(LONG)}"

@@ -24,7 +24,11 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
         return stored
     due = cached.due(verb, args, tokens)
     if verb not in UNASKED and (due.price.slow or due.over):
-        offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), f"{verb}_{store.key(verb, args)}")
+        key = f"{verb}_{store.key(verb, args)}"
+        if due.refused:
+            offers.refused(doing, verb, args, tokens, due, key)
+            raise offers.Waiting
+        offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), key)
     store.remember(verb, args, here(due.price.seconds))
     with _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE)

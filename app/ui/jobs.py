@@ -48,12 +48,14 @@ def run_button(
     due = cached.due(verb, args, tokens, price)
     said = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
-        look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy, "type": type}
+        look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy or due.refused, "type": type}
         st.button(label, key=key, on_click=_submit, args=(verb, args, due.price.seconds, instead_of), **look)
         widgets.prose(said, "quiet")
     if due.over and not busy:
         widgets.prose(f"{due.over}.", "note")
-    if (due.over or due.price.long) and not busy:
+    if due.refused and not busy:
+        offers.offer([*smaller(), *offers.of_memory(verb, args, tokens)], due.price, key)
+    elif (due.over or due.price.long) and not busy:
         offers.offer([*smaller(), *offers.of_text(args, tokens)], due.price, key)
 
 

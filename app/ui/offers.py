@@ -15,6 +15,7 @@ from app.selection import state
 
 SHORTEST = 256  # tokens of a text that is offered in part
 PART = 4  # a text is offered to its first quarter
+LEAST = 64  # tokens of the shortest part that is offered where the memory lacks
 
 
 class Waiting(StopException):
@@ -46,6 +47,18 @@ def of_text(args: dict, tokens: int | None) -> list[Scope]:
     return found
 
 
+def of_memory(verb: str, args: dict, tokens: int | None) -> list[Scope]:
+    """The largest part of the text in use that fits the memory, where a request reads it and the whole does not fit."""
+    if args.get("text") != st.session_state["text"] or not args.get("text"):
+        return []
+    tokens, share = tokens or cached.counted(args)[0], 1 / 2
+    while tokens * share >= LEAST:
+        if not cached.due(verb, args, int(tokens * share)).refused:
+            return [Scope(f"the first {int(tokens * share):,} tokens", share=share, part=share)]
+        share /= 2
+    return []
+
+
 def offer(scopes: list[Scope], price: Price, key: str) -> None:
     """A button for each smaller scope, with its price; `key` begins their keys."""
     if not scopes:
@@ -68,9 +81,18 @@ def _take(scope: Scope) -> None:
     chosen, store = dict(scope.controls), cached.store()
     if scope.part is not None:
         name, text = store.text(st.session_state["text"])
-        kept = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} (first quarter)")
+        words = scope.words.removeprefix("the ").removesuffix(" of the text")
+        kept = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} ({words})")
         chosen |= {"text": kept, "pair": None, "quality_token": None, "query": None, "tile": None}
     state.choose(st.session_state, **chosen)
+
+
+def refused(doing: str, verb: str, args: dict, tokens: int | None, due: Due, key: str) -> None:
+    """Instead of a request for which the memory lacks: the numbers, and the part of the text that fits."""
+    smaller = of_memory(verb, args, tokens)
+    way = "" if smaller else " Choose a shorter text, a smaller model, or weights of fewer bits."
+    st.html(f'<p class="fs-note">{html.escape(f"{doing}: not started. {due.over}.{way}")}</p>')
+    offer(smaller, due.price, f"memory_{key}")
 
 
 def ask_first(doing: str, due: Due, smaller: Callable[[], list[Scope]], key: str) -> None:

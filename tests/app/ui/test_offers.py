@@ -3,13 +3,16 @@
 import pytest
 import streamlit as st
 
+from analysis.runs import Price
 from analysis.studies.registry import VERBS
+from app import cached
 from app.budgets import calibrate, cap
 from app.probes import asked as probes
 from app.selection.controls import CONTROLS
 from app.speed import requests as speed
 from app.training import requests as training
 from tests.conftest import ROOT
+from tests.made.in_process import markup, opened
 
 PROBE = {"items": 16, "methods": [{}, {}]}
 OFFERED = [
@@ -40,3 +43,21 @@ def test_the_kit_knows_no_verb():
     for name in ("offers", "tabs", "fields", "widgets", "tables", "reading", "stored"):
         text = (ROOT / "app" / "ui" / f"{name}.py").read_text(encoding="utf-8")
         assert not [verb for verb in known if f'"{verb}"' in text], name
+
+
+def test_a_run_that_does_not_fit_the_memory_is_refused_with_the_part_that_does(client, monkeypatch):
+    """Each token is said to take a megabyte and 300 MB are free: 288 of 1,150 tokens fit, a quarter of the text."""
+    key = client.store.put_text("word " * 1150, "long.txt")
+    monkeypatch.setattr(cached, "free_memory", lambda: 300_000_000)
+    monkeypatch.setattr(
+        cached, "predicted", lambda store, verb, args, tokens, card: Price(1.0, 1.0, 1.0, 10**6 * tokens, 1)
+    )
+    app = opened("groups", text=key)
+    assert "groups" not in client.asked and not [one for one in app.button if one.key.startswith("run_")]
+    assert "not started. It needs about" in markup(app) and "300 MB are free" in markup(app)
+    (offered,) = [one for one in app.button if one.key.startswith("memory_")]
+    offered.click().run()
+    assert "groups" in client.asked and not app.error
+    assert client.store.text(app.query_params["text"])[0].startswith("long.txt (first ")
+    monkeypatch.setattr(cached, "free_memory", lambda: 1000)
+    assert "Choose a shorter text, a smaller model" in markup(opened("groups", text=key))
