@@ -7,12 +7,14 @@ from hypothesis import given, settings, strategies as st
 from analysis.errors import BadSetting
 from analysis.metrics.intervals import (
     BLOCKS,
+    Interval,
     crossed_interval,
     holm,
     interval,
     jackknife_edges,
     over_seeds,
     over_units,
+    p_of,
     p_value,
     ratio_interval,
     smallest_effect,
@@ -137,3 +139,13 @@ def test_one_sided_limits_and_many_comparisons():
     assert smallest_effect(interval(np.arange(10.0))) == pytest.approx(
         2.8 * 2.262157 / 1.96 * (55 / 6 / 10) ** 0.5, rel=1e-5
     )
+
+
+def test_a_p_value_goes_with_its_interval():
+    values = np.array([0.3, 0.1, 0.5, -0.2, 0.45, 0.7])
+    assert p_of(interval(values)) == pytest.approx(p_value(values), rel=1e-9)
+    assert p_of(interval(-values)) == pytest.approx(p_value(values), rel=1e-9)
+    assert p_of(Interval(1.0, 0.0, 2.0, 9, "t")) == pytest.approx(0.05)
+    assert p_of(Interval(1.0, 0.0, 2.0, 40, "crossed t")) == pytest.approx(0.05)
+    assert p_of(Interval(2.0, 1.0, 3.0, 40, "crossed t")) > p_of(Interval(2.0, 1.0, 3.0, 40, "t")), "few degrees"
+    assert p_of(interval([1.0, 2.0])) is None and p_of(interval([2.0] * 6)) == 0

@@ -13,6 +13,7 @@ from analysis.studies.stored.panels import (
     decided,
     difference,
     how_sure,
+    in_family,
     of_comparisons,
     of_whom,
     paper_lines,
@@ -252,12 +253,14 @@ def panels(rows: list[dict]) -> list[dict]:
 def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     """How far the cells lie apart in each phase, and how many beat their random groups."""
     cells = list({tuple(row.get(name) for name in VARIED): row for row in rows}.values())
-    said, compared = [], []
+    # with as many pairs: random groups of even sizes read fewer
+    kinds = {phase: "same" if f"{phase}_against_same" in cells[0] else "random" for phase in ("centroid", "tuned")}
+    compared = [f"{phase}_against_{kind}" for phase, kind in kinds.items()]
+    cells, said = in_family(cells, *compared), []
     for phase, name in (("centroid", "trained centroids"), ("tuned", "fine-tuned")):
         values, shares = ([row[f"{key}_{phase}"] for row in cells] for key in ("perplexity", "share"))
-        alike = f"{phase}_against_same" in cells[0]  # as many pairs: random groups of even sizes read fewer
-        compared.append(f"{phase}_against_{'same' if alike else 'random'}")
-        beaten = sum(decided(row, compared[-1]) < 0 for row in cells)
+        alike = kinds[phase] == "same"
+        beaten = sum(decided(row, f"{phase}_against_{kinds[phase]}") < 0 for row in cells)
         said.append(
             f"{name} from {min(values):.2f} to {max(values):.2f} (largest group {min(shares):.0%} to "
             f"{max(shares):.0%}), {beaten} better than random groups{' of the same sizes' * alike}"

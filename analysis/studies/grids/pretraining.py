@@ -18,6 +18,7 @@ from analysis.studies.stored.panels import (
     as_sure,
     difference,
     how_sure,
+    in_family,
     judged,
     lowest_highest,
     nats,
@@ -223,23 +224,22 @@ def panels(rows: list[dict], points: list[dict]) -> list[dict]:
 def sentence(rows: list[dict], seeds: int) -> str:
     """What training with groups costs or brings, each model read as it was trained, whichever way it came out."""
     as_trained = {"focus": "trained groups, hard", "random groups": "random groups"}
-    table = {(row["trained"], row["reading"]): row for row in rows}
+    ways = [(name, how) for name, reading in as_trained.items() for how in (reading, "dense")]
+    mine = in_family([row for row in rows if (row["trained"], row["reading"]) in ways], *AGAINST)
+    table = {(row["trained"], row["reading"]): row for row in [*rows, *mine]}
     if ("dense", "dense") not in table:
         return "Without dense training there is nothing to compare with."
     word, said = {-1: "lower", 0: "not told apart", 1: "higher"}, []
-    compared = []
-    for name, reading in as_trained.items():
-        for how in (reading, "dense"):
-            if row := table.get((name, how)):
-                compared.append(row)
-                told = f"{judged(row, 'against_dense', word)} ({nats(row, 'against_dense')})"
-                said.append(f"trained with {name} and read with {how}: {told}")
+    for name, how in ways:
+        if row := table.get((name, how)):
+            told = f"{judged(row, 'against_dense', word)} ({nats(row, 'against_dense')})"
+            said.append(f"trained with {name} and read with {how}: {told}")
     focus = table.get(("focus", as_trained["focus"]), {})
     if "against_random" in focus:
         told = f"{judged(focus, 'against_random', word)} ({nats(focus, 'against_random')})"
         said.append(f"trained groups against groups that were random from the first step: {told}")
     start = f"Held-out loss against dense training read dense (perplexity {table['dense', 'dense']['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}.{of_comparisons(compared, 'against_dense')}{of_whom(seeds, 'model')}"
+    return f"{start}: {'; '.join(said)}.{of_comparisons(mine, *AGAINST)}{of_whom(seeds, 'model')}"
 
 
 pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

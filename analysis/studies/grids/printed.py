@@ -13,8 +13,10 @@ from analysis.studies.stored.panels import (
     decided,
     difference,
     how_sure,
+    in_family,
     judged,
     nats,
+    of_comparisons,
     of_whom,
     panel,
     presented,
@@ -206,7 +208,8 @@ def panels(numbers: dict) -> list[dict]:
 
 def sentence(numbers: dict, seeds: int) -> str:
     """What the printed form reaches, and whether more steps would have changed it."""
-    row, word = numbers["rows"][-1], {-1: "lower", 0: "not told apart", 1: "higher"}
+    keys = ("soft_against_dense", "hard_against_dense", "hard_against_random", "hard_against_window")
+    row, word = in_family(numbers["rows"][-1:], *keys)[0], {-1: "lower", 0: "not told apart", 1: "higher"}
     said = [
         f"{SAID[key]} {judged(row, f'{key}_against_dense', word)} ({nats(row, f'{key}_against_dense')})"
         for key in ("soft", "hard")
@@ -230,7 +233,7 @@ def sentence(numbers: dict, seeds: int) -> str:
     return (
         f"{start}: {'; '.join(said)}. "
         f"Hard groups, which read {row['pairs_share']:.0%} of the pairs, are {' and '.join(held)}; {ends}."
-        f"{of_whom(seeds)}"
+        f"{of_comparisons([row], *keys)}{of_whom(seeds)}"
     )
 
 

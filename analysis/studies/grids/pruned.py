@@ -13,6 +13,7 @@ from analysis.studies.stored.panels import (
     decided,
     difference,
     how_sure,
+    in_family,
     nats,
     of_comparisons,
     presented,
@@ -139,14 +140,16 @@ def drawn(rows: list[dict]) -> tuple[list[dict], list[dict]]:
 
 def sentence(rows: list[dict], together: dict) -> str:
     """What was found, whichever way it came out."""
+    keys = ("loss_groups", "groups_minus_random")
+    *rows, together = in_family([*rows, together], *keys)
     better = [str(row["layer"]) for row in rows if decided(row, "loss_groups") < 0]
     worse = [str(row["layer"]) for row in rows if decided(row, "loss_groups") > 0]
     beaten = [str(row["layer"]) for row in rows if decided(row, "groups_minus_random") < 0]
     said = (
         f"Pruning one layer alone by this router lowers the loss in {_layers(better)} and raises it in "
-        f"{_layers(worse)}; else the interval holds 0. All layers together: {nats(together, 'loss_groups')}. Against "
+        f"{_layers(worse)}; else nothing is told apart. All layers together: {nats(together, 'loss_groups')}. Against "
         f"groups of the same sizes by chance, those of this router lose less in {_layers(beaten)}."
-        f"{of_comparisons([*rows, together], 'loss_groups', 'groups_minus_random')} The pruned pairs held "
+        f"{of_comparisons([*rows, together], *keys)} The pruned pairs held "
     )
     held = [row["mass_groups"] for row in rows]
     return said + f"{min(held):.1%} to {max(held):.1%} of a layer's attention."

@@ -10,6 +10,7 @@ from analysis.studies.stored.panels import (
     as_sure,
     difference,
     how_sure,
+    in_family,
     judged,
     nats,
     of_comparisons,
@@ -192,7 +193,7 @@ def panels(rows: list[dict]) -> list[dict]:
 def sentence(rows: list[dict], seeds: int) -> str:
     """What Focus' fine-tuning is worth against full attention and against its controls, whichever way it came out."""
     word, said = {-1: "better than", 0: "not told apart from", 1: "worse than"}, []
-    focus = [row for row in rows if row["arm"].startswith("Focus")]
+    focus = in_family([row for row in rows if row["arm"].startswith("Focus")], *AGAINST)
     for row in focus:
         told = [f"{judged(row, key, word, NONE)} {other} ({nats(row, key)})" for key, other in AGAINST.items()]
         said.append(f"{row['domain']}, {row['arm']}: {', '.join(told)}")

@@ -26,6 +26,7 @@ from analysis.studies.stored.panels import (
     chart,
     difference,
     how_sure,
+    in_family,
     judged,
     nats,
     of_comparisons,
@@ -188,14 +189,15 @@ def _paper(ks: list[int]) -> dict[str, dict[str, list]]:
 
 def sentence(rows: list[dict], groups: int) -> str:
     """What more groups per token bring, from the first router's rows."""
-    one = [row for row in rows if row["router"] == rows[0]["router"]]
+    keys = ("against_dense", "against_random")
+    one = in_family([row for row in rows if row["router"] == rows[0]["router"]], *keys)
     told = [
         f"k = {row['k']} reads {row['pairs_share']:.0%} of the pairs: {_held(row, 'against_dense', 'dense')}, "
         f"{_held(row, 'against_random', 'random tokens')}"
         for row in one
         if "against_random" in row
     ]
-    compared = of_comparisons([row for row in one if "against_random" in row], "against_dense", "against_random")
+    compared = of_comparisons([row for row in one if "against_random" in row], *keys)
     full = [row for row in one if 2 * row["k"] > groups]
     verdict = "equal it" if all(row["equals_dense"] for row in full) else "do not all equal it, which should not be"
     return (

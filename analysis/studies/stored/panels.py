@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds, smallest_effect
+from analysis.metrics.intervals import DOCUMENTS, LEVEL, SEEDS, Interval, holm, over_seeds, p_of, smallest_effect
 from analysis.papers import find
 
 BEFORE = (
@@ -86,16 +86,16 @@ def printed(table: str, row: str, name: str) -> float | None:
 
 
 def difference(key: str, losses: np.ndarray, control: np.ndarray, documents: np.ndarray) -> dict:
-    """`KEY KEY_low KEY_high KEY_points`: mean of losses [n] minus those of a control on the same windows, nats per
-    token, with its 95% interval over the `documents` [n] that the windows are of. Fewer than five documents give no
-    interval: `KEY_points` are then those of each (else None).
+    """`KEY KEY_low KEY_high KEY_p KEY_points`: mean of losses [n] minus those of a control on the same windows, nats
+    per token, with its 95% interval over the `documents` [n] that the windows are of. Fewer than five documents give
+    no interval: `KEY_points` are then those of each (else None).
 
     Losses [seeds, n] are of what was trained that often, the control of the same seeds [seeds, n] or of none [n]: from
     three seeds on they enter the interval too. `KEY_lowest` and `KEY_highest` are the seeds' own means.
     """
     apart = np.atleast_2d(losses - control)  # [seeds, n]
     found, points = over_seeds(apart, documents)
-    row = edges(key, found) | {f"{key}_points": points.tolist() if found.low is None else None}
+    row = compared(key, found) | {f"{key}_points": points.tolist() if found.low is None else None}
     return row | (lowest_highest(key, apart.mean(1)) if np.ndim(losses) == 2 else {})
 
 
@@ -109,9 +109,25 @@ def edges(key: str, found: Interval) -> dict:
     return {key: found.mean, f"{key}_low": found.low, f"{key}_high": found.high}
 
 
+def compared(key: str, found: Interval) -> dict:
+    """`KEY KEY_low KEY_high KEY_p` of a comparison: its interval, and the p-value that goes with it."""
+    return edges(key, found) | {f"{key}_p": p_of(found)}
+
+
+def in_family(rows: Sequence[dict], *keys: str) -> list[dict]:
+    """The rows with `KEY_holm` beside each `KEY_p`: the p-value after Holm's correction for all comparisons `keys` of
+    all these rows. Rows that were stored without p-values stay as they are."""
+    places = [(at, key) for at, row in enumerate(rows) for key in keys if row.get(f"{key}_p") is not None]
+    corrected = holm([rows[at][f"{key}_p"] for at, key in places]) if places else []
+    found = [dict(row) for row in rows]
+    for (at, key), p in zip(places, corrected, strict=True):
+        found[at][f"{key}_holm"] = float(p)
+    return found
+
+
 def nats(found: Interval | dict, key: str = "") -> str:
     """A difference in words, from an `Interval` or from what `difference` gave."""
-    points = []
+    points, row = [], found
     if isinstance(found, dict):
         points = found.get(f"{key}_points") or []
         found = Interval(found[key], found[f"{key}_low"], found[f"{key}_high"], 0)
@@ -119,14 +135,16 @@ def nats(found: Interval | dict, key: str = "") -> str:
         each = f"in these {len(points)} texts {', '.join(f'{one:+.4f}' for one in points)}"
         return f"{found.mean:+.4f} nats per token, {each if points else 'no interval'}"
     said = f"{found.mean:+.4f} nats per token, 95% interval {found.low:+.4f} to {found.high:+.4f}"
-    unseen = found.low <= 0 <= found.high
+    unseen = not decided(row, key) if isinstance(row, dict) else found.low <= 0 <= found.high
     return f"{said}; {smallest_effect(found):.4f} could have been seen" if unseen else said
 
 
 def decided(found: dict, key: str) -> int:
-    """What the interval of `difference` says of its sign: -1, 1, or 0 where it holds 0 or there is none."""
+    """What a comparison says of its sign: -1, 1, or 0 where its interval holds 0, it does not hold after Holm's
+    correction for its family (`in_family`), or there is none."""
     low, high = found[f"{key}_low"], found[f"{key}_high"]
-    return 0 if low is None or low <= 0 <= high else 1 if low > 0 else -1
+    unsure = low is None or low <= 0 <= high or found.get(f"{key}_holm", 0) >= 1 - LEVEL
+    return 0 if unsure else 1 if low > 0 else -1
 
 
 def judged(found: dict, key: str, words: dict[int, str], none: str = "not judged") -> str:
@@ -145,10 +163,14 @@ def of_whom(seeds: int, what: str = "router") -> str:
 
 
 def of_comparisons(rows: Sequence[dict], *keys: str) -> str:
-    """The sentence that says how many of these comparisons are judged beside each other, none corrected for the others.
-    It begins with a space; nothing where there are fewer than two."""
-    count = sum(row.get(f"{key}_low") is not None for row in rows for key in keys)
-    return f" Of {count} comparisons, each is judged by its own interval." if count > 1 else ""
+    """The sentence that says how many of these comparisons are judged beside each other, and whether each is corrected
+    for the others (`in_family`). It begins with a space; nothing where there are fewer than two."""
+    known = [(row, key) for row in rows for key in keys if row.get(f"{key}_low") is not None]
+    if len(known) < 2:
+        return ""
+    family = all(f"{key}_holm" in row for row, key in known)
+    how = "judged after Holm's correction for all of them" if family else "judged by its own interval"
+    return f" Of {len(known)} comparisons, each is {how}."
 
 
 def as_sure(sentence: str, protocol: dict) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 
 from analysis.metrics.intervals import Interval, over_units
 from analysis.studies.stored.measured import Measured
-from analysis.studies.stored.panels import difference, edges, nats
+from analysis.studies.stored.panels import decided, difference, edges, in_family, nats, of_comparisons
 
+DIFFERENCE = "difference"
 WINDOWS = (8, 16, 32, 64, 128)  # window-only arms, in tokens
 CHOICES = WINDOWS[:4]  # the window of a study is one of these
 HEADROOM = 1.03  # its perplexity is at least this many times the dense one
@@ -53,13 +54,14 @@ def recovery(arm: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: 
 def compare(
     trained: np.ndarray, control: np.ndarray, window: np.ndarray, dense: np.ndarray, documents: np.ndarray
 ) -> dict:
-    """Trained groups against one control, losses [n] each: `difference low high units` in nats per token (below 0 the
+    """Trained groups against one control, losses [n] each: `difference low high p units` in nats per token (below 0 the
     trained ones predict better), `difference_points` of each document where they are too few for an interval, and
     `points points_low points_high`, the same in points of recovery above the control.
     """
     found = difference("difference", trained, control, documents)
     row = {"difference": found["difference"], "low": found["difference_low"], "high": found["difference_high"]}
-    row |= {"units": len(np.unique(documents)), "difference_points": found["difference_points"]}
+    row |= {"p": found["difference_p"], "units": len(np.unique(documents))}
+    row |= {"difference_points": found["difference_points"]}
     points = Interval(None, None, None, 0)
     if np.mean(window) > np.mean(dense):
         points = over_units(100 * (control - trained), documents, below=window - dense)[0]
@@ -86,6 +88,8 @@ def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int, do
         name: compare(trained, pooled[name].means, alone, dense, documents)
         for name in dict.fromkeys((*CONTROLS, fair, f"window {chosen}", "dense"))
     }
+    for row, one in zip(against.values(), in_family(list(map(_compared, against.values())), DIFFERENCE), strict=True):
+        row["holm"] = one.get(f"{DIFFERENCE}_holm")
     pairs = {"arm": fair, "window": equal, "pairs": rows[fair]["pairs"], "trained_pairs": rows["trained"]["pairs"]}
     headroom = float(alone.mean() - dense.mean()) >= math.log(HEADROOM)
     held = claims(against, fair, pooled["trained"].shares, groups, headroom)
@@ -105,7 +109,8 @@ def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups
     """What holds: `beats` {control: bool or None}, `points` of recovery above random tokens and whether they reach 15,
     `window_better` (the window of equal pairs, named `equal`), `balanced` (largest share in each layer), and `holds`.
 
-    A comparison is decided when its interval excludes 0, and None without that. `shares` [L] of the trained groups; the
+    A comparison is decided when its interval excludes 0 and it holds after Holm's correction for all of them (`holm`,
+    its p-value then), and None without that. `shares` [L] of the trained groups; the
     limit is twice an even share, 25% for 8 groups, and never below 25%. Without `headroom` nothing holds.
     """
     beats = {name: _better(comparisons[name]) for name in CONTROLS}
@@ -126,10 +131,14 @@ def claims(comparisons: dict[str, dict], equal: str, shares: list[float], groups
 
 
 def _better(comparison: dict) -> bool | None:
-    """Whether the trained groups predict better; None when the interval holds 0 or there is none."""
-    if comparison["low"] is None or comparison["low"] <= 0 <= comparison["high"]:
-        return None
-    return comparison["high"] < 0
+    """Whether the trained groups predict better; None when that is not told apart."""
+    return {-1: True, 0: None, 1: False}[decided(_compared(comparison), DIFFERENCE)]
+
+
+def _compared(comparison: dict) -> dict:
+    """A comparison with the names that `panels` reads."""
+    ends = {f"{DIFFERENCE}_{name}": comparison[name] for name in ("low", "high", "p", "holm") if name in comparison}
+    return comparison | {name: value for name, value in ends.items() if value is not None or not name.endswith("holm")}
 
 
 def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: dict, window: int) -> str:
@@ -158,12 +167,13 @@ def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: 
         f"A window of {equal['window']:,} reads as many pairs ({equal['pairs']:,.0f}, the groups "
         f"{equal['trained_pairs']:,.0f}) and {word[found['window_better']]} ({_nats(comparisons[equal['arm']])})."
     )
+    said.append(of_comparisons(list(map(_compared, comparisons.values())), DIFFERENCE).strip())
     least = "at most" if found["balanced"] else "up to"
     said.append(
         f"The largest group holds {least} {found['largest_share']:.1%} of a layer's tokens (the limit is "
         f"{found['share_limit']:.0%})."
     )
-    return " ".join(said)
+    return " ".join(filter(None, said))
 
 
 def _headline(found: dict) -> str:
@@ -184,8 +194,7 @@ def _verb(comparison: dict) -> str:
 
 
 def _nats(comparison: dict) -> str:
-    ends = {"difference_low": comparison["low"], "difference_high": comparison["high"]}
-    return nats(comparison | ends, "difference")
+    return nats(_compared(comparison), DIFFERENCE)
 
 
 def _range(low: float | None, high: float | None, form: str) -> str:

@@ -13,7 +13,19 @@ from analysis.errors import BadSetting
 from analysis.metrics.quality import token_losses
 from analysis.models import Model
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.studies.stored.panels import as_sure, columns, difference, how_sure, judged, nats, of_whom, panel, series
+from analysis.studies.stored.panels import (
+    as_sure,
+    columns,
+    difference,
+    how_sure,
+    in_family,
+    judged,
+    nats,
+    of_comparisons,
+    of_whom,
+    panel,
+    series,
+)
 from analysis.studies.stored.runner import Seeds, Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
@@ -169,9 +181,10 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
 def sentence(rows: list[dict], context: int, seeds: int) -> str:
     """What each way gives where even the second half alone has much before it."""
     verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
+    rows = in_family(rows, "against_alone")
     said = [f"{row['way']} {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
     where = f"In the last quarter of {2 * context:,} tokens, against reading the second half alone"
-    return f"{where}: {'; '.join(said)}.{of_whom(seeds, 'model')}"
+    return f"{where}: {'; '.join(said)}.{of_comparisons(rows, 'against_alone')}{of_whom(seeds, 'model')}"
 
 
 length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample)

@@ -3,7 +3,7 @@
 import re
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import as_sure, column, of_whom, panel, series
+from analysis.studies.stored.panels import as_sure, column, in_family, of_comparisons, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
 from analysis.studies.temperature.arms import HEAD, Arm, Pooled, Sizes, sample, train_arms
@@ -75,6 +75,7 @@ def shown(numbers: dict) -> dict:
 def sentence(table: list[dict], seeds: int) -> str:
     """Which limits come out best, and whether that is more than chance."""
     learned = [row for row in table if row["tau_min"] is not None and rows.against(row)]
+    learned = in_family(learned, rows.AGAINST)
     if not learned:
         return "Without dense training, or without a learned temperature, there is nothing to compare."
     winners, worse = ([row for row in learned if sign * rows.sure(row) > 0] for sign in (-1, 1))
@@ -87,10 +88,13 @@ def sentence(table: list[dict], seeds: int) -> str:
         said = (
             f"No limits are shown to beat dense training; the lowest of {len(learned)}, {limits}, is {rows.told(best)}."
         )
+    compared = of_comparisons(learned, rows.AGAINST)
     near = [row for row in winners if row is not best and row[rows.AGAINST] <= best[f"{rows.AGAINST}_high"]]
     if near:
         said += f" Lower too, and inside its interval: {_listed(near)}."
-    return said + (f" Worse than dense training: {_listed(worse)}." if worse else "") + of_whom(seeds, "model")
+    return (
+        said + (f" Worse than dense training: {_listed(worse)}." if worse else "") + compared + of_whom(seeds, "model")
+    )
 
 
 def _listed(table: list[dict]) -> str:

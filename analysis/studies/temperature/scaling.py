@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from analysis.studies.stored.panels import as_sure, column, of_whom, panel, series
+from analysis.studies.stored.panels import as_sure, column, in_family, of_comparisons, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
 from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
@@ -105,7 +105,7 @@ def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
 
 def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int, seeds: int) -> str:
     """What a temperature saves, and where, whichever way it came out."""
-    sharp = [row for row in table if row["arm"] != "dense" and rows.against(row)]
+    sharp = in_family([row for row in table if row["arm"] != "dense" and rows.against(row)], rows.AGAINST)
     best = min(sharp, key=lambda row: row[rows.AGAINST])
     same = "To the same loss as dense training"
     said = [f"{same}, parameters: {in_words(by_size)}"] if by_size else []
@@ -120,7 +120,7 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
     most = f"The lowest of {len(sharp)}: {best['arm']}, {where}, {rows.told(best)}."
-    return f"{'. '.join(said)}. {most}{of_whom(seeds, 'model')}"
+    return f"{'. '.join(said)}. {most}{of_comparisons(sharp, rows.AGAINST)}{of_whom(seeds, 'model')}"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:

@@ -1,7 +1,7 @@
 """Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1, 2, 8a)."""
 
 from analysis.errors import BadSetting
-from analysis.studies.stored.panels import as_sure, of_whom, panel, series
+from analysis.studies.stored.panels import as_sure, in_family, of_comparisons, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
 from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, sample, train_arms
@@ -120,6 +120,7 @@ def _constant(row: dict) -> bool:
 
 def sentence(table: list[dict], seeds: int) -> str:
     """What training with a temperature brings, whichever way it came out."""
+    table = in_family(table, rows.AGAINST)
     constant = [row for row in table if _constant(row) and row["t"] != 1]
     dense = next((row for row in table if row["arm"] == "dense"), None)
     if dense is None:
@@ -137,7 +138,8 @@ def sentence(table: list[dict], seeds: int) -> str:
             other = "the same without a temperature" if row["further"] or not row["norm"] else ""
             said.append(f"{row['arm']}: {rows.told(row, other)}")
     start = f"Held-out loss against dense training (perplexity {dense['perplexity']:.2f})"
-    return f"{start}: {'; '.join(said)}.{of_whom(seeds, 'model')}" if said else f"{start}: nothing else was trained."
+    whom = f"{of_comparisons(table, rows.AGAINST)}{of_whom(seeds, 'model')}"
+    return f"{start}: {'; '.join(said)}.{whom}" if said else f"{start}: nothing else was trained."
 
 
 focal_temperatures = Study("focal-temperatures", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))

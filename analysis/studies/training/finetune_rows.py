@@ -6,9 +6,10 @@ from analysis.metrics.intervals import SEEDS, Interval, over_seeds, smallest_eff
 from analysis.metrics.proportions import share_difference
 from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.panels import (
+    compared,
     decided,
     difference,
-    edges,
+    in_family,
     judged,
     of_comparisons,
     of_rows,
@@ -43,7 +44,7 @@ def row_of(about: dict, found: list[dict], base: dict, new: str, units: dict[str
         row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs, documents)
     right, control = np.array([_items(one) for one in found]), np.array(_items(base))  # [seeds, items], [items]
     row["scores"] = {name: float(np.mean([one["tasks"][name] for one in found])) for name in base["tasks"]}
-    return row | {"task_score": float(right.mean()) if right.size else None} | edges("tasks", apart(right, control))
+    return row | {"task_score": float(right.mean()) if right.size else None} | compared("tasks", apart(right, control))
 
 
 def _items(part: dict) -> list[float]:
@@ -83,6 +84,7 @@ def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> st
     than the base there and on the old domain, and which get more or fewer tasks right."""
     lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
     best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
+    best = in_family(best, *DOMAINS, "tasks")
     said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
     tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
     known = [_seen(row, "tasks") for row in best if row["tasks_low"] is not None]

@@ -21,10 +21,12 @@ from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.probes.tasks import TASKS
 from analysis.studies.stored.panels import (
+    compared,
     decided,
     difference,
     edges,
     how_sure,
+    in_family,
     judged,
     nats,
     of_comparisons,
@@ -182,7 +184,7 @@ def _rows(parts: list[dict], dense: list[dict], name: str, task: str, lengths: l
     over = share(right.mean(0))
     row = {"task": TASKS[task].title, "family": FAMILIES.get(task, "recall"), "model": name}
     row |= edges("score", over) | {"chance": 1 / CHOICES, "items": right.shape[1]}
-    return [row | edges("against_dense", apart(right, control if len(right) > 1 else control.mean(0)))]
+    return [row | compared("against_dense", apart(right, control if len(right) > 1 else control.mean(0)))]
 
 
 def _text(parts: list[dict], dense: list[dict], name: str, documents: np.ndarray) -> dict:
@@ -211,7 +213,7 @@ def sentence(rows: list[dict], texts: list[dict], seeds: int) -> str:
     """What a temperature does to the tasks that the copy without it can do, and to the text."""
     able = {row["task"] for row in rows if row["model"].startswith("dense") and row["score_low"] > row["chance"]}
     sharp = [row for row in rows if row["model"].startswith("t ")]
-    mine = [row for row in sharp if row["task"] in able]
+    *mine, text = in_family([*(row for row in sharp if row["task"] in able), texts[-1]], "against_dense")
     said = [
         f"{row['task']} ({row['family']}) {judged(row, 'against_dense', WORDS)}, "
         f"{100 * row['against_dense']:+.1f} points{_range(row)}"
@@ -223,8 +225,8 @@ def sentence(rows: list[dict], texts: list[dict], seeds: int) -> str:
     start += f"{'; '.join(said)}." if said else "No task is above chance without a temperature, so none is judged."
     left = f" At chance without a temperature, and so not judged: {', '.join(unable)}." if said and unable else ""
     word = {-1: "lower", 0: "not told apart", 1: "higher"}
-    text = f" Held-out loss: {judged(texts[-1], 'against_dense', word)} ({nats(texts[-1], 'against_dense')})."
-    return f"{start}{left}{text}{of_comparisons([*mine, texts[-1]], 'against_dense')}{of_whom(seeds, 'model')}"
+    loss = f" Held-out loss: {judged(text, 'against_dense', word)} ({nats(text, 'against_dense')})."
+    return f"{start}{left}{loss}{of_comparisons([*mine, text], 'against_dense')}{of_whom(seeds, 'model')}"
 
 
 def _range(row: dict) -> str:

@@ -8,7 +8,17 @@ import pytest
 from analysis.errors import BadText
 from analysis.metrics.intervals import SEEDS
 from analysis.studies import NAMED
-from analysis.studies.stored.panels import as_sure, decided, difference, how_sure, judged, nats, of_comparisons, of_whom
+from analysis.studies.stored.panels import (
+    as_sure,
+    decided,
+    difference,
+    how_sure,
+    in_family,
+    judged,
+    nats,
+    of_comparisons,
+    of_whom,
+)
 from analysis.studies.text.held_out import held_out_windows
 
 TRAINED = (
@@ -74,6 +84,20 @@ def test_what_was_stored_before_documents_were_units_calls_its_intervals_rough()
     known, unknown = {"a_low": 0.1, "b_low": 0.2}, {"a_low": None, "b_low": 0.3}
     assert of_comparisons([known, unknown], "a", "b") == " Of 3 comparisons, each is judged by its own interval."
     assert of_comparisons([known, unknown], "a") == "", "one is judged"
+
+
+def test_what_holds_alone_need_not_hold_among_many():
+    """p = 0.03 alone; beside 0.001, 0.2 and 0.6 Holm makes it 0.09, and 0.004 of the smallest."""
+    rows = [
+        {"a": -1.0, "a_low": -1.9, "a_high": -0.1, "a_p": 0.03, "b": 2.0, "b_low": 1.5, "b_high": 2.5, "b_p": 0.001},
+        {"a": 0.1, "a_low": -0.1, "a_high": 0.3, "a_p": 0.2, "b": 0.1, "b_low": -0.4, "b_high": 0.6, "b_p": 0.6},
+    ]
+    found = in_family(rows, "a", "b")
+    assert found[0]["a_holm"] == pytest.approx(0.09) and found[0]["b_holm"] == pytest.approx(0.004)
+    assert decided(rows[0], "a") == -1 and decided(found[0], "a") == 0 and decided(found[0], "b") == 1
+    assert "could have been seen" in nats(found[0], "a") and "could" not in nats(rows[0], "a")
+    assert of_comparisons(found, "a", "b").endswith("each is judged after Holm's correction for all of them.")
+    assert in_family([{"a_low": None, "a_p": None}], "a") == [{"a_low": None, "a_p": None}]
 
 
 def test_with_fewer_than_three_seeds_a_sentence_is_about_what_was_trained_here():
