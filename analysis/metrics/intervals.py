@@ -165,7 +165,7 @@ def holm(p_values) -> np.ndarray:
 
 
 def p_of(found: Interval) -> float | None:
-    """Two-sided p-value of a mean of 0 that goes with a 95 % interval: 0.05 where an edge is 0. It is taken from the
+    """Two-sided p-value of a mean of 0 that goes with a 95% interval: 0.05 where an edge is 0. It is taken from the
     edge nearer to 0, with n - 1 degrees, and with 2 where trainings enter, the fewest they can have, so that it is
     rather too large than too small. None without an interval."""
     if found.low is None:
