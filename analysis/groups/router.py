@@ -118,8 +118,12 @@ class FocusRouter(nn.Module):
     def scores(self, layer: int, hidden: Tensor) -> Tensor:
         """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]. With cosine
         similarity the rows of both have length 1."""
-        vectors, centroids = self.project(layer, hidden), self.centroids[layer].to(hidden.device)
-        with torch.autocast(hidden.device.type, enabled=False):
+        return self.compared(layer, self.project(layer, hidden))
+
+    def compared(self, layer: int, vectors: Tensor) -> Tensor:
+        """The scores of routing vectors [..., T, d_s], as `project` gives them -> float32 [..., T, K]."""
+        centroids = self.centroids[layer].to(vectors.device)
+        with torch.autocast(vectors.device.type, enabled=False):
             if self.settings.similarity == "cosine":
                 vectors, centroids = (F.normalize(rows, dim=-1) for rows in (vectors, centroids))
             return vectors @ centroids.T

@@ -11,16 +11,18 @@ HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once,
 
 
 @torch.no_grad()
-def attention_inputs(model, windows: list[np.ndarray], progress=None) -> list[torch.Tensor]:
+def attention_inputs(model, windows: list[np.ndarray], progress=None, make=None) -> list[torch.Tensor]:
     """The hidden states that enter each attention layer, windows of token ids [T] joined: L tensors [sum of T, d], CPU.
 
-    `progress(fraction)` is called before each window.
+    `progress(fraction)` is called before each window. `make(layer, hidden)`: what is kept of a window's states
+    [T, d] in their place, such as fewer dimensions.
     """
     kept: list[list[torch.Tensor]] = [[] for _ in range(model.num_layers)]
 
     def keep(module, args, kwargs):
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-        kept[module.layer_idx].append(hidden[0].float().cpu())
+        states = hidden[0].float().cpu()
+        kept[module.layer_idx].append(states if make is None else make(module.layer_idx, states))
 
     for index, ids in enumerate(windows):
         if progress:

@@ -51,7 +51,7 @@ def pitfalls(
     if len(ids) < 2 * made.window:
         raise BadSetting(f"The text has {len(ids)} tokens and {2 * made.window} are needed: give more text.")
     states = attention_states(lm, ids)
-    members = memberships(made, attention_inputs(lm, [ids]))[1]  # [L, T, K]
+    members = memberships(made, attention_inputs(lm, [ids], make=made.project))[1]  # [L, T, K]
     draw = torch.Generator().manual_seed(seed)
     ways, rules = [], {name: [] for name, _, _ in RULES}
     pig = MagicPIG(seed=seed)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import torch
 
 from analysis.errors import BadSetting
 from analysis.groups.contents import EMPTY, group_contents
@@ -11,9 +10,9 @@ from analysis.groups.kmeans import spherical_kmeans
 from analysis.groups.words import categories
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, Reading, check_seed, protocol, read
 from analysis.studies.groups.contents import router_notes
+from analysis.studies.groups.far import routing_vectors
 from analysis.studies.groups.routers import memberships, router_for, stored_routers
 from analysis.studies.text.text import token_table
 
@@ -100,7 +99,8 @@ def _labels(
     made, _ = router_for(context, lm, router)
     reading = read(context, lm, text, long_text)
     context.progress(0.3, f"routing the text by {router}")
-    return lm, reading, memberships(made, attention_inputs(lm, reading.windows))[0].argmax(-1).numpy(), made.K
+    soft = memberships(made, routing_vectors(context, lm, reading, made))[0]
+    return lm, reading, soft.argmax(-1).numpy(), made.K
 
 
 def matched_table(first: np.ndarray, second: np.ndarray, K: int, K_other: int) -> tuple[float, np.ndarray, np.ndarray]:
@@ -138,8 +138,9 @@ def group_controls(
     reading = read(context, lm, text, long_text)
     made, control = router_for(context, lm, router)
     context.progress(0.3, "routing the text")
-    inputs = attention_inputs(lm, reading.windows)
-    soft = {"this router": memberships(made, inputs)[0], "random centroids": memberships(control, inputs)[0]}
+    arms = zip(ARMS, (made, control), strict=False)
+    soft = {arm: memberships(one, routing_vectors(context, lm, reading, one))[0] for arm, one in arms}
+    vectors = routing_vectors(context, lm, reading, made)
     words = token_table(reading)
     kinds, decided_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
     if len(words) < made.K:
@@ -149,8 +150,7 @@ def group_controls(
         context.progress(0.4 + 0.6 * layer / lm.num_layers, f"groups of layer {layer}")
         for arm in ARMS:
             if arm == "k-means":
-                with torch.no_grad():
-                    group = spherical_kmeans(made.project(layer, inputs[layer]), made.K, seed)[1].cpu().numpy()
+                group = spherical_kmeans(vectors[layer], made.K, seed)[1].numpy()
                 sure = None
             else:
                 group, sure = soft[arm][layer].argmax(-1).numpy(), soft[arm][layer].max(-1).values.numpy()

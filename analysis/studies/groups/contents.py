@@ -10,8 +10,8 @@ from analysis.groups.router import FocusRouter
 from analysis.groups.vectors import pca, umap2d
 from analysis.groups.words import categories
 from analysis.runs import Result
-from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol, read
+from analysis.studies.groups.far import routing_vectors
 from analysis.studies.groups.routers import memberships, router_facts, router_for
 from analysis.studies.text.text import token_table
 
@@ -36,10 +36,10 @@ def groups(
     reading = read(context, lm, text, long_text)
     made, control = router_for(context, lm, router)
     context.progress(0.3, "routing the text")
-    inputs = attention_inputs(lm, reading.windows)
-    shuffled = attention_inputs(lm, reading.shuffled(seed))
-    soft = memberships(made, inputs)[0].numpy()  # [L, T, K]
-    other, mixed = memberships(control, inputs)[0].numpy(), memberships(made, shuffled)[0].numpy()
+    vectors = routing_vectors(context, lm, reading, made)
+    soft = memberships(made, vectors)[0].numpy()  # [L, T, K]
+    other = memberships(control, routing_vectors(context, lm, reading, control))[0].numpy()
+    mixed = memberships(made, routing_vectors(context, lm, reading, made, seed))[0].numpy()
     context.progress(0.6, "reading the groups")
     words = token_table(reading)
     kinds, decided_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
@@ -57,7 +57,7 @@ def groups(
         top_words.append(marks.assign(layer=layer))
         layers.append(row | {"balanced": balanced_largest_share(len(words), made.K)})
     layers, members, top_words = pd.DataFrame(layers), pd.concat(members), pd.concat(top_words)
-    flat = [pca(made.project(layer, hidden).detach().numpy()) for layer, hidden in enumerate(inputs)]
+    flat = [pca(own.numpy()) for own in vectors]
     numbers = {
         "K": made.K,
         "top": made.top,
@@ -97,9 +97,9 @@ def umap(
     if not 0 <= layer < lm.num_layers:
         raise BadSetting(f"Layer {layer} does not exist: {lm.name} has layers 0 to {lm.num_layers - 1}.")
     reading = read(context, lm, text, long_text)
-    inputs = attention_inputs(lm, reading.windows)
+    vectors = routing_vectors(context, lm, reading, made)
     context.progress(0.1, "UMAP (its first run in a process compiles for 10 to 40 s)")
-    xy, positions = umap2d(made.project(layer, inputs[layer]).detach().numpy(), seed)
+    xy, positions = umap2d(vectors[layer].numpy(), seed)
     made_with = protocol("umap", lm, text, len(reading.tokens), seed=seed, router=router, layer=layer)
     return Result({"protocol": made_with}, {}, {"umap": xy, "positions": positions})
 

@@ -1,22 +1,27 @@
 """Which far-apart tokens of a text share a group, how much they attend to each other, and what chance would give."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import torch
 
-from analysis.attention import Block, apply
 from analysis.errors import BadSetting
-from analysis.groups.controls import random_tokens
 from analysis.groups.pairs import PairCollector
-from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.statistics import attention_inputs, forward
 from analysis.studies.context import STREAMED, Context, Reading, check_seed, protocol, read
 from analysis.studies.groups.contents import router_notes
-from analysis.studies.groups.routers import memberships, router_facts, router_for
+from analysis.studies.groups.far import (
+    CENTROIDS,
+    LISTED,
+    ROUTER,
+    TOKENS,
+    collect,
+    far,
+    far_shuffled,
+    feed,
+    of_arms,
+)
+from analysis.studies.groups.routers import router_facts, router_for
 from analysis.studies.text.states import check_head
 from analysis.studies.text.text import named, quoted, token_table
 
@@ -24,9 +29,6 @@ COPY, INDUCTION, WORD, GROUP = KINDS = "copy", "induction", "same word", "same g
 SAID = dict(
     zip(KINDS, (", the same token", ", what came next after an earlier copy", ", the same word", ""), strict=True)
 )
-ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
-
-Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities of a block of queries
 
 
 def pairs(
@@ -58,31 +60,27 @@ def pairs(
     reading = read(context, lm, text, long_text)
     made, control = router_for(context, lm, router)
     words = token_table(reading)
-    inputs = attention_inputs(lm, reading.windows)
-    affinity, members = memberships(made, inputs)
-    arms = {
-        ROUTER: members,
-        CENTROIDS: memberships(control, inputs)[1],
-        TOKENS: [random_tokens(len(words), made.K, made.top, seed * 1000 + at) for at in range(lm.num_layers)],
-    }
-    listed = {"top": top, "content": torch.tensor(words["content"].to_numpy()) if content else None}
-    listed |= {"layer": layer, "group": group, "head": head}
-    found = PairCollector(arms, affinity, min_distance=min_distance, **listed)
-    collect(lm, reading.windows, [feed(found)], context)
-    mixed = reading.shuffled(seed)  # what grouping by kind of token alone would give
-    affinity, members = memberships(made, attention_inputs(lm, mixed))
-    null = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
-    collect(lm, mixed, [feed(null)], context)
+    of_content = torch.tensor(words["content"].to_numpy())
+    if content and (layer, group, head) == (None, None, None) and top <= LISTED:
+        known = far(context, lm, reading, of_content, made, control, min_distance, seed)
+        shares, listed = known.shares, known.listed.head(top)
+    else:
+        affinity, arms = of_arms(context, lm, reading, made, control, seed)
+        asked = {"top": top, "content": of_content if content else None, "layer": layer, "group": group, "head": head}
+        shares = PairCollector(arms, affinity, min_distance=min_distance, **asked)
+        collect(lm, reading.windows, [feed(shares)], context)
+        listed = shares.table()
+    null = far_shuffled(context, lm, reading, made, min_distance, seed, head)
     asked = {"seed": seed, "router": router, "min_distance": min_distance, "kernel": STREAMED}
-    listed = described(found.table(), words, reading.tokens.ids)
-    controls = pd.concat([found.controls(), null.controls()], ignore_index=True)
-    numbers = found.numbers() | {
+    listed = described(listed, words, reading.tokens.ids)
+    controls = pd.concat([shares.controls(), null.controls()], ignore_index=True)
+    numbers = shares.numbers() | {
         "router": router_facts(router, made),
         "sentence": _sentence(listed, controls, min_distance),
         "notes": [*reading.notes, *router_notes(made, text), *_short(reading, min_distance)],
         "protocol": protocol("pairs", lm, text, len(words), **asked),
     }
-    distance = pd.concat([found.by_distance(), null.by_distance()], ignore_index=True)
+    distance = pd.concat([shares.by_distance(), null.by_distance()], ignore_index=True)
     return Result(numbers, {"tokens": words, "pairs": listed, "controls": controls, "distance": distance})
 
 
@@ -103,31 +101,6 @@ def described(listed: pd.DataFrame, words: pd.DataFrame, ids: np.ndarray) -> pd.
     called = {f"{side}_named": [named(words, at) for at in to] for side, to in (("query", queries), ("key", keys))}
     kind = np.select([np.asarray(fit, bool) for fit in fits.values()], list(fits), GROUP)
     return listed.assign(query=word[queries], key=word[keys], **called, kind=kind)
-
-
-def collect(model: Model, windows: list[np.ndarray], watchers: list[Callable[[int], Watch]], context: Context) -> None:
-    """Stream the dense attention of a text, window by window, through `watcher(start)(block, probabilities)` each."""
-    start = 0
-    for index, ids in enumerate(windows):
-        context.progress(index / len(windows), f"reading window {index + 1} of {len(windows)}")
-        sees = [watcher(start) for watcher in watchers]
-
-        def watch(block: Block, probabilities: torch.Tensor, sees: list[Watch] = sees) -> None:
-            for see in sees:
-                see(block, probabilities)
-
-        with apply(model, METHODS["dense"](), watch=watch):
-            forward(model, ids)
-        start += len(ids)
-
-
-def feed(collector: PairCollector) -> Callable[[int], Watch]:
-    """A pair collector as a watcher for `collect`."""
-
-    def window(start: int) -> Watch:
-        return lambda block, probabilities: collector.add(block.layer, block.rows, probabilities[0], start)
-
-    return window
 
 
 def _check(model: Model, min_distance: int, top: int, layer: int | None, head: int | None) -> None:

@@ -15,6 +15,7 @@ from analysis.groups.controls import random_centroids
 from analysis.groups.fit import fit_without_training
 from analysis.groups.gates import top_groups
 from analysis.groups.router import FocusRouter, RouterSettings
+from analysis.groups.sinkhorn import assign
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
@@ -122,9 +123,11 @@ def save(
 
 
 @torch.no_grad()
-def memberships(router: FocusRouter, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Causal assignment of tokens from their attention inputs L x [T, d]: soft and hard, both [L, T, K]."""
-    soft = torch.stack([router.soft(layer, hidden, membership="causal") for layer, hidden in enumerate(inputs)])
+def memberships(router: FocusRouter, vectors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal assignment of tokens from their routing vectors L x [T, d_s]: soft and hard, both [L, T, K]."""
+    scores = (router.compared(layer, own) for layer, own in enumerate(vectors))
+    own = zip(scores, router.potential, strict=True)
+    soft = torch.stack([assign(some, router.temperature, potential) for some, potential in own])
     return soft, top_groups(soft, router.top)
 
 

@@ -135,7 +135,7 @@ def _memberships(
     key = text or context.add_text(*sample_texts()["story"])
     reading = read(context, lm, key)
     made = router_for(context, lm, router)[0]
-    real = memberships(made, attention_inputs(lm, reading.windows))[1][layer]  # [T, K]
+    real = memberships(made, attention_inputs(lm, reading.windows, make=made.project))[1][layer]  # [T, K]
     said = f"router {router}, layer {layer}, on {reading.name}: {len(real):,} tokens, repeated to the length"
     about = {"groups": made.K, "top": made.top, "memberships": said, "router": router, "layer": layer}
     about |= {"text": key, "model": lm.name, "revision": lm.revision, "tokens": len(real)}

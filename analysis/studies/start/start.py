@@ -4,13 +4,12 @@ import pandas as pd
 import torch
 
 from analysis.errors import BadSetting
-from analysis.groups.pairs import PairCollector
 from analysis.runs import Result
-from analysis.statistics import FarReading, attention_inputs
 from analysis.studies.context import STREAMED, Context, protocol, read
 from analysis.studies.groups.contents import router_notes
-from analysis.studies.groups.pairs import ROUTER, SAID, collect, described, feed
-from analysis.studies.groups.routers import memberships, router_facts, router_for
+from analysis.studies.groups.far import ROUTER, far
+from analysis.studies.groups.pairs import SAID, described
+from analysis.studies.groups.routers import router_facts, router_for
 from analysis.studies.text.text import quoted, token_table
 
 TOP_PAIRS, TOP_WORDS = 20, 4
@@ -36,18 +35,16 @@ def start(
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
     min_distance = max(1, min(min_distance, (max(b - a for a, b in reading.tokens.spans) - 1) // 2))
-    made, _ = router_for(context, lm, router)
+    made, control = router_for(context, lm, router)
     words = token_table(reading)
-    affinity, members = memberships(made, attention_inputs(lm, reading.windows))
     content = torch.tensor(words["content"].to_numpy())
-    found = PairCollector({ROUTER: members}, affinity, min_distance=min_distance, top=TOP_PAIRS, content=content)
-    far = FarReading(len(words), min_distance)
-    collect(lm, reading.windows, [feed(found), far.window], context)
-    words["received"] = far.tokens()
-    listed = described(found.table(), words, reading.tokens.ids)
-    shares = far.shares()
+    found = far(context, lm, reading, content, made, control, min_distance)
+    words["received"] = found.reading.tokens()
+    listed = described(found.listed.head(TOP_PAIRS), words, reading.tokens.ids)
+    shares, controls = found.reading.shares(), found.shares.controls()
+    controls = controls[controls["arm"] == ROUTER]
     numbers = {
-        "sentences": _sentences(words, listed, found.controls(), shares, min_distance),
+        "sentences": _sentences(words, listed, controls, shares, min_distance),
         "far_share": shares["far"],
         "far_share_uniform": shares["far_uniform"],
         "sink_share": shares["sink"],
@@ -57,7 +54,7 @@ def start(
         "notes": [*reading.notes, *router_notes(made, text)],
         "protocol": protocol("start", lm, text, len(words), router=router, min_distance=min_distance, kernel=STREAMED),
     }
-    return Result(numbers, {"tokens": words, "pairs": listed, "distance": far.distances()})
+    return Result(numbers, {"tokens": words, "pairs": listed, "distance": found.reading.distances()})
 
 
 def _sentences(words: pd.DataFrame, listed: pd.DataFrame, controls: pd.DataFrame, shares: dict, far: int) -> list[str]:

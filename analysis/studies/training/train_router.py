@@ -189,7 +189,7 @@ def measure(
         with apply(model, method, kernels=True):
             found[arm] = perplexity(model, ids.reshape(-1), ids.shape[1])
     gain, points = over_units(found["random"].losses.mean(1) - found["causal"].losses.mean(1), documents)
-    soft, _ = memberships(router, attention_inputs(model, list(ids)))  # [L, T, K]
+    soft, _ = memberships(router, attention_inputs(model, list(ids), make=router.project))  # [L, T, K]
     return {f"perplexity_{arm}": quality.perplexity for arm, quality in found.items()} | {
         "gain_over_random": gain._asdict()
         | {"unit": "documents", "state": gain.state, "points": points.tolist() if gain.low is None else None},

@@ -1,0 +1,157 @@
+"""One reading of a text for Start, Token groups and Long-range pairs: routing vectors, and what is read from afar."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.attention import Block, apply
+from analysis.groups.controls import random_tokens
+from analysis.groups.pairs import PAIR_COLUMNS, PairCollector
+from analysis.groups.router import FocusRouter
+from analysis.groups.shares import FarShares
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.statistics import FarReading, attention_inputs, forward
+from analysis.studies.context import Context, Reading
+from analysis.studies.groups.routers import memberships
+from analysis.studies.text.kept import kept
+
+ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
+ARMS = (ROUTER, CENTROIDS, TOKENS)
+LISTED = 100  # strongest pairs of content words that are kept
+SKIPPED = 1  # tokens of each window that are no keys: the attention sink
+TOTALS = ("far", "far_uniform", "sink", "queries")  # of a FarReading
+PER_TOKEN_OR_BIN = ("received", "expected", "mass", "uniform")
+
+Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities of a block of queries
+
+
+@dataclass(frozen=True)
+class Far:
+    """What dense attention reads from afar: `reading` of all tokens, `shares` of the ARMS, and `listed`, the LISTED
+    strongest pairs of content words in one group, as `PairCollector.table` gives them."""
+
+    reading: FarReading
+    shares: FarShares
+    listed: pd.DataFrame
+
+
+def routing_vectors(
+    context: Context, model: Model, reading: Reading, router: FocusRouter, seed: int | None = None
+) -> list[torch.Tensor]:
+    """What a router compares with its centroids, L tensors [T, d_s], of a text; with `seed` of its shuffled tokens."""
+    windows = reading.windows if seed is None else reading.shuffled(seed)
+    kind = "routing the text" if seed is None else "routing the shuffled text"
+
+    def make() -> dict[str, torch.Tensor]:
+        def told(done: float) -> None:
+            context.progress(done, kind)
+
+        with torch.no_grad():
+            return {"vectors": torch.stack(attention_inputs(model, windows, told, router.project))}
+
+    return list(kept(context, kind, model, windows, [router.projection], make)["vectors"])
+
+
+def of_arms(
+    context: Context, model: Model, reading: Reading, made: FocusRouter, control: FocusRouter, seed: int
+) -> tuple[torch.Tensor, dict]:
+    """(affinity [L, T, K], arm -> memberships per layer) of a text by a router, its control and chance."""
+    affinity, members = memberships(made, routing_vectors(context, model, reading, made))
+    by_control = memberships(control, routing_vectors(context, model, reading, control))[1]
+    chance = [random_tokens(len(reading.tokens), made.K, made.top, seed * 1000 + at) for at in range(model.num_layers)]
+    return affinity, dict(zip(ARMS, (members, by_control, chance), strict=True))
+
+
+def far(
+    context: Context,
+    model: Model,
+    reading: Reading,
+    content: torch.Tensor,
+    made: FocusRouter,
+    control: FocusRouter,
+    min_distance: int,
+    seed: int = 0,
+) -> Far:
+    """The Far of a text: one pass, the first time. `content` bool [T]: tokens of content words."""
+    affinity, arms = of_arms(context, model, reading, made, control, seed)
+    decides = [content, min_distance, seed, made.top, *_state(made), *_state(control)]
+
+    def make() -> dict[str, torch.Tensor]:
+        found = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
+        read = FarReading(len(reading.tokens), min_distance)
+        collect(model, reading.windows, [feed(found), read.window], context)
+        numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
+        numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
+        table = found.table()
+        numbers |= {f"pairs.{name}": torch.from_numpy(table[name].to_numpy().copy()) for name in PAIR_COLUMNS}
+        return numbers | {"sums": _stacked(found)}
+
+    tensors = kept(context, "far reading", model, reading.windows, decides, make)
+    read = FarReading(len(reading.tokens), min_distance)
+    for name in PER_TOKEN_OR_BIN:
+        setattr(read, name, tensors[name].numpy())
+    for name, total in zip(TOTALS, tensors["totals"].tolist(), strict=True):
+        setattr(read, name, total)
+    listed = pd.DataFrame({name: tensors[f"pairs.{name}"].numpy() for name in PAIR_COLUMNS})
+    return Far(read, _shares(ARMS, min_distance, tensors["sums"]), listed)
+
+
+def far_shuffled(
+    context: Context, model: Model, reading: Reading, made: FocusRouter, min_distance: int, seed: int, head: int | None
+) -> FarShares:
+    """The shares of the text with its tokens shuffled: what grouping by kind of token alone would give."""
+    windows = reading.shuffled(seed)
+    affinity, members = memberships(made, routing_vectors(context, model, reading, made, seed))
+
+    def make() -> dict[str, torch.Tensor]:
+        null = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
+        collect(model, windows, [feed(null)], context)
+        return {"sums": _stacked(null)}
+
+    decides = [min_distance, head, made.top, *_state(made)]
+    tensors = kept(context, "far reading, shuffled", model, windows, decides, make)
+    return _shares((SHUFFLED,), min_distance, tensors["sums"])
+
+
+def collect(model: Model, windows: list[np.ndarray], watchers: list[Callable[[int], Watch]], context: Context) -> None:
+    """Stream the dense attention of a text, window by window, through `watcher(start)(block, probabilities)` each."""
+    start = 0
+    for index, ids in enumerate(windows):
+        context.progress(index / len(windows), f"reading window {index + 1} of {len(windows)}")
+        sees = [watcher(start) for watcher in watchers]
+
+        def watch(block: Block, probabilities: torch.Tensor, sees: list[Watch] = sees) -> None:
+            for see in sees:
+                see(block, probabilities)
+
+        with apply(model, METHODS["dense"](), watch=watch):
+            forward(model, ids)
+        start += len(ids)
+
+
+def feed(collector: PairCollector) -> Callable[[int], Watch]:
+    """A pair collector as a watcher for `collect`."""
+
+    def window(start: int) -> Watch:
+        return lambda block, probabilities: collector.add(block.layer, block.rows, probabilities[0], start)
+
+    return window
+
+
+def _state(router: FocusRouter) -> list[torch.Tensor]:
+    return list(router.state_dict().values())
+
+
+def _stacked(found: FarShares) -> torch.Tensor:
+    """[L, 1 + arms, 2, bins]: all layers see the same text, so they have the same bins."""
+    return torch.stack([found.sums[layer] for layer in sorted(found.sums)])
+
+
+def _shares(arms: tuple[str, ...], min_distance: int, sums: torch.Tensor) -> FarShares:
+    shares = FarShares(arms, min_distance, SKIPPED)
+    shares.sums = dict(enumerate(sums))
+    return shares

@@ -1,0 +1,84 @@
+"""One reading of a text serves Start, Token groups and Long-range pairs: no page makes a pass that another one made."""
+
+import pandas as pd
+import pytest
+
+from analysis.runs import RunStore
+from analysis.statistics import inputs
+from analysis.studies import STUDIES
+from analysis.studies.context import Context
+from analysis.studies.groups import far
+from analysis.studies.text import kept
+from tests.made.asking import SHORT
+from tests.made.tiny_tokenizer import save_model
+
+FAR = {"start": {"min_distance": 20}, "pairs": {"min_distance": 20, "top": 30}, "groups": {}}
+ONE = {"min_distance": 20, "layer": 1, "content": False}
+
+
+@pytest.fixture
+def passes(monkeypatch) -> list[int]:
+    """The lengths of the windows that were read so far."""
+    read, forward = [], inputs.forward
+
+    def counted(model, ids):
+        read.append(len(ids))
+        forward(model, ids)
+
+    for place in (inputs, far):
+        monkeypatch.setattr(place, "forward", counted)
+    return read
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """`asked(verb, arguments, anew)` -> Result of the tiny model; anew: by a worker that has just started."""
+    model = str(save_model(tmp_path / "tiny"))
+    opened = []
+
+    def ask(verb, arguments, store=None):
+        if store is not None:
+            opened.append(RunStore(tmp_path / store, tmp_path / "none"))
+        context = Context(opened[-1] if opened else None, state=tmp_path / "fitted", browser=False)
+        return STUDIES[verb](model=model, text=context.add_text("a text", SHORT), **arguments, context=context)
+
+    yield ask
+    for store in opened:
+        store.close()
+
+
+def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
+    asked("groups", {})  # fits the router
+    passes.clear()
+    first = asked("start", FAR["start"], "one")
+    windows = len(passes) // 2
+    assert windows > 1 and len(passes) == 2 * windows, "one pass for the router's vectors, one for what is read"
+    pairs = asked("pairs", FAR["pairs"])
+    assert len(passes) == 4 * windows, "the shuffled text, which Start has no use for"
+    groups = asked("groups", {})
+    assert asked("group-controls", {}).numbers["rows"] and len(passes) == 4 * windows
+    narrow = asked("pairs", ONE)
+    assert len(passes) == 5 * windows, "another list of pairs: its own pass, and no other"
+    for verb, given, found in (("groups", {}, groups), ("pairs", FAR["pairs"], pairs), ("pairs", ONE, narrow)):
+        again = asked(verb, given, f"{verb} {len(given)}")
+        assert {name: value for name, value in again.numbers.items() if name != "protocol"} == {
+            name: value for name, value in found.numbers.items() if name != "protocol"
+        }
+        for name, table in again.tables.items():
+            pd.testing.assert_frame_equal(table, found.tables[name], check_exact=True)
+    assert len(first.tables["pairs"]) == 20 and pairs.tables["pairs"]["attention"].is_monotonic_decreasing
+    assert (pairs.tables["pairs"].head(20)["attention"] == first.tables["pairs"]["attention"]).all()
+
+
+def test_readings_are_bounded_and_the_one_used_last_stays(asked, passes, tmp_path, monkeypatch):
+    folder = tmp_path / "one" / kept.FOLDER
+    asked("groups", {}, "one")
+    sizes = {path: path.stat().st_size for path in folder.glob("*")}
+    assert len(sizes) == 2 and all(path.suffix == ".safetensors" for path in sizes)
+    monkeypatch.setattr(kept, "KEPT_BYTES", max(sizes.values()) + 1)
+    asked("groups", {"seed": 1})
+    left = set(folder.glob("*"))
+    assert len(left) == 1 and not left & set(sizes), "the newest, the shuffled text of seed 1"
+    next(iter(left)).write_bytes(b"damaged")
+    passes.clear()
+    assert asked("groups", {"seed": 1}).tables and passes, "a damaged reading is made anew"
