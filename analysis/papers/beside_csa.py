@@ -1,7 +1,7 @@
 """CSA, beside ours: what each row of its tables, and of the measurements that its text prints, is held against."""
 
 from analysis.papers.ours import Beside, Job, Number
-from analysis.papers.places import BREAKS, BUDGETS, QUERY, RANKS, WORTH, at, makes, study
+from analysis.papers.places import BREAKS, BUDGETS, CORPORA, QUERY, RANKS, WORTH, at, makes, study
 
 WEIGHTS = "Its weights: name them with --model."
 PYTHIA = "EleutherAI/pythia-410m"
@@ -37,7 +37,7 @@ def capped(row: str) -> Beside:
         one("worst bin against dense", "worst_bin_difference", "change", ends="worst_bin_"),
         one("largest keys of a head", "cap", "keys"),
     )
-    return Beside(study("calibration"), BUDGETS, numbers)
+    return Beside(study("calibration"), CORPORA, numbers)
 
 
 def amdahl(row: str) -> Beside:

@@ -10,16 +10,17 @@ START, WORTH = Panel("", "Start"), Panel("is-it-worth-it", "Is it worth it?")
 COLLAPSE = Panel("train-a-router", "Train a router, Routing collapse", {"evidence": "collapse"})
 CAUSALITY = Panel("train-a-router", "Train a router, Causality check", {"evidence": "causality"})
 GROUPS, PAIRS = Panel("token-groups", "Token groups"), Panel("long-range-pairs", "Long-range pairs")
-QUALITY = Panel("quality-vs-speed", "Quality vs speed, Quality", {"tab": "quality"})
+QUALITY = Panel("quality-vs-speed", "Quality vs speed")
 SPEED = Panel("speed", "Speed", {"speed_on": "shapes"})
 BUDGETS = Panel("kv-budgets", "KV budgets, Smallest cap", {"budgets": "cap"})
+CORPORA = Panel("kv-budgets", "KV budgets, Corpora and contexts", {"budgets_evidence": "yes"})
 BREAKS = Panel("kv-budgets", "KV budgets, Where it breaks", {"budgets": "reads"})
 RANKS = Panel("kv-budgets", "KV budgets, Keys per head", {"budgets": "map"})
-QUERY = Panel("kv-budgets", "KV budgets, Does the query matter?", {"budgets": "query"})
+QUERY = Panel("kv-budgets", "KV budgets, Does the query matter?", {"budgets_evidence": "yes"})
 RECALL = Panel("routing", "Routing, Recall", {"route_tab": "recall"})
 CLOSURE = Panel("routing", "Routing, Gap closure", {"route_tab": "closure"})
 TESTS = Panel("long-context-tests", "Long-context tests, Evidence", {"tests_evidence": "yes"})
-EQUAL = Panel("quality-vs-speed", "Quality vs speed, Equal reads", {"tab": "equal"})
+EQUAL = Panel("quality-vs-speed", "Quality vs speed, Equal reads", {"quality_evidence": "yes"})
 MINE = {"model": "", "seed": 0}  # a page puts its model in
 
 
@@ -32,7 +33,7 @@ ELSEWHERE = {  # stored studies that stand beside rows about something else -> t
     "equal-budget": EQUAL,
     "benchmarks": TESTS,
     "baselines": ablation("baselines", "Ablations"),
-    "calibration": BUDGETS,
+    "calibration": CORPORA,
     "finetuning": ablation("finetuning", "Ablations"),
 }
 

@@ -1,4 +1,5 @@
-"""The smallest cap that changes no position: a sweep of this text, tolerances judged at once, the paper's table."""
+"""The smallest cap that changes no position: a sweep of this text, tolerances judged at once; as evidence, several
+corpora and the paper's table."""
 
 import re
 
@@ -57,7 +58,7 @@ def caps(raw: str) -> list[int]:
 
 
 def tab(known: dict[str, dict]) -> None:
-    """The form, the sweep, its judgement, and the study of several corpora."""
+    """The form, the sweep and its judgement."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input("Caps, keys", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
         for label, name, term in (
@@ -65,7 +66,7 @@ def tab(known: dict[str, dict]) -> None:
             ("Allowed at any stretch, at most %", "budget_tolerance_bin", "tolerances of the cap"),
         ):
             fields.number(label, name, 0.0, 100.0, term, step=0.5, width=190)
-    widgets.each(lambda: _sweep(known), _study)
+    _sweep(known)
 
 
 def _sweep(known: dict[str, dict]) -> None:
@@ -156,7 +157,8 @@ def _twice() -> None:
     state.choose(st.session_state, budget_way="beta", budget_size=float(f"{beta:.3g}"))
 
 
-def _study() -> None:
+def study() -> None:
+    """Several corpora and contexts, as they were measured and stored, and the paper's own table."""
     st.header("Corpora and contexts", anchor=False, help=cached.glossary("cap"))
     found = stored.opened("calibration", "The table of corpora and contexts", small=True)
     if found is not None:

@@ -7,7 +7,6 @@ TABS = {
     "reads": "Where it breaks",
     "cap": "Smallest cap",
     "calibrate": "Calibrate",
-    "query": "Does the query matter?",
     "cost": "Cost",
 }
 READS = (1.0, 0.5, 0.25, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)  # of the causal pairs
@@ -24,7 +23,8 @@ BARS = {"change": "Change against dense", "perplexity": "Perplexity"}
 SHARED_OUT = {"beta": "beta × the sum of ranks", "total": "keys in all", "reads": "share of the reads"}
 
 CONTROLS = {
-    "budgets": Control(one_of(*TABS), "map", "part of the page"),
+    "budgets": Control(one_of(*TABS, "query"), "map", "part of the page"),  # "query" was a tab: now it is evidence
+    "budgets_evidence": switch(False),
     "budget_policy": Control(matching(POLICY), "policy", "policy"),
     "budget_other": Control(matching(POLICY), name="second policy"),
     "budget_edits": Control(matching(r"[a-z0-9.~]{1,1500}"), name="list of changes"),  # see budgets.edits

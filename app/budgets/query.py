@@ -26,8 +26,9 @@ ROWS = {
 }
 
 
-def tab() -> None:
+def study() -> None:
     """The conclusion first, then what it stands on; without a study, the command that makes it."""
+    st.header("Does the query matter?", anchor=False, help=cached.glossary("query router"))
     found = stored.study("query-router")
     if found is None:
         widgets.prose(

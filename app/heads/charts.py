@@ -80,7 +80,7 @@ def pattern(rows, first_query: int, first_key: int, cell: int, query: int | None
     }
     ends = {"x0": first_key - 0.5, "x1": first_key + width * cell - 0.5}
     line = {"type": "line", **ends, "y0": query, "y1": query, "line": {"color": CHOSEN, "width": 1.5, "dash": "dot"}}
-    axis = {"showgrid": False, "constrain": "domain", "tickformat": ",d"}
+    axis = {"showgrid": False, "tickformat": ",d"}
     return figure(
         [trace],
         "key (is attended), token",
@@ -88,7 +88,7 @@ def pattern(rows, first_query: int, first_key: int, cell: int, query: int | None
         height=470,
         margin={"l": 70, "r": 16, "t": 28, "b": 56},
         xaxis=axis,
-        yaxis=axis | {"autorange": "reversed", "scaleanchor": "x"},
+        yaxis=axis | {"autorange": "reversed"},
         shapes=[] if query is None else [line],
         dragmode="select" if box else False,
     )

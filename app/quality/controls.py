@@ -1,12 +1,12 @@
 """Quality vs speed: what of it stands in the URL."""
 
-from app.selection.control import Control, matching, one_of, whole
+from app.selection.control import Control, matching, one_of, switch, whole
 
-TABS = {"quality": "Quality", "equal": "Equal reads"}
 SHARES = (5, 10, 25, 50)  # per cent of the causal pairs that every method reads
 
 CONTROLS = {
-    "tab": Control(one_of(*TABS, "speed")),  # Speed was a tab: its links lead to its page
+    "tab": Control(one_of("quality", "equal", "speed")),  # what were tabs: their links lead on
+    "quality_evidence": switch(False),
     "quality": Control(  # methods and their settings, see quality.cards
         matching(r"[a-z0-9_.~-]{1,400}"), name="choice of methods"
     ),

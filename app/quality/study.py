@@ -1,4 +1,4 @@
-"""The tab Equal reads: the stored table of all methods at the same budgets, and figure 1 of Focus drawn from it."""
+"""Equal reads: the stored table of all methods at the same budgets, and figure 1 of Focus drawn from it."""
 
 import streamlit as st
 
@@ -13,9 +13,10 @@ WHY_LAST = (
 )
 
 
-def tab() -> None:
+def show() -> None:
     """What was found, the means of all methods, one text and context drawn large, all rows, and how it was made."""
-    found = stored.opened(NAME, "Every method at the same budgets", "lead")
+    st.header("Equal reads", anchor=False, help=cached.glossary("equal reads"))
+    found = stored.opened(NAME, "Every method at the same budgets")
     if found is None:
         return
     _means(found["means"])

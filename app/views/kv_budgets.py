@@ -5,14 +5,17 @@ import streamlit as st
 from app import cached
 from app.budgets import by_hand, calibrate, cap, cost, policy, query, reads, words
 from app.budgets.controls import TABS
+from app.selection import state
 from app.ui import widgets
-from app.ui.tabs import tabs
+from app.ui.tabs import drawer, tabs
 
 widgets.header(
     "How many keys does each head need, and where does it break?",
     "Calibrated Sparse Attention: every head reads a budget of keys, those with the largest scores, and no others",
 )
 chosen = st.session_state
+if chosen["budgets"] == "query":
+    state.choose(chosen, budgets="map", budgets_evidence=True)
 answer = st.container()
 policy.take_new()
 stored = policy.known()
@@ -36,7 +39,7 @@ tabs(
         "reads": lambda: reads.tab(stored),
         "cap": lambda: cap.tab(stored),
         "calibrate": lambda: calibrate.tab(stored),
-        "query": query.tab,
         "cost": lambda: cost.tab(run, stored),
     },
 )
+drawer("budgets_evidence", lambda: widgets.each(cap.study, query.study))

@@ -3,11 +3,10 @@
 import streamlit as st
 
 from app.quality import study as equal, tab as quality
-from app.quality.controls import TABS
 from app.selection import state
 from app.speed.controls import CONTROLS as SPEED
 from app.ui import widgets
-from app.ui.tabs import tabs
+from app.ui.tabs import drawer
 
 chosen = st.session_state
 if chosen["tab"] is None and (timed := {name for name in SPEED if chosen[name] != SPEED[name].default}):
@@ -15,9 +14,13 @@ if chosen["tab"] is None and (timed := {name for name in SPEED if chosen[name] !
 if chosen["tab"] == "speed":  # a link from when Speed was a tab here, and the oldest name it by its controls alone
     state.choose(chosen, tab=None)
     st.switch_page("views/speed.py")
+if chosen["tab"] == "equal":
+    state.choose(chosen, quality_evidence=True, tab="quality")
 widgets.header(
     "What does reading less cost, and what does it gain?",
     "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
     "speed against the fastest dense path here",
 )
-tabs("tab", TABS, {"quality": quality.tab, "equal": equal.tab})
+with widgets.guarded():
+    quality.tab()
+drawer("quality_evidence", equal.show, ["equal_panel"])

@@ -34,7 +34,6 @@ def slider(page, method: str, name: str):
 @pytest.mark.alone
 def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restores_it(app_server, page):
     quality_tab(page, app_server)
-    expect(page.get_by_role("tab", name="Quality")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_text(re.compile("^On 1,024 tokens of this text, "))).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_text(re.compile("The first 1,024 of the text's .* tokens are scored"))).to_be_visible()
     thumb = slider(page, "streaming_llm", "Window, tokens")
@@ -119,13 +118,11 @@ def test_what_cannot_be_is_one_sentence_and_the_page_stays(app_server, page):
 
 
 @pytest.mark.slow
-def test_tabs_are_remembered(app_server, page):
+def test_an_open_drawer_is_remembered(app_server, page):
     quality_tab(page, app_server)
-    page.get_by_role("tab", name="Equal reads").click()
-    expect(page).to_have_url(re.compile("tab=equal"))
-    expect(page.get_by_text("What it changes, token by token")).to_have_count(0)
-    page.get_by_role("tab", name="Quality").click()
-    expect(page.get_by_text("What it changes, token by token")).to_be_visible(timeout=PATIENCE)
+    page.locator("summary", has_text="Evidence").click()
+    expect(page).to_have_url(re.compile("quality_evidence=yes"))
+    expect(page.get_by_role("heading", name="Equal reads")).to_be_visible(timeout=PATIENCE)
 
 
 def test_the_headline_tells_both_phases_and_nothing_beyond_the_models_context(app_server, page):

@@ -157,17 +157,17 @@ def stored_table() -> dict:
 
 def test_figure_1_is_redrawn_from_the_stored_table(client, monkeypatch):
     app = opened(tab="equal")
-    assert (
-        "not measured on this machine yet for the model" in app.info[0].value
-        and "study equal-budget" in app.code[0].value
+    assert app.query_params["quality_evidence"] == "yes", "a link from when this was a tab"
+    assert "not measured on this machine yet for the model" in app.info[0].value and any(
+        "study equal-budget" in code.value for code in app.code
     )
     study = stored_table() | {"protocol": results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
     monkeypatch.setattr(asking, "studies", lambda model: ({"equal-budget": study}, []))
-    app = opened(tab="equal")
-    (quality,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    app = opened(quality_evidence="yes")
+    *_, quality = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
     app.selectbox(key="equal_panel_pick").set_value("Fetched, novels, 1,024 tokens").run()
     assert app.query_params["equal_panel"] == "Fetched, novels, 1,024 tokens"
-    (fetched,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    *_, fetched = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
     assert quality["layout"]["yaxis"]["autorange"] == "reversed" and "autorange" not in fetched["layout"]["yaxis"]
     assert [trace["name"] for trace in quality["data"]] == [entry.label for entry in ENTRIES]
     looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in quality["data"]}
