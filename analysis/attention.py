@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from analysis.cache import GroupedLayer, TokenMemory, grouped_layer, guarded, past_length
-from analysis.calls import MASKED, Attended, Call, Ran, only_masked
+from analysis.cache import CompactLayer, GroupedLayer, TokenMemory, guarded, own_layer, past_length
+from analysis.calls import MASKED, Attended, Call, Prompt, Ran, only_masked
 from analysis.errors import AnalysisError, BadModel
 from analysis.models import attention_modules
 
@@ -74,7 +74,7 @@ class _Seat:
     kernels: bool
     past: int = 0
     first: torch.Tensor | None = None
-    stored: GroupedLayer | None = None
+    stored: GroupedLayer | CompactLayer | None = None
     tables: tuple[torch.Tensor, torch.Tensor] | None = None
     calls: int = 0
     ran: dict[tuple[str, str], Ran] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def _observe(module, args, kwargs):
     """Before an attention layer: let the method see the hidden states that enter it, [B, T, d]."""
     seat: _Seat = module._focuscope
     hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    seat.past, seat.stored = past_length(kwargs, seat.layer), grouped_layer(kwargs, seat.layer)
+    seat.past, seat.stored = past_length(kwargs, seat.layer), own_layer(kwargs, seat.layer)
     seat.tables = kwargs.get("position_embeddings")
     real = None
     if seat.past == 0:
@@ -140,7 +140,7 @@ def _observe(module, args, kwargs):
     seen = seat.method.observe(seat.layer, hidden, real)
     if seen is not None:
         seat.memory.extend(seat.layer, seen, seat.past)
-    if seat.stored is not None:
+    if isinstance(seat.stored, GroupedLayer):
         seat.stored.coming = seen
 
 
@@ -159,17 +159,26 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     seat: _Seat = module._focuscope
     seat.calls += 1
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if seat.past == 0:
+        states = (x[:, :, : query.shape[2]] for x in (query, key, value))  # a static cache is longer than its text
+        seat.method.begin(Prompt(seat.layer, *states, seat.first, module, seat.tables))
     _file(seat, module, query, key)
     query = seat.method.sharpen(seat.layer, query, _of_tokens(seat, query))
     if seat.method.dense and seat.watch is None and softcap is None:
         seat.note(query.shape[2], "torch dense", "Everything is read.")
         return _dense_kernel(query, key, value, attention_mask, dropout, scaling), None
-    why = only_masked(seat.kernels, seat.watch is not None, query, attention_mask, dropout, softcap)
+    compacted = isinstance(seat.stored, CompactLayer) and seat.stored.is_compact  # of a text without padding
+    why = (
+        None
+        if compacted
+        else only_masked(seat.kernels, seat.watch is not None, query, attention_mask, dropout, softcap)
+    )
     done = Attended(None, MASKED, why) if why else _by_kernel(seat, query, key, value, scaling)
     seat.note(query.shape[2], done.kernel, done.why, done.plan)
     if done.out is not None:
         return done.out.transpose(1, 2).contiguous(), None
-    if seat.stored is not None and seat.stored.is_sorted:
+    assert not compacted, "what was dropped from the KV cache cannot be masked"
+    if isinstance(seat.stored, GroupedLayer) and seat.stored.is_sorted:
         key, value = seat.stored.restore()
     length, total = query.shape[2], key.shape[2]
     before = max(0, seat.past + length - total)  # a sliding cache hands over its last keys only

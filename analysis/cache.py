@@ -1,5 +1,5 @@
 """The KV-cache seam: what a method remembers of every token beside keys and values, a cache without copies of the whole
-past, and one whose decode steps read a token's groups only.
+past, one whose decode steps read a token's groups only, and one that drops keys for good.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Dynam
 
 from analysis.errors import AnalysisError
 from analysis.kernels.decode import GroupMajor, Growing
+from analysis.kernels.ragged import Ragged
 
 OTHER_CACHES = ("past_key_values", "cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 
@@ -167,6 +168,50 @@ class GroupedLayer(GrowingLayer):
         return sum(text.read_bytes for text in self._texts) if self.is_sorted else super().read_bytes
 
 
+class CompactLayer(GrowingLayer):
+    """Keys and values of one layer of which `compact` drops some for good, of each head others; a growing layer before.
+
+    Compacted, `update` hands back the new tokens only, and `attend` computes what they read. Places and lengths stay
+    those of the whole text.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.held: Ragged | None = None
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether keys were dropped."""
+        return self.held is not None
+
+    def compact(self, kept: torch.Tensor) -> None:
+        """Keep only what `kept` bool [B, G, T] says, T the tokens so far."""
+        self.held = Ragged(*(buffer.rows for buffer in self._kept), kept)
+        self._kept = None
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        """Append keys and values [B, G, n, D]; returns all of them, or the new ones of a compacted layer."""
+        if not self.is_compact:
+            return super().update(key_states, value_states)
+        self.held.put(key_states, value_states)
+        return key_states, value_states
+
+    def get_seq_length(self) -> int:
+        return self.held.length if self.is_compact else super().get_seq_length()
+
+    def reset(self) -> None:
+        super().reset()
+        self.held = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.held.nbytes if self.is_compact else super().nbytes
+
+    @property
+    def read_bytes(self) -> int:
+        return self.held.read_bytes if self.is_compact else super().read_bytes
+
+
 class GrowingCache(Cache):
     """Dense, but no step copies the past: the fastest cache for dense attention that runs any model as it is."""
 
@@ -177,6 +222,12 @@ class GrowingCache(Cache):
         super().__init__(layers=[self.kept() if type(layer) is DynamicLayer else layer for layer in own])
 
 
+def sees_all(config, layers: int) -> list[bool]:
+    """Which of a model's layers keep the whole past in their KV cache: those without a sliding window."""
+    own = DynamicCache(config=config).layers
+    return [type(layer) is DynamicLayer for layer in own] if own else [True] * layers
+
+
 class GroupedCache(GrowingCache):
     """A group-major KV cache, for `past_key_values`, inside `apply(..., kernels=True)`.
 
@@ -184,6 +235,12 @@ class GroupedCache(GrowingCache):
     """
 
     kept = GroupedLayer
+
+
+class CompactCache(GrowingCache):
+    """A KV cache whose layers a method compacts once they hold the prompt, inside `apply(..., kernels=True)`."""
+
+    kept = CompactLayer
 
 
 def cache_bytes(cache: Cache) -> tuple[int, int]:
@@ -208,10 +265,11 @@ def past_length(kwargs: dict, layer: int) -> int:
     return int(cache.get_seq_length(layer)) if cache is not None else 0
 
 
-def grouped_layer(kwargs: dict, layer: int) -> GroupedLayer | None:
-    """The layer's group-major cache, from an attention module's keyword arguments; None for any other cache."""
+def own_layer(kwargs: dict, layer: int) -> GroupedLayer | CompactLayer | None:
+    """The layer's cache that a method orders itself, from an attention module's keyword arguments; None for others."""
     layers = getattr(_cache(kwargs), "layers", [])
-    return layers[layer] if layer < len(layers) and isinstance(layers[layer], GroupedLayer) else None
+    found = layers[layer] if layer < len(layers) else None
+    return found if isinstance(found, GroupedLayer | CompactLayer) else None
 
 
 def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Callable:

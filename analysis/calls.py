@@ -4,10 +4,34 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from analysis.cache import GroupedLayer
+from analysis.cache import CompactLayer, GroupedLayer
 from analysis.kernels import Plan
 
 MASKED = "masked blocks"  # the reference: every visible pair is scored, and what is not read is masked
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The first call of one layer, for a method that decides once about a whole text.
+
+    `query` [B, H, T, D], `key` and `value` [B, G, T, D], rotated; `first` [B] place of the first real token (left
+    padding comes before it); `module` the attention layer; `tables` (cos, sin) [B or 1, T, D'] that rotated queries and
+    keys, or None.
+    """
+
+    layer: int
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    first: Tensor
+    module: object
+    tables: tuple[Tensor, Tensor] | None
+
+    def part(self, text: int, start: int, stop: int) -> "Prompt":
+        """The tokens start..stop of one text."""
+        query, key, value = (x[text : text + 1, :, start:stop].detach() for x in (self.query, self.key, self.value))
+        tables = self.tables and tuple(x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
+        return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables)
 
 
 @dataclass(frozen=True)
@@ -15,7 +39,8 @@ class Call:
     """One call of one layer, causal and without a mask, as a method's own kernel sees it.
 
     `query` [B, H, Tq, D]; `key`, `value` [B, G, Tk, D]: of all tokens, or of the new one where the KV cache `stored` is
-    sorted by group. `past` tokens lie before the first query. `of_tokens` [B, past + Tq, ...] what `observe` returned.
+    sorted by group or compacted. `past` tokens lie before the first query. `of_tokens` [B, past + Tq, ...] what
+    `observe` returned.
     """
 
     layer: int
@@ -25,7 +50,7 @@ class Call:
     scaling: float
     past: int
     of_tokens: Tensor | None
-    stored: GroupedLayer | None
+    stored: GroupedLayer | CompactLayer | None
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,11 @@ def catalogue() -> dict[str, dict]:
         return jobs().describe(PATIENCE)["methods"]
 
 
+def per_token() -> dict[str, dict]:
+    """The methods that one pass over a text can score: the others decide at the end of a prompt."""
+    return {name: about for name, about in catalogue().items() if about["saves"] == "reads"}
+
+
 def find_run(run_id: str) -> Run | None:
     """The stored run of this id, or None when it is not here or damaged."""
     try:

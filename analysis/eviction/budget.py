@@ -40,15 +40,19 @@ def recent_half(scores: Tensor, count: int) -> Tensor:
     return scores.masked_fill(places >= scores.shape[-1] - count // 2, torch.inf)
 
 
-def falling(layer: int, layers: int, count: int, window: int) -> int:
-    """Keys that a head of `layer` keeps where `count` would be the mean over `layers` (PyramidKV, arXiv 2406.02069).
+def falling(layer: int, layers: int, count: int, window: int, length: int) -> int:
+    """Keys that a head of `layer` keeps where `count` of `length` is the mean over `layers` (PyramidKV, arXiv
+    2406.02069).
 
     Beside the `window`, which always stays, the budget falls on a line from the first layer to the last: the last has a
-    twentieth of what a layer has on average, the first twice as much less that.
+    twentieth of what a layer has on average, the first twice as much less that, and none more than there are keys.
     """
     spare = max(0, count - window)
     least = spare / 20
     most = 2 * spare - least
+    room = max(0, length - window)
+    if most > room:  # the line turns about its middle
+        least, most = least + most - room, room
     share = layer / (layers - 1) if layers > 1 else 0.5
     return min(count, window) + round(most - share * (most - least))
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from analysis.attention import Block
 from analysis.cache import GroupedCache
-from analysis.calls import MASKED, Attended, Call
+from analysis.calls import MASKED, Attended, Call, Prompt
 from analysis.errors import BadSetting
 
 PRICES = ("live", "refit", "retrain")  # what a new value of a field costs: one forward pass, calibration, training
@@ -34,6 +34,7 @@ class Method:
     title: ClassVar[str] = ""  # its name in words, the same on every page, table and chart
     paper: ClassVar[str] = ""
     needs: ClassVar[str] = ""  # the fitted state that `build` takes: a word of `studies.ready.candidates.FIND`, or none
+    saves: ClassVar[str] = "reads"  # of "reads" of each query, "memory" after the prompt, time of its "prefill"
     dense: ClassVar[bool] = False  # reads every visible key with unchanged scores: the fastest dense kernel may run
     extra_vectors: ClassVar[float] = 0.0  # key and value vectors, halved, that a query reads beside its keys
     kernels: ClassVar[tuple[str, ...]] = ()  # what `attend` computes itself, of "prompt" and "token"
@@ -76,6 +77,9 @@ class Method:
         """Calibrate on token windows [n, T] of this model and return self; a method that needs a `calibration` leaves
         what it found in `fitted` (`analysis.fitted.Fitted`), which `build` is given the next time."""
         return self
+
+    def begin(self, prompt: Prompt) -> None:
+        """See the first call of a layer before anything attends: for methods that decide once about a whole prompt."""
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
         """What to remember of the tokens entering a layer: hidden [B, T, d] -> [B, T, ...] or None.
@@ -142,6 +146,7 @@ class Method:
             "title": cls.title,
             "needs": cls.needs,
             "ceiling": cls.ceiling,
+            "saves": cls.saves,
             "kernels": list(cls.kernels),
             "budget": cls.budgeted,
             "competing": list(cls.competing),

@@ -37,7 +37,7 @@ def tab() -> None:
     with choices:
         reading = cards.what_is_read(inspected["tokens"], card["max_positions"])
     dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", inspected["tokens"])
-    described, size = cached.catalogue(), dense.numbers["window"]
+    described, size = cached.per_token(), dense.numbers["window"]
     with choices:
         mine = cards.choose_methods(described)
     share = equal.choice()

@@ -3,14 +3,18 @@
 import pytest
 import streamlit as st
 
-from analysis.methods import METHODS, describe
+from analysis.methods import describe
 from analysis.runs import RunStore
 from app import cached
 from tests.app.quality.test_quality import opened
 from tests.made import quality, results
 from tests.made.results import STUDIES, FakeJobs
 
-FREE = [name for name in METHODS if name != "dense" and describe()[name]["needs"] != "router"]
+FREE = [
+    name
+    for name, about in describe().items()
+    if name != "dense" and about["needs"] != "router" and about["saves"] == "reads"
+]
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The contract matrix of the kernels: each computes what the masked path does, and runs only where it is exact."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -16,13 +18,24 @@ def with_empty_groups():
     return METHODS["focus"].build(made)
 
 
-KERNELS = CASES | {
-    "focus literal gate": lambda: METHODS["focus"].build(router().variant(gate="literal"), reading="soft"),
-    "focus straight through": lambda: METHODS["focus"].build(router(6, 2), reading="straight_through", n_sink=2),
-    "focus window 1": lambda: METHODS["focus"].build(router(6, 2), window=1),
-    "focus window beyond the text": lambda: METHODS["focus"].build(router(), window=500),
-    "focus with empty groups": with_empty_groups,
-}
+def whole(case: str):
+    """The method of a case with the whole first call for its prompt, as it generates."""
+    method = CASES[case]()
+    return lambda: replace(method, cut=0)
+
+
+AT_THE_END = {case: whole(case) for case in CASES if METHODS[case.split()[0]].saves != "reads"}
+KERNELS = (
+    CASES
+    | AT_THE_END
+    | {
+        "focus literal gate": lambda: METHODS["focus"].build(router().variant(gate="literal"), reading="soft"),
+        "focus straight through": lambda: METHODS["focus"].build(router(6, 2), reading="straight_through", n_sink=2),
+        "focus window 1": lambda: METHODS["focus"].build(router(6, 2), window=1),
+        "focus window beyond the text": lambda: METHODS["focus"].build(router(), window=500),
+        "focus with empty groups": with_empty_groups,
+    }
+)
 GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
 
 
@@ -60,6 +73,11 @@ def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeyp
             assert {entry.kernel for entry in found} == {"top-k of all scores", "gathered top-k"}
         elif case == "quest" and family not in ("mistral", "gemma2"):
             assert kernels == {"torch dense", "masked blocks"}, "its first layer, and the others"
+        elif case in AT_THE_END and family not in ("mistral", "gemma2"):
+            memory = METHODS[case.split()[0]].saves == "memory"
+            assert kernels == {"dense, then compacted" if memory else "kept blocks"}
+            wanted = "compacted cache" if memory else "torch dense"
+            assert {entry.kernel for entry in found if entry.phase == "decode"} == {wanted}
         elif case != "dense":
             assert kernels == {"masked blocks"}
         if case.startswith("bucket_routing") and family not in ("mistral", "gemma2"):
@@ -67,7 +85,7 @@ def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeyp
         if case == "quest" and family not in ("mistral", "gemma2"):
             assert {entry.kernel for entry in found if entry.phase == "decode"} == {"torch dense", "gathered pages"}
 
-    each(family, check, KERNELS)
+    each(family, check, pytestconfig, KERNELS)
 
 
 def test_a_kernel_runs_only_where_it_is_exact():

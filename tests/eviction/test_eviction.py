@@ -138,9 +138,11 @@ def test_h2o_keeps_the_newest_half():
 
 
 def test_a_pyramid_falls_and_keeps_its_sum():
-    counts = [falling(layer, 5, 100, 20) for layer in range(5)]
+    counts = [falling(layer, 5, 100, 20, 500) for layer in range(5)]
     assert counts == [20 + 156, 20 + 118, 20 + 80, 20 + 42, 20 + 4], "least 80 / 20, most 160 - 4"
-    assert falling(0, 1, 100, 20) == 100 and falling(2, 5, 10, 20) == 10
+    assert falling(0, 1, 100, 20, 500) == 100 and falling(2, 5, 10, 20, 500) == 10
+    steep = [falling(layer, 5, 100, 20, 120) for layer in range(5)]
+    assert steep[0] == 120 and sum(steep) == 500, "no layer keeps more than there is"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def field(name: str, default, help: str = "what it does", price: str = "live", l
 def method(title: str, *fields: dict, ceiling: bool = False, needs: str = "", **more) -> dict:
     made = {"doc": f"{title} reads *less*.", "paper": "a paper", "title": title, "needs": needs}
     made |= {"ceiling": ceiling, "fields": list(fields)}
-    return made | {"kernels": [], "budget": None, "competing": []} | more
+    return made | {"saves": "reads", "kernels": [], "budget": None, "competing": []} | more
 
 
 DESCRIBED = {

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from analysis.attention import Block, apply
+from analysis.calls import Prompt
 from analysis.errors import BadText
 from analysis.methods.base import Method
 from analysis.models import Model
@@ -29,6 +30,9 @@ class DenseQuestion(Method):
 
     def check(self, lm: Any) -> None:
         self.inner.check(lm)
+
+    def begin(self, prompt: Prompt) -> None:
+        self.inner.begin(prompt)
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
         return self.inner.observe(layer, hidden, real)

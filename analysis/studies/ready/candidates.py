@@ -21,6 +21,7 @@ from analysis.studies.routing.states import calibrated_on, state_for
 
 MOST = 16  # methods at once
 ROUTER = USUAL["router"]
+FAMILIES = ("reads", "memory", "prefill")  # what methods save: see `Method.saves`
 
 
 @dataclass(frozen=True)
@@ -96,21 +97,30 @@ class Candidate:
         return dict.fromkeys(CHOSEN) | ({self.method.needs: self.state.facts} if self.state.facts else {})
 
 
-def candidates(context: Context, model: Model, methods: list[dict] | None) -> list[Candidate]:
+def candidates(
+    context: Context, model: Model, methods: list[dict] | None, families: tuple[str, ...] = ("reads",)
+) -> list[Candidate]:
     """The methods {"name", "settings", "router", "policy"} for a model; for None all that can run on it as it is, with
     their defaults.
 
-    Whatever can be refused is refused here, before a pass. Errors: BadSetting, NotFitted, BadModel.
+    `families`: what they may save. One pass that scores every token of a text takes only those that save reads: the
+    others decide at the end of a prompt. Whatever can be refused is refused here, before a pass. Errors: BadSetting,
+    NotFitted, BadModel.
     """
     if methods is None:
         able = []
-        for name in METHODS:
+        for name in (name for name in METHODS if METHODS[name].saves in families):
             with suppress(NotFitted, BadModel):  # training comes first, or this model cannot run it
                 able.append(_candidate(context, model, {"name": name}))
         return able
     if not 1 <= len(methods) <= MOST:
         raise BadSetting(f"{len(methods)} methods were asked for: choose between 1 and {MOST}.")
     made = [_candidate(context, model, asked) for asked in methods]
+    if late := next((one for one in made if one.method.saves not in families), None):
+        raise BadSetting(
+            f"{late.label} looks at the end of a prompt before it reads on, so one pass over a text says nothing about "
+            "it: score what follows a prompt with `continuation`."
+        )
     labels = [candidate.label for candidate in made]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise BadSetting(f"{twice} was asked for twice: name each method with the same settings once.")
@@ -162,7 +172,8 @@ def specs(
     """
     chosen = {"router": router, "policy": policy}
     made = {}
-    for name in METHODS if names is None else filter(None, map(str.strip, names.split(","))):
+    every = [name for name in METHODS if METHODS[name].saves == "reads"]
+    for name in every if names is None else filter(None, map(str.strip, names.split(","))):
         needs = METHODS[name].needs if name in METHODS else ""  # an unknown name is refused with the others
         made[name] = {"name": name, "settings": {}} | ({needs: chosen[needs]} if chosen.get(needs) else {})
     for words in settings:

@@ -17,7 +17,7 @@ from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, protocol, read
-from analysis.studies.ready.candidates import candidates
+from analysis.studies.ready.candidates import FAMILIES, candidates
 from analysis.studies.routing.rows import NAMES
 from analysis.studies.routing.states import state_for
 from analysis.studies.speed.launch import MOST_NEW, MOST_ROUNDS
@@ -53,7 +53,7 @@ def time_method(
     check_range("The number of new tokens", new_tokens, 2, MOST_NEW)
     check_range("The number of rounds", repeats, 1, MOST_ROUNDS)
     lm = context.model(model)
-    (chosen,) = candidates(context, lm, [method or {"name": "dense"}])
+    (chosen,) = candidates(context, lm, [method or {"name": "dense"}], FAMILIES)
     ids = read(context, lm, text, "first").windows[0]
     room = min(len(ids), lm.max_positions - new_tokens)
     length = room if length is None else length

@@ -1,0 +1,69 @@
+"""Keys and values of a text of which every head holds others: what is left after eviction, and the tokens after it.
+
+Heads that hold equally many keys share a buffer and one product; nothing that was dropped is held or read.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from analysis.kernels.decode import Growing
+
+
+@dataclass
+class _Stack:
+    """Heads that hold equally many keys: `heads` [S] of texts times key-value heads, keys and values [S, n, D]."""
+
+    heads: Tensor
+    keys: Growing
+    values: Growing
+
+
+class Ragged:
+    """The keys and values that are kept of a prompt, and all that come after it."""
+
+    def __init__(self, keys: Tensor, values: Tensor, kept: Tensor):
+        """Copies of keys and values [B, G, T, D] what `kept` bool [B, G, T] says."""
+        self.kept, self.length = kept, kept.shape[2]
+        flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
+        self._stacks = []
+        for count in counts.unique().tolist():
+            heads = (counts == count).nonzero()[:, 0]
+            at = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
+            rows = (x.flatten(0, 1)[heads[:, None], at] for x in (keys, values))
+            self._stacks.append(_Stack(heads, *map(Growing, rows)))
+
+    def put(self, keys: Tensor, values: Tensor) -> None:
+        """Append keys and values [B, G, n, D] of new tokens."""
+        keys, values = keys.flatten(0, 1), values.flatten(0, 1)
+        for stack in self._stacks:
+            stack.keys.put(keys[stack.heads])
+            stack.values.put(values[stack.heads])
+        self.length += keys.shape[1]
+
+    def attend(self, query: Tensor, scale: float) -> Tensor:
+        """What the last n tokens read, themselves causally: query [B, H, n, D] -> [B, H, n, D]."""
+        batch, heads, length, size = query.shape
+        grouped = query.unflatten(1, (self.kept.shape[1], -1)).flatten(0, 1)  # [B G, H / G, n, D]
+        out = torch.empty_like(grouped)
+        for stack in self._stacks:
+            keys, values = (x.rows[:, None] for x in (stack.keys, stack.values))  # [S, 1, held, D]
+            held = keys.shape[2]
+            future = torch.ones(length, held, dtype=torch.bool, device=query.device).triu(held - length + 1)
+            mask = None if length == 1 else ~future
+            out[stack.heads] = F.scaled_dot_product_attention(
+                grouped[stack.heads], keys, values, mask, scale=scale, enable_gqa=True
+            )
+        return out.unflatten(0, (batch, -1)).reshape(batch, heads, length, size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values held, free room for new tokens included."""
+        return sum(stack.keys.nbytes + stack.values.nbytes for stack in self._stacks)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of keys and values that a step reads."""
+        return sum(stack.keys.rows.nbytes + stack.values.rows.nbytes for stack in self._stacks)

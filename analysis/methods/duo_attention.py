@@ -1,0 +1,78 @@
+"""DuoAttention: heads that look far back keep everything, the others sinks and a window."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analysis.calls import Prompt
+from analysis.errors import BadSetting, NotFitted
+from analysis.fitted import Fitted, check_shapes
+from analysis.methods.base import setting
+from analysis.methods.evicting import Evicting
+from analysis.models import shape_of
+from analysis.statistics import attention_statistics
+
+NEAR = 128  # tokens that count as near when heads are scored
+
+
+@dataclass
+class DuoAttention(Evicting):
+    """The heads that retrieve least keep only the first tokens and a window of the prompt; the others keep every key.
+
+    A head's score is the attention that it gives to neither the first token nor the last 128, measured exactly on a
+    calibration text: the original trains such a score instead, and a file of trained ones can be read. `ratio` is the
+    share of all key-value heads that keep sinks and a window only. Tokens after the prompt stay in both kinds of heads;
+    in the original the window moves on.
+    """
+
+    title = "DuoAttention"
+    paper = "Xiao et al., 2024 (DuoAttention), arXiv 2410.10819"
+    needs = "calibration"
+
+    n_sink: int = setting(16, "first tokens that a head without retrieval keeps", "live", 0, 256)
+    window: int = setting(64, "last tokens that such a head keeps", "live", 1, 4096)
+    fitted: Fitted | None = None
+
+    def fit(self, model, windows: Tensor) -> "DuoAttention":
+        """How much each key-value head reads far back, [L, G], the mean over its query heads and the windows."""
+        rows = [attention_statistics(model, window.cpu().numpy(), window=NEAR) for window in windows]
+        near = np.mean([row["first_token_mass"] + row["window_mass"] for row in rows], axis=0)
+        far = torch.from_numpy(1 - near).view(model.num_layers, model.num_kv_heads, -1).mean(2)
+        self.fitted = Fitted("duo_attention", {"far": far.float()})
+        return self
+
+    def check(self, lm) -> None:
+        super().check(lm)
+        if self.fitted is None:
+            raise NotFitted("DuoAttention has no scores of heads yet: calibrate it with `fit-method duo_attention`.")
+        layers, _, kv_heads, _ = shape_of(lm)
+        check_shapes(self.fitted, {"far": (layers, 1 if self.fitted["far"].shape[1:] == (1,) else kv_heads)})
+
+    def worth(self, prompt: Prompt) -> Tensor:
+        """Infinite for every key of a head that retrieves, and for sinks and window; elsewhere 0."""
+        kv_heads, length = prompt.key.shape[1:3]
+        far = self.fitted["far"].cpu().expand(-1, kv_heads)
+        streaming = torch.zeros(far.numel(), dtype=torch.bool)
+        streaming[far.flatten().argsort(stable=True)[: int(self.ratio * far.numel())]] = True
+        places = torch.arange(length, device=prompt.key.device)
+        near = (places < self.n_sink) | (places >= length - self.window)
+        retrieves = ~streaming.view(far.shape)[prompt.layer].to(places.device)
+        return torch.where(retrieves[:, None] | near, torch.inf, 0.0)[None]
+
+    def stay(self, layer: int, worth: Tensor) -> Tensor:
+        return worth > 0
+
+
+def heads_of_file(path: Path) -> Fitted:
+    """The scores of heads that somebody trained: a published `full_attention_heads.tsv`, L lines of G numbers.
+
+    Errors: BadSetting for a file that holds none.
+    """
+    try:
+        far = torch.from_numpy(np.loadtxt(path, ndmin=2))
+    except (OSError, ValueError):
+        raise BadSetting(f"{path.name} holds no table of numbers, a line for each layer: give one.") from None
+    return Fitted("duo_attention", {"far": far.float()}, {"file": path.name})

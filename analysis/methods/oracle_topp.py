@@ -1,0 +1,36 @@
+"""Oracle top-p: as many of the best keys as hold a share of the attention, chosen after all were scored."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from analysis.attention import Block
+from analysis.kernels.rank import top_p_rank
+from analysis.kernels.topk import smallest_kept
+from analysis.methods.base import Method, setting
+
+
+@dataclass
+class OracleTopP(Method):
+    """Each query of each head keeps its best keys, as many as hold the share `p` of its attention, and drops the rest.
+
+    Beside *Oracle top-k* it is the second ceiling: a query whose attention is spread reads many keys, a sharp one few.
+    It must score all keys to find them, so it is never a faster model itself.
+    """
+
+    title = "Oracle top-p"
+    paper = "the ceiling of top-p methods (FlexPrefill, XAttention)"
+    ceiling = True
+
+    p: float = setting(0.9, "share of a query's attention that is kept", "live", 0.01, 1.0, 0.01)
+
+    def fetched(self, attended: float, visible: float) -> float:
+        return (visible + attended) / 2  # all keys, and the values of those that were kept
+
+    def keep(self, block: Block) -> torch.Tensor | None:
+        if self.p == 1:
+            return None
+        scores = block.scores.detach().float().masked_fill(~block.visible, -math.inf)
+        weights = torch.softmax(scores, -1).nan_to_num(0.0)
+        return scores >= smallest_kept(scores, top_p_rank(weights, self.p))

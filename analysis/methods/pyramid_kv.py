@@ -1,0 +1,33 @@
+"""PyramidKV: SnapKV with a larger budget in early layers than in late ones."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from analysis.calls import Prompt
+from analysis.eviction import eviction_scores
+from analysis.eviction.budget import falling, keep_most
+from analysis.methods.base import setting
+from analysis.methods.evicting import Evicting
+
+
+@dataclass
+class PyramidKV(Evicting):
+    """SnapKV's scores with a budget that falls on a line from the first layer to the last.
+
+    Early layers spread their attention and late ones gather it on few tokens, so late layers are given less: the last
+    keeps its window and a twentieth of the average, the first nearly twice the average. All layers together keep what
+    SnapKV keeps, as long as no layer's share is more than the prompt has.
+    """
+
+    title = "PyramidKV"
+    paper = "Cai et al., 2024 (PyramidKV), arXiv 2406.02069"
+
+    window: int = setting(64, "last tokens of the prompt, whose queries decide and which always stay", "live", 1, 1024)
+
+    def worth(self, prompt: Prompt) -> Tensor:
+        return eviction_scores("snapkv", prompt.query, prompt.key, prompt.value, self.window)
+
+    def stay(self, layer: int, worth: Tensor) -> Tensor:
+        mean = int(worth.shape[-1] * (1 - self.ratio))
+        return keep_most(worth, falling(layer, self.layers_, mean, self.window, worth.shape[-1]))

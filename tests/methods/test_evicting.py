@@ -1,0 +1,174 @@
+"""Eviction as methods: which keys stay, by the rules; a cache that really shrinks; questions after it."""
+
+import copy
+
+import pytest
+import torch
+
+from analysis.attention import apply, ran
+from analysis.cache import DynamicCache, cache_bytes
+from analysis.errors import BadSetting, NotFitted
+from analysis.eviction import evict, eviction_scores
+from analysis.fitted import Fitted
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.methods.duo_attention import heads_of_file
+from analysis.methods.expected_attention import mean_rotation
+from analysis.models import load_model
+from tests.made.tiny import FAMILIES, LAYERS, left_padded, tiny, token_ids
+
+MEMORY = [name for name, made in METHODS.items() if made.saves == "memory"]
+
+
+def made(name, **settings):
+    """A method of this name; DuoAttention with scores of its heads."""
+    fitted = Fitted("duo_attention", {"far": torch.arange(LAYERS * 2.0).view(LAYERS, 2)})
+    return METHODS[name].build(fitted if METHODS[name].needs else None, **settings)
+
+
+def states(lm, ids):
+    """Queries, keys and values of every layer."""
+    seen = {}
+
+    class Seen(Method):
+        dense = True
+
+        def begin(self, prompt):
+            seen[prompt.layer] = prompt.query, prompt.key, prompt.value
+
+    with apply(lm, Seen()), torch.no_grad():
+        lm(ids, use_cache=False)
+    return seen
+
+
+def kept(lm, method, ids, **inputs):
+    with apply(lm, method), torch.no_grad():
+        lm(ids, use_cache=False, **inputs)
+    return dict(method.kept_)
+
+
+@pytest.mark.parametrize("kind", ["snapkv", "tova", "keydiff"])
+def test_a_layer_keeps_what_its_scores_say(kind):
+    lm, ids = tiny("llama"), token_ids(2, 40)
+    settings = {"window": 6} if kind == "snapkv" else {}
+    found = kept(lm, made(kind, ratio=0.7, **settings), ids)
+    for layer, given in states(lm, ids).items():
+        assert torch.equal(found[layer], evict(eviction_scores(kind, *given, **settings), 0.7))
+        assert (found[layer].sum(-1) == int(40 * 0.3)).all()
+
+
+def test_allocations_by_hand():
+    lm, ids = tiny("llama"), token_ids(1, 40)
+    given = states(lm, ids)
+    for layer, mine in kept(lm, made("ada_kv", ratio=0.75, score="h2o"), ids).items():
+        assert torch.equal(mine, evict(eviction_scores("h2o", *given[layer]), 0.75, "layer"))
+    for mine in kept(lm, made("h2o", ratio=0.75), ids).values():
+        assert (mine.sum(-1) == 10).all() and mine[..., -5:].all()
+    counts = [int(mine[0, 0].sum()) for mine in kept(lm, made("pyramid_kv", ratio=0.5, window=4), ids).values()]
+    assert counts == [4 + 31, 4 + 16, 4 + 1], "least 16 / 20, most 32 less that"
+    duo = kept(lm, made("duo_attention", ratio=0.5, n_sink=3, window=5), ids)  # scores 0 1, 2 3, 4 5
+    assert [mine.sum(-1).tolist() for mine in duo.values()] == [[[8, 8]], [[8, 40]], [[40, 40]]]
+    assert duo[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 35, 36, 37, 38, 39]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+def test_expected_attention_turns_as_the_model_does(family):
+    """The mean rotation of positions to come, from the tables of the prompt alone, against the model's own tables."""
+    lm, ids = tiny(family), token_ids(1, 30)
+    found = {}
+
+    class Seen(Method):
+        dense = True
+
+        def begin(self, prompt):
+            found["tables"] = prompt.tables
+
+    with apply(lm, Seen()), torch.no_grad():
+        lm(ids, use_cache=False)
+    rotary = next(module for name, module in lm.named_modules() if name.endswith("rotary_emb"))
+    ahead = rotary(torch.zeros(1, 1), torch.arange(30, 62)[None])
+    for mine, own in zip(mean_rotation(found["tables"], 32), ahead, strict=True):
+        assert torch.allclose(mine.float(), own.mean(1, keepdim=True), atol=1e-5)
+    assert mean_rotation(None, 32) is None
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_nothing_evicted_is_dense(name):
+    lm, ids = tiny("llama"), token_ids(2, 40)
+    more = {"window": 3, "n_sink": 2} if name == "duo_attention" else {}
+    with apply(lm, Method()), torch.no_grad():
+        wanted = lm(ids, use_cache=False).logits
+    with apply(lm, made(name, ratio=0.0, cut=20, **more)), torch.no_grad():
+        assert torch.equal(lm(ids, use_cache=False).logits, wanted)
+    with apply(lm, made(name, ratio=0.8, cut=20, **more)), torch.no_grad():
+        changed = (lm(ids, use_cache=False).logits - wanted).abs()
+    assert changed[:, :20].max() == 0 and changed[:, 21:].max() > 1e-3
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
+    """Several tokens after the prompt, then one: as the masked path; and a second question on the same cache."""
+    lm, ids = tiny("llama"), token_ids(2, 60)
+    method = made(name, ratio=0.75, **({"window": 3} if "window" in vars(METHODS[name]) else {}))
+    questions = ids[:, 40:50], ids[:, 50:60]
+
+    def ask(past, question):
+        first = lm(question[:, :-1], past_key_values=past, use_cache=True)
+        last = lm(question[:, -1:], past_key_values=first.past_key_values, use_cache=True)
+        return torch.cat([first.logits, last.logits], 1)
+
+    with apply(lm, method), torch.no_grad():
+        past = lm(ids[:, :40], past_key_values=DynamicCache(config=lm.config)).past_key_values
+        dense = cache_bytes(past)[0]
+        wanted = [ask(copy.deepcopy(past), question) for question in questions]
+    with apply(lm, method, kernels=True), torch.no_grad():
+        past = lm(ids[:, :40], past_key_values=method.cache(lm)).past_key_values
+        held = sum(int(one.sum()) for one in method.kept_.values()) * 2 * 8 * 4
+        assert cache_bytes(past) == (held, held), "bytes of keys and values, and nothing beside"
+        assert past.get_seq_length() == 40
+        found = [ask(copy.deepcopy(past), question) for question in questions]
+        assert {(one.phase, one.kernel) for one in ran(lm)} == {
+            ("prefill", "dense, then compacted"),
+            ("continued", "compacted cache"),
+            ("decode", "compacted cache"),
+        }
+    if name != "duo_attention":
+        assert held == dense / 4 or name == "pyramid_kv" and abs(held / dense - 0.25) < 0.025
+    for mine, right in zip(found, wanted, strict=True):
+        assert (mine - right).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_begins_no_text(family):
+    lm, (ids, mask) = tiny(family), left_padded(2, 40)
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    together = kept(lm, made("h2o", ratio=0.5), ids, attention_mask=mask, position_ids=places)
+    alone = kept(lm, made("h2o", ratio=0.5), ids[1:, 5:])
+    assert (
+        together.keys()
+        == alone.keys()
+        == set(range(LAYERS)) - {"mistral": {0, 1, 2}, "gemma2": {0, 2}}.get(family, set())
+    )
+    for layer, mine in alone.items():
+        assert torch.equal(together[layer][1:, :, 5:], mine)
+
+
+def test_heads_are_scored_on_a_text_or_read_from_a_file(tmp_path):
+    model = load_model(tiny("llama"), tokenizer=None)
+    fitted = METHODS["duo_attention"]().fit(model, token_ids(2, 48)).fitted
+    assert fitted["far"].shape == (LAYERS, 2) and bool((fitted["far"] < 1e-5).all()), "48 tokens are all near"
+    (tmp_path / "full_attention_heads.tsv").write_text("0.5\t1\n0\t0.25\n1\t1\n")
+    assert heads_of_file(tmp_path / "full_attention_heads.tsv")["far"].tolist() == [[0.5, 1], [0, 0.25], [1, 1]]
+    (tmp_path / "words.tsv").write_text("retrieval\n")
+    with pytest.raises(BadSetting, match="holds no table of numbers"):
+        heads_of_file(tmp_path / "words.tsv")
+
+
+def test_what_cannot_be_is_refused():
+    lm = tiny("llama")
+    with pytest.raises(BadSetting, match="ratio is 1.0"):
+        made("snapkv", ratio=1.0)
+    with pytest.raises(BadSetting, match="give the whole prompt at once"), apply(lm, made("tova", cut=30)):
+        lm(token_ids(1, 20))
+    with pytest.raises(NotFitted, match="fit-method duo_attention"), apply(lm, METHODS["duo_attention"]()):
+        pass
