@@ -23,11 +23,12 @@ from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, made_on, protocol, read
 from analysis.studies.groups.routers import memberships, router_for
+from analysis.studies.speed.bench_model import bench_model
 from analysis.studies.speed.bench_statistics import bench_statistics
 from analysis.studies.speed.launch import MOST_NEW, retained
 
 Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
-WHAT = ("attention", "decode", "inference", "statistics")
+WHAT = ("attention", "decode", "inference", "statistics", "model")
 LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
 SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24%
@@ -59,7 +60,7 @@ def bench(
     """Time grouped attention against the fastest dense kernel at several lengths.
 
     `what`: attention over a text; `decode`, one token over a KV cache; `inference`, a whole model with `new_tokens`;
-    `statistics`, those of every head (`bench_statistics`).
+    `statistics`, those of every head (`bench_statistics`); `model`, every page's verb on a text (`bench_model`).
 
     `router`: take the memberships of this router of `model` on `text` (the bundled story unless given) in `layer` (the
     middle one unless given), repeated where a length is longer than the text; `groups` and `top` are then the router's.
@@ -72,6 +73,8 @@ def bench(
         raise BadSetting(f"What is timed must be one of {', '.join(WHAT)}, and {what[:40]!r} was asked for.")
     if what == "statistics":
         return bench_statistics(lengths, repeats, seed, context)
+    if what == "model":
+        return bench_model(model, text, lengths, context)
     if what == "inference":
         return _inference(model, text, router or f"k{groups}-top{top}", lengths, window, new_tokens, repeats, context)
     lengths = sorted(set(lengths or LENGTHS))

@@ -1,0 +1,136 @@
+"""What the pages cost on a model: each page's verb once, in the order of the pages, beside a plain forward pass."""
+
+import copy
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+
+from analysis.corpus import sample_texts
+from analysis.errors import BadSetting
+from analysis.kernels.parts import now
+from analysis.models import Model
+from analysis.runs import Result, Run, RunStore
+from analysis.runs.due import predicted
+from analysis.runs.price import spell, spell_bytes
+from analysis.statistics import forward
+from analysis.studies import STUDIES
+from analysis.studies.context import Context, protocol, read
+from analysis.timing import peak_bytes, processor
+
+PLAIN = 2  # plain passes that are timed, after one that warms up
+ROUTER = "k8-top1"
+# (page, verb, its arguments beside model and text, at most so many times a plain pass); the first page fits no router
+PAGES = (
+    ("Token groups, fitting", "fit-router", {}, 8.0),
+    ("Start", "start", {"router": ROUTER}, 3.0),
+    ("Attention heads", "statistics", {}, 1.8),
+    ("Attention heads, one of them", "head", {"layer": 0, "head": 0}, 0.3),
+    ("Token groups", "groups", {"router": ROUTER}, 0.3),
+    ("Long-range pairs", "pairs", {"router": ROUTER}, 0.3),
+    ("Softmax temperature", "temperature", {"t": [0.5, 1.0]}, 0.3),
+)
+
+
+def bench_model(model: str, text: str, lengths: list[int] | None, context: Context) -> Result:
+    """Run the verb of each page once on a text, as after the first visit of the page before it, in a state of its own.
+
+    `lengths`: the text repeated and cut to so many tokens (default: the text as it is).
+    numbers: `rows` (also the table `pages`): `page verb tokens seconds times target met peak_bytes predicted_seconds
+    predicted_bytes`, `times` by the plain pass of the same text, the peak beside the weights (None where the system
+    does not say), predictions from what ran before; `plain`: `tokens seconds` of the plain pass, without the
+    vocabulary's logits; `parameters`, `sentence`, `notes`. Errors: BadSetting for a length below 8 tokens.
+    """
+    lm = context.model(model)
+    name, story = context.text(text) if text else sample_texts()["story"]
+    if lengths and min(lengths) < 8:
+        raise BadSetting(f"The shortest length is {min(lengths)} tokens and must be 8 or more.")
+    rows, plain = [], []
+    for length in sorted(set(lengths)) if lengths else [None]:
+        with tempfile.TemporaryDirectory() as folder:
+            own = copy.copy(context)
+            own.store, own.state, own.kept = RunStore(Path(folder)), None, {}
+            try:
+                key = own.add_text(name, story if length is None else _cut(lm, story, length))
+                tokens, seconds = _plain(own, lm, key)
+                plain.append({"tokens": tokens, "seconds": seconds})
+                rows += [row | {"times": row["seconds"] / seconds} for row in _rows(own, lm, model, key, tokens)]
+            finally:
+                own.store.close()
+    for row in rows:
+        row["met"] = row["times"] <= row["target"]
+    about = protocol("bench", lm, text or None, what="model", processor=processor(str(lm.device)))
+    numbers = {"rows": rows, "plain": plain, "parameters": lm.parameters, "sentence": _sentence(rows, plain)}
+    numbers |= {"notes": [lm.caution] if lm.caution else [], "protocol": about}
+    return Result(numbers, {"pages": pd.DataFrame(rows)})
+
+
+def _cut(lm: Model, story: str, length: int) -> str:
+    """The story, repeated, as a text of `length` tokens."""
+    once = lm.tokenizer(story, add_special_tokens=False)["input_ids"]
+    whole = story * -(-length // len(once))
+    offsets = lm.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return whole[: offsets[min(length, len(offsets)) - 1][1]]
+
+
+def _plain(context: Context, lm: Model, key: str) -> tuple[int, float]:
+    """(tokens, seconds) of a plain pass over a text."""
+    windows, took = read(context, lm, key).windows, []
+    for turn in range(PLAIN + 1):
+        context.progress(0.0, f"a plain pass, {turn + 1} of {PLAIN + 1}")
+        began = now()
+        for ids in windows:
+            forward(lm, ids)
+        took.append(now() - began)
+    return sum(map(len, windows)), median(took[1:])
+
+
+def _rows(context: Context, lm: Model, model: str, key: str, tokens: int) -> list[dict]:
+    """One row a page: what it took, and what was predicted from the pages before."""
+    rows, card = [], _timed(context, lm, "model", {"model": model})[0]  # what every page asks for, to say a price
+    for place, (page, verb, more, target) in enumerate(PAGES):
+        context.progress(place / len(PAGES), f"{page}, {tokens:,} tokens")
+        arguments = {"model": model} | ({} if verb == "fit-router" else {"text": key}) | more
+        price = predicted(context.store, verb, arguments, tokens, card)
+        inner = copy.copy(context)
+        inner.progress = lambda done, stage: None
+        run, peak = _timed(inner, lm, verb, arguments)
+        row = {
+            "page": page,
+            "verb": verb,
+            "tokens": tokens,
+            "seconds": run.seconds,
+            "target": target,
+            "peak_bytes": peak,
+        }
+        rows.append(row | {"predicted_seconds": price.seconds, "predicted_bytes": price.bytes})
+    return rows
+
+
+def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run, int | None]:
+    """(its stored run, which says the seconds, and its peak in bytes) of a verb, run as a page would."""
+    made: list[tuple[Result, float]] = []
+
+    def run() -> None:
+        began = now()
+        result = STUDIES[verb](**arguments, context=context)
+        made.append((result, now() - began))
+
+    peak = peak_bytes(run, lm.device)
+    if not made:  # the system does not say how much memory a call takes
+        run()
+    result, seconds = made[0]
+    return context.store.put(verb, arguments, result, result.numbers["protocol"], seconds), peak
+
+
+def _sentence(rows: list[dict], plain: list[dict]) -> str:
+    met = sum(row["met"] for row in rows)
+    worst = max(rows, key=lambda row: row["times"] / row["target"])
+    most = max((row["peak_bytes"] or 0 for row in rows), default=0)
+    return (
+        f"{met} of {len(rows)} within their target; the farthest from it is {worst['page']} with {worst['times']:.1f} "
+        f"times a plain pass of {worst['tokens']:,} tokens (target {worst['target']:g}). A plain pass takes "
+        f"{spell(plain[-1]['seconds'])} for {plain[-1]['tokens']:,} tokens; the largest peak is {spell_bytes(most)} "
+        "beside the weights."
+    )
