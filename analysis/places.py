@@ -21,7 +21,9 @@ PRECISIONS = ("float32", "bfloat16", "float16", "float64", "8bit", "4bit")
 SPREAD = "spread"  # over all devices
 HOW = re.compile(rf"(.*?)(?:@({'|'.join(PRECISIONS)}))?(?:@(cpu|{SPREAD}|cuda(?::[0-9]{{1,2}})?))?", re.DOTALL)
 # Families whose attention does not pass through transformers' attention interface.
-BYPASS = dict(gptj="GPT-J", gpt_neo="GPT-Neo", falcon="Falcon", bloom="BLOOM", mpt="MPT", codegen="CodeGen")
+BYPASS = dict(
+    gptj="GPT-J", gpt_neo="GPT-Neo", falcon="Falcon", bloom="BLOOM", mpt="MPT", codegen="CodeGen", stablelm="StableLM"
+)
 SINKS = {"gpt_oss": "gpt-oss"}  # an extra learned logit in every softmax
 PLAIN = "Llama, Qwen, Mistral, Gemma 2, OLMo 2, GPT-2 or Pythia"
 

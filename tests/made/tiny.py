@@ -1,4 +1,4 @@
-"""Tiny random models of eight families: fakes made from a configuration, nothing is downloaded."""
+"""Tiny random models of many families: fakes made from a configuration, nothing is downloaded."""
 
 import functools
 
@@ -6,13 +6,21 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
+    Gemma3TextConfig,
     GPT2Config,
     GPTNeoXConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     Olmo2Config,
+    Olmo3Config,
+    OlmoConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
+    Starcoder2Config,
 )
 
 VOCABULARY, WIDTH, LAYERS = 96, 32, 3
@@ -42,7 +50,17 @@ CONFIGS = {
     "gemma2": lambda: Gemma2Config(**GROUPED, head_dim=8, sliding_window=12, attn_logit_softcapping=2.0),
     "olmo2": lambda: Olmo2Config(**GROUPED),
 }
-FAMILIES = list(CONFIGS)
+FAMILIES = list(CONFIGS)  # every test of every method
+VERIFIED = {  # and those that the table of docs/models.md tries besides
+    "phi3": lambda: Phi3Config(**GROUPED),
+    "gemma3_text": lambda: Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=12),
+    "smollm3": lambda: SmolLM3Config(**GROUPED),
+    "olmo": lambda: OlmoConfig(**GROUPED),
+    "olmo3": lambda: Olmo3Config(**GROUPED, sliding_window=12),
+    "granite": lambda: GraniteConfig(**GROUPED),
+    "starcoder2": lambda: Starcoder2Config(**GROUPED),
+    "mixtral": lambda: MixtralConfig(**GROUPED, num_local_experts=4, num_experts_per_tok=2),
+}
 
 
 def tiny(family: str):
@@ -54,10 +72,10 @@ def tiny(family: str):
 @functools.cache
 def _tiny(family: str):
     torch.manual_seed(0)
-    lm = AutoModelForCausalLM.from_config(CONFIGS[family](), attn_implementation="eager").eval()
+    lm = AutoModelForCausalLM.from_config((CONFIGS | VERIFIED)[family](), attn_implementation="eager").eval()
     with torch.no_grad():
         for name, parameter in lm.named_parameters():
-            if any(part in name for part in ("q_proj", "k_proj", "c_attn", "query_key_value")):
+            if any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "c_attn", "query_key_value")):
                 parameter.mul_(20)
     lm.generation_config.pad_token_id = 0
     return lm
