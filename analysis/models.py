@@ -13,7 +13,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
-from analysis.weights import BITS, few_bits, held_bytes, weight_bytes, weight_type
+from analysis.weights import BITS, few_bits, held_bytes, weight_bytes, weight_type, why_type
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
 set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
@@ -30,7 +30,8 @@ class Model:
 
     `lm` the transformers model in evaluation mode; `num_layers` L, `num_heads` H, `num_kv_heads` G, `head_dim` D,
     `max_positions` the longest context in tokens; `revision` names the weights (hub commit or content hash);
-    `few_bits` is `8bit` or `4bit` where they have so many.
+    `few_bits` is `8bit` or `4bit` where they have so many; `why` a sentence on the type of the weights, where it was
+    measured which is quicker.
     """
 
     lm: PreTrainedModel
@@ -43,6 +44,7 @@ class Model:
     head_dim: int
     max_positions: int
     few_bits: str = ""
+    why: str = ""
 
     @property
     def device(self) -> torch.device:
@@ -144,7 +146,7 @@ def load_model(
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
     lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
     made = _describe(lm, tokenizer, bare, revision(name, root))
-    made.few_bits = precision if precision in BITS else ""
+    made.few_bits, made.why = precision if precision in BITS else "", why_type(device, precision, parameters)
     return made
 
 

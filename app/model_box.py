@@ -49,7 +49,7 @@ def _choose(now: str, listed: tuple[str, ...] | None) -> None:
             return name
         one = here[name]
         reads = f", reads {one.context:,} tokens" if one.context else ""
-        return f"{name} · {millions(one.parameters)} {one.family}{reads} · {FITS[fits[name]]}"
+        return f"{name} · {FITS[fits[name]]} · {one.family}, {millions(one.parameters)} parameters{reads}"
 
     def chosen(name: str) -> None:
         precision = fits.get(name, "float32")
@@ -159,7 +159,7 @@ def _loaded() -> None:
     """What is loaded, kept up to date: often while the worker starts or works, seldom when it is ready."""
     card = cached.card(st.session_state["model"])
     if card is not None:
-        widgets.prose(reading.sizes(card.numbers), "quiet")
+        widgets.prose(" ".join([reading.sizes(card.numbers), card.numbers.get("why", "")]), "quiet")
     idle = cached.jobs().status()["state"] == "ready" and st.session_state["job"] is None
     st.fragment(_worker, run_every=15 if idle else 2)()
 

@@ -28,10 +28,10 @@ def machine(monkeypatch):
 def test_models_on_the_disk_are_listed_with_whether_they_fit(client):
     assert in_chip(opened(), "model").options == [
         "demo",
-        "owner/tiny · 40 M llama, reads 2,048 tokens · fits",
-        "owner/middle · 3 B qwen2, reads 32,768 tokens · fits in bfloat16",
-        "owner/large · 7 B qwen2 · needs 8-bit",
-        "owner/huge · 70 B llama, reads 131,072 tokens · too large for this machine",
+        "owner/tiny · fits · llama, 40 M parameters, reads 2,048 tokens",
+        "owner/middle · fits in bfloat16 · qwen2, 3 B parameters, reads 32,768 tokens",
+        "owner/large · needs 8-bit · qwen2, 7 B parameters",
+        "owner/huge · too large for this machine · llama, 70 B parameters, reads 131,072 tokens",
     ]
 
 

@@ -129,10 +129,13 @@ def test_precision_and_device_may_stand_in_the_name(saved, tmp_path):
 def test_a_large_model_is_loaded_in_what_the_processor_multiplies_fastest_in(saved, monkeypatch):
     quick = {True: torch.bfloat16, False: torch.float32}
     for gain in (1.1, 1.3):
-        monkeypatch.setattr("analysis.arithmetic.bfloat16_gain", lambda gain=gain: gain)
-        assert load_model(str(saved), device="cpu").dtype == torch.float32, "a small one"
+        for place in ("arithmetic", "weights"):
+            monkeypatch.setattr(f"analysis.{place}.bfloat16_gain", lambda gain=gain: gain)
+        small = load_model(str(saved), device="cpu")
+        assert small.dtype == torch.float32 and not small.why
         monkeypatch.setattr("analysis.weights.LARGE", 1000)
-        assert load_model(str(saved), device="cpu").dtype == quick[gain > 1.2]
+        large = load_model(str(saved), device="cpu")
+        assert large.dtype == quick[gain > 1.2] and f"multiplies {gain} times as fast" in large.why
         monkeypatch.undo()
     assert bfloat16_gain() == bfloat16_gain() > 0, "measured once"
 

@@ -17,13 +17,13 @@ PROBE = 256  # tokens of a bundled sample that are compared
 def model_card(model: str = "demo", *, context: Context) -> Result:
     """What the model is, its stored routers, and its parity with the stock model.
 
-    numbers: sizes, `caution` (what to bear in mind about all its numbers), `card` (Markdown), `routers`, `parity`:
-    `max_abs_difference` of the logits between the stock attention and the seam, `causal_difference` of the logits
-    before a changed token (0 when nothing leaks), `same`.
+    numbers: sizes, `caution` (what to bear in mind about all its numbers), `why` (its weights have this type), `card`
+    (Markdown), `routers`, `parity`: `max_abs_difference` of the logits between the stock attention and the seam,
+    `causal_difference` of the logits before a changed token (0 when nothing leaks), `same`.
     """
     lm = context.model(model)
     readme = lm.state_dir / "README.md"
-    same = "name revision family parameters head_dim width max_positions weight_bytes caution".split()
+    same = "name revision family parameters head_dim width max_positions weight_bytes caution why".split()
     numbers = {name: getattr(lm, name) for name in same} | {
         "layers": lm.num_layers,
         "heads": lm.num_heads,
