@@ -255,6 +255,17 @@ def cache_bytes(cache: Cache) -> tuple[int, int]:
     return held, read
 
 
+def keys_held(cache: Cache) -> float:
+    """Keys that a key-value head holds, the mean over texts, heads and layers."""
+    found = []
+    for layer in cache.layers:
+        if isinstance(layer, CompactLayer) and layer.is_compact:
+            found.append(float(layer.held.counts.mean()))
+        else:
+            found.append(layer.get_seq_length() if isinstance(layer, GrowingLayer) else layer.keys.shape[-2])
+    return sum(found) / len(found)
+
+
 def _cache(kwargs: dict) -> Cache | None:
     return kwargs.get("past_key_values", kwargs.get("layer_past"))
 

@@ -35,6 +35,11 @@ class Ragged:
             rows = (x.flatten(0, 1)[heads[:, None], at] for x in (keys, values))
             self._stacks.append(_Stack(heads, *map(Growing, rows)))
 
+    @property
+    def counts(self) -> Tensor:
+        """How many keys each head holds, float32 [B, G]."""
+        return self.kept.float().sum(-1) + (self.length - self.kept.shape[2])
+
     def put(self, keys: Tensor, values: Tensor) -> None:
         """Append keys and values [B, G, n, D] of new tokens."""
         keys, values = keys.flatten(0, 1), values.flatten(0, 1)

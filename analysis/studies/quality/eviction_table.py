@@ -1,0 +1,108 @@
+"""What follows a prompt once keys were evicted: every rule, by the share of the keys that it removes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.studies.quality.continuation import PLAIN, Turn, follow
+from analysis.studies.ready.candidates import Candidate, candidates
+from analysis.studies.stored.panels import chart, difference, how_sure, nats, presented
+from analysis.studies.stored.runner import Setting, Study, Windows, option
+from analysis.studies.text.held_out import check_range, chosen, sample_windows
+
+RATIOS = (0.25, 0.5, 0.75, 0.9)
+RULES = [name for name, made in METHODS.items() if made.saves == "memory"]
+NOTHING = Turn(PLAIN, [], [])
+
+
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """What the study can be asked for."""
+
+    windows: int = option(48, "held-out windows of text")
+    continuation: int = option(256, "tokens of a window that follow the prompt and are scored")
+    rows: str | None = option(None, f"rules of {', '.join(RULES)}, separated by commas (default: all)")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The length of the continuation", self.continuation, 2, self.length - 8)
+
+
+def measure(at: Setting) -> dict:
+    """The prompt of every held-out window is read densely, its KV cache compressed once, and what follows scored.
+
+    `rows`: `method title ratio kept_keys kv_bytes kv_share perplexity against_dense` (nats per token, with `_low`,
+    `_high` and `_p` over documents). Errors: BadSetting, BadText.
+    """
+    prefix = at.sizes.length - at.sizes.continuation
+    every = [one for name in chosen(at.sizes.rows, RULES, "rule") for one in _at_ratios(at, name)]
+    dense = _part(at, candidates(at.context, at.lm, [{"name": "dense"}])[0], 0.0)
+    rows = []
+    for place, one in enumerate(every):
+        found = _part(at, one, (1 + place) / (1 + len(every)))
+        losses, control = (np.array(part["losses"]) for part in (found, dense))
+        row = {"method": one.name, "title": one.method.title, "ratio": one.settings["ratio"]}
+        row |= {"kept_keys": found["keys"], "kv_bytes": found["bytes"], "kv_share": found["bytes"] / dense["bytes"]}
+        row |= {"perplexity": float(np.exp(losses.mean()))}
+        rows.append(row | difference("against_dense", losses, control, at.documents))
+    about = {"prefix": prefix, "continuation": at.sizes.continuation, "kernel": "compacted KV cache"}
+    return {"rows": rows, "dense": float(np.exp(np.mean(dense["losses"]))), "protocol": at.about(at.windows, **about)}
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows = numbers["rows"]
+    ratios = sorted({row["ratio"] for row in rows})
+    by_ratio = [{"removed": ratio} | {row["method"]: row for row in rows if row["ratio"] == ratio} for ratio in ratios]
+    names = {row["title"]: row["method"] for row in rows}
+    flat = [
+        {"removed": one["removed"]}
+        | {f"{name}{end}": one[name][f"against_dense{end}"] for name in names.values() for end in ("", "_low", "_high")}
+        for one in by_ratio
+    ]
+    drawn = chart(
+        "Loss above dense on what follows", flat, "removed", "share of the keys removed", "nats per token", names
+    )
+    said = []
+    for ratio in ratios:
+        best = min((row for row in rows if row["ratio"] == ratio), key=lambda row: row["against_dense"])
+        said.append(f"{ratio:.0%} removed: {best['title']} loses least, {nats(best, 'against_dense')}")
+    told = f"{'; '.join(said)}. Dense attention has a perplexity of {numbers['dense']:.2f} there."
+    return presented("eviction", told, [drawn], how_sure(numbers["protocol"]))
+
+
+def sample(at: Setting, numbers: dict) -> dict:
+    """What follows half a window of the samples, with half of the keys, by SnapKV."""
+    window = torch.as_tensor(sample_windows(at.lm, at.sizes.length)[0])
+    method = METHODS["snapkv"](ratio=0.5, window=8)
+    return {"snapkv": float(follow(at.lm, method, window, len(window) // 2, NOTHING).losses.mean())}
+
+
+def _at_ratios(at: Setting, name: str) -> list[Candidate]:
+    """A rule at every ratio."""
+    asked = [{"name": name, "settings": {"ratio": ratio}} for ratio in RATIOS]
+    return candidates(at.context, at.lm, asked, ("memory",))
+
+
+def _part(at: Setting, one: Candidate, done: float) -> dict:
+    """`losses` [n], the mean of each window in nats, with `keys` and `bytes` held when the prompt was read."""
+    prefix = at.sizes.length - at.sizes.continuation
+
+    def make(_: Path | None) -> dict:
+        at.context.progress(done, one.label)
+        found = [follow(at.lm, one.method, torch.as_tensor(window), prefix, NOTHING) for window in at.windows]
+        if any(part.masked for part in found):
+            raise BadSetting(f"{at.lm.name} runs {one.label} masked, so no memory is saved: choose another model.")
+        kept = {"keys": float(np.mean([part.keys for part in found])), "bytes": found[0].kv_bytes}
+        return {"losses": [float(part.losses.mean()) for part in found], **kept}
+
+    decides = [at.lm.revision, str(at.lm.dtype), one.label, prefix, at.windows.tolist()]
+    return at.context.part(at.work, f"eviction-{one.name}", decides, make)
+
+
+eviction = Study("eviction", __doc__, Sizes, measure, shown, sample)

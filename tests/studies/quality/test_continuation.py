@@ -1,0 +1,129 @@
+"""What follows a compressed prompt: dense where nothing is removed, as a masked oracle where something is, bytes and
+keys as the budget says, questions before and after the compression."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from analysis.__main__ import main
+from analysis.attention import apply
+from analysis.errors import BadSetting, BadText
+from analysis.methods import METHODS
+from analysis.studies.quality.continuation import KNOWN, PLAIN, SECOND, UNKNOWN, continuation
+from tests.made.evaluating import TEXT
+
+SNAPKV = {"name": "snapkv", "settings": {"ratio": 0.75, "window": 4}}
+BLOCKS = {"name": "xattention", "settings": {"block": 8, "stride": 4, "threshold": 0.2}}
+ADA = {"name": "ada_kv", "settings": {"ratio": 0.5, "window": 4}}
+
+
+@pytest.fixture(scope="module")
+def ask(context, home):
+    """`ask(methods, **arguments)` -> Result, of TEXT unless other texts are given."""
+
+    def run(methods, texts=(TEXT,), **arguments):
+        keys = [context.add_text(f"text {at}", text) for at, text in enumerate(texts)]
+        given = {"prefix": 32, "continuation": 12, "cuts": 2} | arguments
+        return continuation(str(home / "tiny"), keys, methods, **given, context=context)
+
+    return run
+
+
+def losses(result, row):
+    table = result.tables["losses"]
+    return torch.tensor(table[table["row"] == row]["loss"].to_numpy()).view(-1, 12)
+
+
+def test_nothing_removed_is_dense(ask):
+    result = ask(
+        [{"name": name, "settings": {"ratio": 0.0}} for name in ("snapkv", "ada_kv", "h2o", "expected_attention")]
+    )
+    dense, *others = result.numbers["rows"]
+    assert dense["method"] == "dense" and dense["difference"] == 0 and dense["kept_keys"] == 32
+    for at, row in enumerate(others, 1):
+        assert row["kv_bytes"] == dense["kv_bytes"] and row["kv_share"] == 1 and row["kept_keys"] == 32
+        assert torch.allclose(losses(result, at), losses(result, 0), atol=1e-5)
+
+
+@pytest.mark.parametrize("asked", [SNAPKV, ADA, BLOCKS], ids=str)
+def test_the_losses_are_those_of_one_masked_pass(ask, context, home, asked):
+    """The same method on the whole text at once, its prompt ending at the cut."""
+    result = ask([asked])
+    lm = context.model(str(home / "tiny"))
+    ids = torch.tensor(lm.tokenizer(TEXT, add_special_tokens=False)["input_ids"])
+    method = METHODS[asked["name"]](cut=32, **asked["settings"])
+    with apply(lm, method), torch.no_grad():
+        logits = lm.lm(ids[None, :44], use_cache=False).logits[0].double()
+    wanted = -torch.log_softmax(logits, -1)[torch.arange(31, 43), ids[32:44]]
+    assert torch.allclose(losses(result, 1)[0], wanted, atol=1e-5)
+    assert not torch.allclose(losses(result, 1)[0], losses(result, 0)[0], atol=1e-4)
+
+
+def test_budgets_are_keys_and_bytes(ask):
+    result = ask([{"name": "snapkv", "settings": {"window": 4}}, ADA], ratios=[0.25, 0.75])
+    dense, *rows = result.numbers["rows"]
+    assert [(row["method"], row["ratio"]) for row in rows] == [
+        ("snapkv", 0.25), ("snapkv", 0.75), ("ada_kv", 0.25), ("ada_kv", 0.75)
+    ]  # fmt: skip
+    for row in rows:
+        assert row["kept_keys"] == int(32 * (1 - row["ratio"])) and row["kv_share"] == 1 - row["ratio"]
+        assert row["kv_bytes"] == dense["kv_bytes"] * (1 - row["ratio"])
+        assert row["setting"] == PLAIN and row["units"] == 1 and row["low"] is None
+    assert result.numbers["protocol"]["cuts"] == 2 and len(result.tables["losses"]) == 5 * 2 * 12
+
+
+def test_a_question_known_unknown_and_a_second_one(ask, context, home):
+    result = ask([SNAPKV], question="the cat saw", second="a dog?")
+    rows = result.numbers["rows"]
+    assert [(row["method"], row["setting"]) for row in rows] == [
+        (name, setting) for setting in (UNKNOWN, KNOWN, SECOND) for name in ("dense", "snapkv")
+    ]
+    asked = len(context.model(str(home / "tiny")).tokenizer("the cat saw", add_special_tokens=False)["input_ids"])
+    assert [row["kept_keys"] for row in rows if row["method"] == "snapkv"] == [8, (32 + asked) // 4, (32 + asked) // 4]
+    assert torch.allclose(losses(result, 0), losses(result, 2), atol=1e-5), "dense reads the same either way"
+    assert not torch.allclose(losses(result, 1), losses(result, 3), atol=1e-4)
+
+
+def test_documents_are_the_units(ask):
+    texts = [" ".join(TEXT.split()[at:]) for at in range(5)]
+    result = ask([SNAPKV], texts, cuts=1)
+    row = result.numbers["rows"][1]
+    assert (row["units"], row["unit"]) == (5, "documents") and row["low"] <= row["difference"] <= row["high"]
+    mean = (losses(result, 1) - losses(result, 0)).mean()
+    assert row["difference"] == pytest.approx(math.expm1(mean))
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"prefix": 60}, "The length of the prefix"),
+        ({"cuts": 0}, "The number of cuts"),
+        ({"second": "why?"}, "A second question needs a first one"),
+        ({"ratios": [1.5]}, "ratio is 1.5"),
+        ({"texts": ()}, "needs at least one text"),
+    ],
+)
+def test_bad_arguments_are_refused(ask, given, said):
+    with pytest.raises(BadSetting, match=said):
+        ask([SNAPKV], **given)
+    with pytest.raises(BadText):
+        ask([SNAPKV], ("too short",))
+
+
+def test_from_the_command_line(home, capsys, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    arguments = [str(tmp_path / "text.txt"), "--prefix", "32", "--continuation", "12", "--methods", "dense,snapkv"]
+    assert main(["continuation", *arguments, "--ratios", "0.5", "--model", str(home / "tiny"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["method"] for row in found["rows"]] == ["dense", "snapkv"]
+    assert set("method ratio kept_keys kv_bytes perplexity difference low high units".split()) <= set(found["rows"][1])
+
+
+def test_one_pass_refuses_what_decides_at_a_prompts_end(context, home):
+    from analysis.studies.quality.evaluate import evaluate
+
+    key = context.add_text("a text", TEXT)
+    with pytest.raises(BadSetting, match="score what follows a prompt with `continuation`"):
+        evaluate(str(home / "tiny"), key, [SNAPKV], context=context)
