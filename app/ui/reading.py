@@ -29,13 +29,15 @@ def reading(
     chosen = st.session_state
     asking.settle_router()
     inspected = asking.inspected()
+    top = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
     if inspected["windows"] > 1 or chosen["long_text"] == "first":
         label = f"{inspected['tokens']:,} tokens, and the model reads {inspected['max_positions']:,} at once"
-        st.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
+        top.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
     args |= controls(inspected) if controls else {}
     request = state.study_args(chosen, *shared, **args)
     run = asking.ask(verb, request, doing, inspected["tokens"])
-    widgets.source(run)
+    with top:
+        widgets.source(run)
     return run, cached.columns(run, "tokens")
 
 

@@ -16,11 +16,11 @@ run, tokens = reading(
     shared=(),
 )
 widgets.prose(run.numbers["sentence"])
-widgets.notes(run)
-numerics.badge(run)
 finder.controls()
 table = cached.columns(run, "heads")
 layer, head = finder.overview(run, table)
+numerics.badge(run)
+widgets.notes(run)
 onward.found(layer=layer, head=head, budget_cells=str(layer * (max(table["head"]) + 1) + head))
 
 st.header(f"Head {head} of layer {layer}", anchor=False, help=cached.glossary("attention head"))

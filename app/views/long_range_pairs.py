@@ -38,9 +38,6 @@ run, tokens = reading(
     controls,
 )
 widgets.prose(run.numbers["sentence"])
-widgets.router_badge(run.numbers["router"])
-widgets.notes(run)
-
 found, kind = pairs.listed(run, tokens), st.session_state["kind"]
 listed = pairs.of_kind(found, kind)
 title = f"The {len(found['kind'])} strongest pairs"
@@ -98,5 +95,7 @@ with st.grid(2, min_column_width=420, gap="large"):
         help=cached.glossary("attention mass"),
     )
 
+widgets.router_badge(run.numbers["router"])
+widgets.notes(run)
 with widgets.guarded():
     beside.beside(run, tokens)

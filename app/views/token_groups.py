@@ -16,9 +16,6 @@ run, tokens = reading(
     "Sorting the tokens into groups",
 )
 widgets.prose(run.numbers["sentence"])
-widgets.router_badge(run.numbers["router"])
-widgets.notes(run)
-
 count, layers = run.numbers["K"], cached.columns(run, "layers")
 depth = len(layers["layer"])
 widgets.settled("group", [None, *range(count)], None)
@@ -51,6 +48,8 @@ with st.grid(2, min_column_width=420, gap="large"):
         measures = list(MEASURES)
         st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
 
+widgets.router_badge(run.numbers["router"])
+widgets.notes(run)
 st.subheader("What is in them", anchor=False, help=cached.glossary("purity"))
 tables.table(
     groups.COLUMNS,
