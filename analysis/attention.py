@@ -158,6 +158,12 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
         raise BadModel("This model puts a learned sink logit into its softmax, undefined here: choose another model.")
     seat: _Seat = module._focuscope
     seat.calls += 1
+    out = _attended(seat, module, query, key, value, attention_mask, dropout, scaling, softcap)
+    return seat.method.leave(seat.layer, out), None
+
+
+def _attended(seat: _Seat, module, query, key, value, attention_mask, dropout, scaling, softcap) -> torch.Tensor:
+    """What a layer's heads have read, [B, Tq, H, D]."""
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if seat.past == 0:
         states = (x[:, :, : query.shape[2]] for x in (query, key, value))  # a static cache is longer than its text
@@ -166,7 +172,7 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     query = seat.method.sharpen(seat.layer, query, _of_tokens(seat, query))
     if seat.method.dense and seat.watch is None and softcap is None:
         seat.note(query.shape[2], "torch dense", "Everything is read.")
-        return _dense_kernel(query, key, value, attention_mask, dropout, scaling), None
+        return _dense_kernel(query, key, value, attention_mask, dropout, scaling)
     compacted = isinstance(seat.stored, CompactLayer) and seat.stored.is_compact  # of a text without padding
     why = (
         None
@@ -176,7 +182,7 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     done = Attended(None, MASKED, why) if why else _by_kernel(seat, query, key, value, scaling)
     seat.note(query.shape[2], done.kernel, done.why, done.plan)
     if done.out is not None:
-        return done.out.transpose(1, 2).contiguous(), None
+        return done.out.transpose(1, 2).contiguous()
     assert not compacted, "what was dropped from the KV cache cannot be masked"
     if isinstance(seat.stored, GroupedLayer) and seat.stored.is_sorted:
         key, value = seat.stored.restore()
@@ -218,7 +224,7 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
             seat.watch(block, probabilities)
         probabilities = F.dropout(probabilities.to(value.dtype), dropout, module.training)
         out[:, :, start:stop] = torch.matmul(probabilities, value[:, :, :used])
-    return out.transpose(1, 2).contiguous(), None
+    return out.transpose(1, 2).contiguous()
 
 
 def _at_least_float32(x: torch.Tensor) -> torch.Tensor:

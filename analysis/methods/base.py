@@ -118,6 +118,10 @@ class Method:
         """
         return probabilities
 
+    def leave(self, layer: int, out: torch.Tensor) -> torch.Tensor:
+        """What leaves the heads of a layer, [B, n, H, D], before the output projection: where a head is ablated."""
+        return out
+
     def fetched(self, attended: float, visible: float) -> float:
         """How many keys with their values are read from memory, of counts summed over queries: K and V vectors / 2.
 

@@ -1,1 +1,2 @@
-"""Long-context probes: prompts with one known answer, how likely a model finds it, and positions beyond its context."""
+"""What a model can do and which heads it needs: long-context probes with one known answer, how likely a model finds it,
+positions beyond its context, and its loss without some of its heads."""

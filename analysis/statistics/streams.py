@@ -121,6 +121,10 @@ class Reader:
         """The queries as they are."""
         return query
 
+    def leave(self, layer: int, out: torch.Tensor) -> torch.Tensor:
+        """The outputs as they are."""
+        return out
+
     def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         """The softmax as it is."""
         return probabilities

@@ -1,0 +1,81 @@
+"""Heads replaced: against the stock model with edited weights, by hand, and the estimate against a small step."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.models import load_model
+from analysis.probes.ablation import Without, ablated, estimated, logits_of, replaced
+from tests.contract.test_contract import copy_of
+from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
+
+OUTPUTS = ("o_proj", "out_proj", "c_proj", "dense")  # what families call the projection of the heads' outputs
+
+
+def projections(lm) -> list[torch.nn.Module]:
+    """The output projection of every attention layer, first to last."""
+    attention = [m for name, m in lm.named_modules() if name.rpartition(".")[2] in ("attn", "self_attn", "attention")]
+    return [next(part for name, part in m.named_children() if name in OUTPUTS) for m in attention]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_zero_is_the_stock_model_with_columns_of_nought(family):
+    """Head 1 of the last layer and heads 0 and 1 of the first: their columns of the output projection are 0."""
+    lm, ids = tiny(family), token_ids(2, 24)
+    edited = copy_of(lm)
+    heads = [(0, 0), (0, 1), (LAYERS - 1, 1)]
+    with torch.no_grad():
+        for layer, head in heads:
+            projection = projections(edited)[layer]
+            weight = projection.weight if isinstance(projection, torch.nn.Linear) else projection.weight.T  # Conv1D
+            size = weight.shape[1] // lm.config.num_attention_heads
+            weight[:, head * size : (head + 1) * size] = 0
+        wanted = edited(ids).logits
+        with apply(lm, Without(heads)):
+            found = lm(ids).logits
+    assert (found - wanted).abs().max() < 1e-5 and (found - tiny(family)(ids).logits).abs().max() > 1e-4
+
+
+def test_what_stands_in_place_by_hand():
+    out = torch.tensor([[1.0, 3.0], [5.0, 7.0]])[None, :, :, None]  # two tokens, two heads of one number
+    assert replaced(out, "zero").abs().sum() == 0
+    assert replaced(out, "mean").flatten().tolist() == [3, 5, 3, 5]
+    long = torch.arange(12.0)[None, :, None, None]
+    drawn = replaced(long, "resample", 3)
+    assert sorted(drawn.flatten().tolist()) == list(range(12)) and not torch.equal(drawn, long)
+    assert torch.equal(drawn, replaced(long, "resample", 3)), "one order for a seed"
+    kept = Without([(1, 0)], "mean")
+    assert kept.leave(0, out) is out and kept.leave(1, out).flatten().tolist() == [3, 3, 3, 7]
+
+
+@pytest.mark.parametrize("by", ["zero", "mean", "resample"])
+def test_the_estimate_is_the_slope_of_a_small_step(by, monkeypatch):
+    """A thousandth of the way to what stands in place changes the loss by a thousandth of the estimate."""
+    lm = copy_of(tiny("llama")).double()
+    lm.requires_grad_(False)
+    lm.model.norm.weight.requires_grad_(True)
+    model, ids = load_model(lm), token_ids(1, 24)
+    found = estimated(model, ids, by)
+    assert [name for name, p in lm.named_parameters() if p.requires_grad] == ["model.norm.weight"]
+    assert all(p.grad is None for p in lm.parameters()) and found.shape == (LAYERS, lm.config.num_attention_heads)
+    step, real = 1e-3, Without.leave
+    monkeypatch.setattr(Without, "leave", lambda self, layer, out: out + step * (real(self, layer, out) - out))
+    for head in [(0, 0), (1, 2), (LAYERS - 1, 3)]:
+        slope = (_exact(model, ids, [head], by) - _exact(model, ids, [], by)) / step
+        assert found[head] == pytest.approx(slope, rel=0.02, abs=1e-5), head
+
+
+def _exact(model, ids, heads, by) -> float:
+    """Mean loss in float64."""
+    with apply(model.lm, Without(heads, by)), torch.no_grad():
+        logits = model.lm(ids).logits[0, :-1].double()
+    return torch.nn.functional.cross_entropy(logits, ids[0, 1:]).item()
+
+
+def test_without_nothing_nothing_changes():
+    model, ids = load_model(tiny("llama")), token_ids(2, 24)
+    reference = logits_of(model, ids)
+    losses, apart = ablated(model, ids, [], reference=reference)
+    assert apart.shape == losses.shape == (2, 23) and np.abs(apart).max() < 1e-6
+    assert ablated(model, ids, [(0, 0)], reference=reference)[1].mean() > 1e-5
