@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import read_json, write_json
-from analysis.jobs.keeper import HUNG, Keeper
+from analysis.jobs.keeper import HUNG, Keeper, Tell
 from analysis.jobs.lease import Lease, is_alive
 from analysis.jobs.process import Call, WorkerProcess
 from analysis.jobs.runner import Runner
@@ -57,13 +57,14 @@ class Jobs:
         stored = self._store.find(verb, args)
         return self.compute(verb, args, timeout) if stored is None else stored
 
-    def compute(self, verb: str, args: Request, timeout: float = 60) -> Run:
-        """`request` for who has looked into the store already."""
+    def compute(self, verb: str, args: Request, timeout: float = 60, tell: Tell | None = None) -> Run:
+        """`request` for who has looked into the store already. `tell(done, stage, seconds left)` is called meanwhile in
+        this thread; when it raises, the request is cancelled."""
         args = canonical(args)
         limits().check(verb, args)
         most = limits().job_seconds
         idlest = min(self._keepers, key=lambda keeper: keeper.load)
-        answer = idlest.ask(check_verb(verb), args, timeout if most is None else min(timeout, most))
+        answer = idlest.ask(check_verb(verb), args, timeout if most is None else min(timeout, most), tell)
         return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
 
     def describe(self, timeout: float = 60) -> dict[str, Any]:

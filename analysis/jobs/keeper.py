@@ -12,7 +12,24 @@ from analysis.jobs.wire import Message
 
 GRACE = 5.0  # seconds between asking and killing
 HUNG = 1800.0  # seconds a call may run on after nobody waits for it: a large model may just be loading
+LOOK = 0.5  # seconds between two looks at how far a request is
 MAX_PENDING = 200  # interactive calls under way at once
+
+Tell = Callable[[float, str, float | None], None]
+
+
+def _answered(call: Call, process: Connection, deadline: float, tell: Tell | None) -> bool:
+    """Whether the answer came in time; whoever waits is told how far it is."""
+    while tell is not None and not call.wait(min(LOOK, max(deadline - time.monotonic(), 0))):
+        if time.monotonic() >= deadline:
+            return False
+        try:
+            if call.told is not None:
+                tell(*call.told)
+        except BaseException:
+            process.abandon(call)
+            raise
+    return call.wait(max(deadline - time.monotonic(), 0))
 
 
 class Keeper:
@@ -43,22 +60,23 @@ class Keeper:
         """How many calls are under way, for choosing the idlest of several keepers."""
         return self.process.pending if self.process is not None and self.process.alive else 0
 
-    def ask(self, verb: str, args: dict[str, Any], timeout: float) -> Message:
-        """The worker's answer to an interactive request. A call that a dying worker had not begun, or that died with
+    def ask(self, verb: str, args: dict[str, Any], timeout: float, tell: Tell | None = None) -> Message:
+        """The worker's answer to an interactive request. `tell(done, stage, seconds left)` is called meanwhile, from
+        this thread; what it raises ends the request. A call that a dying worker had not begun, or that died with
         another call's worker, is put to the next worker once. AnalysisError says everything else."""
         if not self._places.acquire(blocking=False):
             raise Busy(f"{MAX_PENDING} requests are under way, and that is the limit: try again in a moment.")
         try:
-            return self._ask(verb, args, time.monotonic() + timeout, timeout)
+            return self._ask(verb, args, time.monotonic() + timeout, timeout, tell)
         finally:
             self._places.release()
 
-    def _ask(self, verb: str, args: dict[str, Any], deadline: float, timeout: float) -> Message:
+    def _ask(self, verb: str, args: dict[str, Any], deadline: float, timeout: float, tell: Tell | None) -> Message:
         last = False
         while True:
             call, process = Call("request", verb, args), self.live()
             process.send(call)
-            if not call.wait(max(deadline - time.monotonic(), 0)):
+            if not _answered(call, process, deadline, tell):
                 process.abandon(call)
                 doing = "is still at it" if call.begun else "is busy with other work"
                 raise Busy(f"The worker did not answer {verb} within {timeout:.0f} s and {doing}: try again later.")

@@ -38,6 +38,7 @@ class Call:
         self.kind, self.verb, self.args = kind, verb, args
         self.begun: float | None = None  # times of the monotonic clock
         self.abandoned: float | None = None
+        self.told: tuple[float, str, float | None] | None = None  # done, what it does, seconds left
         self._answered = threading.Event()
         self._answer: Message = {}
         self._error: Exception | None = None
@@ -142,6 +143,9 @@ class Connection:
         elif "begun" in message:
             if call := self._calls.get(message["begun"]):
                 call.begun = time.monotonic()
+        elif "at" in message:
+            if call := self._calls.get(message["at"]):
+                call.told = message["fraction"], message["stage"], message["left"]
         elif "id" in message:
             with self._lock:
                 call = self._calls.pop(message["id"], None)

@@ -56,7 +56,7 @@ class Worker:
         name, attribute = studies.split(":")
         self._module = importlib.import_module(name)
         self._studies: Studies = getattr(self._module, attribute)
-        self._context = _context_class(self._module)(store=store, progress=self.progress, show=self.show)
+        self._context = _context_class(self._module)(store=store, progress=self.progress, show=self.show, at=self.at)
         self._stack: list[Task] = []  # the job and, inside it, the request served at its border
 
     def run(self) -> None:
@@ -71,14 +71,20 @@ class Worker:
             return
         task = self._stack[-1]
         self._check(task)
+        self._note(task, min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0, str(stage)[:200])
         if task.kind == "job":
-            self._note(task, min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0, str(stage)[:200])
             while (request := self._inbox.take_request()) is not None:
                 began = time.monotonic()
                 with _untouched():
                     self._execute(request)
                 task.paused += time.monotonic() - began
             self._check(task)
+
+    def at(self, fraction: float, stage: str = "") -> None:
+        """As `progress`, from inside a pass of the model: nobody else is served meanwhile."""
+        if threading.current_thread() is self._thread and self._stack:
+            self._check(self._stack[-1])
+            self._note(self._stack[-1], min(max(fraction, 0.0), 1.0), str(stage)[:200])
 
     def show(self, curve: dict[str, Any]) -> None:
         """What the current job can draw already (column -> values); it is written with the next progress."""
@@ -102,6 +108,9 @@ class Worker:
         seconds, done = now - began, fraction - start
         sure = done > 0 and done >= EARLY * (1 - start) and seconds > 0.5
         left = seconds * (1 - fraction) / done if sure else None
+        if task.kind == "request":
+            self._send({"at": task.id, "fraction": fraction, "stage": stage, "left": left})
+            return
         try:
             self._write(task.id, fraction, stage, left, task.curve)
             task.curve = None

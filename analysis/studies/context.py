@@ -5,7 +5,8 @@ import datetime
 import importlib.metadata
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -19,7 +20,7 @@ from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
 from analysis.files import read_json, write_json
 from analysis.methods import METHODS
-from analysis.models import CACHE, SPREAD, Model, load_model
+from analysis.models import CACHE, SPREAD, Model, attention_modules, load_model
 from analysis.places import revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
@@ -34,7 +35,8 @@ class Context:
 
     `store` answers `text(hash) -> (name, text)`; without one, texts are those given to `add_text`.
     `progress(fraction, stage)` is called at every border of a chunk and may raise Cancelled. `show(curve)`: what a long
-    study can draw before it has ended, column -> values; whoever waits sees it with the next progress.
+    study can draw before it has ended, column -> values; whoever waits sees it with the next progress. `at`: as
+    `progress`, from inside a pass, while hooks or a method are on the model.
     `browser` restricts local model folders to `models_cache/`. `kept`: what a study leaves for its next call.
     """
 
@@ -46,13 +48,31 @@ class Context:
         state: Path | None = None,
         browser: bool = True,
         show: Callable[[dict[str, list]], None] | None = None,
+        at: Callable[[float, str], None] | None = None,
     ) -> None:
         self.store, self.device, self.state, self.browser = store, device, state, browser
         self.progress = progress or (lambda fraction, stage: None)
         self.show = show or (lambda curve: None)
+        self.at = at or (lambda fraction, stage: None)
         self.kept: dict[str, tuple[object, Any]] = {}  # name -> (what it belongs to, the thing)
         self._texts: dict[str, tuple[str, str]] = {}
         self._model: tuple[str, Model, str] | None = None  # name, model, the revision that was loaded
+
+    @contextmanager
+    def by_layer(self, model: Model, began: float, share: float, stage: str) -> Iterator[None]:
+        """Tell layer by layer how far a pass of the model is, from the fraction `began` on a `share` of the work."""
+        depth = model.num_layers
+
+        def hook(module: torch.nn.Module, args: tuple) -> None:
+            layer = module.layer_idx
+            self.at(began + share * layer / depth, f"{stage}, layer {layer + 1} of {depth}")
+
+        handles = [module.register_forward_pre_hook(hook) for module in attention_modules(model.lm)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def model(self, name: str = "demo") -> Model:
         """The model by name; the last one used stays loaded while its files stay the same."""
@@ -88,6 +108,7 @@ class Context:
         progress is told as that, its stages after the name."""
         own, before = copy.copy(self), f"{name}, " if name else ""
         own.progress = lambda done, stage: self.progress(min(1.0, began + share * done), f"{before}{stage}")
+        own.at = lambda done, stage: self.at(min(1.0, began + share * done), f"{before}{stage}")
         return own
 
     def part(self, folder: Path | None, name: str, decides: list, make: Callable[[Path | None], dict]) -> dict:

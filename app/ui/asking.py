@@ -1,17 +1,21 @@
 """What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis.runs import Run
+from analysis.runs.price import spell
 from app import cached
 from app.selection import state
-from app.ui import offers
+from app.ui import offers, widgets
 
+Tell = Callable[[float, str, float | None], None]
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
 SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
+STOPPED = "_stopped"  # of the session: the request that was cancelled, as (verb, arguments)
 UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
 
 
@@ -23,15 +27,48 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
     if stored is not None:
         return stored
     due = cached.due(verb, args, tokens)
-    if verb not in UNASKED and (due.price.slow or due.over):
+    stopped = st.session_state.get(STOPPED) == (verb, args)
+    if stopped or (verb not in UNASKED and (due.price.slow or due.over)):
         key = f"{verb}_{store.key(verb, args)}"
         if due.refused:
             offers.refused(doing, verb, args, tokens, due, key)
             raise offers.Waiting
         offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), key)
+        st.session_state.pop(STOPPED, None)
     store.remember(verb, args, here(due.price.seconds))
-    with _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
-        return cached.jobs().compute(verb, args, timeout=cached.PATIENCE)
+    with _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds), _told(verb, args) as tell:
+        return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
+
+
+@contextlib.contextmanager
+def _told(verb: str, args: dict) -> Iterator[Tell]:
+    """The `bar` of a request, as long as it is asked for."""
+    place = st.empty()
+    try:
+        yield bar(place, verb, args)
+    finally:
+        place.empty()
+
+
+def bar(place: DeltaGenerator, verb: str, args: dict) -> Tell:
+    """`tell(done, stage, seconds left)`, which draws how far a request is, with Cancel: a click reruns the page, which
+    ends the present run at the next `tell`, and the request with it."""
+    drawn: list[DeltaGenerator] = []
+
+    def tell(done: float, stage: str, left: float | None) -> None:
+        if not drawn:
+            with place.container(horizontal=True, vertical_alignment="center"):
+                drawn.append(st.empty())
+                st.button("Cancel", key=f"stop_{verb}", icon=":material/close:", on_click=_stop, args=(verb, args))
+        about = "" if left is None else f", about {spell(left)} left"
+        drawn[0].progress(min(max(done, 0.0), 1.0), text=f"{widgets.plain(stage)} ({done:.0%}{about})")
+
+    return tell
+
+
+def _stop(verb: str, args: dict) -> None:
+    """What was cancelled waits for its Run button."""
+    st.session_state[STOPPED] = (verb, args)
 
 
 @contextlib.contextmanager

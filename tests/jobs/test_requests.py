@@ -224,3 +224,22 @@ def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(jobs):
     until(lambda: jobs._described)
     jobs.close()
     assert "echo" in jobs.describe()["verbs"]
+
+
+def test_whoever_waits_is_told_how_far_a_request_is_and_may_end_it(jobs):
+    """`count` holds at its second step and says so; what `tell` raises comes back, and the worker goes on to others."""
+    told = []
+
+    class Enough(BaseException):
+        pass
+
+    def tell(done, stage, left):
+        told.append((done, stage))
+        if len(told) == 2:
+            raise Enough
+
+    with pytest.raises(Enough):
+        jobs.compute("count", {"steps": 3, "wait_at": 1}, timeout=SLOW * 3, tell=tell)
+    assert all(0 <= done <= 1 and stage for done, stage in told)
+    until(lambda: not jobs._keeper.process.running)
+    assert jobs.request("echo", {"value": 1}).numbers["value"] == 1

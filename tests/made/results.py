@@ -184,7 +184,7 @@ class FakeJobs:
     states: dict = field(default_factory=dict)  # job id -> JobStatus
     curves: dict = field(default_factory=dict)  # job id -> what it can draw already
 
-    def request(self, verb: str, args: dict, timeout: float = 60):
+    def request(self, verb: str, args: dict, timeout: float = 60, tell=None):
         self.asked.append(verb)
         if verb in self.refusals:
             raise self.refusals[verb]

@@ -31,7 +31,7 @@ class Nobody:
     def active(self, session=None):
         return []
 
-    def compute(self, verb, args, timeout=60):
+    def compute(self, verb, args, timeout=60, tell=None):
         return self.request(verb, args)
 
 text, worker = sys.argv[1:]

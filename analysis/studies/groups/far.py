@@ -1,5 +1,6 @@
 """One reading of a text for Start, Token groups and Long-range pairs: routing vectors, and what is read from afar."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,8 +51,15 @@ def routing_vectors(
         def told(done: float) -> None:
             context.progress(done, kind)
 
+        depth = model.num_layers * len(windows)
+        own = itertools.count()
+
+        def project(layer: int, hidden: torch.Tensor) -> torch.Tensor:
+            context.at(next(own) / depth, f"{kind}, layer {layer + 1} of {model.num_layers}")
+            return router.project(layer, hidden)
+
         with torch.no_grad():
-            return {"vectors": torch.stack(attention_inputs(model, windows, told, router.project))}
+            return {"vectors": torch.stack(attention_inputs(model, windows, told, project))}
 
     return list(kept(context, kind, model, windows, [router.projection], make)["vectors"])
 
@@ -121,14 +129,16 @@ def collect(model: Model, windows: list[np.ndarray], watchers: list[Callable[[in
     """Stream the dense attention of a text, window by window, through `watcher(start)(block, probabilities)` each."""
     start = 0
     for index, ids in enumerate(windows):
-        context.progress(index / len(windows), f"reading window {index + 1} of {len(windows)}")
+        stage = f"reading window {index + 1} of {len(windows)}"
+        context.progress(index / len(windows), stage)
         sees = [watcher(start) for watcher in watchers]
 
         def watch(block: Block, probabilities: torch.Tensor, sees: list[Watch] = sees) -> None:
             for see in sees:
                 see(block, probabilities)
 
-        with apply(model, METHODS["dense"](), watch=watch):
+        told = context.by_layer(model, index / len(windows), 1 / len(windows), stage)
+        with told, apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
         start += len(ids)
 

@@ -179,8 +179,10 @@ def statistics(
     numerics = Numerics(lm.num_layers)
     found = HeadReading(lm.num_layers, lm.num_heads, mass, window, without_first, numerics=numerics)
     for index, ids in enumerate(reading.windows):
-        context.progress(index / len(reading.windows), f"reading window {index + 1} of {len(reading.windows)}")
-        found.read(lm, ids)
+        stage, parts = f"reading window {index + 1} of {len(reading.windows)}", len(reading.windows)
+        context.progress(index / parts, stage)
+        with context.by_layer(lm, index / parts, 1 / parts, stage):
+            found.read(lm, ids)
     heads, exact = found.table(), numerics.table()
     heads["label"] = head_labels(heads, found.chance())
     before = found.counts[0, 0, CORE.index("entropy")]

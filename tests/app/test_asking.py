@@ -1,0 +1,36 @@
+"""While a page waits: how far its request is, and a Cancel that leaves it to its Run button."""
+
+from streamlit.testing.v1 import AppTest
+
+from tests.made.in_process import opened
+
+
+def waiting():
+    import streamlit as st
+
+    from app.ui import asking
+
+    tell = asking.bar(st.empty(), "start", {"model": "demo"})
+    tell(0.25, "reading <b>", None)
+    tell(0.5, "reading window 1 of 1, layer 4 of 6", 12.0)
+
+
+def test_the_page_says_the_layer_the_time_left_and_offers_to_cancel():
+    app = AppTest.from_function(waiting, default_timeout=60).run()
+    (bar,) = app.get("progress")
+    assert bar.proto.value == 50 and bar.proto.text.endswith("layer 4 of 6 (50%, about 12 s left)")
+    app.button(key="stop_start").click().run()
+    assert app.session_state["_stopped"] == ("start", {"model": "demo"})
+
+
+def test_what_was_cancelled_waits_for_its_run_button(client):
+    app = opened("pairs")
+    asked = client.asked.count("pairs")
+    assert asked == 1 and not app.exception
+    (run,) = client.store.list("pairs")
+    client.store.discard(run.id)
+    app.session_state["_stopped"] = ("pairs", run.request)
+    app.run()
+    assert client.asked.count("pairs") == asked and not app.exception, "it is not asked for again"
+    next(button for button in app.button if button.label == "Run").click().run()
+    assert client.asked.count("pairs") == asked + 1 and "_stopped" not in app.session_state
