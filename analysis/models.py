@@ -225,9 +225,11 @@ def _device(wanted: str) -> str:
 
 
 def _from_pretrained(loader, place, **options):
-    """Disk and cache first, then the network; never a repository's own code."""
+    """Disk and cache first, then the network; never a repository's own code. Without a word of its own, the search for
+    adapters beside a model asks the network all the same."""
+    here = {"adapter_kwargs": {"local_files_only": True}} if loader is AutoModelForCausalLM else {}
     try:
-        return loader.from_pretrained(place, local_files_only=True, trust_remote_code=False, **options)
+        return loader.from_pretrained(place, local_files_only=True, trust_remote_code=False, **here, **options)
     except OSError:
         if isinstance(place, Path):
             raise

@@ -32,7 +32,8 @@ def why_type(device: str, precision: str, parameters: int) -> str:
     if precision != "auto" or device != "cpu" or parameters <= LARGE:
         return ""
     gain = bfloat16_gain()
-    speed = f"{gain:.2g} times as fast" if gain >= 1 else f"{1 / gain:.2g} times as slowly"
+    times, word = (gain, "fast") if gain >= 1 else (1 / gain, "slowly")
+    speed = f"{times:,.{1 if times < 10 else 0}f} times as {word}"
     kind = str(quick_type(device)).removeprefix("torch.")
     return f"This processor multiplies {speed} in bfloat16 as in float32 (measured), so auto took {kind}."
 

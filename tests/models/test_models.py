@@ -170,6 +170,9 @@ def test_the_cache_is_used_before_the_network(saved, tmp_path, monkeypatch):
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: pytest.fail("the network was asked"))
     monkeypatch.setattr(socket.socket, "connect", lambda *a: pytest.fail("the network was asked"))
     model = load_model("somebody/tiny")
     assert model.revision == commit[:12] and model.state_dir == CACHE / "somebody--tiny" / commit[:12]
