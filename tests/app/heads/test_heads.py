@@ -225,7 +225,9 @@ def test_a_tile_stays_inside_its_window():
 
 
 def test_a_pattern_is_blank_where_nothing_is_visible_and_keeps_every_number():
-    made = heads_charts.pattern(np.array([[1.0, 0.0], [0.25, 0.75]]), 0, 0, 1, 1)["data"][0]
+    figure = heads_charts.pattern(np.array([[1.0, 0.0], [0.25, 0.75]]), 0, 0, 1, 1)
+    made = figure["data"][0]
+    assert not {"scaleanchor", "constrain"} & set(figure["layout"]["yaxis"]), "it fills its card"
     np.testing.assert_allclose(unpacked(made["z"]), [[0.0, np.nan], [-0.60206, -0.1249387]], atol=1e-5)
     np.testing.assert_array_equal(unpacked(made["customdata"]), np.float32([[1.0, np.nan], [0.25, 0.75]]))
     table = heads_charts.cells(np.array([[1.0, 0.0], [0.25, 0.75]]), 10, 10, 4)
