@@ -65,8 +65,11 @@ def test_budgets_are_keys_and_bytes(ask):
     result = ask([{"name": "snapkv", "settings": {"window": 4}}, ADA], ratios=[0.25, 0.75])
     dense, *rows = result.numbers["rows"]
     assert [(row["method"], row["ratio"]) for row in rows] == [
-        ("snapkv", 0.25), ("snapkv", 0.75), ("ada_kv", 0.25), ("ada_kv", 0.75)
-    ]  # fmt: skip
+        ("snapkv", 0.25),
+        ("snapkv", 0.75),
+        ("ada_kv", 0.25),
+        ("ada_kv", 0.75),
+    ]
     for row in rows:
         assert row["kept_keys"] == int(32 * (1 - row["ratio"])) and row["kv_share"] == 1 - row["ratio"]
         assert row["kv_bytes"] == dense["kv_bytes"] * (1 - row["ratio"])
