@@ -36,7 +36,8 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
         offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), key)
         st.session_state.pop(STOPPED, None)
     store.remember(verb, args, here(due.price.seconds))
-    with _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds), _told(verb, args) as tell:
+    # the bar comes first: what follows the skeleton's own is hidden
+    with _told(verb, args) as tell, _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
 
 
