@@ -167,7 +167,7 @@ def _attended(seat: _Seat, module, query, key, value, attention_mask, dropout, s
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if seat.past == 0:
         states = (x[:, :, : query.shape[2]] for x in (query, key, value))  # a static cache is longer than its text
-        seat.method.begin(Prompt(seat.layer, *states, seat.first, module, seat.tables))
+        seat.method.prefill(Prompt(seat.layer, *states, seat.first, module, seat.tables))
     _file(seat, module, query, key)
     query = seat.method.sharpen(seat.layer, query, _of_tokens(seat, query))
     if seat.method.dense and seat.watch is None and softcap is None:

@@ -51,7 +51,7 @@ def on_hand() -> list[OnHand]:
 
 
 def fitting(parameters: int, free: int) -> str | None:
-    """The most exact of float32, bfloat16 and 8bit in which so many weights take no more than 90 % of so many bytes of
+    """The most exact of float32, bfloat16 and 8bit in which so many weights take no more than 90% of so many bytes of
     memory, as loading demands; None where none does."""
     return next((name for name, bits in TYPES.items() if parameters * bits / 8 <= SPARE * free), None)
 

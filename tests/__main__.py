@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     if rest:
         return _pytest([*(["-m", ""] if long else []), *rest])
     usual = "" if long else " and not slow"
-    processes = str(min(max(os.cpu_count() or 1, 2) + 1, MOST))  # a browser waits: one more than cores
+    processes = str(min(max(os.cpu_count() or 1, 2) + 2, MOST))  # browsers and workers wait: two more than cores
     together = _pytest(["-m", f"not alone{usual}", *LOOK, "-n", processes, "--dist", "worksteal"])
     print("Now one by one, with the machine to themselves: the tests that hold a time limit.", flush=True)
     places = ["tests/browser"] + ["tests/stress"] * long  # where such tests are

@@ -78,7 +78,7 @@ class Method:
         what it found in `fitted` (`analysis.fitted.Fitted`), which `build` is given the next time."""
         return self
 
-    def begin(self, prompt: Prompt) -> None:
+    def prefill(self, prompt: Prompt) -> None:
         """See the first call of a layer before anything attends: for methods that decide once about a whole prompt."""
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:

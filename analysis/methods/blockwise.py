@@ -38,7 +38,7 @@ class Blockwise(Method):
         self.whole_ = sees_all(lm.config, shape_of(lm)[0])
         self.maps_.clear()
 
-    def begin(self, prompt: Prompt) -> None:
+    def prefill(self, prompt: Prompt) -> None:
         """Estimate the map of each text [1, H, n, n]; a layer with a sliding window reads little and stays dense."""
         if not self.whole_[prompt.layer]:
             return

@@ -47,7 +47,7 @@ class Evicting(Method):
         self.whole_ = sees_all(lm.config, self.layers_)
         self.kept_.clear()
 
-    def begin(self, prompt: Prompt) -> None:
+    def prefill(self, prompt: Prompt) -> None:
         """Choose the keys of every text of a prompt; a layer with a sliding window holds little and stays as it is."""
         if not self.whole_[prompt.layer]:
             return

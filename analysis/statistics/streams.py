@@ -110,7 +110,7 @@ class Reader:
     def _nothing(self, *asked) -> None:
         """Any model will do, texts are read whole, nothing is kept of them, and everything is read."""
 
-    check = cache = begin = observe = keep = _nothing
+    check = cache = prefill = observe = keep = _nothing
 
     def file(self, layer: int, query, key, past: int, module, tables) -> None:
         """Look at the numerics of a layer, where that is asked for; nothing is kept."""

@@ -33,8 +33,8 @@ def test_a_prompt_reads_the_blocks_of_its_map(name):
     lm, ids, seen = tiny("llama"), token_ids(2, 50), []
 
     class Seen(METHODS[name]):
-        def begin(self, prompt):
-            super().begin(prompt)
+        def prefill(self, prompt):
+            super().prefill(prompt)
             seen.append(block_map(name, prompt.query, prompt.key, 8, **PREFILL[name]))
 
     reads = []

@@ -33,7 +33,7 @@ def states(lm, ids):
     class Seen(Method):
         dense = True
 
-        def begin(self, prompt):
+        def prefill(self, prompt):
             seen[prompt.layer] = prompt.query, prompt.key, prompt.value
 
     with apply(lm, Seen()), torch.no_grad():
@@ -80,7 +80,7 @@ def test_expected_attention_turns_as_the_model_does(family):
     class Seen(Method):
         dense = True
 
-        def begin(self, prompt):
+        def prefill(self, prompt):
             found["tables"] = prompt.tables
 
     with apply(lm, Seen()), torch.no_grad():

@@ -31,8 +31,8 @@ class DenseQuestion(Method):
     def check(self, lm: Any) -> None:
         self.inner.check(lm)
 
-    def begin(self, prompt: Prompt) -> None:
-        self.inner.begin(prompt)
+    def prefill(self, prompt: Prompt) -> None:
+        self.inner.prefill(prompt)
 
     def observe(self, layer: int, hidden: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor | None:
         return self.inner.observe(layer, hidden, real)
