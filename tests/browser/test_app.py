@@ -241,8 +241,8 @@ def test_another_model_is_read_from_its_folder_and_the_bundled_one_comes_back(ap
         expect(painted(page).locator(".t").first).to_be_visible(timeout=PATIENCE)
         settle(page)
         page.get_by_role("button", name=f"Model: {folder.name}").click()
-        page.get_by_role("combobox", name="Loaded here before").click()
-        page.get_by_role("option", name="demo", exact=True).click()
+        page.get_by_role("combobox", name="Models on this machine").click()
+        page.get_by_role("option", name=re.compile("^demo · fits · ")).click()
         expect(page.get_by_role("button", name="Model: demo")).to_be_visible(timeout=PATIENCE)
         expect(painted(page)).to_contain_text("Gannet House", timeout=PATIENCE)
     finally:
