@@ -1,6 +1,7 @@
 """What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import streamlit as st
@@ -16,6 +17,7 @@ Tell = Callable[[float, str, float | None], None]
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
 SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
 STOPPED = "_stopped"  # of the session: the request that was cancelled, as (verb, arguments)
+DRAWN = itertools.count()  # numbers the Cancel buttons: a page may wait for one verb more than once
 UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
 
 
@@ -60,7 +62,8 @@ def bar(place: DeltaGenerator, verb: str, args: dict) -> Tell:
         if not drawn:
             with place.container(horizontal=True, vertical_alignment="center"):
                 drawn.append(st.empty())
-                st.button("Cancel", key=f"stop_{verb}", icon=":material/close:", on_click=_stop, args=(verb, args))
+                key = f"stop_{next(DRAWN)}"
+                st.button("Cancel", key=key, icon=":material/close:", on_click=_stop, args=(verb, args))
         about = "" if left is None else f", about {spell(left)} left"
         drawn[0].progress(min(max(done, 0.0), 1.0), text=f"{widgets.plain(stage)} ({done:.0%}{about})")
 

@@ -13,13 +13,15 @@ def waiting():
     tell = asking.bar(st.empty(), "start", {"model": "demo"})
     tell(0.25, "reading <b>", None)
     tell(0.5, "reading window 1 of 1, layer 4 of 6", 12.0)
+    asking.bar(st.empty(), "start", {"model": "other"})(0.1, "another of the same verb", None)
 
 
 def test_the_page_says_the_layer_the_time_left_and_offers_to_cancel():
     app = AppTest.from_function(waiting, default_timeout=60).run()
-    (bar,) = app.get("progress")
+    bar = app.get("progress")[0]
+    assert not app.exception and len(app.button) == 2
     assert bar.proto.value == 50 and bar.proto.text.endswith("layer 4 of 6 (50%, about 12 s left)")
-    app.button(key="stop_start").click().run()
+    app.button[0].click().run()
     assert app.session_state["_stopped"] == ("start", {"model": "demo"})
 
 

@@ -180,7 +180,7 @@ def _row(
 
 
 def _ends(key: str) -> list[str]:
-    return [f"{key}{end}" for end in ("", "_low", "_high", "_points", "_lowest", "_highest")]
+    return [f"{key}{end}" for end in ("", "_low", "_high", "_p", "_points", "_lowest", "_highest")]
 
 
 def flat(row: dict, key: str = "soft") -> bool | None:
