@@ -76,7 +76,7 @@ class Price:
 
     def over(self, free: int | None) -> str | None:
         """Why this is more than it should be, with the numbers, or None. `free`: bytes of memory, None: unknown."""
-        if self.lacks(free):
+        if self.bytes is not None and free is not None and self.bytes > free:
             return f"It needs about {spell_bytes(self.bytes)} of memory and {spell_bytes(free)} are free"
         if self.seconds > LONG:
             return f"It takes about {spell(self.seconds)}, longer than {spell(LONG)}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ class Context:
         depth = model.num_layers
 
         def hook(module: torch.nn.Module, args: tuple) -> None:
-            layer = module.layer_idx
+            layer = cast(int, module.layer_idx)
             self.at(began + share * layer / depth, f"{stage}, layer {layer + 1} of {depth}")
 
         handles = [module.register_forward_pre_hook(hook) for module in attention_modules(model.lm)]
