@@ -76,8 +76,9 @@ class Price:
 
     def over(self, free: int | None) -> str | None:
         """Why this is more than it should be, with the numbers, or None. `free`: bytes of memory, None: unknown."""
-        if self.bytes is not None and free is not None and self.bytes > free:
-            return f"It needs about {spell_bytes(self.bytes)} of memory and {spell_bytes(free)} are free"
+        if self.lacks(free):
+            needed, there = (spell_bytes(count or 0) for count in (self.bytes, free))  # both are known where one lacks
+            return f"It needs about {needed} of memory and {there} are free"
         if self.seconds > LONG:
             return f"It takes about {spell(self.seconds)}, longer than {spell(LONG)}"
         return None
