@@ -1,6 +1,6 @@
 """All tests: first those that share the machine, side by side, then one by one those that hold a time limit. What
-every change must pass takes about eight minutes; `--all` adds the long ones (long walks in Chromium, hostile input,
-Ray), under 25 minutes. ARGS go to pytest instead."""
+every change must pass takes 8 to 11 minutes on two cores; `--all` adds the long ones (long walks in Chromium, hostile
+input, Ray), 25 to 33 minutes. ARGS go to pytest instead."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     if rest:
         return _pytest([*(["-m", ""] if long else []), *rest])
     usual = "" if long else " and not slow"
-    processes = str(min(max(os.cpu_count() or 1, 2) + 2, MOST))  # browsers and workers wait: two more than cores
+    processes = str(min(max(os.cpu_count() or 1, 2) + 1, MOST))  # a browser waits: one more than cores
     together = _pytest(["-m", f"not alone{usual}", *LOOK, "-n", processes, "--dist", "worksteal"])
     print("Now one by one, with the machine to themselves: the tests that hold a time limit.", flush=True)
     places = ["tests/browser"] + ["tests/stress"] * long  # where such tests are
