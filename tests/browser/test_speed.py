@@ -49,8 +49,9 @@ def test_a_running_launch_is_cancelled_and_leaves_no_numbers(app_server, page):
 @pytest.mark.slow
 def test_a_length_beyond_memory_is_refused_with_the_numbers(app_server, page):
     speed_page(page, app_server, speed_on="shapes", speed_lengths="4M", speed_heads=256, speed_batch=64)
-    page.get_by_role("button", name=LAUNCH).click()
-    expect(page.get_by_text(re.compile("need about .* GB and .* GB are free"))).to_be_visible(timeout=PATIENCE)
+    said = page.get_by_text(re.compile("needs about .* GB of memory and .* GB are free"))
+    expect(said).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("button", name=LAUNCH)).to_be_disabled()
     page.get_by_role("textbox", name="Lengths, tokens").fill("many")
     page.keyboard.press("Enter")
     expect(page.get_by_text("is not a length: write whole numbers")).to_be_visible(timeout=PATIENCE)
