@@ -60,8 +60,9 @@ class HeadReading:
         self.columns = []
 
     @torch.no_grad()
-    def read(self, model, token_ids, attention_mask=None) -> None:
+    def read(self, model, token_ids, attention_mask=None, reader: Reader | None = None) -> None:
         """One forward pass over tokens [T] or [B, T]; `attention_mask` [B, T] is 0 at padding, on either side.
+        `reader`: one of this reading that does more on the way (`Together`).
 
         Errors: BadText for no tokens, TooLarge for more than the model reads at once or than fits memory.
         """
@@ -72,7 +73,7 @@ class HeadReading:
         if not bool(real.all()):
             positions = (real.long().cumsum(1) - 1).clamp(min=0)
             inputs |= {"attention_mask": real.long().to(model.device), "position_ids": positions.to(model.device)}
-        with apply(model, Reader(self), kernels=True):
+        with apply(model, reader or Reader(self), kernels=True):
             model.lm.base_model(**inputs)
 
     def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:

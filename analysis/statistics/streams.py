@@ -159,9 +159,6 @@ class Reader:
 
         def one(head: int) -> None:
             for text in range(texts):
-                if head == heads:
-                    self._measure_even(call.layer, text, length, size)
-                    continue
                 q = query[text, head].float() * call.scaling  # [T, D]
                 k, v = key[text, head // repeat].float().T, value[text, head // repeat].float()
                 for start in range(0, length, size):
@@ -171,23 +168,29 @@ class Reader:
                     totals = self._measure(call.layer, text, head, weights, start)
                     out[text, head, start:stop] = torch.mm(weights, v[:stop]) / totals[:, None]
 
-        before, first = self.reading.sums_of(call.layer, heads), self.even is None and self.reading.more
-        each(one, range(heads + first))
-        if first:
-            after = self.reading.sums_of(call.layer, heads)
-            self.even = [b - a for a, b in zip(before, after, strict=True)]
-        elif self.reading.more:
-            self.reading.add_sums(call.layer, heads, self.even)
+        self.measure_even(call.layer, texts, length, size)
+        each(one, range(heads))
         return Attended(out, KERNEL, "Scores, rows and values of a head in one pass over each block.")
 
     def _measure(self, layer: int, text: int, head: int, rows: torch.Tensor, start: int) -> torch.Tensor:
         """Measure one head's rows [n, m] float32, which become weights; returns their sums [n]."""
         return torch.from_numpy(self.reading.add(layer, text, head, rows.numpy(), start))
 
-    def _measure_even(self, layer: int, text: int, length: int, size: int) -> None:
-        for start in range(0, length, size):
-            stop = min(start + size, length)
-            self._measure(layer, text, self.reading.heads, self._room(stop - start, stop).zero_(), start)
+    def measure_even(self, layer: int, texts: int, length: int, size: int) -> None:
+        """What a head that reads all alike gives in a layer without a mask, where that is asked for: of the first layer
+        by blocks of `size` queries, of the others the same."""
+        even = self.reading.heads
+        if not self.reading.more:
+            return
+        if self.even is not None:
+            self.reading.add_sums(layer, even, self.even)
+            return
+        before = self.reading.sums_of(layer, even)
+        for text in range(texts):
+            for start in range(0, length, size):
+                stop = min(start + size, length)
+                self._measure(layer, text, even, self._room(stop - start, stop).zero_(), start)
+        self.even = [b - a for a, b in zip(before, self.reading.sums_of(layer, even), strict=True)]
 
     def _room(self, rows: int, keys: int) -> torch.Tensor:
         """A float32 buffer [rows, keys] that the thread keeps."""

@@ -1,4 +1,5 @@
-"""One reading of a text for Start, Token groups and Long-range pairs: routing vectors, and what is read from afar."""
+"""One reading of a text for Start, Attention heads, Token groups and Long-range pairs: what is read from afar, routing
+vectors, and on the way the statistics of all heads."""
 
 import itertools
 from collections.abc import Callable
@@ -16,18 +17,19 @@ from analysis.groups.shares import FarShares
 from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.statistics import FarReading, attention_inputs, forward
+from analysis.statistics.together import Watch
 from analysis.studies.context import Context, Reading
-from analysis.studies.groups.routers import memberships
-from analysis.studies.text.kept import kept
+from analysis.studies.groups.routers import assigned, memberships
+from analysis.studies.text.kept import Readings, Tensors
+from analysis.studies.text.one_pass import one_pass
 
 ROUTER, CENTROIDS, TOKENS, SHUFFLED = "this router", "random centroids", "random tokens", "shuffled text"
 ARMS = (ROUTER, CENTROIDS, TOKENS)
 LISTED = 100  # strongest pairs of content words that are kept
+VECTORS = "routing the text"
 SKIPPED = 1  # tokens of each window that are no keys: the attention sink
 TOTALS = ("far", "far_uniform", "sink", "queries")  # of a FarReading
 PER_TOKEN_OR_BIN = ("received", "expected", "mass", "uniform")
-
-Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities of a block of queries
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ def routing_vectors(
 ) -> list[torch.Tensor]:
     """What a router compares with its centroids, L tensors [T, d_s], of a text; with `seed` of its shuffled tokens."""
     windows = reading.windows if seed is None else reading.shuffled(seed)
-    kind = "routing the text" if seed is None else "routing the shuffled text"
+    kind = VECTORS if seed is None else "routing the shuffled text"
 
-    def make() -> dict[str, torch.Tensor]:
+    def make() -> Tensors:
         def told(done: float) -> None:
             context.progress(done, kind)
 
@@ -61,7 +63,7 @@ def routing_vectors(
         with torch.no_grad():
             return {"vectors": torch.stack(attention_inputs(model, windows, told, project))}
 
-    return list(kept(context, kind, model, windows, [router.projection], make)["vectors"])
+    return list(Readings(context, model, windows).made(kind, [router.projection], make)["vectors"])
 
 
 def of_arms(
@@ -70,8 +72,13 @@ def of_arms(
     """(affinity [L, T, K], arm -> memberships per layer) of a text by a router, its control and chance."""
     affinity, members = memberships(made, routing_vectors(context, model, reading, made))
     by_control = memberships(control, routing_vectors(context, model, reading, control))[1]
-    chance = [random_tokens(len(reading.tokens), made.K, made.top, seed * 1000 + at) for at in range(model.num_layers)]
+    chance = _chance(model, len(reading.tokens), made, seed)
     return affinity, dict(zip(ARMS, (members, by_control, chance), strict=True))
+
+
+def _chance(model: Model, tokens: int, router: FocusRouter, seed: int) -> list[torch.Tensor]:
+    """Per layer as many random groups per token as the router gives, bool [T, K]."""
+    return [random_tokens(tokens, router.K, router.top, seed * 1000 + at) for at in range(model.num_layers)]
 
 
 def far(
@@ -84,21 +91,14 @@ def far(
     min_distance: int,
     seed: int = 0,
 ) -> Far:
-    """The Far of a text: one pass, the first time. `content` bool [T]: tokens of content words."""
-    affinity, arms = of_arms(context, model, reading, made, control, seed)
+    """The Far of a text: one pass, the first time, which leaves the routing vectors and the statistics of all heads
+    too. `content` bool [T]: tokens of content words."""
     decides = [content, min_distance, seed, made.top, *_state(made), *_state(control)]
 
-    def make() -> dict[str, torch.Tensor]:
-        found = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
-        read = FarReading(len(reading.tokens), min_distance)
-        collect(model, reading.windows, [feed(found), read.window], context)
-        numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
-        numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
-        table = found.table()
-        numbers |= {f"pairs.{name}": torch.from_numpy(table[name].to_numpy().copy()) for name in PAIR_COLUMNS}
-        return numbers | {"sums": _stacked(found)}
+    def make() -> Tensors:
+        return _one_pass(context, model, reading, content, made, control, min_distance, seed)
 
-    tensors = kept(context, "far reading", model, reading.windows, decides, make)
+    tensors = Readings(context, model, reading.windows).made("far reading", decides, make)
     read = FarReading(len(reading.tokens), min_distance)
     for name in PER_TOKEN_OR_BIN:
         setattr(read, name, tensors[name].numpy())
@@ -108,6 +108,45 @@ def far(
     return Far(read, _shares(ARMS, min_distance, tensors["sums"]), listed)
 
 
+def _one_pass(
+    context: Context,
+    model: Model,
+    reading: Reading,
+    content: torch.Tensor,
+    made: FocusRouter,
+    control: FocusRouter,
+    min_distance: int,
+    seed: int,
+) -> Tensors:
+    """The tensors of a Far. What enters a layer decides its tokens' groups, which are filled in as the pass goes."""
+    tokens, shape = len(reading.tokens), (model.num_layers, len(reading.tokens))
+    vectors = {router: torch.zeros(*shape, router.d_s) for router in (made, control)}
+    affinity = torch.zeros(*shape, made.K)
+    members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (made, control)}
+    arms = dict(zip(ARMS, (*members.values(), _chance(model, tokens, made, seed)), strict=True))
+    found = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
+    read = FarReading(tokens, min_distance)
+
+    def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
+        there = slice(start, start + len(hidden))
+        states = hidden.float().cpu()
+        for router in (made, control):
+            own = vectors[router][layer, there] = router.project(layer, states)
+            soft, members[router][layer, there] = assigned(router, layer, own)
+            if router is made:
+                affinity[layer, there] = soft
+
+    with torch.no_grad():
+        one_pass(context, model, reading, [feed(found), read.window], enter)
+    for router, own in vectors.items():
+        Readings(context, model, reading.windows).keep(VECTORS, [router.projection], {"vectors": own})
+    numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
+    numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
+    table = found.table()
+    numbers |= {f"pairs.{name}": torch.from_numpy(table[name].to_numpy().copy()) for name in PAIR_COLUMNS}
+    return numbers | {"sums": _stacked(found)}
+
+
 def far_shuffled(
     context: Context, model: Model, reading: Reading, made: FocusRouter, min_distance: int, seed: int, head: int | None
 ) -> FarShares:
@@ -115,13 +154,13 @@ def far_shuffled(
     windows = reading.shuffled(seed)
     affinity, members = memberships(made, routing_vectors(context, model, reading, made, seed))
 
-    def make() -> dict[str, torch.Tensor]:
+    def make() -> Tensors:
         null = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
         collect(model, windows, [feed(null)], context)
         return {"sums": _stacked(null)}
 
     decides = [min_distance, head, made.top, *_state(made)]
-    tensors = kept(context, "far reading, shuffled", model, windows, decides, make)
+    tensors = Readings(context, model, windows).made("far reading, shuffled", decides, make)
     return _shares((SHUFFLED,), min_distance, tensors["sums"])
 
 

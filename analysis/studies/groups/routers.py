@@ -122,12 +122,16 @@ def save(
     return context.forget("router", path.stem, model)
 
 
-@torch.no_grad()
 def memberships(router: FocusRouter, vectors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal assignment of tokens from their routing vectors L x [T, d_s]: soft and hard, both [L, T, K]."""
-    scores = (router.compared(layer, own) for layer, own in enumerate(vectors))
-    own = zip(scores, router.potential, strict=True)
-    soft = torch.stack([assign(some, router.temperature, potential) for some, potential in own])
+    soft, hard = zip(*(assigned(router, layer, own) for layer, own in enumerate(vectors)), strict=True)
+    return torch.stack(soft), torch.stack(hard)
+
+
+@torch.no_grad()
+def assigned(router: FocusRouter, layer: int, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal assignment of one layer's tokens from their routing vectors [T, d_s]: soft and hard, both [T, K]."""
+    soft = assign(router.compared(layer, vectors), router.temperature, router.potential[layer])
     return soft, top_groups(soft, router.top)
 
 

@@ -7,10 +7,11 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.runs import Result
-from analysis.statistics import CORE, MORE, SINK, HeadReading, Numerics, head_labels
+from analysis.statistics import CORE, MORE, SINK, HeadReading, head_labels
 from analysis.statistics.numerics import SAMPLE
 from analysis.statistics.states import States
 from analysis.studies.context import Context, check_seed, protocol, read
+from analysis.studies.text.one_pass import head_statistics
 from analysis.studies.text.query import telling_query
 from analysis.studies.text.states import check_head, states_of, window_of
 from analysis.studies.text.text import keys_table, token_table
@@ -55,7 +56,7 @@ def head(
     offset, ids = window_of(reading, part)
     length = len(ids)
     tile = _tile(rows, columns, length)
-    states = states_of(context, lm, text, part, ids, layer)[layer]
+    states = states_of(context, lm, ids, layer)[layer]
     words = token_table(reading)
     query = telling_query(states, head, words, offset, window) if query is None else query
     if not 0 <= query < length or not 1 <= top <= 1000:
@@ -176,13 +177,7 @@ def statistics(
     check_seed(seed)
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
-    numerics = Numerics(lm.num_layers)
-    found = HeadReading(lm.num_layers, lm.num_heads, mass, window, without_first, numerics=numerics)
-    for index, ids in enumerate(reading.windows):
-        stage, parts = f"reading window {index + 1} of {len(reading.windows)}", len(reading.windows)
-        context.progress(index / parts, stage)
-        with context.by_layer(lm, index / parts, 1 / parts, stage):
-            found.read(lm, ids)
+    found, numerics = head_statistics(context, lm, reading, mass, window, without_first)
     heads, exact = found.table(), numerics.table()
     heads["label"] = head_labels(heads, found.chance())
     before = found.counts[0, 0, CORE.index("entropy")]

@@ -188,7 +188,7 @@ def route_visit(
     words = token_table(reading)
     if position is None:
         _, ids = window_of(reading, 0)
-        states = states_of(context, lm, text, 0, ids, layer)[layer]
+        states = states_of(context, lm, ids, layer)[layer]
         position = telling_query(states, head, words, 0, tokens_needed(min_distance, sinks))
     check_range("The position", position, 0, len(reading.tokens) - 1)
     start = next(a for a, b in reading.tokens.spans if a <= position < b)

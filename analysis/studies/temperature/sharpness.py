@@ -52,7 +52,7 @@ def temperature(
     first = PAPER if t is None else t[0]
     reading = read(context, lm, text, long_text)
     offset, ids = window_of(reading, part)
-    states = states_of(context, lm, text, part, ids, layer)
+    states = states_of(context, lm, ids, layer)
     words = token_table(reading)
     query = telling_query(states[layer], head, words, offset) if query is None else query
     if not 0 <= query < len(ids):

@@ -17,43 +17,74 @@ from analysis.studies.context import Context
 
 FOLDER = "readings"  # of an installation's state
 KEPT_BYTES = 512 << 20  # of all readings together
-VERSION = 1  # raise it when a pass gives other numbers than before
+VERSION = 2  # raise it when a pass gives other numbers than before
+
+Tensors = dict[str, Tensor]
 
 
-def kept(
-    context: Context, kind: str, model: Model, windows: Iterable[np.ndarray], decides: list, make: Callable[[], dict]
-) -> dict[str, Tensor]:
-    """The tensors of `make()`, a pass of a model over windows of token ids, by name; made once and found again.
+class Readings:
+    """What passes of a model over a text's windows of token ids gave: named tensors, by what they are (`kind`) and what
+    else `decides` over their numbers, as tensors or plain values.
 
-    `kind` names what it is; `decides`: what else decides the numbers, as tensors or plain values.
     The last one of each kind stays in memory; with a store all lie in its folder `readings`, KEPT_BYTES of them.
     """
-    about = (VERSION, kind, model.revision, str(model.dtype), str(model.device), model.lm.get_memory_footprint())
-    digest = hashlib.sha256(repr(about).encode())
-    for one in (*windows, *decides):
+
+    def __init__(self, context: Context, model: Model, windows: Iterable[np.ndarray]) -> None:
+        self._context = context
+        about = (VERSION, model.revision, str(model.dtype), str(model.device), model.lm.get_memory_footprint())
+        self._digest = _hashed(hashlib.sha256(repr(about).encode()), windows)
+
+    def made(self, kind: str, decides: list, make: Callable[[], Tensors]) -> Tensors:
+        """What was kept, else what `make()` gives, which is kept."""
+        found = self.find(kind, decides)
+        return self.keep(kind, decides, make()) if found is None else found
+
+    def find(self, kind: str, decides: list) -> Tensors | None:
+        """What was kept, or None."""
+        key = self._key(kind, decides)
+        held, tensors = self._context.kept.get(kind, (None, None))
+        if held == key:
+            return tensors
+        path = self._path(key)
+        if path is not None:
+            with contextlib.suppress(OSError, SafetensorError):  # not there, being replaced, or damaged
+                found = load_file(path)
+                os.utime(path)  # used last
+                self._context.kept[kind] = key, found
+                return found
+        return None
+
+    def keep(self, kind: str, decides: list, tensors: Tensors) -> Tensors:
+        """Keep tensors, and return them."""
+        key = self._key(kind, decides)
+        self._context.kept[kind] = key, tensors
+        path = self._path(key)
+        if path is not None:
+            with contextlib.suppress(OSError):  # a full disk costs the next page its time and nothing else
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with write_whole(path) as place:
+                    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, place)
+                _bound(path.parent)
+        return tensors
+
+    def _key(self, kind: str, decides: list) -> str:
+        digest = self._digest.copy()
+        digest.update(kind.encode())
+        return _hashed(digest, decides).hexdigest()[:24]
+
+    def _path(self, key: str) -> Path | None:
+        store = self._context.store
+        return None if store is None else store.root / FOLDER / f"{key}.safetensors"
+
+
+def _hashed(digest: "hashlib._Hash", values: Iterable) -> "hashlib._Hash":
+    """The digest, with arrays, tensors and plain values added."""
+    for one in values:
         one = one.detach().cpu().numpy() if isinstance(one, Tensor) else one
         array = isinstance(one, np.ndarray)
         digest.update(repr((one.shape, one.dtype.str) if array else one).encode())
         digest.update(np.ascontiguousarray(one).tobytes() if array else b"")
-    key = digest.hexdigest()[:24]
-    if context.store is None:
-        return context.once(kind, key, make)
-    return context.once(kind, key, lambda: _on_disk(context.store.root / FOLDER, key, make))
-
-
-def _on_disk(folder: Path, key: str, make: Callable[[], dict]) -> dict[str, Tensor]:
-    path = folder / f"{key}.safetensors"
-    with contextlib.suppress(OSError, SafetensorError):  # not there, being replaced, or damaged: made anew
-        found = load_file(path)
-        os.utime(path)  # used last
-        return found
-    found = make()
-    with contextlib.suppress(OSError):  # a full disk costs the next page its time and nothing else
-        folder.mkdir(parents=True, exist_ok=True)
-        with write_whole(path) as place:
-            save_file({name: tensor.contiguous() for name, tensor in found.items()}, place)
-        _bound(folder)
-    return found
+    return digest
 
 
 def _bound(folder: Path) -> None:

@@ -25,17 +25,24 @@ def check_head(lm: Model, layer: int, head: int) -> None:
             raise BadSetting(f"{name} run from 0 to {count - 1}, and {value} was asked for.")
 
 
-def states_of(context: Context, lm: Model, text: str, part: int, ids: np.ndarray, layer: int) -> dict[int, States]:
+def states_of(context: Context, lm: Model, ids: np.ndarray, layer: int) -> dict[int, States]:
     """Queries and keys of a window of a text: of all layers where they fit KEPT_BYTES, else of one."""
-    belongs = (lm.name, lm.revision, str(lm.device), text, part, ids.tobytes())
     held, states = context.kept.get("states", (None, {}))
-    if held == belongs and layer in states:
+    if held == _whose(lm, ids) and layer in states:
         return states
     context.progress(0.0, "queries and keys of the text")
-    layers = None if fits(lm, len(ids)) else [layer]
-    states = attention_states(lm, ids, layers)
-    context.kept["states"] = belongs, states
+    states = attention_states(lm, ids, None if fits(lm, len(ids)) else [layer])
+    keep_states(context, lm, ids, states)
     return states
+
+
+def keep_states(context: Context, lm: Model, ids: np.ndarray, states: dict[int, States]) -> None:
+    """Keep queries and keys of layers for the next call about the same window; those of another one go."""
+    context.kept["states"] = _whose(lm, ids), states
+
+
+def _whose(lm: Model, ids: np.ndarray) -> tuple:
+    return lm.name, lm.revision, str(lm.device), str(lm.dtype), ids.tobytes()
 
 
 def fits(lm: Model, tokens: int) -> bool:

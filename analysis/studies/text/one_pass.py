@@ -1,0 +1,69 @@
+"""One pass over a text for all pages about it: statistics of all heads, whatever else looks on, queries and keys."""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import torch
+
+from analysis.models import Model
+from analysis.statistics import HeadReading, Numerics
+from analysis.statistics.together import Together, Watch
+from analysis.studies.context import Context, Reading
+from analysis.studies.text.kept import Readings, Tensors
+from analysis.studies.text.states import fits, keep_states
+
+KIND = "statistics of all heads"
+SUMS = ("sums", "counts", "distance")  # of a HeadReading
+USUAL = (0.9, 128, False)  # mass, window, without the first token: what Attention heads opens with
+
+
+def head_statistics(
+    context: Context, model: Model, reading: Reading, mass: float, window: int, without_first: bool
+) -> tuple[HeadReading, Numerics]:
+    """The statistics of all heads of a text and how exact their scores are: one pass, the first time."""
+    asked = (mass, window, without_first)
+    found, numerics = HeadReading(model.num_layers, model.num_heads, *asked), Numerics(model.num_layers)
+    readings = Readings(context, model, reading.windows)
+    tensors = readings.find(KIND, [asked])
+    if tensors is None:
+        tensors = one_pass(context, model, reading, asked=asked)
+    for name in SUMS:
+        setattr(found, name, tensors[name].numpy())
+    numerics.found = tensors["numerics"].numpy()
+    return found, numerics
+
+
+def one_pass(
+    context: Context,
+    model: Model,
+    reading: Reading,
+    watchers: Sequence[Callable[[int], Watch]] = (),
+    enter: Callable[[int, int, torch.Tensor], None] | None = None,
+    asked: tuple[float, int, bool] = USUAL,
+) -> Tensors:
+    """Stream the dense attention of a text, window by window; keeps the statistics of all heads and returns them.
+
+    `watchers`: `watcher(start)(block, probabilities)` each, for the window that begins at token `start`;
+    `enter(start, layer, hidden [T, d])` sees what enters a layer. Queries and keys of the first window stay in memory
+    where they fit.
+    """
+    numerics = Numerics(model.num_layers)
+    found = HeadReading(model.num_layers, model.num_heads, *asked, numerics=numerics)
+    windows = reading.windows
+    for index, start in enumerate(accumulate(map(len, windows[:-1]), initial=0)):
+        ids, stage = windows[index], f"reading window {index + 1} of {len(windows)}"
+        context.progress(index / len(windows), stage)
+
+        def entered(layer: int, hidden: torch.Tensor, start: int = start) -> None:
+            if enter is not None:
+                enter(start, layer, hidden)
+
+        keep = index == 0 and fits(model, len(ids))
+        reader = Together(found, [watcher(start) for watcher in watchers], entered, keep)
+        with context.by_layer(model, index / len(windows), 1 / len(windows), stage):
+            found.read(model, ids, reader=reader)
+        if len(reader.states) == model.num_layers:
+            keep_states(context, model, ids, reader.states)
+    tensors = {name: torch.from_numpy(getattr(found, name)) for name in SUMS}
+    tensors["numerics"] = torch.from_numpy(numerics.found)
+    return Readings(context, model, windows).keep(KIND, [asked], tensors)
