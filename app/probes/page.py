@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.runs import Run
 from app import cached
 from app.probes import asked as probes, shown, words
 from app.ui import jobs, widgets
@@ -25,7 +26,8 @@ def one_test() -> None:
             smaller=lambda: probes.smaller(args),
             type="primary",
         )
-    else:
+        run = _example(args)
+    if run is not None:
         with answer:
             widgets.prose(run.numbers["sentences"][:1])
         shown.maps(run, st.session_state["probe"])
@@ -37,11 +39,22 @@ def one_test() -> None:
         st.code(words.command(args, asked), language=None, wrap_lines=True)
 
 
+def _example(args: dict) -> Run | None:
+    """The same test in a bundled text, until it has run in the chosen one; None where there is none."""
+    for text, title in cached.samples():
+        run = cached.store().find("probe", args | {"text": text})
+        if run is not None:
+            widgets.prose(f"Example meanwhile: the same test in “{title}”. Run it to see your text.", "note")
+            return run
+    return None
+
+
 def every_test() -> None:
     """What dense attention can do at all: every test at one length, or the button that runs them."""
     wanted = probes.every_task()
     tried = cached.store().find("probe", wanted)
     if tried is None:
         jobs.run_button("Try every test", "probe", wanted, "probe_every", probes.tokens(wanted))
-    else:
+        tried = _example(wanted)
+    if tried is not None:
         shown.every_task(tried)

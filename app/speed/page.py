@@ -17,15 +17,17 @@ NO_MORE = {
 
 
 def timed() -> None:
-    """Controls, the price, the button, and whatever was measured for exactly these settings."""
+    """The answer, measured or estimated, the controls, the price, the button, and whatever was measured for exactly
+    these settings."""
+    answer = st.container()
     st.segmented_control(
         "What is timed", list(ON), format_func=ON.get, key="speed_on", required=True, label_visibility="collapsed"
     )
     with widgets.guarded():
-        (_shapes if st.session_state["speed_on"] == "shapes" else _model)()
+        (_shapes if st.session_state["speed_on"] == "shapes" else _model)(answer)
 
 
-def _model() -> None:
+def _model(answer) -> None:
     chosen = st.session_state
     card = asking.card(chosen["model"])
     asking.settle_router()
@@ -50,22 +52,22 @@ def _model() -> None:
         if stored is None:
             widgets.prose(
                 f"This runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "
-                f"{tokens:,} tokens. It measures the time to the first token, the time of each of "
-                f"{chosen['speed_new']:,} tokens after it, KV cache and peak memory, where the time goes, and whether "
-                "both write the same.",
-                "more",
+                f"{tokens:,} tokens: time to the first token, time of each of {chosen['speed_new']:,} tokens after it, "
+                "KV cache, peak memory, and whether both write the same.",
+                "quiet",
             )
             inherited.latest()
         else:
             shown.launched(stored)
-        command("launch", request)
     if "groups" in router:
         with widgets.guarded():
-            st.subheader("At other lengths", anchor=False, help=cached.glossary("crossover"))
-            _curve("Measure these lengths", card, router, stored)
+            if stored is not None:
+                st.subheader("At other lengths", anchor=False, help=cached.glossary("crossover"))
+            _curve(answer, "Measure these lengths", card, router, stored)
+    command("launch", request)
 
 
-def _shapes() -> None:
+def _shapes(answer) -> None:
     chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         fields.number("Heads", "speed_heads", 1, 256, "attention head", width=100)
@@ -78,10 +80,10 @@ def _shapes() -> None:
         st.selectbox("Precision", list(DTYPES), key="speed_dtype", width=130)
         st.selectbox("Groups are", list(MEMBERS), format_func=MEMBERS.get, key="speed_members", width=210)
         _rounds()
-    _curve(LAUNCH, None, None, None)
+    _curve(answer, LAUNCH, None, None, None)
 
 
-def _curve(label: str, card: dict | None, router: dict | None, launch) -> None:
+def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -> None:
     chosen, offered = st.session_state, [what for what in WHAT if card or what != "inference"]
     widgets.settled("speed_what", offered, "attention")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -97,18 +99,25 @@ def _curve(label: str, card: dict | None, router: dict | None, launch) -> None:
             f"The whole model is timed with its own router: each token in {router['top']} of {router['groups']} groups."
         )
     stored = cached.store().find("bench", request)
-    _button(label, "bench", request, stored, requests.bench_price(request, card, lengths))
     shape = (router["groups"], router["top"], request["window"]) if whole else [request[n] for n in SHAPE]
     bound = [(length, requests.even_bound(length, *shape, request["what"])) for length in lengths]
-    if stored is None:
+    price = requests.bench_price(request, card, lengths)
+    estimated = stored is None and card is not None
+    if not estimated:
+        _button(label, "bench", request, stored, price)
+    if stored is None and launch is None:
         most, times = bound[-1]
-        at = ", ".join(map(charts.short, lengths))
-        widgets.prose(
-            f"This times {WHAT[request['what']]} at {at} tokens, dense and sparse in turns. Hollow marks show the "
-            f"bound: with equally full groups, {NO_MORE[request['what']].format(times=times, most=most)}.",
-            "more",
-        )
+        with answer:
+            widgets.prose(
+                "Estimated, as nothing was timed here yet: with equally full groups, "
+                f"{NO_MORE[request['what']].format(times=times, most=most)}."
+            )
     speed_curve.curve(stored, request["what"], bound, launch)
+    if estimated:  # below the picture of what it would measure
+        _button(label, "bench", request, stored, price)
+    if stored is None:
+        at = ", ".join(map(charts.short, lengths))
+        widgets.prose(f"This times {WHAT[request['what']]} at {at} tokens, dense and sparse in turns.", "quiet")
     command("bench", request)
 
 

@@ -52,8 +52,6 @@ def launched(run: Run) -> None:
     unclear = [name for name, rounds in timed.items() if rounds["low"] < 1 < rounds["high"]]
     if unclear:
         widgets.prose(f"Rounds fell on both sides of 1 for {' and '.join(unclear)}: no winner there yet.", "note")
-    st.subheader("Dense and sparse", anchor=False, help=cached.glossary("time to first token"))
-    _sides(run)
     with st.grid(2, min_column_width=420, gap="large"):
         widgets.chart(
             charts.speedups(spread, numbers["bound"]),
@@ -66,6 +64,8 @@ def launched(run: Run) -> None:
         with st.container():
             bars = {"first token": numbers["parts"], "each further token": numbers["step_parts"]}
             time_goes(bars, "speed_parts", "Where the time of the sparse model goes")
+    st.subheader("Dense and sparse", anchor=False, help=cached.glossary("time to first token"))
+    _sides(run)
     texts(run)
     st.subheader("Does it compute what it should?", anchor=False, help=cached.glossary("masked reference"))
     widgets.prose(

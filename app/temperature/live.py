@@ -89,7 +89,6 @@ def _query(run: Run, tokens: dict, t: float) -> None:
     numbers, table, weights = run.numbers, dict(cached.columns(run, "query")), cached.array(run, "weights")
     query, offset = numbers["query"], numbers["offset"]
     word = tokens["word"][offset + query] or tokens["piece"][offset + query]
-    st.subheader("One token, before and after", anchor=False, help=cached.glossary("effective support"))
     places = numbers["t"].index(1.0), numbers["t"].index(t)
     before, after = (numbers["reads"][at] for at in places)
     table["before"], table["after"] = (weights[at].tolist() for at in places)

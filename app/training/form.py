@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.training import requests, shown
@@ -21,15 +22,9 @@ def facts_of(name: str) -> dict:
     return found
 
 
-def answer() -> list[str]:
-    """What the router in use has learned, and what is known of balance: computed sentences, the first one leads."""
+def answer() -> str:
+    """What the router in use has learned: the computed sentence that leads."""
     facts = facts_of(st.session_state["router"])
-    said = [_learned(facts)]
-    collapse = asking.studies(st.session_state["model"])[0].get("dominance")
-    return said + ([collapse["sentence"]] if collapse and st.session_state["evidence"] == "train" else [])
-
-
-def _learned(facts: dict) -> str:
     name, shares = facts["name"], facts.get("dominance") or []
     if facts.get("kind") != "trained":
         return f"The router {name} was fitted without training: train one here, and see whether its groups say more."
@@ -51,42 +46,58 @@ def _learned(facts: dict) -> str:
 
 
 def tab() -> None:
-    """The form, its price and button, then the run it asked for, or the router in use."""
-    _form()
-    args, card = requests.arguments(), asking.card(st.session_state["model"])
-    stored = cached.store().find("train-router", args)
-    with widgets.guarded():
-        jobs.run_button(
-            "Train it again" if stored else "Train",
-            "train-router",
-            args,
-            "train_run",
-            price=requests.price(args, card),
-            instead_of=stored.id if stored else None,
-            smaller=lambda: requests.smaller(args),
-            type="secondary" if stored else "primary",
-        )
-        made = cached.router_name(args)
-        widgets.prose(
-            f"This makes the router {made}; the model stays as it is. A stopped training keeps its steps: train again "
-            "with the same settings to continue."
-            if args["phase"] == 1
-            else f"This trains a copy of the model together with the router {made}, under the name "
-            f"finetuned/{args['model'].replace('/', '--')}-{made}; the model and its router stay as they are.",
-            "quiet",
-        )
+    """The form with its price and button, and beside it the run it asked for, or the router in use."""
+    asked, pictures = st.columns([4, 5], gap="large")
+    with asked:
+        _form()
+        args, card = requests.arguments(), asking.card(st.session_state["model"])
+        stored = cached.store().find("train-router", args)
+        with widgets.guarded():
+            _button(args, card, stored)
+    with pictures:
+        _pictures(args, stored)
+    if stored is not None:
+        shown.numbers(stored)
+    else:
+        shown.router_numbers(facts_of(st.session_state["router"]))
+    if cost := stored_studies.study("step-cost"):
+        widgets.prose(f"{cost['sentence']} Measured on: {cost['protocol'].get('processor', 'this machine')}.", "quiet")
+    with st.expander("The same from the command line", icon=":material/terminal:"):
+        st.code(requests.command(args), language=None, wrap_lines=True)
+
+
+def _button(args: dict, card: dict, stored: Run | None) -> None:
+    jobs.run_button(
+        "Train it again" if stored else "Train",
+        "train-router",
+        args,
+        "train_run",
+        price=requests.price(args, card),
+        instead_of=stored.id if stored else None,
+        smaller=lambda: requests.smaller(args),
+        type="secondary" if stored else "primary",
+    )
+    made = cached.router_name(args)
+    widgets.prose(
+        f"This makes the router {made}; the model stays as it is. A stopped training keeps its steps: train again "
+        "with the same settings to continue."
+        if args["phase"] == 1
+        else f"This trains a copy of the model together with the router {made}, under the name "
+        f"finetuned/{args['model'].replace('/', '--')}-{made}; the model and its router stay as they are.",
+        "quiet",
+    )
+
+
+def _pictures(args: dict, stored: Run | None) -> None:
+    """The training that runs or was stopped, then what is there: the run of the form, or the router in use."""
     job = jobs.current()
     if job and (job.verb, job.args) == ("train-router", args) and job.state != "done":
         with widgets.guarded():
             (shown.growing if job.state in jobs.WAITING else shown.so_far)(job.id, args["steps"])
-    if cost := stored_studies.study("step-cost"):
-        widgets.prose(f"{cost['sentence']} Measured on: {cost['protocol'].get('processor', 'this machine')}.", "quiet")
     if stored is not None:
         shown.run(stored)
     else:
         shown.router(facts_of(st.session_state["router"]))
-    with st.expander("The same from the command line", icon=":material/terminal:"):
-        st.code(requests.command(args), language=None, wrap_lines=True)
 
 
 def _form() -> None:

@@ -24,34 +24,37 @@ COLUMNS = {
 
 
 def run(made: Run) -> None:
-    """A finished training: loss, shares by layer over the steps, perplexities."""
-    numbers, log, looks = made.numbers, cached.columns(made, "log"), cached.columns(made, "shares")
+    """The pictures of a finished training: its loss, and the shares by layer over the steps."""
+    log, looks = cached.columns(made, "log"), cached.columns(made, "shares")
     widgets.source(made)
+    widgets.chart(
+        charts.losses(log),
+        log,
+        title="Loss",
+        key="train_loss",
+        alt="Training loss by step, and the loss with hard groups where it was measured",
+        help=cached.glossary("soft and hard loss"),
+    )
     widgets.prose(_said(log), "more")
-    with st.grid(2, min_column_width=420, gap="large"):
-        widgets.chart(
-            charts.losses(log),
-            log,
-            title="Loss",
-            key="train_loss",
-            alt="Training loss by step, and the loss with hard groups where it was measured",
-            help=cached.glossary("soft and hard loss"),
-        )
-        widgets.chart(
-            charts.shares(looks, 1 / made.request["groups"]),
-            looks,
-            title="Largest group by layer",
-            key="train_shares",
-            alt="Largest group's share in each layer over the steps, with the line of even groups",
-            help=cached.glossary("largest group's share (dominance)"),
-        )
-    _perplexities(numbers, made.id)
+    widgets.chart(
+        charts.shares(looks, 1 / made.request["groups"]),
+        looks,
+        title="Largest group by layer",
+        key="train_shares",
+        alt="Largest group's share in each layer over the steps, with the line of even groups",
+        help=cached.glossary("largest group's share (dominance)"),
+    )
+
+
+def numbers(made: Run) -> None:
+    """The perplexities of a finished training, and the way to use what it made."""
+    _perplexities(made.numbers, made.id)
     if made.request["phase"] == 1:
         name = cached.router_name(made.request)
         if name != st.session_state["router"]:
             st.button(f"Use the router {name}", key="train_use", on_click=jobs.use_router, args=(name,))
     else:
-        copy = f"finetuned/{Path(numbers['path']).name}"
+        copy = f"finetuned/{Path(made.numbers['path']).name}"
         st.button(f"Use the model {copy}", key="train_load", on_click=chips.use_model, args=(copy,))
 
 
@@ -81,32 +84,38 @@ def router(facts: dict) -> None:
     """The router in use, when nothing was trained with the present form: what its own training left behind."""
     if facts.get("kind") != "trained":
         return
-    st.subheader(f"The router in use: {facts['name']}", anchor=False, help=cached.glossary("trained router"))
     about = facts.get("training") or {}
     words = [f"{facts.get('steps', 0):,} steps", f"learned from {facts.get('corpus', 'texts of this machine')}"]
     words += [f"gate {about['gate']}", f"balance {about['balance']}"] if "gate" in about else []
-    widgets.prose(" · ".join(words), "quiet")
-    with st.grid(2, min_column_width=420, gap="large"):
-        if points := facts.get("hard_losses"):
-            widgets.chart(
-                charts.hard_losses(points),
-                {"step": [step for step, _ in points], "hard loss": [loss for _, loss in points]},
-                title="Loss with hard groups",
-                key="router_loss",
-                alt="Loss with hard groups by step of training",
-                help=cached.glossary("soft and hard loss"),
-            )
-        if facts.get("dominance") and facts.get("groups"):
-            shares = facts["dominance"]
-            widgets.chart(
-                charts.by_layer(shares, 1 / facts["groups"]),
-                {"layer": list(range(len(shares))), "largest group's share": shares},
-                title="Largest group by layer",
-                key="router_shares",
-                alt="Largest group's share in each layer on held-out text, with the line of even groups",
-                help=cached.glossary("largest group's share (dominance)"),
-            )
-    if facts.get("perplexity_dense"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.badge(
+            "finished training", icon=":material/auto_stories:", color="gray", help=cached.glossary("trained router")
+        )
+        widgets.prose(" · ".join([f"The router in use: {facts['name']}", *words]), "quiet")
+    if points := facts.get("hard_losses"):
+        widgets.chart(
+            charts.hard_losses(points),
+            {"step": [step for step, _ in points], "hard loss": [loss for _, loss in points]},
+            title="Loss with hard groups",
+            key="router_loss",
+            alt="Loss with hard groups by step of training",
+            help=cached.glossary("soft and hard loss"),
+        )
+    if facts.get("dominance") and facts.get("groups"):
+        shares = facts["dominance"]
+        widgets.chart(
+            charts.by_layer(shares, 1 / facts["groups"]),
+            {"layer": list(range(len(shares))), "largest group's share": shares},
+            title="Largest group by layer",
+            key="router_shares",
+            alt="Largest group's share in each layer on held-out text, with the line of even groups",
+            help=cached.glossary("largest group's share (dominance)"),
+        )
+
+
+def router_numbers(facts: dict) -> None:
+    """The perplexities that are known of the router in use."""
+    if facts.get("kind") == "trained" and facts.get("perplexity_dense"):
         _perplexities(facts, facts["name"])
 
 

@@ -79,7 +79,8 @@ def on_keep(key: str, known: dict[str, str], made: Callable[[], dict[str, Sequen
 
 def page(held: Sequence[Kept]) -> str:
     """The report as one HTML file that loads nothing."""
-    lead = f"{len(held)} of its charts and tables, each with where it comes from."
+    lead = "One chart or table" if len(held) == 1 else f"{len(held)} charts and tables"
+    lead += ", with where the numbers come from."
     parts = [f"<h1>Kept from Focuscope</h1><p class=lead>{lead}</p>"]
     for one in held:
         parts.append(f"<section class=kept><h2>{html.escape(one.facts['title'])}</h2>")

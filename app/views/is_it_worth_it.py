@@ -4,19 +4,22 @@ import streamlit as st
 
 from app import cached
 from app.ui import reading, tables, widgets
-from app.worth import beside, charts, form, tables as worth
+from app.worth import beside, card, charts, form, tables as worth
 
 widgets.header(
     "Is it worth it?",
     "How much of a model's work is attention, and the most that reading fewer keys could gain: counted from its "
-    "config.json, without its weights. The table of Calibrated Sparse Attention (CSA) stands beside ours",
+    "config.json",
 )
 answer = st.container()
 form.whose()
 chosen = st.session_state
 keep = chosen["keep"]
+sliders, pictures, second = st.container(), st.container(), st.container()
 models = form.offered()
-beside.controls(models)
+with second:
+    st.subheader("On a GPU, or beside another model", anchor=False, help=cached.glossary("estimated and measured"))
+    beside.controls(models)
 named = [
     (models[shape], worth.ask(worth.arguments(shape, keep, chosen["counted"], chosen["gpu"])))
     for shape in (chosen["shape"], chosen["shape_beside"])
@@ -24,7 +27,8 @@ named = [
 ]
 run = named[0][1]
 shape, rows, said = run.numbers["shape"], cached.columns(run, "rows"), cached.columns(run, "said")
-context, batch = form.where(shape["max_positions"])
+with sliders:
+    context, batch = form.where(shape["max_positions"])
 at = list(zip(rows["context"], rows["batch"], strict=True)).index((context, batch))
 
 with answer:
@@ -35,14 +39,10 @@ with answer:
         widgets.prose("Counted, not timed: what a machine gains lies below this bound.", "quiet")
     widgets.notes(run)
 
-with st.container(horizontal=True, gap="medium"):
-    for label, value, help in worth.figures(rows, at, shape["dtype"]):
-        st.metric(label, value, help=help, width="content")
-widgets.prose(worth.loaded(shape, rows["kv_bytes"][at]) or [], "quiet")
+with second:
+    beside.show(named, context, batch)
 
-beside.show(named, context, batch)
-
-with st.grid(2, min_column_width=420, gap="large"):
+with pictures, st.grid(2, min_column_width=420, gap="large"):
     widgets.chart(
         charts.shares(rows, batch, context, shape["max_positions"]),
         rows,
@@ -87,3 +87,5 @@ widgets.numbers(mine, "worth", "worth_rows")
 with st.expander("What the config says, and what is counted", icon=":material/fact_check:"):
     widgets.source(run)
     worth.counted(run, context)
+
+card.card(worth.arguments(chosen["shape"], keep, chosen["counted"]), shape, rows, at, said["sentence"][at])

@@ -11,8 +11,6 @@ widgets.header(
 )
 asking.settle_router()
 with widgets.guarded():
-    first, *more = form.answer()
-    widgets.prose(first)
-    widgets.prose(more, "more")
+    widgets.prose(form.answer())
 rooms = {"train": form, "collapse": collapse, "balance": balance, "causality": causality, "ablations": ablations}
 tabs("evidence", TABS, {name: room.tab for name, room in rooms.items()})

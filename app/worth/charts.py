@@ -69,7 +69,7 @@ def _figure(data: list[dict], rows: dict, at: int, most: int | None, y: str, yax
             | {"fillcolor": "#7F8A93", "opacity": 0.13, "line": {"width": 0}, "layer": "below"}
         )
         notes.append(
-            {"text": "longer than the model was made for", "xref": "paper", "x": 1, "xanchor": "right", "y": 1}
+            {"text": "shaded: longer than the model was made for", "xref": "paper", "x": 0, "xanchor": "left", "y": 1}
             | {"yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
         )
     axis = {"type": "log", "tickvals": ticks[::2], "ticktext": [_short(tick) for tick in ticks[::2]]}

@@ -71,8 +71,8 @@ function node(name, attributes) {
 }
 
 function wrapped(words, room) {
-  const lines = [""]
-  for (const word of words.split(" ")) {
+  const lines = [""], parts = new RegExp(`.{1,${Math.max(room, 1)}}`, "gu") // an address is one word, and long
+  for (const word of words.split(" ").flatMap((each) => each.match(parts) ?? [""])) {
     if ((lines.at(-1) + word).length > room && lines.at(-1)) lines.push("")
     lines[lines.length - 1] += `${word} `
   }

@@ -13,7 +13,7 @@ from analysis.studies.start.examples import probed
 from app.probes import charts as probes_charts, words as probes_words
 from app.probes.controls import TASKS
 from tests.made import results
-from tests.made.in_process import markup, opened as opened_page, part
+from tests.made.in_process import markup, opened as opened_page, part, put
 from tests.made.probes import probe
 from tests.made.results import STUDIES, status
 from tests.made.training import put_studies
@@ -58,6 +58,17 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
     assert client.asked.count("probe") == 2, "nothing but the two stored ones"
     headings = [element.value for element in app.subheader]
     assert headings[:2] == ["Dense", "StreamingLLM"]
+
+
+def test_a_text_of_ones_own_shows_the_bundled_example_until_it_has_run(client):
+    mine = put(client, "a text that nobody has tested " * 40)
+    assert "Example meanwhile" not in markup(opened())
+    for tab, button, charts in (("one", "probe_run", 3), ("every", "probe_every", 1)):
+        app = opened(text=mine, tests_tab=tab)
+        assert app.button(key=button) and len(figures(app)) == charts and not app.error
+        assert "Example meanwhile: the same test in “The Lamp at Gannet House”" in markup(app)
+    assert not figures(opened(text=mine, probe_items=4)), "no example has these settings"
+    assert client.asked.count("probe") == 2
 
 
 def test_a_cell_that_is_above_chance_is_marked_and_says_its_interval(client):

@@ -1,10 +1,12 @@
 """Is it worth it?: the page in-process, the worker's arithmetic being the real one."""
 
 import json
+import shlex
 
 import pytest
 
 from analysis import costs
+from analysis.cli.options import parser
 from analysis.costs import KNOWN
 from analysis.errors import BadModel
 from app import cached
@@ -16,6 +18,7 @@ from tests.made.results import FakeJobs
 
 VIEW = "views/is_it_worth_it.py"
 LLAMA = "meta-llama/Llama-3.1-8B"
+PHASES = ("attention", "decode")
 OWN = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
 OWN |= {"intermediate_size": 128, "max_position_embeddings": 2048, "dtype": "bfloat16"}
 
@@ -91,7 +94,7 @@ def test_the_cache_is_told_in_the_type_that_is_loaded_too(worker):
 def test_a_gpu_gives_times_at_best_and_what_fits(worker):
     app = page(shape=LLAMA, context="8192", gpu="H100-SXM", shape_beside="openai-community/gpt2")
     assert not app.error and "Estimated from the data sheet" in markup(app) and "NVIDIA H100 datasheet" in markup(app)
-    shown = part(app, "table")["columns"]
+    shown = part(app, "table", 1)["columns"]
     assert [column["label"] for column in shown] == ["estimated", "Llama 3.1 8B", "GPT-2 small"]
     llama = dict(zip(shown[0]["values"], shown[1]["values"], strict=True))
     assert llama["time to the first token, dense"] == "0.1 s" and llama["time per later token, dense"] == "4.8 ms"
@@ -99,6 +102,21 @@ def test_a_gpu_gives_times_at_best_and_what_fits(worker):
     assert "8192" in app.query_params["context"] and app.query_params["gpu"] == "H100-SXM"
     assert list(GPUS) == list(costs.GPUS), "those of the worker"
     assert "worth_beside" not in str(page(shape=LLAMA).get("bidi_component"))
+
+
+def test_it_ends_in_a_card_with_commands_that_the_command_line_reads(worker):
+    app = paste(page(gpu="H100-SXM"), json.dumps(KNOWN[LLAMA]))
+    assert markup(app).count(lead(app)) == 2, "the answer leads, and stands in the card"
+    code = app.code[-1].value
+    reads = parser("x")
+    commands = [shlex.split(line)[3:] for line in code.splitlines() if line.startswith("python")]
+    count, *timed = [vars(reads.parse_args(words)) for words in commands]
+    asked = {"config": "CONFIG.json", "contexts": [131072], "batches": [1], "keep": 0.1}
+    assert count | {"verb": "worth"} | asked == count
+    asked = {"lengths": [131072], "heads": 32, "kv_heads": 8, "head_dim": 128, "groups": 10, "dtype": "bfloat16"}
+    assert [one | {"verb": "bench", "what": what} | asked for one, what in zip(timed, PHASES, strict=True)] == timed
+    known = page(counted="ffn").code[-1].value
+    assert "worth --model demo" in known and "--no-projections" in known and "CONFIG.json" not in known
 
 
 def test_the_answer_may_be_no(worker):
