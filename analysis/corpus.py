@@ -186,7 +186,7 @@ def tokenize(tokenizer, text: str, context: int, max_windows: int = MAX_WINDOWS)
     if len(ids) < 2:
         raise BadText(f"The text has {len(ids)} token and attention needs at least 2: give a longer text.")
     begin = _begin_token(tokenizer)
-    partial = {i: _partial_bytes(tokenizer, i) for i in set(ids)}
+    partial = {i: partial_bytes(tokenizer, i) for i in set(ids)}
     spans = _spans(text, offsets, partial[ids[0]] is None)
     room = context - (begin is not None)
     rows = []  # in the order of the fields of Tokens
@@ -220,7 +220,7 @@ def _begin_token(tokenizer) -> int | None:
     return begin if begin is not None and with_special[:1] == [begin] else None
 
 
-def _partial_bytes(tokenizer, token_id: int) -> str | None:
+def partial_bytes(tokenizer, token_id: int) -> str | None:
     """The bytes of a token that is no whole character, as ⟨E2⟩⟨80⟩; None for any other token."""
     token = tokenizer.convert_ids_to_tokens(token_id)
     if re.fullmatch(r"<0x[0-9A-F]{2}>", token):

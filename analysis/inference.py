@@ -143,18 +143,18 @@ def time_inference(
 
 def _run(lm, ids: Tensor, new_tokens: int, cache: Cache) -> _Pass:
     start = now()
-    token, tokens, steps = _next(lm, ids, cache), [], []
+    token, tokens, steps = next_token(lm, ids, cache), [], []
     prefill = now() - start
     for _ in range(new_tokens - 1):
         tokens.append(int(token))
         start = now()
-        token = _next(lm, token, cache)
+        token = next_token(lm, token, cache)
         steps.append(now() - start)
     return _Pass(prefill, steps, [*tokens, int(token)], cache, ran(lm))
 
 
-def _next(lm, ids: Tensor, cache: Cache) -> Tensor:
-    """The most likely next token [1, 1]."""
+def next_token(lm, ids: Tensor, cache: Cache) -> Tensor:
+    """The most likely token [1, 1] after the tokens [1, T], which are added to the KV cache."""
     logits = lm(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
     return logits[:, -1].argmax(-1, keepdim=True)
 
@@ -175,7 +175,7 @@ def _parts(lm, ids: Tensor, new_tokens: int, cache: Cache) -> tuple[dict[str, fl
         with parts.collect() as seconds:
             start = now()
             for _ in range(count):
-                ids = _next(lm, ids, cache)
+                ids = next_token(lm, ids, cache)
             whole = now() - start
         seconds["rest"] = whole - sum(seconds.values())
         found.append({name: seconds.get(name, 0.0) / count for name in PARTS})

@@ -1,88 +1,97 @@
-"""What the quality tab asks for: how much of the text, which methods, and their settings in one word of the URL.
+"""Which methods a page compares, with their settings: a multi-select, a card of controls for each, and one word of the
+URL.
 
 Everything about a method comes from the worker's description of it: fields with range, help and price. A new one needs
 no line here.
 """
 
 import html
+from dataclasses import dataclass
 
 import streamlit as st
 
-from app import cached
 from app.quality import words
 from app.quality.words import Asked
 from app.selection import state
 from app.ui import widgets
 
-MOST, AT_FIRST = 6, 3  # methods at once beside dense; those shown when nothing was chosen
-FIRST = 1024  # tokens read when nothing was chosen: a pass of the bundled model takes a second
-SIZES = tuple(1 << power for power in range(7, 18))
+AT_FIRST = 3  # methods that are shown when nothing was chosen
 WIDE = 128  # a whole number with a wider range moves in powers of two
 BOUNDS = {"top": "groups"}  # a field that something of the router bounds
 
 
-def what_is_read(tokens: int, most: int) -> dict:
-    """The choice of what is read, as arguments of `evaluate`; `tokens` in the text, `most` in the model's context."""
-    fits = [size for size in SIZES if size <= min(tokens, most)]
-    spelled = {f"{size}": f"the first {size:,} tokens" for size in fits}
-    spelled["all"] = f"the whole text, {tokens:,} tokens"
-    spelled |= {f"{size}w": f"the whole text in windows of {size:,}" for size in fits if 2 * size <= tokens}
-    default = f"{FIRST}" if FIRST in fits else "all"
-    if st.session_state["quality_read"] in {f"{size}{kind}" for size in SIZES for kind in ("", "w")} - set(spelled):
-        state.choose(st.session_state, quality_read=default)  # it was right for another text
-    widgets.settled("quality_read", list(spelled), default)
-    help = cached.glossary("window (context)")
-    st.selectbox("Read", list(spelled), format_func=spelled.get, key="quality_read", width=290, help=help)
-    return reading_of(st.session_state["quality_read"])
+@dataclass(frozen=True)
+class Picker:
+    """The methods that a page offers beside dense, and at most how many at once; `control` of the URL keeps those that
+    are chosen; `marked` is one that names one of them, if there is such."""
+
+    control: str
+    offered: tuple[str, ...]
+    most: int
+    marked: str | None = None
+
+    def chosen(self) -> dict[str, dict[str, str]]:
+        """method -> {field: text} as the URL's word says."""
+        return parse(st.session_state[self.control], list(self.offered))
+
+    def keep(self, chosen: dict[str, dict]) -> None:
+        """Write the URL's word."""
+        state.choose(st.session_state, **{self.control: spell(chosen)})
+
+    def choose(self, described: dict, width: int = 560) -> dict[str, dict[str, str]]:
+        """The multi-select; returns method -> {field: text}. Dense is always there."""
+        mine = self.chosen()
+        strange = [name for name in mine if name not in self.offered]
+        if strange:
+            st.caption(widgets.plain(state.unusable(self.control, strange[0])))
+            mine = {name: own for name, own in mine.items() if name in self.offered}
+            self.keep(mine)
+        key = f"{self.control}_pick"
+        st.session_state[key] = [name for name in self.offered if name in mine][: self.most]
+        st.multiselect(
+            "Methods, beside dense",
+            self.offered,
+            key=key,
+            format_func=lambda name: described[name]["title"],
+            max_selections=self.most,
+            placeholder=f"Choose up to {self.most}",
+            on_change=self._picked,
+            width=width,
+        )
+        return mine
+
+    def _picked(self) -> None:
+        mine, picked = self.chosen(), st.session_state[f"{self.control}_pick"]
+        self.keep({name: mine.get(name, {}) for name in self.offered if name in picked})
+        if self.marked and st.session_state[self.marked] not in picked:
+            state.choose(st.session_state, **{self.marked: None})
+
+    def reset(self, method: str) -> None:
+        """A method as it comes."""
+        self.keep(self.chosen() | {method: {}})
+
+    def moved(self, method: str, field: str, key: str, default: object) -> None:
+        """A control was moved. The word is read here, not when the card was drawn: two may be moved before that."""
+        mine, value = self.chosen(), st.session_state[key]
+        own = {name: raw for name, raw in mine.get(method, {}).items() if name != field}
+        self.keep(mine | {method: own if value == default else own | {field: str(value)}})
 
 
-def reading_of(choice: str) -> dict:
-    """`1024` the first window of 1,024 tokens, `1024w` all of them, `all` the fewest windows of equal length."""
-    if choice == "all":
-        return {"window": None, "long_text": "windows"}
-    return {"window": int(choice.rstrip("w")), "long_text": "windows" if choice.endswith("w") else "first"}
-
-
-def choose_methods(described: dict) -> dict[str, dict[str, str]]:
-    """The multi-select; returns method -> {field: text} as the URL's word says, which is read once. Dense is always
-    there."""
-    offered = [name for name in described if name != "dense"]
-    mine = parse(st.session_state["quality"], offered)
-    strange = [name for name in mine if name not in offered]
-    if strange:
-        st.caption(widgets.plain(state.unusable("quality", strange[0])))
-        mine = {name: own for name, own in mine.items() if name in offered}
-        _keep(mine)
-    st.session_state["quality_pick"] = [name for name in offered if name in mine][:MOST]
-    st.multiselect(
-        "Methods, beside dense",
-        offered,
-        key="quality_pick",
-        format_func=lambda name: described[name]["title"],
-        max_selections=MOST,
-        placeholder="Choose up to six",
-        on_change=_picked,
-        args=(offered,),
-        width=560,
-    )
-    return mine
-
-
-def cards(described: dict, mine: dict, router: dict, tokens: int, equal: bool = False) -> list[Asked]:
-    """One card of controls for each method of `mine`, as `choose_methods` returns them; `tokens` are read at once;
-    `equal`: a budget sets what counts keys. Returns what is asked for; the URL's word keeps what was not refused."""
-    offered = [name for name in described if name != "dense"]
+def cards(picker: Picker, described: dict, mine: dict, router: dict, tokens: int, equal: bool = False) -> list[Asked]:
+    """One card of controls for each method of `mine`, as `choose` of the `picker` returns them; `tokens` are read at
+    once; `equal`: a budget sets what counts keys. Returns what is asked for; the URL's word keeps what was not refused.
+    """
     asked = []
-    for name in [name for name in offered if name in mine][:MOST]:
-        with st.container(border=True, key=f"quality_card_{name}"):
-            asked.append(_card(name, described[name], mine[name], offered, router, tokens, equal))
+    for name in [name for name in picker.offered if name in mine][: picker.most]:
+        with st.container(border=True, key=f"{picker.control}_card_{name}"):
+            asked.append(_card(picker, name, described[name], mine[name], router, tokens, equal))
     kept = {one.name: {field: str(value) for field, value in one.changed.items()} for one in asked}
     if mine != mine | kept:
-        _keep(mine | kept)
+        picker.keep(mine | kept)
     return asked
 
 
-def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, tokens: int, equal: bool) -> Asked:
+def _card(picker: Picker, name: str, about: dict, own: dict, router: dict, tokens: int, equal: bool) -> Asked:
     routed = about["needs"] == "router"
     fields = {field["name"]: dict(field) for field in about["fields"]}
     for field, of_router in BOUNDS.items() if routed else ():
@@ -91,16 +100,17 @@ def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, t
     defaults = {field: fields[field]["default"] for field in fields}
     defaults |= {field: router[field] for field in fields if routed and field in router}
     changed, refused = read(fields, own, defaults)
-    made = Asked(name, about, router["name"] if routed else None, defaults, changed, offered.index(name))
+    made = Asked(name, about, router["name"] if routed else None, defaults, changed, picker.offered.index(name))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         colour, sign = words.look(made.place)
         title = html.escape(about["title"])
         st.html(f'<b style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {title}</b>')
-        with st.popover("What is it?", type="tertiary", key=f"quality_what_{name}"):
+        with st.popover("What is it?", type="tertiary", key=f"{picker.control}_what_{name}"):
             st.markdown(about["doc"])
             st.caption(widgets.plain(about["paper"]))
         if changed:
-            st.button("Reset", key=f"quality_reset_{name}", on_click=_reset, args=(offered, name), type="tertiary")
+            key = f"{picker.control}_reset_{name}"
+            st.button("Reset", key=key, on_click=picker.reset, args=(name,), type="tertiary")
     for field in refused:
         said = words.field(field).split(",")[0].lower()
         st.caption(widgets.plain(f"The link's {said} “{own[field][:40]}” is not available here; it was dropped."))
@@ -111,18 +121,18 @@ def _card(name: str, about: dict, own: dict, offered: list[str], router: dict, t
                     f"{words.field(field['name']).split(',')[0]}: set by the budget", help=words.field_help(field)
                 )
                 continue
-            _control(name, field, made.settings[field["name"]], defaults[field["name"]], tokens, offered)
+            _control(picker, name, field, made.settings[field["name"]], defaults[field["name"]], tokens)
     return made
 
 
-def _control(method: str, field: dict, value: object, default: object, tokens: int, offered: list[str]) -> None:
+def _control(picker: Picker, method: str, field: dict, value: object, default: object, tokens: int) -> None:
     label, help = words.field(field["name"]), words.field_help(field)
     if field["price"] != "live":
         st.caption(f"{label}: {value} (needs {words.PRICES[field['price']]} to change)", help=help)
         return
-    key = f"quality.{method}.{field['name']}"
+    key = f"{picker.control}.{method}.{field['name']}"
     st.session_state[key] = value
-    more = {"key": key, "help": help, "on_change": _moved, "args": (offered, method, field["name"], key, default)}
+    more = {"key": key, "help": help, "on_change": picker.moved, "args": (method, field["name"], key, default)}
     low, high = field["low"], field["high"]
     if field["options"]:
         leaks = dict.fromkeys(field["future"], " (reads the future)")
@@ -176,26 +186,3 @@ def spell(chosen: dict[str, dict]) -> str:
     """The URL's word for methods and settings."""
     parts = ["~".join([name, *(f"{field}-{value}" for field, value in own.items())]) for name, own in chosen.items()]
     return "~~".join(parts) or "none"
-
-
-def _keep(chosen: dict[str, dict]) -> None:
-    state.choose(st.session_state, quality=spell(chosen))
-
-
-def _reset(offered: list[str], method: str) -> None:
-    _keep(parse(st.session_state["quality"], offered) | {method: {}})
-
-
-def _moved(offered: list[str], method: str, field: str, key: str, default: object) -> None:
-    """The word is read here, not when the card was drawn: two controls may be moved before the page is drawn again."""
-    mine, value = parse(st.session_state["quality"], offered), st.session_state[key]
-    own = {name: raw for name, raw in mine.get(method, {}).items() if name != field}
-    _keep(mine | {method: own if value == default else own | {field: str(value)}})
-
-
-def _picked(offered: list[str]) -> None:
-    mine = parse(st.session_state["quality"], offered)
-    chosen = {name: mine.get(name, {}) for name in offered if name in st.session_state["quality_pick"]}
-    _keep(chosen)
-    if st.session_state["quality_paint"] not in chosen:
-        state.choose(st.session_state, quality_paint=None)

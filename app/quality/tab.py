@@ -12,6 +12,7 @@ from app.quality import (
     charts,
     decision,
     equal,
+    extent,
     headline,
     speed as quality_speed,
     table as quality_table,
@@ -23,6 +24,7 @@ from app.speed import inherited
 from app.ui import asking, widgets
 
 SEED = 0  # of the intervals
+MOST = 6  # methods at once beside dense
 TRAIL = 60  # stored runs that are looked through for settings tried before
 
 
@@ -35,11 +37,12 @@ def tab() -> None:
     inspected = asking.inspected()
     choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with choices:
-        reading = cards.what_is_read(inspected["tokens"], card["max_positions"])
+        reading = extent.what_is_read(inspected["tokens"], card["max_positions"])
     dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", inspected["tokens"])
     described, size = cached.per_token(), dense.numbers["window"]
+    picker = cards.Picker("quality", tuple(name for name in described if name != "dense"), MOST, "quality_paint")
     with choices:
-        mine = cards.choose_methods(described)
+        mine = picker.choose(described)
     share = equal.choice()
     facts = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
     with st.grid(2, min_column_width=420, gap="large"):
@@ -50,7 +53,7 @@ def tab() -> None:
             "“Measure the speed” times the kernel.",
             "quiet",
         )
-        asked = cards.cards(described, mine, facts, size, share is not None)
+        asked = cards.cards(picker, described, mine, facts, size, share is not None)
     launched = inherited.launches()
     shown, budgets = [], []
     for at, one in enumerate(asked):

@@ -99,8 +99,9 @@ def retained(found: list[Ran], n_sink: int) -> float | None:
 
 
 def first_difference(dense: list[int], sparse: list[int]) -> int | None:
-    """Index of the first new token in which the two differ; None when all are equal."""
-    return next((at for at, pair in enumerate(zip(dense, sparse, strict=True)) if pair[0] != pair[1]), None)
+    """Index of the first new token in which the two differ, or at which one has ended; None when all are equal."""
+    apart = (at for at, pair in enumerate(zip(dense, sparse, strict=False)) if pair[0] != pair[1])
+    return next(apart, None if len(dense) == len(sparse) else min(len(dense), len(sparse)))
 
 
 def kernels_table(found: list[Ran]) -> pd.DataFrame:

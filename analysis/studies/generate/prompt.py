@@ -1,0 +1,96 @@
+"""The prompt that is generated from: a text, a question behind it, and what a chat template puts around both."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.corpus import partial_bytes, tokenize
+from analysis.errors import BadSetting, TooLarge
+from analysis.models import Model
+from analysis.studies.context import Context, Reading
+
+HERE = "\ue000"  # stands for the text while a chat template is filled in; no text has it
+TAIL = 8  # tokens before the new ones: some tokenizers write the first token of a text without its space
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the model is given: `reading` the whole as a text with its tokens, `cut` how many of these are the text and
+    what a template puts before it, `total` tokens that the text has, `templated` whether there was a template."""
+
+    reading: Reading
+    cut: int
+    total: int
+    templated: bool
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Its tokens."""
+        return self.reading.tokens.ids
+
+
+def prompt(
+    context: Context, model: Model, key: str, question: str, length: int | None, room: int, chat: bool
+) -> Prompt:
+    """The first `length` tokens of a stored text, as many as fit unless given, with a `question` behind them.
+
+    `room`: the most tokens that the whole may have. `chat`: inside the tokenizer's own template, where it has one.
+    Errors: BadSetting, BadText, TooLarge.
+    """
+    name, text = context.text(key)
+    before, after, templated = _around(model.tokenizer, question, chat)
+    beside = sum(len(model.tokenizer(part, add_special_tokens=False)["input_ids"]) for part in (before, after)) + 2
+    if room - beside < 2:
+        raise TooLarge(
+            f"The question takes {beside:,} tokens and there is room for {max(room, 0):,}: ask a shorter one, or for "
+            "fewer new tokens."
+        )
+    whole = tokenize(model.tokenizer, text, model.max_positions, 1)
+    if length is not None and not 2 <= length <= room - beside:
+        raise BadSetting(
+            f"The first {length:,} tokens of the text were asked for: choose between 2 and {room - beside:,}, which "
+            "is what fits beside the question and the new tokens."
+        )
+    taken = min(length or room - beside, len(whole) - whole.begin)
+    shown = text[: int(whole.ends[whole.begin + taken - 1])]
+    if question and not templated:
+        shown = shown.rstrip()
+    tokens = tokenize(model.tokenizer, before + shown + after, model.max_positions, 1)
+    cut = int((tokens.starts < len(before) + len(shown)).sum())
+    notes = [f"The text has {whole.total:,} tokens; the prompt holds its first {taken:,}."]
+    reading = Reading(name, before + shown + after, tokens, notes if taken < whole.total else [])
+    return Prompt(reading, cut if after else len(tokens), whole.total, templated)
+
+
+def _around(tokenizer, question: str, chat: bool) -> tuple[str, str, bool]:
+    """What stands before and behind the text, and whether a template put it there."""
+    if not (chat and tokenizer.chat_template):
+        return "", f"\n\n{question}" if question else "", False
+    said = [{"role": "user", "content": f"{HERE}\n\n{question}" if question else HERE}]
+    filled = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    before, _, after = filled.partition(HERE)
+    return before.removeprefix(tokenizer.bos_token or ""), after, True  # `tokenize` begins a text as the model knows it
+
+
+def pieces(tokenizer, given: np.ndarray, new: list[int]) -> dict[str, list]:
+    """The new tokens as a page paints them: `piece start end` of each, places in the new text.
+
+    Tokens that spell one character byte by byte share its place and are shown as their bytes.
+    """
+    tail = [int(token) for token in given[-TAIL:]]
+    skip = len(tokenizer.decode(tail))
+    made: dict[str, list] = {"piece": [], "start": [], "end": []}
+    waiting, done = [], 0  # tokens of a character that is not whole yet, and characters that are
+    for at, token in enumerate(new):
+        said = tokenizer.decode([*tail, *new[: at + 1]])[skip:]
+        waiting.append(at)
+        bytes_of = partial_bytes(tokenizer, token)
+        made["piece"].append(bytes_of or said[done:] or tokenizer.convert_ids_to_tokens(token))
+        whole = bytes_of is None or not said.endswith("\ufffd")
+        made["start"].append(done)
+        made["end"].append(len(said) if whole else done)
+        if whole:
+            for one in waiting:
+                made["end"][one] = len(said)
+            waiting, done = [], len(said)
+    return made

@@ -1,0 +1,88 @@
+"""What each new token read, and what it would have read had it been there: the answer is read again, watched."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analysis.attention import Block, apply
+from analysis.methods.base import Method
+from analysis.models import Model
+
+MOST = 8  # keys that are kept of a token and head
+BYTES = 16 << 20  # of all that is kept of an answer
+OF_KEY = 12  # bytes of a key that was read and one that was not: places in 4, weights in 2
+
+
+class Readings:
+    """Watches the queries that made the new tokens, the first of them at place `first`; `new` tokens in all.
+
+    Rows of a token: 0 the mean over all heads, 1 to L the mean over a layer, then every head, layer by layer. Of each
+    row the `most` keys that were read most, and the most that dense attention over the same states would have read and
+    the method did not let it.
+    """
+
+    def __init__(self, model: Model, first: int, new: int) -> None:
+        self.layers, self.heads, self.first, self.new = model.num_layers, model.num_heads, first, new
+        rows = 1 + self.layers * (1 + self.heads)
+        self.most = max(1, min(MOST, BYTES // (new * rows * OF_KEY)))
+        self.keys = {kind: np.full((new, rows, self.most), -1, np.int32) for kind in ("read", "gone")}
+        self.weights = {kind: np.zeros((new, rows, self.most), np.float16) for kind in ("read", "gone")}
+        self.lost = np.zeros((new, rows), np.float16)
+        self._sums = {kind: torch.zeros(new, first + new) for kind in ("read", "gone")}
+
+    def __call__(self, block: Block, probabilities: Tensor) -> None:
+        """A block of queries of one layer; probabilities [1, H, n, Tk]."""
+        mine = block.rows >= self.first
+        if not mine.any():
+            return
+        steps = (block.rows[mine] - self.first).cpu()
+        read = probabilities[0][:, mine].float().cpu()  # [H, n, Tk]
+        visible, seen = (_rows(mask, block, mine) for mask in (block.visible, block.read))
+        gone = torch.zeros_like(read)
+        if (visible & ~seen).any():
+            scores = block.scores[0][:, mine].float().cpu().masked_fill(~visible, -torch.inf)
+            gone = torch.softmax(scores, -1).masked_fill(seen, 0.0)
+        of_heads = 1 + self.layers + block.layer * self.heads
+        for kind, found in (("read", read), ("gone", gone)):
+            self._put(kind, steps, of_heads, found)
+            mean = found.mean(0, keepdim=True)
+            self._put(kind, steps, 1 + block.layer, mean)
+            self._sums[kind][steps, : mean.shape[2]] += mean[0]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """`read` and `gone` int32 [new, rows, most], places of the keys, -1 where there are fewer; `read_weight` and
+        `gone_weight` float16, what each was given, or would have been; `lost` float16 [new, rows], all that would have
+        gone to what was not read."""
+        for kind, total in self._sums.items():
+            self._put(kind, torch.arange(self.new), 0, total[None] / self.layers)
+        weights = {f"{kind}_weight": found for kind, found in self.weights.items()}
+        return {**self.keys, **weights, "lost": self.lost}
+
+    def _put(self, kind: str, steps: Tensor, row: int, found: Tensor) -> None:
+        """The strongest keys of `found` [rows, n, Tk], for rows from `row` on."""
+        weights, keys = found.topk(min(self.most, found.shape[2]), -1)  # [rows, n, most]
+        keys = keys.masked_fill(weights <= 0, -1)
+        rows, count = slice(row, row + len(found)), weights.shape[2]
+        self.keys[kind][steps.numpy(), rows, :count] = keys.transpose(0, 1).numpy()
+        self.weights[kind][steps.numpy(), rows, :count] = weights.transpose(0, 1).numpy()
+        if kind == "gone":
+            self.lost[steps.numpy(), rows] = found.sum(-1).T.numpy()
+
+
+def _rows(mask: Tensor, block: Block, mine: Tensor) -> Tensor:
+    """A mask of a block, bool [H, n, Tk], of the queries that are watched."""
+    return mask.expand(block.scores.shape)[0][:, mine].cpu()
+
+
+@torch.no_grad()
+def readings(lm: Model, method: Method, ids: np.ndarray, cut: int, new: list[int]) -> dict[str, np.ndarray]:
+    """`Readings.arrays` of the answer `new` after the prompt `ids`, whose first `cut` tokens the method decides over."""
+    watch = Readings(lm, len(ids) - 1, len(new))
+    whole = torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]
+    if any(item.name == "cut" for item in fields(method)):
+        method = replace(method, cut=cut)
+    with apply(lm, method, watch):
+        lm.lm.base_model(input_ids=whole, use_cache=False)
+    return watch.arrays()

@@ -1,0 +1,146 @@
+"""Text written on, dense beside others: what streams, what is held and gone, and what each new token read."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.errors import BadSetting, TooLarge
+from analysis.models import load_model
+from analysis.studies.generate.generate import generate
+from analysis.studies.generate.prompt import pieces, prompt
+from tests.made.evaluating import TEXT
+
+SNAPKV = {"name": "snapkv", "settings": {"ratio": 0.75, "window": 4}}
+NEW = 6
+
+
+@pytest.fixture(scope="module")
+def ask(context, home):
+    """`ask(methods, **arguments)` -> (Result, the answers that were shown before the end)."""
+
+    def run(methods, text=TEXT, **arguments):
+        key, shown = context.add_text("a text", text), []
+        context.show, context.at = shown.append, lambda fraction, stage: None
+        given = {"length": 40, "new_tokens": NEW} | arguments
+        return generate(str(home / "tiny"), key, methods, **given, context=context), shown
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def known(ask):
+    return ask([SNAPKV, {"name": "streaming_llm", "settings": {"window": 8, "n_sink": 2}}], question="the cat?")
+
+
+def kept(result, side: int) -> np.ndarray:
+    shape = result.numbers["layers"], result.numbers["kv_heads"], result.numbers["cut"]
+    return np.unpackbits(result.arrays[f"kept_{side}"], count=int(np.prod(shape))).reshape(shape).astype(bool)
+
+
+def test_answers_times_and_bytes(known):
+    result, shown = known
+    dense, snapkv, streaming = result.numbers["rows"]
+    assert [row["label"] for row in (dense, snapkv)] == ["Dense", "SnapKV, ratio 0.75, window 4"]
+    assert dense["kv_share"] == 1 and dense["kept_keys"] == result.numbers["prompt_tokens"] == result.numbers["cut"]
+    budget = int(result.numbers["cut"] * 0.25)
+    assert snapkv["kept_keys"] == budget and (kept(result, 1).sum(-1) == budget).all() and "kept_2" not in result.arrays
+    assert snapkv["kv_share"] == budget / result.numbers["cut"] and streaming["kv_share"] == 1
+    assert dense["ms_first"] > 0 and streaming["masked"] and not snapkv["masked"]
+    answers = result.tables["answers"]
+    assert answers.groupby("side")["step"].count().tolist() == [row["tokens"] for row in result.numbers["rows"]]
+    for at, row in enumerate(result.numbers["rows"]):
+        mine = answers[answers["side"] == at]["token"].tolist()
+        ours = answers[answers["side"] == 0]["token"].tolist()
+        apart = [step for step, pair in enumerate(zip(ours, mine, strict=False)) if pair[0] != pair[1]]
+        assert row["first_difference"] == (apart[0] if apart else None)
+    assert [sum(one["tokens"]) for one in shown] == list(range(1, len(answers) + 1))
+    assert shown[-1]["text"] == [row["text"] for row in result.numbers["rows"]]
+
+
+def test_dense_tokens_and_what_they_read_are_the_stock_model_s(known, home):
+    result, _ = known
+    model = load_model(str(home / "tiny"))
+    table, answers = result.tables["tokens"], result.tables["answers"]
+    ids = model.tokenizer("".join(table["piece"]), add_special_tokens=False)["input_ids"]
+    new = answers[answers["side"] == 0]["token"].tolist()
+    model.lm.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = model.lm(torch.tensor([[*ids, *new[:-1]]]), output_attentions=True, use_cache=False)
+    assert out.logits[0, len(ids) - 1 :].argmax(-1).tolist() == new
+    wanted = torch.stack(out.attentions)[:, 0, :, len(ids) - 1 :].numpy()  # [L, H, new, T]
+    layers, heads = wanted.shape[:2]
+    rows = np.concatenate(
+        [wanted.mean((0, 1))[None], wanted.mean(1), wanted.reshape(layers * heads, *wanted.shape[2:])]
+    )
+    best = np.sort(rows, -1)[..., ::-1][..., : result.numbers["most"]].swapaxes(0, 1)
+    assert np.allclose(result.arrays["read_weight_0"], best, atol=2e-3)
+    assert (result.arrays["gone_0"] == -1).all() and (result.arrays["lost_0"] == 0).all()
+
+
+def test_what_is_gone_is_not_read_and_what_was_read_is_held(known):
+    result, _ = known
+    held, heads = kept(result, 1), result.numbers["heads"]
+    group, cut = heads // result.numbers["kv_heads"], result.numbers["cut"]
+    first = 1 + result.numbers["layers"]
+    for layer in range(result.numbers["layers"]):
+        for head in range(heads):
+            row, own = first + layer * heads + head, held[layer, head // group]
+            read = result.arrays["read_1"][1:, row]
+            gone = result.arrays["gone_1"][1:, row]
+            assert own[read[(read >= 0) & (read < cut)]].all() and not own[gone[gone >= 0]].any()
+    assert (result.arrays["lost_1"][0] == 0).all()  # the prompt's last token still read everything
+    assert (result.arrays["lost_1"][1:, 0] > 0).all() and (result.arrays["lost_2"][:, 0] > 0).all()
+
+
+def test_a_question_behind_the_compression(ask, known):
+    result, _ = ask([SNAPKV], question="the cat?", known=False)
+    before = known[0].numbers
+    assert result.numbers["prompt_tokens"] == before["prompt_tokens"] and result.numbers["cut"] < before["cut"]
+    assert result.numbers["rows"][0]["text"] == before["rows"][0]["text"]
+    assert result.numbers["rows"][1]["kept_keys"] == int(result.numbers["cut"] * 0.25)
+    assert (result.arrays["lost_1"][0, 0] > 0) and "after the KV cache was compressed" in result.numbers["notes"][-1]
+
+
+def test_the_chat_template_stands_around_text_and_question(context, home):
+    lm = load_model(str(home / "begins"))
+    lm.tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    key = context.add_text("a text", TEXT)
+    made = prompt(context, lm, key, "who sat?", 12, 60, True)
+    assert made.reading.text.startswith("<user> the cat") and made.reading.text.endswith("\n\nwho sat?\n<assistant>")
+    assert made.ids[0] == lm.tokenizer.bos_token_id and (made.ids == lm.tokenizer.bos_token_id).sum() == 1
+    inside = "".join(made.reading.tokens.pieces[made.reading.tokens.begin : made.cut])
+    assert inside.lstrip("▁").startswith("<user> the cat") and "who" not in inside and made.templated
+    plain = prompt(context, lm, key, "who sat?", 12, 60, False)
+    assert plain.reading.text.endswith("\n\nwho sat?") and not plain.templated
+
+
+def test_pieces_of_new_tokens_spell_the_text(context, home):
+    tokenizer = load_model(str(home / "tiny")).tokenizer
+    ids = tokenizer("the cat — ᚠᛇ sat", add_special_tokens=False)["input_ids"]
+    made = pieces(tokenizer, np.array(tokenizer("mat", add_special_tokens=False)["input_ids"]), ids)
+    said, spans = tokenizer.decode(ids), list(zip(made["start"], made["end"], strict=True))
+    assert "".join(said[start:end] for start, end in dict.fromkeys(spans)) == said
+    for piece, (start, end) in zip(made["piece"], spans, strict=True):
+        assert piece == said[start:end] or piece in "".join(f"⟨{byte:02X}⟩" for byte in said[start:end].encode())
+    assert sum("⟨" in piece for piece in made["piece"]) >= 6  # two runes of three bytes
+
+
+@pytest.mark.parametrize(
+    "more, error, words",
+    [
+        ({"new_tokens": 400}, BadSetting, "between 2 and 256"),
+        ({"length": 63}, BadSetting, "choose between 2 and"),
+        ({"question": "the cat sat on the mat " * 20}, TooLarge, "ask a shorter one"),
+    ],
+)
+def test_refusals(ask, more, error, words):
+    with pytest.raises(error, match=words):
+        ask([SNAPKV], **more)
+
+
+def test_at_most_two_methods(ask):
+    with pytest.raises(BadSetting, match="at most 2 beside dense"):
+        ask([{"name": name} for name in ("snapkv", "tova", "h2o")])
