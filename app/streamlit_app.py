@@ -24,6 +24,7 @@ VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, t
         ("kv_budgets", "KV budgets", TEXT, "How many keys each head needs, and where reading fewer breaks."),
         ("routing", "Routing", TEXT, "Whether a router finds the attention without looking at every key."),
         ("quality_vs_speed", "Quality vs speed", GROUPS, "What reading less costs on this text, and gains here."),
+        ("generate", "Generate", GROUPS, "What it still answers when it reads or keeps less, token by token."),
     ],
     "Decide": [
         (

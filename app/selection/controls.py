@@ -5,6 +5,7 @@ A control's name is its key in the session, its widget's key and its name in the
 
 from app.benchmarks import controls as benchmarks
 from app.budgets import controls as budgets
+from app.generate import controls as generate
 from app.groups import controls as groups
 from app.heads import controls as heads
 from app.pairs import controls as pairs
@@ -43,6 +44,7 @@ ROOMS = (
     worth,
     speed,
     quality,
+    generate,
     probes,
     benchmarks,
     training,

@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.speed import charts, curve as speed_curve, inherited, requests, shown
 from app.speed.controls import DTYPES, MEMBERS, ON, WHAT
-from app.ui import asking, fields, jobs, widgets
+from app.ui import asking, fields, jobs, onward, widgets
 
 SHAPE = ("groups", "top", "window")
 LAUNCH = "Launch sparse inference"
@@ -49,6 +49,8 @@ def _model(answer) -> None:
     tokens = chosen["speed_prompt"] or min(inspected["tokens"], most - chosen["speed_new"])
     with widgets.guarded():
         _button(LAUNCH, "launch", request, stored, requests.launch_price(request, card, tokens))
+        link = {"icon": ":material/keyboard:", "query_params": onward.carried(())}
+        st.page_link("views/generate.py", label="Watch it write, token by token, beside dense", **link)
         if stored is None:
             widgets.prose(
                 f"This runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "

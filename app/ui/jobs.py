@@ -137,7 +137,7 @@ def _live(job_ids: list[str]) -> None:
                 st.button(
                     "Cancel",
                     key="job_cancel" if place == 0 else f"job_cancel_{job.id}",
-                    on_click=_cancel,
+                    on_click=cancel,
                     args=(job.id,),
                     disabled=job.cancelling,
                     icon=":material/close:",
@@ -167,7 +167,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _cancel(job_id: str) -> None:
+def cancel(job_id: str) -> None:
+    """Ask a job to stop."""
     with widgets.attempt("job_trouble"):
         cached.jobs().cancel(job_id)
 

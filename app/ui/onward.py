@@ -42,6 +42,12 @@ NEXT = {  # address of a page -> (view, what it tells, controls that the link ca
     ),
     "quality-vs-speed": (
         ("speed", "How much time it saves here", ()),
+        ("generate", "What it still answers", ()),
+        ("long_context_tests", "Whether it still finds what stands far back", ()),
+    ),
+    "generate": (
+        ("speed", "The same timed in rounds", ()),
+        ("quality_vs_speed", "What reading less costs on this text", ()),
         ("long_context_tests", "Whether it still finds what stands far back", ()),
     ),
     "is-it-worth-it": (
@@ -49,6 +55,7 @@ NEXT = {  # address of a page -> (view, what it tells, controls that the link ca
         ("speed", "What it saves on this machine", ()),
     ),
     "speed": (
+        ("generate", "Watch it write, dense and sparse", ()),
         ("runs", "Take it with you: the numbers, as a bundle", ()),
         ("is_it_worth_it", "What longer contexts could gain", ()),
     ),

@@ -23,7 +23,7 @@ TEXT = f"studies.text {STUDY}"
 STORED = f"studies.stored {TEXT}"
 PARTED = "heads groups budgets routing temperature worth"
 READY = " ".join(f"studies.{name}" for name in PARTED.split()) + f" studies.ready {STORED}"
-UPPER = "quality speed probes benchmarks training grids"
+UPPER = "quality speed generate probes benchmarks training grids"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
 DATA = f"available jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
 SELECTION, CONTROLS = "app.selection", "app.*.controls"
@@ -32,6 +32,7 @@ PAGE = f"app.topbar {KIT}"  # what every page may use
 PAGES = {  # rooms of the pages, and those of other pages that they show a part of
     "benchmarks": "app.quality",
     "budgets": "app.quality app.worth",
+    "generate": "app.quality app.speed",
     "groups": "app.training",
     "heads": "",
     "pairs": "",

@@ -46,6 +46,8 @@ DESCRIBED = {
         competing=["fraction"],
     ),
     "quick": method("Quick", field("keys", 8, low=1, high=1 << 20), kernels=["token"], budget="keys"),
+    "snapkv": method("SnapKV", field("ratio", 0.5, low=0.0, high=0.99), saves="memory", kernels=["prompt", "token"]),
+    "xattention": method("XAttention", field("block", 128, low=8, high=512), saves="prefill", kernels=["prompt"]),
     "later": method("Later", field("budget_per_head", 0.5, price="refit", low=0.0, high=1.0)),
 }
 

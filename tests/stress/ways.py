@@ -24,7 +24,8 @@ from tests.stress.scene import hold
 ARRIVAL = 120.0  # seconds until the page must have answered an input
 PLACES = (
     "", "token-groups", "long-range-pairs", "attention-heads", "kv-budgets", "softmax-temperature", "routing",
-    "is-it-worth-it", "quality-vs-speed", "speed", "long-context-tests", "train-a-router", "papers-vs-measured", "runs",
+    "is-it-worth-it", "quality-vs-speed", "generate", "speed", "long-context-tests", "train-a-router",
+    "papers-vs-measured", "runs",
 )  # fmt: skip
 POLICY = {"layers": 6, "heads": 8, "policy": [8] * 48 + [64]}  # of the bundled model
 RUNNING = "[data-testid='stApp'][data-test-script-state='running']"

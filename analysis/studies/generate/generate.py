@@ -47,10 +47,10 @@ def generate(
     `kv_bytes` when the text had been read and compressed, `kv_share` of dense attention's, `kept_keys` per layer and
     key-value head, `held_bytes` at the end, `first_difference` (index of the first new token unlike dense, or None),
     `kernel`, `masked` (the times say nothing about reading less); `prompt_tokens`, `cut` (tokens that were compressed),
-    `layers heads kv_heads windows` (of each layer, or None), `traced`, `most`, `sentence`, `notes`.
-    tables: `tokens` of the prompt; `answers`: `side step token piece start end ms`. arrays, by the place of a row:
-    `kept_1` packed bits of bool [L, G, cut]; `read_0 read_weight_0 gone_0 gone_weight_0 lost_0`, see `Readings`, for
-    prompts of at most 8,192 tokens. Errors: BadSetting, BadText, TooLarge.
+    `layers heads kv_heads windows` (of each layer, or None), `traced`, `sentence`, `notes`.
+    tables: `tokens` of the prompt; `answers`: `side step token piece start end ms`. arrays, one row for each side:
+    `kept` packed bits of bool [L, G, cut]; `read read_weight gone gone_weight lost` of `Readings.arrays`, for prompts
+    of at most 8,192 tokens. Errors: BadSetting, BadText, TooLarge.
     """
     check_range("The number of new tokens", new_tokens, 2, MOST_NEW)
     if methods is not None and len([one for one in methods if one.get("name") != "dense"]) > MOST_METHODS:
@@ -61,18 +61,15 @@ def generate(
     sides = candidates(context, lm, [{"name": "dense"}, *others], FAMILIES)
     check_model_memory(lm, len(given.ids), new_tokens, 1)
     cut = len(given.ids) if known else given.cut
-    written, arrays, shown = [], {}, Shown(context, lm, [side.label for side in sides], new_tokens)
+    written, read, shown = [], [], Shown(context, lm, [side.label for side in sides], new_tokens)
     traced = len(given.ids) <= TRACED
     for at, side in enumerate(sides):
         context.progress(at / len(sides), f"{side.label}: reads the prompt")
         done = write(lm, side.method, given.ids, cut, new_tokens, shown.of(at, given.ids))
         written.append(done)
-        if done.kept is not None:
-            arrays[f"kept_{at}"] = np.packbits(done.kept)
         if traced:
             context.progress((at + 0.8) / len(sides), f"{side.label}: what it read")
-            found = readings(lm, side.method, given.ids, cut, done.tokens)
-            arrays |= {f"{name}_{at}": array for name, array in found.items()}
+            read.append(readings(lm, side.method, given.ids, cut, done.tokens))
     rows = [_row(lm, side, own, written[0]) for side, own in zip(sides, written, strict=True)]
     about = {"question": question or None, "known": known, "new_tokens": new_tokens, "chat": given.templated}
     about |= {"processor": processor(str(lm.device)), "kernel": "each method's own kernel where it has one"}
@@ -80,13 +77,12 @@ def generate(
         "rows": rows,
         **{"prompt_tokens": len(given.ids), "cut": cut, "text_tokens": given.total, "traced": traced},
         **{"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "windows": _windows(lm)},
-        "most": arrays["read_0"].shape[2] if traced else 0,
         "sentence": _sentence(rows),
         "notes": _notes(given.reading.notes, rows, traced, bool(question) and not known),
         "protocol": protocol("generate", lm, text, len(given.ids), **about),
     }
     tables = {"tokens": token_table(given.reading), "answers": _answers(lm, given.ids, written)}
-    return Result(numbers, tables, arrays)
+    return Result(numbers, tables, {"kept": np.stack([np.packbits(own.kept) for own in written])} | _stacked(read))
 
 
 class Shown:
@@ -109,6 +105,16 @@ class Shown:
             self._context.at(done, f"{labels[side]}: token {len(tokens):,} of {self._new:,}")
 
         return tell
+
+
+def _stacked(read: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays of every side as one [sides, new, ...]; of an answer that ended before the longest zeros follow."""
+    new = max((len(own["lost"]) for own in read), default=0)
+
+    def padded(array: np.ndarray) -> np.ndarray:
+        return np.pad(array, [(0, new - len(array)), *[(0, 0)] * (array.ndim - 1)])
+
+    return {name: np.stack([padded(own[name]) for own in read]) for name in (read[0] if read else ())}
 
 
 def _row(lm: Model, side: Candidate, own: Written, dense: Written) -> dict:

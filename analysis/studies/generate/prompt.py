@@ -1,6 +1,7 @@
 """The prompt that is generated from: a text, a question behind it, and what a chat template puts around both."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def prompt(
     return Prompt(reading, cut if after else len(tokens), whole.total, templated)
 
 
-def _around(tokenizer, question: str, chat: bool) -> tuple[str, str, bool]:
+def _around(tokenizer: Any, question: str, chat: bool) -> tuple[str, str, bool]:
     """What stands before and behind the text, and whether a template put it there."""
     if not (chat and tokenizer.chat_template):
         return "", f"\n\n{question}" if question else "", False
@@ -72,7 +73,7 @@ def _around(tokenizer, question: str, chat: bool) -> tuple[str, str, bool]:
     return before.removeprefix(tokenizer.bos_token or ""), after, True  # `tokenize` begins a text as the model knows it
 
 
-def pieces(tokenizer, given: np.ndarray, new: list[int]) -> dict[str, list]:
+def pieces(tokenizer: Any, given: np.ndarray, new: list[int]) -> dict[str, list]:
     """The new tokens as a page paints them: `piece start end` of each, places in the new text.
 
     Tokens that spell one character byte by byte share its place and are shown as their bytes.

@@ -78,7 +78,7 @@ def _rows(mask: Tensor, block: Block, mine: Tensor) -> Tensor:
 
 @torch.no_grad()
 def readings(lm: Model, method: Method, ids: np.ndarray, cut: int, new: list[int]) -> dict[str, np.ndarray]:
-    """`Readings.arrays` of the answer `new` after the prompt `ids`, whose first `cut` tokens the method decides over."""
+    """`Readings.arrays` of the answer `new` to the prompt `ids`, over whose first `cut` tokens the method decides."""
     watch = Readings(lm, len(ids) - 1, len(new))
     whole = torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]
     if any(item.name == "cut" for item in fields(method)):

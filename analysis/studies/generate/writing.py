@@ -23,7 +23,7 @@ class Written:
     """What one method wrote. Times in seconds: `first` to the first token, `steps` of each after it.
 
     `kv_bytes` and `keys` (mean per layer and key-value head) when the text had been read and its cache compressed;
-    `held` bytes at the end. `kept` bool [L, G, cut], which keys of the text stayed; None where all did. `masked`: what
+    `held` bytes at the end. `kept` bool [L, G, cut], which keys of the text stayed. `masked`: what
     was not read was hidden by a mask, so that the times say nothing about reading less.
     """
 
@@ -33,7 +33,7 @@ class Written:
     kv_bytes: int
     keys: float
     held: int
-    kept: np.ndarray | None
+    kept: np.ndarray
     masked: bool
     kernels: str
 
@@ -78,10 +78,8 @@ def ends(lm: Model) -> set[int]:
     return {found} if isinstance(found, int) else set(found or ())
 
 
-def kept_keys(lm: Model, method: Method, cut: int) -> np.ndarray | None:
-    """bool [L, G, cut]: the keys that a method left of a prompt it has just read; None where it drops none."""
-    if not isinstance(method, Evicting):
-        return None
+def kept_keys(lm: Model, method: Method, cut: int) -> np.ndarray:
+    """bool [L, G, cut]: the keys that a method left of a prompt it has just read."""
     every = torch.ones(lm.num_kv_heads, cut, dtype=torch.bool)
-    layers = (method.kept_.get(layer) for layer in range(lm.num_layers))
+    layers = (method.kept_.get(layer) if isinstance(method, Evicting) else None for layer in range(lm.num_layers))
     return torch.stack([every if kept is None else kept[0].cpu() for kept in layers]).numpy()

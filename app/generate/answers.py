@@ -1,0 +1,116 @@
+"""The answers, dense beside the others: while they are written, and when they are done."""
+
+import streamlit as st
+
+from analysis.jobs import JobStatus
+from analysis.runs import Run
+from app import cached
+from app.speed import charts, texts
+from app.ui import jobs, painted, tables, widgets
+from app.ui.spelled import size
+
+BEFORE = 60  # tokens of the prompt's end that stand before an answer
+COLUMNS = {
+    "label": tables.Column("method"),
+    "first": tables.Column("time to first token", help=cached.glossary("time to first token")),
+    "each": tables.Column("each token after it"),
+    "cache": tables.Column("KV cache, prompt read", help=cached.glossary("KV cache")),
+    "share": tables.Column("of dense", "share"),
+    "keys": tables.Column("keys a head holds", "number", 0),
+    "apart": tables.Column("first difference", help=cached.glossary("first difference")),
+}
+
+
+def written(run: Run, tokens: dict) -> None:
+    """The answers of a stored run, the first word that differs marked, and what each took; `tokens` of the prompt."""
+    rows = run.numbers["rows"]
+    end = "".join(tokens["piece"][-BEFORE:])
+    widgets.prose(run.numbers["sentence"])
+    widgets.source(run)
+    widgets.notes(run)
+    _panels(
+        [row["label"] for row in rows],
+        [_brief(row) for row in rows],
+        [row["text"] for row in rows],
+        end,
+        run.id + run.created,
+    )
+    values = {
+        "label": [row["label"] for row in rows],
+        "first": [_time(row, "ms_first") for row in rows],
+        "each": [_time(row, "ms_per_token") for row in rows],
+        "cache": [size(row["kv_bytes"]) for row in rows],
+        "share": [row["kv_share"] for row in rows],
+        "keys": [row["kept_keys"] for row in rows],
+        "apart": ["–" if at == 0 else _apart(row) for at, row in enumerate(rows)],
+    }
+    tables.table(
+        COLUMNS, values, key="generate_rows", identity=run.id + run.created, label="What each took", height=180
+    )
+    about = run.protocol
+    widgets.prose(
+        f"One run each, one after the other, after a short warm-up; greedy decoding. {about.get('processor', '?')}, "
+        f"{about['threads']} threads, {about['dtype']}. Speed times both sides in rounds.",
+        "quiet",
+    )
+
+
+def draft(curve: dict | None) -> None:
+    """What was written so far."""
+    if not curve or not any(curve["tokens"]):
+        st.caption("The first answer begins when the prompt has been read.")
+        return
+    notes = [f"{count:,} tokens" if count else "waits" for count in curve["tokens"]]
+    _panels(curve["label"], notes, curve["text"], "", f"draft.{sum(curve['tokens'])}")
+
+
+@st.fragment(run_every=0.5)
+def live(job_id: str) -> None:
+    """The same, drawn anew while it is written, with Stop."""
+    status = cached.jobs().watch(job_id)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "Stop",
+            key="generate_stop",
+            icon=":material/stop_circle:",
+            on_click=jobs.cancel,
+            args=(job_id,),
+            disabled=status.cancelling,
+        )
+        widgets.prose(jobs.progress_words(status), "quiet")
+    draft(cached.jobs().curve(job_id))
+
+
+def stopped(job: JobStatus) -> None:
+    """What was written before somebody pressed Stop, or it failed."""
+    curve = cached.jobs().curve(job.id)
+    if curve and any(curve["tokens"]):
+        widgets.prose(f"Stopped after {sum(curve['tokens']):,} new tokens.", "note")
+        draft(curve)
+
+
+def _panels(labels: list[str], notes: list[str], said: list[str], before: str, identity: str) -> None:
+    panels = []
+    for at, (label, note, text) in enumerate(zip(labels, notes, said, strict=True)):
+        other = said[0] if at else next(iter(said[1:]), text)
+        cut = texts.pieces(before, text, other if before else text)  # a draft ends where it does not differ yet
+        panels.append({"role": "query", "title": label, "note": note, "cut_before": bool(before), "same": []})
+        panels[-1] |= {"cut_after": False} | cut
+    painted.beside(panels, key="generate_answers", identity=identity)
+
+
+def _brief(row: dict) -> str:
+    said = [f"{row['tokens']:,} tokens{', then it ends' if row['ended'] else ''}", size(row["kv_bytes"])]
+    return " · ".join(said)
+
+
+def _time(row: dict, name: str) -> str:
+    if row[name] is None:
+        return "–"
+    said = charts.milliseconds(row[name])
+    return f"{said}, masked" if row["masked"] else said
+
+
+def _apart(row: dict) -> str:
+    at = row["first_difference"]
+    return "none" if at is None else f"token {at + 1:,}"

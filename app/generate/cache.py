@@ -1,0 +1,205 @@
+"""What is still in the KV cache of an answer, painted on the text; what a new token read, and what it could not."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached
+from app.generate import held
+from app.generate.held import Place
+from app.selection import state
+from app.ui import fields, painted, tables, widgets
+
+ROW = {
+    "position": tables.Column("token", "whole", help="its place in the prompt and the answer"),
+    "context": tables.Column("in its context", wrap=True, help="the token in brackets"),
+    "back": tables.Column("tokens back", "whole", help=cached.glossary("distance")),
+    "weight": tables.Column("attention", "share", full=1.0, help=cached.glossary("attention mass")),
+}
+BEFORE = 6  # tokens of context in a row
+GONE = {
+    "memory": (
+        "What it could not read",
+        "could not read",
+        "{share} of its attention would have gone to keys that are gone.",
+    ),
+    "reads": (
+        "What it passed over",
+        "passed over",
+        "{share} of dense attention would have gone to keys it passes over.",
+    ),
+}
+GONE["prefill"] = GONE["reads"]
+
+
+def shown(run: Run, prompt: dict) -> None:
+    """The painted text of one answer with its controls; `prompt`: its tokens."""
+    rows = run.numbers["rows"]
+    side = _side(rows)
+    row, answer = rows[side], _answer(run, side)
+    at = _step(len(answer["piece"]))
+    place = _place(run.numbers)
+    tokens = joined(prompt, answer)
+    size, first = len(tokens["piece"]), len(prompt["piece"])
+    query = first + at - 1  # the token that was read when the new one was made
+    shares, passed = held.held(run.numbers, cached.array(run, "kept")[side], query, place)
+    paint, palette = held.paint(shares, passed, place, size)
+    read = _keys(run, side, at, place) if run.numbers["traced"] else None
+    arcs = _arcs(tokens, first + at, read, row) if read else []
+    group = run.numbers["heads"] // run.numbers["kv_heads"]
+    heads = 1 if place.single else run.numbers["kv_heads"] * (1 if place.layer is not None else run.numbers["layers"])
+    painted.painted(
+        tokens,
+        paint,
+        palette,
+        key="generate_text",
+        identity=f"{run.id}{run.created}.{side}.{at}.{place}",
+        place=f"{run.id}.{side}",
+        tips=[("KV cache", held.said(shares, passed, heads, size))],
+        legend=_legend(place, group),
+        hint="Click a new token (they stand at the end) to see what it read.",
+        arcs=arcs,
+        locked=first + at,
+        on_token=lambda: _clicked(first, len(answer["piece"])),
+    )
+    if read:
+        _tables(run, tokens, first + at, read, row, at, side)
+    else:
+        widgets.prose("The prompt is too long here to keep what each token read.", "note")
+
+
+def _side(rows: list[dict]) -> int:
+    last = len(rows) - 1
+    if st.session_state["generate_side"] > last:
+        state.choose(st.session_state, generate_side=last)
+    look = {"format_func": lambda at: rows[at]["label"], "required": True}
+    return fields.pick(
+        st.segmented_control,
+        "Painted answer",
+        list(range(len(rows))),
+        "generate_side",
+        st.session_state["generate_side"],
+        **look,
+    )
+
+
+def _step(count: int) -> int:
+    """Which new token is looked at, from 0; the last one unless chosen."""
+    widgets.settled("generate_at", [None, *range(1, count + 1)], None)
+    now = st.session_state["generate_at"] or count
+    st.session_state["generate_at_pick"] = now
+    look = {"key": "generate_at_pick", "on_change": fields.keep_pick, "args": ("generate_at",)}
+    st.slider("New token", 1, count, **look)
+    return st.session_state["generate_at_pick"] - 1
+
+
+def _place(numbers: dict) -> Place:
+    layers, heads = ([None, *range(numbers[name])] for name in ("layers", "heads"))
+    spelled = lambda what: lambda at: f"all {what}s" if at is None else f"{what} {at}"  # noqa: E731
+    for name, offered in (("generate_layer", layers), ("generate_head", heads)):
+        widgets.settled(name, offered, None)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        chosen = st.session_state
+        layer = fields.pick(
+            st.selectbox,
+            "Layer",
+            layers,
+            "generate_layer",
+            chosen["generate_layer"],
+            format_func=spelled("layer"),
+            width=140,
+        )
+        head = fields.pick(
+            st.selectbox, "Head", heads, "generate_head", chosen["generate_head"] if layer is not None else None,
+            format_func=spelled("head"), width=140, disabled=layer is None,
+        )  # fmt: skip
+    return Place(layer, None if layer is None else head)
+
+
+def _answer(run: Run, side: int) -> dict:
+    table = cached.columns(run, "answers")
+    mine = [at for at, own in enumerate(table["side"]) if own == side]
+    return {name: [column[at] for at in mine] for name, column in table.items()}
+
+
+def joined(prompt: dict, answer: dict) -> dict:
+    """The tokens of a prompt and an answer as one table to paint."""
+    end, piece = prompt["end"][-1], list(answer["piece"])
+    made = {"piece": prompt["piece"] + piece, "window": [0] * (len(prompt["piece"]) + len(piece))}
+    made["word"] = prompt["word"] + [one.strip() for one in piece]
+    return made | {name: prompt[name] + [end + at for at in answer[name]] for name in ("start", "end")}
+
+
+def _keys(run: Run, side: int, at: int, place: Place) -> dict:
+    """The keys of one new token: `read` and `gone` as [(place, weight)], and `lost`, the share that was gone."""
+    row = place.row(run.numbers["layers"], run.numbers["heads"])
+    found: dict = {"lost": float(cached.array(run, "lost")[side, at, row])}
+    for kind in ("read", "gone"):
+        keys, weights = (cached.array(run, kind + name)[side, at, row] for name in ("", "_weight"))
+        found[kind] = [(int(key), float(weight)) for key, weight in zip(keys, weights, strict=True) if key >= 0]
+    return found
+
+
+def _arcs(tokens: dict, query: int, read: dict, row: dict) -> list[dict]:
+    """An arc from the new token to each key that it read, and to each that it could not."""
+    made = []
+    for kind, words in (("read", "read"), ("gone", GONE[row["saves"]][1])):
+        for key, weight in read[kind]:
+            label = f"{words} {painted.visible(tokens['piece'][key])!r}, {query - key:,} tokens back: {weight:.1%}"
+            made.append({"query": query, "key": key, "label": label, "mark": [query, key]})
+    return made
+
+
+def _tables(run: Run, tokens: dict, at: int, read: dict, row: dict, step: int, side: int) -> None:
+    name = painted.visible(tokens["piece"][at])
+    title, _, lost = GONE[row["saves"]]
+    with st.grid(2, min_column_width=420, gap="large"):
+        for kind, heading in (("read", f"What “{name}” read"), ("gone", title)):
+            with st.container():
+                st.markdown(f"**{widgets.plain(heading)}**")
+                if kind == "gone":
+                    _missing(run, read, row, step, lost)
+                if read[kind]:
+                    _keys_table(tokens, at, read[kind], f"generate_{kind}", f"{run.id}.{side}.{at}.{kind}.{read[kind]}")
+
+
+def _missing(run: Run, read: dict, row: dict, step: int, lost: str) -> None:
+    if row["method"] == "dense":
+        widgets.prose("Dense attention reads every key.", "quiet")
+    elif row["saves"] == "memory" and step == 0 and run.protocol["known"]:
+        widgets.prose("The prompt's last token made this one, before keys were dropped: nothing was gone yet.", "quiet")
+    elif read["lost"] < 0.0005:
+        widgets.prose("Nothing that it would have read is missing here.", "quiet")
+    else:
+        widgets.prose(lost.format(share=f"{read['lost']:.1%}"), "quiet")
+
+
+def _keys_table(tokens: dict, query: int, found: list[tuple[int, float]], key: str, identity: str) -> None:
+    values = {
+        "position": [at for at, _ in found],
+        "context": [_context(tokens, at) for at, _ in found],
+        "back": [query - at for at, _ in found],
+        "weight": [weight for _, weight in found],
+    }
+    tables.table(ROW, values, key=key, identity=identity, label="Keys with the most attention", height=330)
+
+
+def _context(tokens: dict, at: int) -> str:
+    before, after = (
+        "".join(tokens["piece"][max(0, at - BEFORE) : at]),
+        "".join(tokens["piece"][at + 1 : at + 1 + BEFORE]),
+    )
+    return f"{before}[{painted.visible(tokens['piece'][at])}]{after}".replace("\n", " ↵ ")
+
+
+def _legend(place: Place, group: int) -> str:
+    if not place.single:
+        return "key-value heads that hold the token; unpainted: gone from all of them, or not written yet"
+    shared = f"head {place.head} of layer {place.layer}"
+    shared += f", which shares its keys with {group - 1} more" if group > 1 else ""
+    return f"{shared}; unpainted: not written yet"
+
+
+def _clicked(first: int, count: int) -> None:
+    at = painted.clicked("generate_text", "token")
+    if at is not None and first <= at < first + count:
+        state.choose(st.session_state, generate_at=at - first + 1)

@@ -1,0 +1,85 @@
+"""What the page Generate asks for: a question, methods, sizes; and the request that they make."""
+
+import streamlit as st
+
+from app import cached
+from app.quality import cards
+from app.quality.words import Asked
+from app.selection import state
+from app.ui import asking, fields, widgets
+
+MOST_NEW, MOST_METHODS = 256, 2
+EXAMPLES = (  # (beginning of a sample's title, question behind it)
+    ("The Register", "At which berth lies the Nightjar?"),
+    ("The Register", "Who is the master of the Fortitude?"),
+    ("The Lamp", "Of what was the Captain's niece called?"),
+    ("The Watch", "The light was kept by"),
+)
+FAMILIES = {"memory": "keeps fewer keys", "prefill": "reads fewer blocks", "reads": "reads fewer keys"}
+
+
+def form(card: dict) -> list[Asked]:
+    """The controls; returns the methods that are asked for beside dense."""
+    described = cached.catalogue()
+    offered = sorted((name for name in described if name != "dense"), key=lambda name: _order(described[name]))
+    picker = cards.Picker("generate", tuple(offered), MOST_METHODS)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.text_input(
+            "Question behind the text",
+            key="generate_question",
+            max_chars=300,
+            placeholder="empty: the text goes on",
+            help="Stands behind the text. Where the model has a chat template, both stand inside it.",
+        )
+        _examples()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        mine = picker.choose(described, 420)
+        fields.number("New tokens", "generate_new", 2, MOST_NEW, width=120)
+        most = card["max_positions"]
+        fields.number("Text, tokens", "generate_prompt", 2, most, placeholder="all that fit", width=140)
+        st.toggle(
+            "Question seen before keys are dropped",
+            key="generate_known",
+            disabled=not st.session_state["generate_question"],
+            help="On: methods that drop keys know the question when they decide. Off: they decide when the text has "
+            "been read, and the question comes after, as it does in a conversation about one document.",
+        )
+        st.toggle("Chat template", key="generate_chat", help="Used where the tokenizer has one.")
+    router = next((made for made in card["routers"] if made["name"] == st.session_state["router"]), {"name": ""})
+    with st.grid(2, min_column_width=420, gap="small"):
+        return cards.cards(picker, described, mine, router, most)
+
+
+def _order(about: dict) -> tuple[int, str]:
+    return list(FAMILIES).index(about["saves"]), about["title"]
+
+
+def request(asked: list[Asked]) -> dict:
+    """The arguments of `generate` for the present choices."""
+    chosen = st.session_state
+    args = {"model": chosen["model"], "text": chosen["text"], "methods": [one.spec for one in asked]}
+    args |= {"question": chosen["generate_question"].strip(), "new_tokens": chosen["generate_new"]}
+    args |= {"length": chosen["generate_prompt"], "known": chosen["generate_known"] or not args["question"]}
+    return args | {"chat": chosen["generate_chat"]}
+
+
+def tokens(args: dict) -> int:
+    """Tokens that a request reads and writes, which is what it costs."""
+    inspected = asking.inspected()
+    prompt = args["length"] or min(inspected["tokens"], inspected["max_positions"] - args["new_tokens"])
+    return (1 + len(args["methods"])) * (2 * prompt + args["new_tokens"])  # the answer is read again, watched
+
+
+def _examples() -> None:
+    titles = dict(cached.samples())
+    found = [
+        (key, question) for begin, question in EXAMPLES for key, title in titles.items() if title.startswith(begin)
+    ]
+    with st.popover("Examples", icon=":material/auto_stories:", key="generate_examples"):
+        for at, (key, question) in enumerate(found):
+            label = widgets.plain(f"{titles[key]}: {question}")
+            st.button(label, key=f"generate_example_{at}", on_click=_take, args=(key, question), type="tertiary")
+
+
+def _take(key: str, question: str) -> None:
+    state.choose(st.session_state, text=key, generate_question=question, generate_prompt=None, generate_at=None)

@@ -1,0 +1,48 @@
+"""The page Generate: the form, the answers as they are written, and what their KV caches hold."""
+
+import streamlit as st
+
+from analysis.commandline import commandline
+from app import cached
+from app.generate import answers, cache, form
+from app.ui import asking, jobs, widgets
+
+
+def page() -> None:
+    """Form, button, answers, painted cache."""
+    card = asking.card(st.session_state["model"])
+    asking.settle_router()
+    asked = form.form(card)
+    request = form.request(asked)
+    stored = cached.store().find("generate", request)
+    again = stored is not None and not stored.example
+    jobs.run_button(
+        "Generate again" if again else "Generate",
+        "generate",
+        request,
+        "generate_run",
+        tokens=form.tokens(request),
+        instead_of=stored.id if again else None,
+        type="secondary" if stored else "primary",
+    )
+    with widgets.guarded():
+        job = jobs.current()
+        mine = job is not None and job.verb == "generate" and job.args == request
+        if mine and job.state in jobs.WAITING:
+            answers.live(job.id)
+        elif stored is not None:
+            prompt = cached.columns(stored, "tokens")
+            answers.written(stored, prompt)
+            st.subheader("What is still in the cache", anchor=False, help=cached.glossary("eviction"))
+            with widgets.guarded():
+                cache.shown(stored, prompt)
+        elif mine:
+            answers.stopped(job)
+        else:
+            widgets.prose(
+                "The answers stand side by side as they are written, dense attention first. Then the text is painted "
+                "by what each cache still holds, and a click on a new token shows what it read and what was gone.",
+                "more",
+            )
+    with st.expander("The same from the command line", icon=":material/terminal:"):
+        st.code(commandline("generate", request | {"text": "TEXT"}), language=None, wrap_lines=True)
