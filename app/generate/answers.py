@@ -5,10 +5,12 @@ import streamlit as st
 from analysis.jobs import JobStatus
 from analysis.runs import Run
 from app import cached
+from app.selection import state
 from app.speed import charts, texts
 from app.ui import jobs, painted, tables, widgets
 from app.ui.spelled import size
 
+STOPPED = "_generate_stopped"  # of the session: the request that was stopped, and what it had written
 BEFORE = 60  # tokens of the prompt's end that stand before an answer
 COLUMNS = {
     "label": tables.Column("method"),
@@ -73,20 +75,31 @@ def live(job_id: str) -> None:
             "Stop",
             key="generate_stop",
             icon=":material/stop_circle:",
-            on_click=jobs.cancel,
-            args=(job_id,),
+            on_click=_stop,
+            args=(status,),
             disabled=status.cancelling,
         )
-        widgets.prose(jobs.progress_words(status), "quiet")
+        st.caption(jobs.progress_words(status))
     draft(cached.jobs().curve(job_id))
 
 
-def stopped(job: JobStatus) -> None:
-    """What was written before somebody pressed Stop, or it failed."""
-    curve = cached.jobs().curve(job.id)
-    if curve and any(curve["tokens"]):
-        widgets.prose(f"Stopped after {sum(curve['tokens']):,} new tokens.", "note")
-        draft(curve)
+def _stop(job: JobStatus) -> None:
+    """Cancel the job, keep what it has written in sight, and let it go: there is nothing more to say of it."""
+    jobs.cancel(job.id)
+    st.session_state[STOPPED] = job.args, cached.jobs().curve(job.id)
+    state.choose(st.session_state, job=None)
+
+
+def stopped(request: dict, job: JobStatus | None) -> bool:
+    """What was written for a request before somebody stopped it, if anything was; whether there was something."""
+    asked, curve = st.session_state.get(STOPPED, (None, None))
+    if job is not None:
+        asked, curve = job.args, cached.jobs().curve(job.id)
+    if asked != request or not curve or not any(curve["tokens"]):
+        return False
+    widgets.prose(f"Stopped after {sum(curve['tokens']):,} new tokens.", "note")
+    draft(curve)
+    return True
 
 
 def _panels(labels: list[str], notes: list[str], said: list[str], before: str, identity: str) -> None:

@@ -11,9 +11,9 @@ from app.ui import fields, painted, tables, widgets
 
 ROW = {
     "position": tables.Column("token", "whole", help="its place in the prompt and the answer"),
-    "context": tables.Column("in its context", wrap=True, help="the token in brackets"),
-    "back": tables.Column("tokens back", "whole", help=cached.glossary("distance")),
     "weight": tables.Column("attention", "share", full=1.0, help=cached.glossary("attention mass")),
+    "context": tables.Column("in its context", wrap=True, help="the token in brackets"),
+    "back": tables.Column("back", "whole", help=cached.glossary("distance")),
 }
 BEFORE = 6  # tokens of context in a row
 GONE = {
@@ -33,11 +33,8 @@ GONE["prefill"] = GONE["reads"]
 
 def shown(run: Run, prompt: dict) -> None:
     """The painted text of one answer with its controls; `prompt`: its tokens."""
-    rows = run.numbers["rows"]
-    side = _side(rows)
-    row, answer = rows[side], _answer(run, side)
-    at = _step(len(answer["piece"]))
-    place = _place(run.numbers)
+    side, answer, at, place = _controls(run)
+    row = run.numbers["rows"][side]
     tokens = joined(prompt, answer)
     size, first = len(tokens["piece"]), len(prompt["piece"])
     query = first + at - 1  # the token that was read when the new one was made
@@ -67,52 +64,58 @@ def shown(run: Run, prompt: dict) -> None:
         widgets.prose("The prompt is too long here to keep what each token read.", "note")
 
 
-def _side(rows: list[dict]) -> int:
-    last = len(rows) - 1
-    if st.session_state["generate_side"] > last:
-        state.choose(st.session_state, generate_side=last)
-    look = {"format_func": lambda at: rows[at]["label"], "required": True}
-    return fields.pick(
-        st.segmented_control,
-        "Painted answer",
-        list(range(len(rows))),
-        "generate_side",
-        st.session_state["generate_side"],
-        **look,
+def _controls(run: Run) -> tuple[int, dict, int, Place]:
+    """Which answer, its tokens, which of them, and which head."""
+    rows = run.numbers["rows"]
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        if st.session_state["generate_side"] >= len(rows):
+            state.choose(st.session_state, generate_side=len(rows) - 1)
+        look = {"format_func": lambda at: rows[at]["label"], "required": True}
+        shown = st.session_state["generate_side"]
+        side = fields.pick(
+            st.segmented_control, "Painted answer", list(range(len(rows))), "generate_side", shown, **look
+        )
+        layer = _one_of("layer", run.numbers["layers"])
+        head = _one_of("head", run.numbers["heads"] if layer is not None else 0)
+    answer = _answer(run, side)
+    return side, answer, _step(len(answer["piece"])), Place(layer, head)
+
+
+def _one_of(what: str, count: int) -> int | None:
+    """A layer or head to look at, None for all of them."""
+    name, chosen = f"generate_{what}", st.session_state
+    if count:
+        widgets.settled(name, [None, *range(count)], None)
+    now = chosen[name] if count else None
+    chosen[f"{name}_pick"] = -1 if now is None else now  # a select box takes None for nothing chosen
+    st.selectbox(
+        what.capitalize(),
+        range(-1, count),
+        key=f"{name}_pick",
+        format_func=lambda at: f"all {what}s" if at < 0 else f"{what} {at}",
+        on_change=_picked,
+        args=(name,),
+        width=140,
+        disabled=not count,
     )
+    return now
+
+
+def _picked(name: str) -> None:
+    at = st.session_state[f"{name}_pick"]
+    state.choose(st.session_state, **{name: None if at < 0 else at})
 
 
 def _step(count: int) -> int:
     """Which new token is looked at, from 0; the last one unless chosen."""
     widgets.settled("generate_at", [None, *range(1, count + 1)], None)
     now = st.session_state["generate_at"] or count
+    if count == 1:
+        return 0
     st.session_state["generate_at_pick"] = now
     look = {"key": "generate_at_pick", "on_change": fields.keep_pick, "args": ("generate_at",)}
     st.slider("New token", 1, count, **look)
-    return st.session_state["generate_at_pick"] - 1
-
-
-def _place(numbers: dict) -> Place:
-    layers, heads = ([None, *range(numbers[name])] for name in ("layers", "heads"))
-    spelled = lambda what: lambda at: f"all {what}s" if at is None else f"{what} {at}"  # noqa: E731
-    for name, offered in (("generate_layer", layers), ("generate_head", heads)):
-        widgets.settled(name, offered, None)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        chosen = st.session_state
-        layer = fields.pick(
-            st.selectbox,
-            "Layer",
-            layers,
-            "generate_layer",
-            chosen["generate_layer"],
-            format_func=spelled("layer"),
-            width=140,
-        )
-        head = fields.pick(
-            st.selectbox, "Head", heads, "generate_head", chosen["generate_head"] if layer is not None else None,
-            format_func=spelled("head"), width=140, disabled=layer is None,
-        )  # fmt: skip
-    return Place(layer, None if layer is None else head)
+    return now - 1
 
 
 def _answer(run: Run, side: int) -> dict:

@@ -32,11 +32,15 @@ def form(card: dict) -> list[Asked]:
             help="Stands behind the text. Where the model has a chat template, both stand inside it.",
         )
         _examples()
+    router = next((made for made in card["routers"] if made["name"] == st.session_state["router"]), {"name": ""})
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        mine = picker.choose(described, 420)
-        fields.number("New tokens", "generate_new", 2, MOST_NEW, width=120)
+        mine = picker.choose(described, 330)
+        with st.popover("Settings", icon=":material/tune:", key="generate_settings", disabled=not mine):
+            asked = cards.cards(picker, described, mine, router, card["max_positions"])
+        fields.number("New tokens", "generate_new", 2, MOST_NEW, width=130)
         most = card["max_positions"]
         fields.number("Text, tokens", "generate_prompt", 2, most, placeholder="all that fit", width=140)
+    with st.container(horizontal=True, gap="small"):
         st.toggle(
             "Question seen before keys are dropped",
             key="generate_known",
@@ -45,9 +49,7 @@ def form(card: dict) -> list[Asked]:
             "been read, and the question comes after, as it does in a conversation about one document.",
         )
         st.toggle("Chat template", key="generate_chat", help="Used where the tokenizer has one.")
-    router = next((made for made in card["routers"] if made["name"] == st.session_state["router"]), {"name": ""})
-    with st.grid(2, min_column_width=420, gap="small"):
-        return cards.cards(picker, described, mine, router, most)
+    return asked
 
 
 def _order(about: dict) -> tuple[int, str]:

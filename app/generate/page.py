@@ -29,6 +29,7 @@ def page() -> None:
         job = jobs.current()
         mine = job is not None and job.verb == "generate" and job.args == request
         if mine and job.state in jobs.WAITING:
+            st.session_state.pop(answers.STOPPED, None)
             answers.live(job.id)
         elif stored is not None:
             prompt = cached.columns(stored, "tokens")
@@ -36,9 +37,7 @@ def page() -> None:
             st.subheader("What is still in the cache", anchor=False, help=cached.glossary("eviction"))
             with widgets.guarded():
                 cache.shown(stored, prompt)
-        elif mine:
-            answers.stopped(job)
-        else:
+        elif not answers.stopped(request, job if mine else None):
             widgets.prose(
                 "The answers stand side by side as they are written, dense attention first. Then the text is painted "
                 "by what each cache still holds, and a click on a new token shows what it read and what was gone.",

@@ -91,6 +91,7 @@ def test_the_button_asks_for_what_was_chosen_and_the_answers_stream(client: Fake
     assert [panel["title"] for panel in part(app, "contexts")["panels"]] == ["Dense", "SnapKV"]
     assert "".join(part(app, "contexts")["panels"][0]["pieces"]) == " one two"
     app.button(key="generate_stop").click().run()
+    assert "job" not in app.query_params
     client.states["0123456789ab"] = status("cancelled", verb="generate", args=job.args, error="It was stopped.")
     app.run()
     assert "Stopped after 10 new tokens" in markup(app) and "one two" in "".join(
@@ -118,7 +119,7 @@ def test_the_text_is_painted_by_what_the_cache_holds_and_a_new_token_tells_what_
     found = [json.loads(one.proto.json)[0] for one in app.get("bidi_component")]
     keys = [one for one in found if one.get("label") == "Keys with the most attention"]
     assert [one["columns"][0]["values"] for one in keys] == [[17, 2], [1]]
-    assert keys[1]["columns"][1]["values"][0].startswith("word[·word]")
+    assert keys[1]["columns"][2]["values"][0].startswith("word[·word]")
 
 
 def test_all_heads_together_are_painted_by_how_many_hold_a_token(stored):
