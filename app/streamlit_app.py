@@ -89,6 +89,8 @@ with widgets.guarded():
         st.button("Back to the bundled model", on_click=chips.use_model, args=("demo",), key="way_back")
     with widgets.guarded():
         onward.show(page.url_path)
+    with widgets.guarded():
+        asking.rest()
 
 st.session_state[asking.SHOWN] = asking.subject()
 fields.write_address()  # a page may have settled a value, such as the layer it opens with

@@ -8,7 +8,24 @@ from analysis.runs.store import RunStore
 
 BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
-TIMES = {"start": 1.1, "pairs": 1.4, "groups": 0.5, "statistics": 0.7, "head": 0.6}  # of one reading, as measured
+TIMES = {
+    "start": 1.1,
+    "pairs": 1.4,
+    "groups": 0.5,
+    "statistics": 0.7,
+    "head": 0.6,
+    "temperature": 0.7,
+}  # of one reading
+SERVED: dict[str, dict[str, object]] = {  # verb -> arguments with which it finds what Start's reading of the text left
+    "statistics": {"mass": 0.9, "window": 128, "without_first": False},
+    "head": {"part": 0},
+    "temperature": {"part": 0},
+    "groups": {"shuffled": False, "seed": 0},
+    "pairs": {"shuffled": False, "seed": 0, "layer": None, "group": None, "head": None, "content": True},
+}
+OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
+FOUND = 0.1  # of a reading: what a request takes that finds it
+QUICK = 0.3  # of the seconds of a reading: who took less had found it
 WORK = {"cpu": 5e10, "cuda": 5e13}  # operations a second, until something was run here
 
 
@@ -24,7 +41,26 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     rate = FIRST_SECONDS_PER_TOKEN + 6 * card.numbers["parameters"] / speed
     held = BLOCKS + 2 * 4 * tokens * size
     pace = _pace(store, model, rate) if verb in TIMES else 1.0
-    return store.price(verb, model, tokens, held, args, lambda work: pace * _guess(verb, rate, work))
+    found = _is_read(store, verb, model, args)
+
+    def guess(work: float) -> float:
+        return (FOUND if found else 1.0) * pace * _guess(verb, rate, work)
+
+    def alike(took: float, work: float) -> bool:
+        return verb not in SERVED or (took < QUICK * pace * _guess(verb, rate, work)) == found
+
+    return store.price(verb, model, tokens, held, args, guess, alike)
+
+
+def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:
+    """Whether Start has read the text of a request and left what it asks for."""
+    given = {"shuffled": True} | args
+    if verb not in SERVED or any(given.get(name, usual) != usual for name, usual in SERVED[verb].items()):
+        return False
+    wanted = {name: given[name] for name in OF_START if name in given}
+    return any(
+        wanted.items() <= (OF_START | asked).items() for _, _, asked in store.past("start", model) if wanted.get("text")
+    )
 
 
 def _guess(verb: str, rate: float, work: float) -> float:
@@ -34,11 +70,11 @@ def _guess(verb: str, rate: float, work: float) -> float:
 
 def _pace(store: RunStore, model: str, rate: float) -> float:
     """How many times as long as guessed the verbs of TIMES took here with this model: what one of them took tells the
-    first price of the others."""
+    first price of the others. Those that found a reading tell nothing."""
     took = [
         seconds / _guess(verb, rate, tokens) for verb in TIMES for seconds, tokens, _ in store.past(verb, model)[:3]
     ]
-    return median(took) if took else 1.0
+    return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
 
 
 def counted(store: RunStore, args: dict) -> tuple[int, int | None]:

@@ -8,13 +8,14 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from analysis.runs import Run
-from analysis.runs.price import spell
+from analysis.runs.price import LIVE, spell
 from app import cached
 from app.selection import state
 from app.ui import offers, widgets
 
 Tell = Callable[[float, str, float | None], None]
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
+LATER = "_later"  # of the session: what `rest` is to ask for, as (subject, verb, arguments, tokens, run of the part)
 SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
 STOPPED = "_stopped"  # of the session: the request that was cancelled, as (verb, arguments)
 DRAWN = itertools.count()  # numbers the Cancel buttons: a page may wait for one verb more than once
@@ -41,6 +42,29 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
     # the bar comes first: what follows the skeleton's own is hidden
     with _told(verb, args) as tell, _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
+
+
+def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None = None) -> Run:
+    """As `ask`. Where the whole takes long, the page is drawn first from the answer with the arguments `part` instead,
+    and `rest` asks for the whole under it."""
+    whole = not part or cached.store().find(verb, args) is not None
+    if whole or cached.due(verb, args, tokens).price.seconds <= LIVE:
+        return ask(verb, args, doing, tokens)
+    run = ask(verb, args | part, doing, tokens)
+    st.session_state[LATER] = subject(), verb, args, tokens, run.id
+    return run
+
+
+def rest() -> None:
+    """Under a page that was drawn from a part: ask for the whole, then draw the page anew."""
+    about, *asked = st.session_state.pop(LATER, [None])
+    if about != subject():
+        return
+    verb, args, tokens, part = asked
+    st.session_state[SHOWN] = about
+    ask(verb, args, "Reading the shuffled text, a control", tokens)
+    cached.store().discard(part)
+    st.rerun()
 
 
 @contextlib.contextmanager

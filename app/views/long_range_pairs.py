@@ -36,6 +36,7 @@ run, tokens = reading(
     "pairs",
     "Looking for far pairs",
     controls,
+    part={"shuffled": False},
 )
 widgets.prose(run.numbers["sentence"])
 found, kind = pairs.listed(run, tokens), st.session_state["kind"]

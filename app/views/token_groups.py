@@ -14,6 +14,7 @@ run, tokens = reading(
     "Focus: groups of tokens that a router learned, beside random groups and shuffled text",
     "groups",
     "Sorting the tokens into groups",
+    part={"shuffled": False},
 )
 widgets.prose(run.numbers["sentence"])
 count, layers = run.numbers["K"], cached.columns(run, "layers")

@@ -25,6 +25,19 @@ def test_the_page_says_the_layer_the_time_left_and_offers_to_cancel():
     assert app.session_state["_stopped"] == ("start", {"model": "demo"})
 
 
+def test_a_page_is_drawn_from_a_part_and_then_from_the_whole(client, monkeypatch):
+    monkeypatch.setattr("app.ui.asking.LIVE", 0.0)
+    asked, drawn = [], client.compute
+    monkeypatch.setattr(
+        client, "compute", lambda verb, args, **more: (asked.append((verb, args)), drawn(verb, args, **more))[1]
+    )
+    app = opened("pairs")
+    part, whole = [args for verb, args in asked if verb == "pairs"]
+    assert part == whole | {"shuffled": False} and "_later" not in app.session_state
+    assert [run.request for run in client.store.list("pairs")] == [whole], "the part has gone"
+    assert not app.exception
+
+
 def test_what_was_cancelled_waits_for_its_run_button(client):
     app = opened("pairs")
     asked = client.asked.count("pairs")

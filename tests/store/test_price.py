@@ -100,6 +100,21 @@ def test_the_first_price_of_a_verb_follows_what_another_one_took(store):
     assert later.seconds == pytest.approx(3 * first["pairs"].seconds) and later.n == 0
 
 
+def test_a_page_that_finds_the_reading_of_start_has_a_price_of_its_own(store):
+    text = {"model": "demo", "text": "a" * 16}
+    asked = {**text, "shuffled": False}
+    price = {name: predicted(store, "groups", args, 2000, card()) for name, args in (("part", asked), ("whole", text))}
+    assert price["part"].seconds == price["whole"].seconds, "nobody has read the text"
+    store.put("start", text, result(), {"tokens": 2000}, 20.0)
+    whole = predicted(store, "groups", text, 2000, card())
+    assert predicted(store, "groups", asked, 2000, card()).seconds == pytest.approx(whole.seconds / 10)
+    store.put("groups", asked, result(), {"tokens": 2000}, 0.2)
+    assert predicted(store, "groups", asked, 2000, card()).seconds == pytest.approx(0.2)
+    assert predicted(store, "groups", text, 2000, card()) == whole, "a quick one tells nothing of those that read"
+    other = predicted(store, "groups", {**asked, "router": "k4-top1"}, 2000, card())
+    assert other.seconds == whole.seconds, "Start read it with another router"
+
+
 def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):
     for seed, methods in enumerate((["dense"], ["dense", "focus", "csa"])):
         ask = {**ASK, "seed": seed, "methods": methods}

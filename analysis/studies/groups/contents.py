@@ -21,12 +21,14 @@ def groups(
     text: str = "",
     router: str = "k8-top1",
     seed: int = 0,
+    shuffled: bool = True,
     long_text: str = "windows",
     *,
     context: Context,
 ) -> Result:
     """Group contents of a text, layer by layer (Focus, section 5), with the null controls on the same scale.
 
+    `shuffled`: whether the text is read once more with its tokens shuffled; the columns of that control are NaN else.
     tables: `tokens`; `layers` (largest group's share and confidence, of this router, of random centroids and of this
     router on the text with its tokens shuffled); `groups` (share, label, purity beside the purity of random sets of
     equal size); `words`. arrays: `group` int16 [L, T], `confidence` float32 [L, T], `pca` float32 [L, T, 2].
@@ -39,7 +41,9 @@ def groups(
     vectors = routing_vectors(context, lm, reading, made)
     soft = memberships(made, vectors)[0].numpy()  # [L, T, K]
     other = memberships(control, routing_vectors(context, lm, reading, control))[0].numpy()
-    mixed = memberships(made, routing_vectors(context, lm, reading, made, seed))[0].numpy()
+    assignments = {"random": other, "shuffled": np.full_like(soft, np.nan)}
+    if shuffled:
+        assignments["shuffled"] = memberships(made, routing_vectors(context, lm, reading, made, seed))[0].numpy()
     context.progress(0.6, "reading the groups")
     words = token_table(reading)
     kinds, decided_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
@@ -48,11 +52,12 @@ def groups(
         group, sure = soft[layer].argmax(-1), soft[layer].max(-1)  # [T]
         contents, marks = group_contents(group, sure, words["word"].tolist(), kinds, made.K, seed)
         row = {"layer": layer, "dominance": largest_share(group, made.K), "confidence": float(sure.mean())}
-        for name, assignment in (("random", other[layer]), ("shuffled", mixed[layer])):
-            best = assignment.argmax(-1)
-            contents[f"share_{name}"] = np.bincount(best, minlength=made.K) / len(best)
-            row[f"dominance_{name}"] = largest_share(best, made.K)
-            row[f"confidence_{name}"] = float(assignment.max(-1).mean())
+        for name, assigned in assignments.items():
+            own, best = assigned[layer], assigned[layer].argmax(-1)
+            known = not np.isnan(own).any()
+            contents[f"share_{name}"] = np.bincount(best, minlength=made.K) / len(best) if known else np.nan
+            row[f"dominance_{name}"] = largest_share(best, made.K) if known else np.nan
+            row[f"confidence_{name}"] = float(own.max(-1).mean())
         members.append(contents.assign(layer=layer))
         top_words.append(marks.assign(layer=layer))
         layers.append(row | {"balanced": balanced_largest_share(len(words), made.K)})

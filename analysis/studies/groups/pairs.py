@@ -42,6 +42,7 @@ def pairs(
     head: int | None = None,
     content: bool = True,
     seed: int = 0,
+    shuffled: bool = True,
     long_text: str = "windows",
     *,
     context: Context,
@@ -52,7 +53,7 @@ def pairs(
     `group`, `head` narrow the list. tables: `tokens`; `pairs` (attention is that of the strongest head, `uniform` what
     reading all visible tokens alike would give, `kind` as in `described`); `controls` and `distance`: share of far
     pairs in one group, share of the far attention they hold, and their ratio `lift` (1 = the groups say nothing about
-    where attention goes).
+    where attention goes). `shuffled`: whether the text is read once more with its tokens shuffled, as one of them.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -70,17 +71,19 @@ def pairs(
         shares = PairCollector(arms, affinity, min_distance=min_distance, **asked)
         collect(lm, reading.windows, [feed(shares)], context)
         listed = shares.table()
-    null = far_shuffled(context, lm, reading, made, min_distance, seed, head)
+    arms = [shares]
+    if shuffled:
+        arms.append(far_shuffled(context, lm, reading, made, min_distance, seed, head))
     asked = {"seed": seed, "router": router, "min_distance": min_distance, "kernel": STREAMED}
     listed = described(listed, words, reading.tokens.ids)
-    controls = pd.concat([shares.controls(), null.controls()], ignore_index=True)
+    controls = pd.concat([arm.controls() for arm in arms], ignore_index=True)
     numbers = shares.numbers() | {
         "router": router_facts(router, made),
         "sentence": _sentence(listed, controls, min_distance),
         "notes": [*reading.notes, *router_notes(made, text), *_short(reading, min_distance)],
         "protocol": protocol("pairs", lm, text, len(words), **asked),
     }
-    distance = pd.concat([shares.by_distance(), null.by_distance()], ignore_index=True)
+    distance = pd.concat([arm.by_distance() for arm in arms], ignore_index=True)
     return Result(numbers, {"tokens": words, "pairs": listed, "controls": controls, "distance": distance})
 
 

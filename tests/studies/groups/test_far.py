@@ -8,6 +8,7 @@ from analysis.statistics import HeadReading, inputs
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.groups import far
+from analysis.studies.groups.far import SHUFFLED
 from analysis.studies.text import kept
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
@@ -59,9 +60,16 @@ def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
     assert windows > 1 and len(set(passes)) <= 2, "each window is read once"
     heads = asked("statistics", {})
     assert len(passes) == windows, "Start left the statistics of all heads"
+    part = asked("pairs", FAR["pairs"] | {"shuffled": False}).tables["controls"]
+    sorted_alone = asked("groups", {"shuffled": False}).tables
+    assert len(passes) == windows, "nor do pairs and groups read it anew without the shuffled text"
     pairs = asked("pairs", FAR["pairs"])
+    assert part.equals(pairs.tables["controls"].head(len(part))) and SHUFFLED not in set(part["arm"])
     assert len(passes) == 3 * windows, "the shuffled text, which Start has no use for"
     groups = asked("groups", {})
+    same = [name for name in groups.tables["groups"] if not name.endswith("_shuffled")]
+    assert sorted_alone["groups"][same].equals(groups.tables["groups"][same])
+    assert sorted_alone["groups"]["share_shuffled"].isna().all()
     assert asked("group-controls", {}).numbers["rows"] and len(passes) == 3 * windows
     narrow = asked("pairs", ONE)
     assert len(passes) == 4 * windows, "another list of pairs: its own pass, and no other"
