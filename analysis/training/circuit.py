@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from analysis.errors import BadSetting
-from analysis.training.pretrain import FAMILIES, Recipe, build_model, optimisers
+from analysis.training.pretrain import FAMILIES, Recipe, build_model
 
-OPTIMISERS = ("adamw", "muon")
 SETTLED = 4  # first tokens of a second copy, which nothing can tell
 
 
@@ -34,7 +33,6 @@ class Circuit:
     family: str = "llama_plain"
     rate: float = 2e-3
     seed: int = 0
-    optimiser: str = "adamw"
     steps: int = 1600
     sequences: int = 32
     length: int = 64
@@ -49,8 +47,8 @@ class Circuit:
     formed: float = 0.3  # nats of the second copy at which a run ends
 
     def __post_init__(self):
-        if self.family not in FAMILIES or self.optimiser not in OPTIMISERS:
-            raise BadSetting(f"A run takes one of {FAMILIES} and {OPTIMISERS}, not {self.family}/{self.optimiser}.")
+        if self.family not in FAMILIES:
+            raise BadSetting(f"A run takes one of {', '.join(FAMILIES)}, not {self.family}.")
         if not 2 <= self.shortest <= self.length // 2:
             raise BadSetting(f"A segment of {self.shortest} tokens must fit twice into {self.length}.")
 
@@ -86,26 +84,19 @@ def run(plan: Circuit, report: Callable[[dict], None] = lambda entry: None) -> l
     """Train one model; every `measured_every` steps {step, tokens, loss, first, second}: nats per token on new random
     tokens twice, of half the length each."""
     model = plan.model()
-    if plan.optimiser == "muon":
-        made = Recipe(matrix_rate=plan.rate, other_rate=plan.rate / 2)
-        opts = optimisers(dict(model.named_parameters()), made)
-    else:
-        opts = (torch.optim.AdamW(model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0),)
-    peaks = [group["lr"] for opt in opts for group in opt.param_groups]
+    optimiser = torch.optim.AdamW(model.parameters(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
     curve = []
     for step in range(1, plan.steps + 1):
         rng = np.random.default_rng([plan.seed, step])
         ids = repeated(plan.sequences, plan.length, plan.vocabulary, rng, (plan.shortest, plan.length // 2))
         ids = torch.from_numpy(ids)
-        for opt, peak in zip(opts, peaks, strict=True):
-            opt.param_groups[0]["lr"] = peak * min(1.0, step / plan.warm_up)
-            opt.zero_grad(set_to_none=True)
+        optimiser.param_groups[0]["lr"] = plan.rate * min(1.0, step / plan.warm_up)
+        optimiser.zero_grad(set_to_none=True)
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
+        optimiser.step()
         if not math.isfinite(loss.item()):
             raise BadSetting(f"The loss is no number at step {step:,}; lower the rate, now {plan.rate}.")
         if step % plan.measured_every == 0 or step == plan.steps:

@@ -16,6 +16,7 @@ STATISTICS = (  # of a head: the columns of the verb `statistics`
 FINDERS = (5, 10, 20)  # rows of the finder
 
 CONTROLS = {
+    "heads_evidence": switch(False),
     "without_first": switch(False, "first-token choice"),
     "statistic": Control(one_of(*STATISTICS), STATISTICS[0]),
     "order": Control(one_of("highest", "lowest")),

@@ -3,9 +3,10 @@
 import streamlit as st
 
 from app import cached
-from app.heads import beside, finder, numerics, one as heads_one
+from app.heads import beside, evidence, finder, numerics, one as heads_one
 from app.ui import onward, widgets
 from app.ui.reading import reading
+from app.ui.tabs import drawer
 
 run, tokens = reading(
     "What does each head read?",
@@ -47,3 +48,4 @@ with widgets.guarded():
     heads_one.tile(own)
     heads_one.numbers(shown)
 numerics.layers(run)
+drawer("heads_evidence", evidence.show)

@@ -1,0 +1,157 @@
+"""Does the norm of queries and keys keep a small model from looking back? Random tokens that come again (induction)"""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from analysis.metrics.intervals import SEEDS, interval
+from analysis.models import Model
+from analysis.studies.context import Context
+from analysis.studies.stored.panels import of_whom, panel, presented, series
+from analysis.studies.stored.runner import Seeds, Setting, Sizes as AnySizes, Study, option
+from analysis.studies.text.held_out import check_range
+from analysis.training.circuit import Circuit, run
+
+ARMS = {"llama_plain": "as Llama", "llama": "queries and keys normalised"}
+RATES = (1e-3, 2e-3)
+KNOWN = 1.0  # nats per token of the second copy, below which the model knows what comes again
+CHECKED = 2  # steps of a training that are stored and come again
+
+
+@dataclass(frozen=True)
+class Sizes(Seeds, AnySizes):
+    """What the study can be asked for; the models are made here and read no text."""
+
+    steps: int = option(Circuit.steps, "of each training, at most: one that knows the second copy ends there")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The number of steps", self.steps, 1, 100_000)
+
+
+def measure(at: Setting) -> dict:
+    """Models of two layers, with and without the norm, at two rates, trained on random tokens that repeat.
+
+    `rows` (`arm norm rate trainings known steps`, the median step at which the second copy costs less than 1 nat;
+    `first` and `second`, nats per token of the two copies at the end, means over the seeds, `second` with its
+    interval), `curves` (`arm seed step second`), `chance` in nats. Errors: BadSetting.
+    """
+    plans = [
+        Circuit(family=family, rate=rate, seed=seed, steps=at.sizes.steps)
+        for family in ARMS
+        for rate in RATES
+        for seed in at.sizes.every_seed
+    ]
+    curves = {}
+    for place, plan in enumerate(plans):
+        inside = at.context.within(place / len(plans), 1 / len(plans), f"{_arm(plan)}, seed {plan.seed}")
+        make = partial(_trained, plan, inside)
+        curves[plan] = at.context.part(at.work, f"circuit-{plan.family}-{plan.seed}", [asdict(plan)], make)["curve"]
+    return numbers(curves) | {
+        "chance": float(np.log(Circuit.vocabulary)),
+        "protocol": {
+            "tokens": sum(curve[-1]["tokens"] for curve in curves.values()),
+            "window": Circuit.length,
+            "layers": Circuit.layers,
+            "width": Circuit.width,
+            "heads": Circuit.heads,
+            "vocabulary": Circuit.vocabulary,
+            "tokens_per_step": Circuit.sequences * Circuit.length,
+            "unit": "seeds",
+            "units": at.sizes.seeds,
+            "seeds": at.sizes.seeds,
+        },
+    }
+
+
+def _trained(plan: Circuit, context: Context, doing: Path | None) -> dict:
+    """One training, as plain data."""
+    return {"curve": run(plan, lambda entry: context.progress(entry["step"] / plan.steps, "training"))}
+
+
+def numbers(curves: dict[Circuit, list[dict]]) -> dict:
+    """`rows` and `curves` of trained models."""
+    grouped: dict[str, list[Circuit]] = {}
+    for plan in curves:
+        grouped.setdefault(_arm(plan), []).append(plan)
+    drawn = [
+        {"arm": _arm(plan), "seed": plan.seed, "step": entry["step"], "second": entry["second"]}
+        for plan, curve in curves.items()
+        for entry in curve
+    ]
+    return {"rows": [_row(arm, plans, curves) for arm, plans in grouped.items()], "curves": drawn}
+
+
+def _row(arm: str, plans: list[Circuit], curves: dict[Circuit, list[dict]]) -> dict:
+    """One arm over its seeds."""
+    ends = [curves[plan][-1] for plan in plans]
+    known = [next((e["step"] for e in curves[plan] if e["second"] < KNOWN), None) for plan in plans]
+    steps = [step for step in known if step is not None]
+    second = interval([end["second"] for end in ends], fewest=SEEDS)
+    return {
+        "arm": arm,
+        "norm": plans[0].family == "llama",
+        "rate": plans[0].rate,
+        "trainings": len(plans),
+        "known": len(steps),
+        "steps": float(np.median(steps)) if steps else None,
+        "trained": max(end["step"] for end in ends),
+        "first": float(np.mean([end["first"] for end in ends])),
+        "second": second.mean,
+        "second_low": second.low,
+        "second_high": second.high,
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows = numbers["rows"]
+    steps = sorted({entry["step"] for entry in numbers["curves"]})
+    lines = [series(row["arm"], _mean_curve(numbers["curves"], row["arm"], steps)) for row in rows]
+    lines.append(series("chance", [numbers["chance"]] * len(steps)))
+    title = "Random tokens twice: the second copy"
+    drawn = panel(title, "step", "training steps", steps, "nats per token", lines)
+    return presented("circuit", _sentence(rows, numbers["chance"], numbers["protocol"]["seeds"]), [drawn])
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """The first steps of a training of each arm."""
+    plans = [Circuit(family=family, seed=at.sizes.seed, steps=CHECKED, measured_every=1) for family in ARMS]
+    return {_arm(plan): [value for entry in run(plan) for value in entry.values()] for plan in plans}
+
+
+def _arm(plan: Circuit) -> str:
+    """What a reader calls it."""
+    return f"{ARMS[plan.family]}, rate {plan.rate:g}"
+
+
+def _mean_curve(curves: list[dict], arm: str, steps: list[int]) -> list[float]:
+    """The mean over seeds at each step; a training that ended stays where it ended."""
+    of_seed: dict[int, dict[int, float]] = {}
+    for entry in curves:
+        if entry["arm"] == arm:
+            of_seed.setdefault(entry["seed"], {})[entry["step"]] = entry["second"]
+    return [float(np.mean([one[max(s for s in one if s <= step)] for one in of_seed.values()])) for step in steps]
+
+
+def _sentence(rows: list[dict], chance: float, seeds: int) -> str:
+    """Where the circuit forms and where not, whichever way it came out."""
+    said = []
+    for norm, name in ((False, "without the norm of queries and keys"), (True, "with it")):
+        mine = [row for row in rows if row["norm"] == norm]
+        known, of = (sum(row[key] for row in mine) for key in ("known", "trainings"))
+        steps = [row["steps"] for row in mine if row["steps"] is not None]
+        when = f", after {min(steps):,.0f} to {max(steps):,.0f} steps at the median" if len(steps) > 1 else ""
+        when = f", after {steps[0]:,.0f} steps at the median" if len(steps) == 1 else when
+        never = f", and {min(row['second'] for row in mine):.2f} nats is the best mean" if known < of else ""
+        said.append(f"{name} {known} of {of} trainings learn it{when}{never}")
+    asked = (
+        f"A second copy of random tokens costs {chance:.2f} nats a token by chance and next to 0 once a head looks back"
+    )
+    most = max(row["trained"] for row in rows)
+    return f"{asked}: {'; '.join(said)} ({most:,} steps at most).{of_whom(seeds, 'model')}"
+
+
+circuit = Study("circuit", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))
