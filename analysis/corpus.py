@@ -87,16 +87,22 @@ def normalise(text: str) -> str:
 def sample_texts() -> dict[str, tuple[str, str]]:
     """The bundled samples: name -> (title, text). The title is the text's first line."""
     samples = {}
-    for path in sorted(SAMPLES.glob("*.*"), key=lambda p: ("story", "essay", "program").index(p.stem)):
+    for path in sorted(SAMPLES.glob("*.*"), key=lambda p: ("story", "essay", "program", "register").index(p.stem)):
         text = path.read_text(encoding="utf-8")
         samples[path.stem] = (text.split("\n", 1)[0].strip(' "#'), text)
     return samples
 
 
+def natural_samples() -> dict[str, str]:
+    """name -> text of the bundled samples that stand in for a corpus: all but the register, whose
+    second half is look-ups as no corpus has them."""
+    return {name: text for name, (_, text) in sample_texts().items() if name != "register"}
+
+
 def fitting_samples() -> dict[str, str]:
-    """name -> text of the bundled samples that fit what a model lacks: all but the story, which pages open on and which
-    nothing that was fitted on it could be measured on."""
-    return {name: text for name, (_, text) in sample_texts().items() if name != "story"}
+    """name -> text of the bundled samples that fit what a model lacks: of the natural ones all but the story, which
+    pages open on and which nothing that was fitted on it could be measured on."""
+    return {name: text for name, text in natural_samples().items() if name != "story"}
 
 
 def read_folder(folder: Path) -> tuple[list[str], list[str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from analysis import available, places
+from analysis.corpus import natural_samples, text_hash
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
@@ -51,6 +52,13 @@ def jobs() -> Jobs:
 def samples() -> list[tuple[str, str]]:
     """(hash, title) of the bundled samples, put into the store."""
     return store().samples()
+
+
+@st.cache_data(show_spinner=False)
+def corpus() -> str:
+    """The hashes of the bundled samples that stand in for a corpus, joined by +."""
+    samples()
+    return "+".join(text_hash(text) for text in natural_samples().values())
 
 
 def texts() -> dict[str, str]:

@@ -57,7 +57,7 @@ PHASES = (
 )
 # Of the heads that the run begins with, one reads the token before in half of its weight; the others did little.
 ASKED = (Asked(2, 4, PREVIOUS), Asked(3, 6, AFTER), Asked(4, 4, AFTER), Asked(5, 0, AFTER), Asked(5, 4, AFTER))
-LAST_SHARE = 0.1  # of recall documents while the rate falls
+LAST_SHARE, FADES = 0.1, 0.5  # of recall documents at the end: from this part of the falling rate on
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class FarRecipe(Recipe):
             "text (copies, facts, lists of pairs, labels, code, a register; repeats are random tokens that come again),"
             " every name and value drawn anew; their answers "
             f"weigh {self.answer_weight:g} in the loss. Constant rates, then over the last {self.decay / 1e6:.1f} M "
-            "tokens a fall to 0 (1 - sqrt) with "
+            "tokens a fall to 0 (1 - sqrt), in its second half with "
             f"{LAST_SHARE:.0%} recall rows. A row lies in one document."
         )
 
@@ -150,7 +150,7 @@ class FarRecipe(Recipe):
     def shares(self, step: int) -> tuple[float, float]:
         """Shares of the rows of a step that are recall documents and repeats."""
         part = self.marks[self.phase(step)]
-        return LAST_SHARE if self.falling(step) > 0 else part.recall, part.repeats
+        return LAST_SHARE if self.falling(step) >= FADES else part.recall, part.repeats
 
 
 def weighted_loss(

@@ -13,7 +13,7 @@ def show() -> None:
     st.header("Which models learn to look back?", anchor=False, help=cached.glossary("induction score"))
     found = asking.studies(TRAINED_WITH)[0].get("circuit")
     if found is None:
-        stored.missing("Which models learn to look back", "circuit")
+        stored.missing("Which models learn to look back", "circuit", reads=False)
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)

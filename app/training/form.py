@@ -107,8 +107,8 @@ def _form() -> None:
     )  # fmt: skip
     first = st.session_state["train_phase"] == 1
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        samples = "+".join(key for key, _ in cached.samples())
-        fields.corpus("train_corpus", samples, ("Learn from", "Texts to learn from"), "The bundled samples", "corpus")
+        named = "Learn from", "Texts to learn from"
+        fields.corpus("train_corpus", cached.corpus(), named, "The bundled samples", "corpus")
         if first:
             fields.number("Groups (K)", "train_groups", 1, 64, "learned group", width=120)
             fields.number("Groups per token", "train_top", 1, 64, "membership (top-k)", width=150)

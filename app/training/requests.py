@@ -34,7 +34,7 @@ WORK, MEMORY = 3e10, 128 << 20  # operations a second and bytes held besides, un
 def corpus() -> str:
     """What is learned from: the hashes of stored texts, at first the samples, or the name of a folder."""
     chosen = st.session_state["train_corpus"]
-    return chosen or "+".join(key for key, _ in cached.samples())
+    return chosen or cached.corpus()
 
 
 def arguments() -> dict:

@@ -17,21 +17,23 @@ def study(name: str) -> dict | None:
 SMALL = {"length": 256, "windows": 8}  # of a study that a button runs on the bundled texts
 
 
-def missing(what: str, name: str, small: bool = False, **chosen: object) -> None:
+def missing(what: str, name: str, small: bool = False, reads: bool = True, **chosen: object) -> None:
     """Say that the study `name` has not been run for this model, and which command runs it; `chosen`: its arguments.
-    `small`: it trains nothing and needs no texts of its own, so a button runs it on a little of the bundled ones."""
+    `small`: it trains nothing and needs no texts of its own, so a button runs it on a little of the bundled ones;
+    `reads`: it reads a folder of texts."""
     model = st.session_state["model"]
     st.info(f"{widgets.plain(what)}: not measured on this machine yet for the model {widgets.plain(model)}.")
     if small:
         length, windows = min(SMALL["length"], asking.card(model)["max_positions"]), SMALL["windows"]
-        texts = "+".join(key for key, _ in cached.samples())
+        texts = cached.corpus()
         args = {"name": name, "model": model, **chosen, "corpus": texts, "windows": windows, "length": length}
         label = "Measure it small, on the bundled texts"
         jobs.run_button(label, "study", args, f"small_{name}", windows * length)
         said = f"{windows} windows of {length} tokens show which way the numbers go; their intervals are wide."
         widgets.prose(said, "quiet")
     widgets.prose("This command measures and stores all of it, and continues where it was stopped:", "quiet")
-    command = commandline("study", {"name": name, "corpus": "DIR", **chosen, "model": model})
+    folder = {"corpus": "DIR"} if reads else {}
+    command = commandline("study", {"name": name, **folder, **chosen, "model": model})
     st.code(command, language=None, wrap_lines=True)
 
 

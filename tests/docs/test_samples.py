@@ -103,6 +103,20 @@ def test_the_letter_is_quoted_and_remembered():
     assert len(quoted) == 2 and quoted[1] - quoted[0] >= 10
 
 
+def test_the_register_answers_every_question_once_and_far_above():
+    first, questions = read("register.txt").split("On Saturday the owners")
+    asked = [line.split("? ") for line in questions.splitlines() if "? " in line]
+    assert len(asked) == 28 and len({question for question, _ in asked}) == 28
+    entries = dict(re.findall(r"^The ([\w ]+) lies at berth \d+\. (.*)$", first, re.M))
+    assert len(entries) == 20
+    for question, answer in asked:
+        ship = next(name for name in entries if name in question)
+        line = next(line for line in first.splitlines() if line.startswith(f"The {ship} "))
+        assert answer in line, question
+        others = [other for other in first.splitlines() if other.startswith("The ") and other != line]
+        assert not [other for other in others if answer in other], "nothing is told twice"
+
+
 def test_program_is_documented_and_of_the_promised_length():
     source = read("program.txt")
     assert 150 <= len(source.splitlines()) <= 200
@@ -122,11 +136,13 @@ def test_program_runs_and_says_the_same_twice():
     assert first.stdout == second.stdout and not first.stderr
 
 
-def test_sample_texts_offers_all_three_with_titles():
-    from analysis.corpus import sample_texts
+def test_sample_texts_offers_all_four_with_titles():
+    from analysis.corpus import fitting_samples, natural_samples, sample_texts
 
     samples = sample_texts()
-    assert set(samples) == {"story", "essay", "program"}
+    assert list(samples) == ["story", "essay", "program", "register"], "pages open on the first"
+    assert list(natural_samples()) == ["story", "essay", "program"] and list(fitting_samples()) == ["essay", "program"]
+    assert samples["register"][0] == "The Register of Saltmere Harbour"
     assert samples["story"][0] == "The Lamp at Gannet House"
     assert samples["essay"][0] == "The Watch Book"
     assert samples["program"][0].startswith("A village lending library")

@@ -94,7 +94,7 @@ def test_the_schedule_warms_up_stays_and_falls():
     assert [TINY.seen(step) for step in (0, 4, 5, 10)] == [0, 256, 384, 1024]
     assert TINY.rate(0) == 0.5 and TINY.rate(1) == TINY.rate(8) == 1  # 768 tokens seen: the fall begins, at 0 done
     assert TINY.rate(9) == pytest.approx(1 - 0.5**0.5)  # half of the last 256 tokens
-    assert [TINY.shares(step) for step in (0, 4, 9)] == [(0.5, 0), (0.25, 0), (0.1, 0)]
+    assert [TINY.shares(step) for step in (0, 4, 8, 9)] == [(0.5, 0), (0.25, 0), (0.25, 0), (0.1, 0)]
     real = FarRecipe()
     long = sum((b - a) * size for a, b, length, size in real.phases() if length == 2048)
     assert long / real.tokens >= 0.4 and real.shares(0) == (0.2, 0.5)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from analysis.corpus import sample_texts, token_stream
+from analysis.corpus import natural_samples, token_stream
 from analysis.groups.gates import GATES
 from analysis.models import Model
 from analysis.studies.stored.panels import columns
@@ -97,7 +97,7 @@ def _most(rows: list[dict]) -> dict[str, float]:
 
 
 def _texts() -> list[str]:
-    return [text for _, text in sample_texts().values()]
+    return list(natural_samples().values())
 
 
 def _steps(own: Model, sizes: dict, folder: Path) -> dict[str, Callable]:

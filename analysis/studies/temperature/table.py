@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from analysis.corpus import sample_texts, tokenize
+from analysis.corpus import natural_samples, tokenize
 from analysis.metrics.intervals import Interval, holm, smallest_effect
 from analysis.models import Model
 from analysis.studies.stored.panels import BEFORE, columns, of_rows, panel, series
@@ -85,9 +85,9 @@ def _domains(at: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     if sizes.corpus:
         found = domains(sizes.corpus, sizes.rows, at.context)
         return {name: held_out_windows(lm, held, sizes.length, sizes.windows) for name, (_, held) in found.items()}
-    samples, parts = sample_texts(), {}
+    samples, parts = natural_samples(), {}
     for name in chosen(sizes.rows, list(samples), "domain"):
-        ids = tokenize(lm.tokenizer, samples[name][1], lm.max_positions).ids
+        ids = tokenize(lm.tokenizer, samples[name], lm.max_positions).ids
         size = min(sizes.length, len(ids))
         parts[name] = ids[: len(ids) // size * size].reshape(-1, size)[: sizes.windows], None
     return parts

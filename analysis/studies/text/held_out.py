@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import normalise, one_in_ten_held_out, read_folder, sample_texts, text_hash, token_stream
+from analysis.corpus import natural_samples, normalise, one_in_ten_held_out, read_folder, text_hash, token_stream
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
 from analysis.studies.context import Context
@@ -90,7 +90,7 @@ def spread_windows(ids: np.ndarray, length: int, count: int = HELD_OUT_WINDOWS) 
 
 def sample_windows(lm: Model, length: int, count: int = 2) -> np.ndarray:
     """The first windows of the bundled samples, int64 [count, length]: a part of a study that needs no corpus."""
-    ids = token_stream(lm.tokenizer, [text for _, text in sample_texts().values()])
+    ids = token_stream(lm.tokenizer, list(natural_samples().values()))
     return np.resize(ids, (count, length)).astype(np.int64)
 
 

@@ -13,6 +13,7 @@ from app.ui import other
 from tests.made.heads import ANSWERS, SENTENCE
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES
+from tests.made.training import put_studies
 
 VIEW = "views/attention_heads.py"
 
@@ -239,3 +240,22 @@ def test_a_pattern_is_blank_where_nothing_is_visible_and_keeps_every_number():
 def test_levels_of_attention_by_hand():
     paint, palette = heads_text.by_weight([None, 0.002, 0.003, 0.05, 0.3, 1.0])
     assert paint == [-1, -1, 0, 2, 4, 4] and [entry["note"] for entry in palette] == ["1", "0", "1", "0", "2"]
+
+
+# --- evidence ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_study_of_the_circuit_is_folded_away_and_shown_whichever_model_is_in_use(client):
+    assert not opened().info, "the drawer is closed"
+    app = opened(heads_evidence="yes")
+    assert "Which models learn to look back: not measured" in app.info[0].value.replace("\\", "")
+    assert app.code[0].value == "python -m analysis study circuit --model demo"
+    lines = [
+        {"name": name, "y": [5.5, 0.2], "low": None, "high": None, "paper": False} for name in ("as Llama", "normed")
+    ]
+    panel = {"title": "The second copy", "x": "step", "x_label": "training steps", "x_values": [50, 100]}
+    made = {"sentence": "Without the norm 6 of 6 learn it.", "rows": [], "columns": [], "notes": ["Read so."]}
+    made |= {"panels": [panel | {"y_label": "nats per token", "series": lines}]}
+    put_studies(client.store, circuit=made | {"protocol": {"model": "demo", "command": "python x"}})
+    app = opened(heads_evidence="yes")
+    assert "6 of 6 learn it." in markup(app) and len(figures(app)) == 4
