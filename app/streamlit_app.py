@@ -8,7 +8,7 @@ from analysis.limits import limits
 from app import cached, topbar
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, chips, fields, jobs, onward, widgets
+from app.ui import asking, chips, classroom, fields, jobs, onward, widgets
 
 TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
 VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
@@ -67,6 +67,8 @@ st.session_state["page_shown"] = page.url_path
 
 cached.drawn_anew()
 dropped = state.read(st.session_state, st.query_params)
+if classroom.on():
+    st.html(classroom.STYLE)
 wanted = st.session_state.pop("model_wanted", None)
 if wanted:
     chips.use_model(wanted)

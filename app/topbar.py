@@ -15,7 +15,7 @@ from analysis.limits import limits
 from app import cached, model_box
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, basket, chips, jobs, widgets
+from app.ui import asking, basket, chips, classroom, jobs, widgets
 
 
 def topbar(uses: str) -> None:
@@ -24,7 +24,7 @@ def topbar(uses: str) -> None:
     with st.container(key="topbar", horizontal=True, vertical_alignment="center", gap="small"):
         widgets.each(*(draw for name, draw in parts.items() if name in uses.split()))
         st.space("stretch")
-        widgets.each(basket.popover, widgets.copy_link)
+        widgets.each(classroom.menu, basket.popover, widgets.copy_link)
     widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
     if "model" in uses.split():
         _caution()

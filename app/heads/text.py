@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from app.ui import painted
+from app.ui import kept_text, painted
 
 LEVELS = ((0.003, "0.3–1%"), (0.01, "1–3%"), (0.03, "3–10%"), (0.1, "10–30%"), (0.3, "over 30%"))
 LOWS = [low for low, _ in LEVELS]
@@ -51,3 +51,4 @@ def show(
         locked=query,
         on_token=on_token,
     )
+    kept_text.keep(tokens, paint, palette, title=f"The text, {legend}", key=key, legend="attention")

@@ -14,7 +14,7 @@ from app.probes import controls as probes
 from app.quality import controls as quality
 from app.routing import controls as routing
 from app.runs import controls as runs
-from app.selection.control import HASH, MODEL, NAME, Control, matching, one_of, whole
+from app.selection.control import HASH, MODEL, NAME, Control, matching, one_of, switch, whole
 from app.speed import controls as speed
 from app.temperature import controls as temperature
 from app.tour import controls as tour
@@ -33,6 +33,7 @@ SHARED = {
     "other_text": Control(matching(HASH), name="second text"),
     "other_model": Control(matching(MODEL), name="second model"),
     "job": Control(matching(HASH)),
+    "classroom": switch(False),  # large type, no tables
 }
 ROOMS = (
     heads,

@@ -55,7 +55,7 @@ def _model(answer) -> None:
             widgets.prose(
                 f"This runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "
                 f"{tokens:,} tokens: time to the first token, time of each of {chosen['speed_new']:,} tokens after it, "
-                "KV cache, peak memory, and whether both write the same.",
+                "memory, both texts.",
                 "quiet",
             )
             inherited.latest()

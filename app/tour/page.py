@@ -12,14 +12,13 @@ from app.temperature import charts as temperature
 from app.tour import words
 from app.tour.controls import STEPS
 from app.tour.story import STORY
-from app.ui import asking, charts, painted, widgets
+from app.ui import asking, charts, classroom, painted, widgets
 
 STYLE = """<style>
 .fs-said { font-size: clamp(1.2rem, 2.1vw, 1.9rem); line-height: 1.4; font-weight: 600; margin: 0 0 0.6rem;
   text-wrap: pretty; unicode-bidi: plaintext; }
 .stMain { --fs-type: 1.35; }
 </style>"""
-TYPE = 17  # pixels of the letters in a chart
 KEYS = 8  # of the chart of one query
 
 
@@ -124,7 +123,7 @@ def _sharpen(run, tokens: dict) -> None:
     table["piece"] = table["word"]
     most = sorted(range(len(table["key"])), key=lambda at: -max(table["before"][at], table["after"][at]))[:KEYS]
     widgets.chart(
-        charts.larger(temperature.query(table, most, STORY.t), TYPE),
+        charts.larger(temperature.query(table, most, STORY.t), classroom.TYPE),
         {name: [table[name][at] for at in most] for name in ("position", "word", "before", "after")},
         title="The tokens it reads most",
         key="tour_sharpen",
@@ -137,7 +136,7 @@ def _cut(run, tokens: dict) -> None:
     row = next(row for row in rows if row["share"] == STORY.share)
     _said(words.cut(row["share"], row["difference"], row["worst_bin_difference"]))
     widgets.chart(
-        charts.larger(budgets.by_reads(rows, row["share"]), TYPE),
+        charts.larger(budgets.by_reads(rows, row["share"]), classroom.TYPE),
         {name: [one[name] for one in rows] for name in ("share", "difference", "low", "high", "worst_bin_difference")},
         title="Reading less and less",
         key="tour_cut",

@@ -23,19 +23,21 @@ CELL = 300  # characters of a cell
 
 @dataclass(frozen=True)
 class Kept:
-    """One picture (SVG, or "") and the table of its numbers, with the facts of `stamp.facts`."""
+    """One picture (SVG, or "") and the table of its numbers, or a painted `text` (HTML, or ""), with the facts of
+    `stamp.facts`."""
 
     facts: dict[str, str]
     picture: str
     columns: list[str]
     rows: list[list[str]]
     total: int
+    text: str = ""
 
     @property
     def bytes(self) -> int:
         """About what it adds to the file."""
         cells = sum(len(cell) for row in self.rows for cell in row)
-        return len(self.picture) * 4 // 3 + cells + sum(map(len, self.facts.values()))
+        return len(self.picture) * 4 // 3 + len(self.text) + cells + sum(map(len, self.facts.values()))
 
 
 def all_kept() -> list[Kept]:
@@ -43,11 +45,11 @@ def all_kept() -> list[Kept]:
     return st.session_state.setdefault(KEPT, [])
 
 
-def keep(known: dict[str, str], picture: str, values: dict[str, Sequence]) -> None:
-    """Put a picture and its numbers into the report. Raises BadSetting where there is no room for them."""
+def keep(known: dict[str, str], picture: str, values: dict[str, Sequence], text: str = "") -> None:
+    """Put a picture and its numbers, or a painted text, into the report. Raises BadSetting where there is no room."""
     total = len(next(iter(values.values()), ()))
     rows = [[_cell(column[at]) for column in values.values()] for at in range(min(total, ROWS))]
-    one, held = Kept(known, picture, list(values), rows, total), all_kept()
+    one, held = Kept(known, picture, list(values), rows, total, text), all_kept()
     if len(held) >= MOST:
         raise BadSetting(f"The report holds {MOST} things, and no more: remove one first.")
     if sum(kept.bytes for kept in held) + one.bytes > MOST_BYTES:
@@ -66,10 +68,18 @@ def _cell(value: object) -> str:
 def on_keep(key: str, known: dict[str, str], made: Callable[[], dict[str, Sequence]]) -> None:
     """A callback of the part `key` whose button was pressed: it sent the picture that is on the screen."""
     sent = (st.session_state.get(key) or {}).get("keep")
-    if not isinstance(sent, str) or sent and not sent.startswith("<svg"):
-        return
+    if isinstance(sent, str) and (not sent or sent.startswith("<svg")):
+        _take(known, lambda: keep(known, sent, made()))
+
+
+def on_keep_text(known: dict[str, str], made: Callable[[], str]) -> None:
+    """A callback: put the painted text that `made` writes as HTML into the report."""
+    _take(known, lambda: keep(known, "", {}, made()))
+
+
+def _take(known: dict[str, str], put: Callable[[], None]) -> None:
     try:
-        keep(known, sent, made())
+        put()
     except AnalysisError as error:
         st.toast(plain(error), icon=":material/block:")
         return
@@ -79,14 +89,14 @@ def on_keep(key: str, known: dict[str, str], made: Callable[[], dict[str, Sequen
 
 def page(held: Sequence[Kept]) -> str:
     """The report as one HTML file that loads nothing."""
-    lead = "One chart or table" if len(held) == 1 else f"{len(held)} charts and tables"
+    lead = "One chart, table or text" if len(held) == 1 else f"{len(held)} charts, tables and texts"
     lead += ", with where the numbers come from."
     parts = [f"<h1>Kept from Focuscope</h1><p class=lead>{lead}</p>"]
     for one in held:
         parts.append(f"<section class=kept><h2>{html.escape(one.facts['title'])}</h2>")
         if one.picture:
             parts.append(_image(one))
-        numbers = table(one.columns, one.rows)
+        numbers = one.text or table(one.columns, one.rows)
         if one.total > len(one.rows):
             numbers += f"<p class=note>The first {len(one.rows):,} of {one.total:,} rows; the CSV holds all.</p>"
         if one.picture:
@@ -109,7 +119,7 @@ def popover() -> None:
     label = f"Report ({len(held)})" if held else "Report"
     with st.popover(label, icon=":material/bookmarks:", key="report"):
         if not held:
-            st.caption("Keep below a chart or table puts it here, with where it comes from.")
+            st.caption("Keep below a chart, a table or a painted text puts it here, with where it comes from.")
             return
         for at, one in enumerate(held):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):

@@ -7,7 +7,7 @@ from app.selection import state
 from app.selection.control import to_url
 
 FOUND = "_found"  # of the session: control -> value, what the page shows without it being chosen
-CARRIED = ("model", "text", "router")  # by every link
+CARRIED = ("model", "text", "router", "classroom")  # by every link
 NEXT = {  # address of a page -> (view, what it tells, controls that the link carries besides)
     "": (
         ("attention_heads", "The head that reads this pair", ("layer", "head", "query")),
@@ -83,7 +83,7 @@ def carried(names: tuple[str, ...]) -> dict[str, str]:
     """The controls of a link, as they stand in the URL: what the page found before what was chosen."""
     here = st.session_state.get(FOUND, {})
     values = {name: here.get(name, st.session_state[name]) for name in (*CARRIED, *names)}
-    return {name: to_url(value) for name, value in values.items() if value is not None}
+    return {name: to_url(value) for name, value in values.items() if value is not None and value is not False}
 
 
 def begin() -> None:

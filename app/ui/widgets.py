@@ -12,7 +12,7 @@ from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import export, tables
+from app.ui import charts, classroom, export, tables
 from app.ui.offers import Waiting
 from app.ui.painted import part
 from app.ui.plain import plain
@@ -38,6 +38,8 @@ STYLE = """<style>
 .st-key-job_strip { padding: 0.5rem 0.9rem; border: 1px solid rgba(128, 128, 128, 0.35); border-radius: 0.6rem;
   background: color-mix(in srgb, Canvas 92%, #1483B0); }
 .st-key-job_strip [data-testid="stProgress"] { flex: 1 1 12rem; }
+[class*="st-key-wide_"] { overflow-x: auto; }
+[class*="st-key-wide_"] [data-testid="stPlotlyChart"] { min-width: 36rem; }
 </style>"""
 _LINK = part(
     "link",
@@ -201,11 +203,14 @@ def chart(
     `select`: "points" or "lasso"; then the selected points come back as a list of dicts. "box": the boxes, each with
     its corners `x` and `y`.
     """
-    with st.container():
+    aside = figure["layout"].get("legend", {}).get("orientation") == "v"  # it takes too much of a telephone's width
+    with st.container(key=f"wide_{key}" if aside else None):
         st.subheader(title, anchor=False, help=help)
         if not figure["data"]:  # plotly refuses a figure without a line
             st.caption("There is nothing to draw here: this text has no numbers for this chart.")
             return [] if select else None
+        if classroom.on():
+            figure = charts.larger(figure, classroom.TYPE)
         name = re.sub(r"\W+", "-", title.lower()).strip("-")
         marking = {"lasso": [], "box": ["lasso2d"]}.get(select, ["select2d", "lasso2d"])
         remove = ["toImage", "zoom2d", "zoomIn2d", "zoomOut2d", "autoScale2d", *marking]

@@ -6,7 +6,7 @@ from app import cached
 from app.pairs import chosen as pairs
 from app.start import token
 from app.start.doors import doors
-from app.ui import charts, painted, reading, widgets
+from app.ui import charts, kept_text, painted, reading, widgets
 
 doors()
 run, tokens = reading.reading(
@@ -38,6 +38,7 @@ row = pairs.open_row(keys)
 st.subheader("The text, painted by what is read from afar", anchor=False, help=cached.glossary("far attention"))
 widgets.settled("query", [None, *range(len(tokens["piece"]))], None)
 paint, palette = painted.by_received(tokens["received"])
+legend = f"attention received from {far:,} or more tokens later"
 painted.painted(
     tokens,
     paint,
@@ -45,7 +46,7 @@ painted.painted(
     key="start_text",
     identity=run.id,
     tips=[("read from afar", [widgets.times_chance(value) for value in tokens["received"]])],
-    legend=f"attention received from {far:,} or more tokens later",
+    legend=legend,
     hint="Click a token to see who reads it, an arc to open its pair.",
     locked=st.session_state["query"],
     on_token=lambda: token.clicked("start_text"),
@@ -54,6 +55,8 @@ painted.painted(
     on_arc=lambda: pairs.choose_row(keys, painted.clicked("start_text", "arc")),
 )
 
+title = "The text, painted by what is read from afar"
+kept_text.keep(tokens, paint, palette, title=title, key="start_text", legend=legend)
 token.show(tokens, listed)
 
 st.subheader("A long-range pair of one group", anchor=False, help=cached.glossary("long-range pair"))

@@ -6,7 +6,7 @@ from app import cached
 from app.groups import beside as groups_beside, map as groups
 from app.groups.controls import MEASURES, VIEWS
 from app.selection import state
-from app.ui import charts, jobs, painted, tables, widgets
+from app.ui import charts, jobs, kept_text, painted, tables, widgets
 from app.ui.reading import reading, rows_of
 
 run, tokens = reading(
@@ -76,10 +76,11 @@ def isolate(token: int | None) -> None:
     state.choose(st.session_state, group=None if token is None else int(group[token]))
 
 
+paint, palette = [int(g) for g in group], painted.by_group(labels, here["share"])
 painted.painted(
     tokens,
-    [int(g) for g in group],
-    painted.by_group(labels, here["share"]),
+    paint,
+    palette,
     key="groups_text",
     identity=f"{run.id}.{layer}",
     tips=[("group", [f"{g} {labels[g]}" for g in group]), ("confidence", [f"{value:.2f}" for value in sure])],
@@ -89,6 +90,8 @@ painted.painted(
     on_class=lambda: state.choose(st.session_state, group=painted.clicked("groups_text", "class")),
     on_token=lambda: isolate(painted.clicked("groups_text", "token")),
 )
+title = f"The text by group, layer {layer}"
+kept_text.keep(tokens, paint, palette, title=title, key="groups_text", legend=f"groups of layer {layer}")
 
 view = st.segmented_control(
     "Map of the routing vectors", VIEWS, key="view", required=True, help=cached.glossary("UMAP")

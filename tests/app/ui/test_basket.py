@@ -8,7 +8,7 @@ import pytest
 import streamlit as st
 
 from analysis.errors import BadSetting
-from app.ui import basket
+from app.ui import basket, kept_text
 from app.ui.tables import to_csv
 from tests.made.in_process import HOSTILE, opened, part, put
 
@@ -39,6 +39,28 @@ def test_the_report_shows_hostile_words_as_they_are_and_runs_no_picture(held):
     assert "<script" not in page and "&lt;script&gt;" in page and "data:image/svg+xml;base64," in page
     assert "The first 200 of 250 rows" in page and page.count("<tr>") == 201
     assert 'src="http' not in page and "src=x" not in page.replace("&lt;img src=x&gt;", "")
+
+
+def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client):
+    text = put(client, HOSTILE)
+    app = opened(text=text)
+    assert app.button(key="start_text_keep").click().run() and not app.exception
+    (kept,) = app.session_state[basket.KEPT]
+    assert kept.facts["title"] == "The text, painted by what is read from afar" and text in kept.facts["text"]
+    page = basket.page([kept])
+    assert "attention received from" in page and "background:#E58A12" in page and "1–2 times chance" in page
+    assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
+
+
+def test_characters_of_several_tokens_stand_once_in_a_kept_text():
+    tokens = {"piece": ["a", "⟨E4⟩", "⟨BD⟩⟨A0⟩", " b"], "start": [0, 1, 1, 2], "end": [1, 2, 2, 4], "window": [0] * 4}
+    palette = [{"light": "#112233", "mix": 20, "name": "<b>"}, {"light": "#445566", "mix": 100, "name": "two"}]
+    said = kept_text.marked(tokens, [0, 0, 1, -1], palette, "x & y")
+    _, body = said.split("<div")
+    assert said.startswith("<p class=note>x &amp; y: ") and "&lt;b&gt;" in said
+    assert body.endswith(
+        '<span style="background:#11223333">a</span><span style="background:#445566ff">你</span> b</div>'
+    )
 
 
 def test_what_has_no_room_is_refused_with_the_reason(held, monkeypatch):

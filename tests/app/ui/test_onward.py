@@ -1,11 +1,12 @@
 """Next: every page leads on, to pages that exist, with what it found."""
 
+import json
 from urllib.parse import parse_qs
 
 from app.selection import state
-from app.ui import onward
+from app.ui import classroom, onward
 from tests.conftest import ROOT
-from tests.made.in_process import opened, part, put
+from tests.made.in_process import markup, opened, part, put
 
 VIEWS = {path.stem for path in (ROOT / "app" / "views").glob("*.py")}
 
@@ -26,3 +27,18 @@ def test_a_pair_that_nobody_chose_leads_to_its_head(client):
     assert links["The head that reads this pair"] == {name: [said] for name, said in wanted.items()}
     assert links["All far pairs of this text"]["pair"] == [f"0.0.{arc['query']}.{arc['key']}"]
     assert "layer" not in app.query_params, "a link is no choice"
+
+
+def test_classroom_mode_has_large_charts_and_no_tables_and_every_link_keeps_it(client):
+    text = put(client, " ".join(f"word{i}" for i in range(40)))
+    plain = opened("pairs", text=text, distance=16)
+    large = opened("pairs", text=text, distance=16, classroom="yes")
+    for app, size, kept in ((plain, None, None), (large, {"size": classroom.TYPE}, ["yes"])):
+        charts = [json.loads(chart.proto.spec)["layout"].get("font") for chart in app.get("plotly_chart")]
+        assert charts and all(letters == size for letters in charts) and not app.error
+        names = [one.proto.component_name for one in app.get("bidi_component")]
+        assert ("focuscope_table" in names) == (kept is None) == (classroom.STYLE not in markup(app))
+        links = [parse_qs(link.proto.query_string) for link in app.get("page_link")]
+        assert links and all(link.get("classroom") == kept for link in links)
+        assert ("classroom" in app.query_params) == (kept is not None)
+    assert any("left out in classroom mode" in caption.value for caption in large.caption)

@@ -1,0 +1,46 @@
+"""A painted text for the report: what is on the page, as HTML that loads nothing, every token escaped."""
+
+import html
+from collections.abc import Sequence
+from itertools import groupby
+
+import streamlit as st
+
+from app.ui import basket, painted, stamp
+
+MOST = 20_000  # tokens of a kept text
+
+
+def keep(tokens: dict, paint: Sequence[int], palette: list[dict], *, title: str, key: str, legend: str) -> None:
+    """A button below the painted text `key` that puts it into the report under its title; the first four arguments are
+    those of `painted.painted`."""
+    known = stamp.facts(title)
+    st.button(
+        "Keep",
+        key=f"{key}_keep",
+        icon=":material/bookmark_add:",
+        type="tertiary",
+        help="Put the painted text into the report",
+        on_click=basket.on_keep_text,
+        args=(known, lambda: marked(tokens, paint, palette, legend)),
+    )
+
+
+def marked(tokens: dict, paint: Sequence[int], palette: list[dict], legend: str) -> str:
+    """The legend and the text as HTML; characters that several tokens spell are written once, as on the page."""
+    pieces, strongest = list(tokens["piece"]), list(paint)
+    for start, stop, spelled in painted.characters(tokens):
+        pieces[start:stop] = [*[""] * (stop - start - 1), spelled]
+        strongest[start:stop] = [max(paint[start:stop])] * (stop - start)
+    shades = [f"{one['light']}{round(one['mix'] * 2.55):02x}" for one in palette]
+    names = (_shaded(one["name"], shade) for one, shade in zip(palette, shades, strict=True))
+    runs = groupby(range(min(len(pieces), MOST)), key=strongest.__getitem__)
+    body = [_shaded("".join(pieces[at] for at in run), shades[one] if one >= 0 else "") for one, run in runs]
+    more = f"<p class=note>The first {MOST:,} of {len(pieces):,} tokens.</p>" if len(pieces) > MOST else ""
+    said = f"<p class=note>{html.escape(legend)}: {' '.join(names)}</p>"
+    return f'{said}<div style="white-space:pre-wrap;line-height:1.9">{"".join(body)}</div>{more}'
+
+
+def _shaded(words: str, shade: str) -> str:
+    said = html.escape(words)
+    return f'<span style="background:{shade}">{said}</span>' if shade else said
