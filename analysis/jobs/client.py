@@ -58,8 +58,8 @@ class Jobs:
         return self.compute(verb, args, timeout) if stored is None else stored
 
     def compute(self, verb: str, args: Request, timeout: float = 60, tell: Tell | None = None) -> Run:
-        """`request` for who has looked into the store already. `tell(done, stage, seconds left)` is called meanwhile in
-        this thread; when it raises, the request is cancelled."""
+        """`request` for who has looked into the store already. `tell(done, stage, seconds left, columns that can be
+        drawn already or None)` is called meanwhile in this thread; when it raises, the request is cancelled."""
         args = canonical(args)
         limits().check(verb, args)
         most = limits().job_seconds

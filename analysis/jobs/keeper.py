@@ -15,7 +15,7 @@ HUNG = 1800.0  # seconds a call may run on after nobody waits for it: a large mo
 LOOK = 0.5  # seconds between two looks at how far a request is
 MAX_PENDING = 200  # interactive calls under way at once
 
-Tell = Callable[[float, str, float | None], None]
+Tell = Callable[[float, str, float | None, dict[str, Any] | None], None]
 
 
 def _answered(call: Call, process: Connection, deadline: float, tell: Tell | None) -> bool:
@@ -61,9 +61,9 @@ class Keeper:
         return self.process.pending if self.process is not None and self.process.alive else 0
 
     def ask(self, verb: str, args: dict[str, Any], timeout: float, tell: Tell | None = None) -> Message:
-        """The worker's answer to an interactive request. `tell(done, stage, seconds left)` is called meanwhile, from
-        this thread; what it raises ends the request. A call that a dying worker had not begun, or that died with
-        another call's worker, is put to the next worker once. AnalysisError says everything else."""
+        """The worker's answer to an interactive request. `tell(done, stage, seconds left, what can be drawn)` is called
+        meanwhile, from this thread; what it raises ends the request. A call that a dying worker had not begun, or that
+        died with another call's worker, is put to the next worker once. AnalysisError says everything else."""
         if not self._places.acquire(blocking=False):
             raise Busy(f"{MAX_PENDING} requests are under way, and that is the limit: try again in a moment.")
         try:

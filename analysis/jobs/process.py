@@ -38,7 +38,8 @@ class Call:
         self.kind, self.verb, self.args = kind, verb, args
         self.begun: float | None = None  # times of the monotonic clock
         self.abandoned: float | None = None
-        self.told: tuple[float, str, float | None] | None = None  # done, what it does, seconds left
+        # done, what it does, seconds left, what can be drawn already
+        self.told: tuple[float, str, float | None, dict[str, Any] | None] | None = None
         self._answered = threading.Event()
         self._answer: Message = {}
         self._error: Exception | None = None
@@ -145,7 +146,8 @@ class Connection:
                 call.begun = time.monotonic()
         elif "at" in message:
             if call := self._calls.get(message["at"]):
-                call.told = message["fraction"], message["stage"], message["left"]
+                so_far = message.get("so_far") or (call.told[3] if call.told else None)
+                call.told = message["fraction"], message["stage"], message["left"], so_far
         elif "id" in message:
             with self._lock:
                 call = self._calls.pop(message["id"], None)

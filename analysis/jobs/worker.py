@@ -87,7 +87,7 @@ class Worker:
             self._note(self._stack[-1], min(max(fraction, 0.0), 1.0), str(stage)[:200])
 
     def show(self, curve: dict[str, Any]) -> None:
-        """What the current job can draw already (column -> values); it is written with the next progress."""
+        """What of the current task can be drawn already (column -> values); it goes with the next progress."""
         if threading.current_thread() is self._thread and self._stack:
             self._stack[-1].curve = curve
 
@@ -109,7 +109,9 @@ class Worker:
         sure = done > 0 and done >= EARLY * (1 - start) and seconds > 0.5
         left = seconds * (1 - fraction) / done if sure else None
         if task.kind == "request":
-            self._send({"at": task.id, "fraction": fraction, "stage": stage, "left": left})
+            so_far = {} if task.curve is None else {"so_far": task.curve}
+            self._send({"at": task.id, "fraction": fraction, "stage": stage, "left": left, **so_far})
+            task.curve = None
             return
         try:
             self._write(task.id, fraction, stage, left, task.curve)

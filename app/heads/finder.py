@@ -21,6 +21,15 @@ def statistics(tokens: int) -> Run:
     return asking.ask("statistics", args, "Reading the text with every head", tokens)
 
 
+def so_far(table: dict) -> None:
+    """The map while the text is read: the heads of the layers that are done."""
+    about = STATISTICS[st.session_state["statistic"]]
+    values = table[st.session_state["statistic"]]
+    done = len({layer for layer, value in zip(table["layer"], values, strict=True) if value is not None})
+    st.subheader(f"{about.title.split(',')[0]} of every head, so far", anchor=False)
+    st.plotly_chart(charts.heads(table, values, about, -1, -1), key=f"heads_so_far_{done}", config={"staticPlot": True})
+
+
 def controls() -> None:
     """What is looked at on the map."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):

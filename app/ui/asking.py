@@ -13,7 +13,8 @@ from app import cached
 from app.selection import state
 from app.ui import offers, widgets
 
-Tell = Callable[[float, str, float | None], None]
+Tell = Callable[[float, str, float | None, dict | None], None]
+Draw = Callable[[dict], None]  # draws the columns that are known so far
 USUAL = "k8-top1"  # the router every model has: a study fits it when it is missing
 LATER = "_later"  # of the session: what `rest` is to ask for, as (subject, verb, arguments, tokens, run of the part)
 SHOWN = "_shown"  # of the session: the `subject` of the last page that was drawn to its end
@@ -22,9 +23,10 @@ DRAWN = itertools.count()  # numbers the Cancel buttons: a page may wait for one
 UNASKED = ("model", "inspect")  # what every page needs before it can say what anything costs
 
 
-def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
+def ask(verb: str, args: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """The stored run for this request, else the worker's answer; the spinner says what is done, and its price. What
-    takes long or much memory waits for its Run button, with smaller scopes beside it."""
+    takes long or much memory waits for its Run button, with smaller scopes beside it. `draw`: called meanwhile with
+    what is known so far, anew each time there is more."""
     store = cached.store()
     stored = store.find(verb, args)
     if stored is not None:
@@ -40,17 +42,17 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None) -> Run:
         st.session_state.pop(STOPPED, None)
     store.remember(verb, args, here(due.price.seconds))
     # the bar comes first: what follows the skeleton's own is hidden
-    with _told(verb, args) as tell, _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
+    with _told(verb, args, draw) as tell, _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
 
 
-def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None = None) -> Run:
+def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
     """As `ask`. Where the whole takes long, the page is drawn first from the answer with the arguments `part` instead,
     and `rest` asks for the whole under it."""
     whole = not part or cached.store().find(verb, args) is not None
     if whole or cached.due(verb, args, tokens).price.seconds <= LIVE:
-        return ask(verb, args, doing, tokens)
-    run = ask(verb, args | part, doing, tokens)
+        return ask(verb, args, doing, tokens, draw)
+    run = ask(verb, args | part, doing, tokens, draw)
     st.session_state[LATER] = subject(), verb, args, tokens, run.id
     return run
 
@@ -68,21 +70,26 @@ def rest() -> None:
 
 
 @contextlib.contextmanager
-def _told(verb: str, args: dict) -> Iterator[Tell]:
-    """The `bar` of a request, as long as it is asked for."""
-    place = st.empty()
+def _told(verb: str, args: dict, draw: Draw | None = None) -> Iterator[Tell]:
+    """The `bar` of a request, as long as it is asked for, over what `draw` draws."""
+    place, below = st.empty(), st.empty()
     try:
-        yield bar(place, verb, args)
+        yield bar(place, verb, args, below, draw)
     finally:
         place.empty()
+        below.empty()
 
 
-def bar(place: DeltaGenerator, verb: str, args: dict) -> Tell:
-    """`tell(done, stage, seconds left)`, which draws how far a request is, with Cancel: a click reruns the page, which
-    ends the present run at the next `tell`, and the request with it."""
+def bar(
+    place: DeltaGenerator, verb: str, args: dict, below: DeltaGenerator | None = None, draw: Draw | None = None
+) -> Tell:
+    """`tell(done, stage, seconds left, so far)`, which draws how far a request is, with Cancel: a click reruns the
+    page, which ends the present run at the next `tell`, and the request with it. What there is so far is drawn `below`
+    each time it is another one."""
     drawn: list[DeltaGenerator] = []
+    shown: list[dict] = []
 
-    def tell(done: float, stage: str, left: float | None) -> None:
+    def tell(done: float, stage: str, left: float | None, so_far: dict | None = None) -> None:
         if not drawn:
             with place.container(horizontal=True, vertical_alignment="center"):
                 drawn.append(st.empty())
@@ -90,6 +97,10 @@ def bar(place: DeltaGenerator, verb: str, args: dict) -> Tell:
                 st.button("Cancel", key=key, icon=":material/close:", on_click=_stop, args=(verb, args))
         about = "" if left is None else f", about {spell(left)} left"
         drawn[0].progress(min(max(done, 0.0), 1.0), text=f"{widgets.plain(stage)} ({done:.0%}{about})")
+        if draw is not None and below is not None and so_far is not None and so_far not in shown:
+            shown[:] = [so_far]
+            with below.container():
+                draw(so_far)
 
     return tell
 

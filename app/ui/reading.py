@@ -18,13 +18,15 @@ def reading(
     controls=None,
     shared: tuple[str, ...] = ("router",),
     part: dict | None = None,
+    draw: asking.Draw | None = None,
     **args: object,
 ) -> tuple[Run, dict]:
     """Open a page; returns the run of `verb` for the present selection and its table of tokens.
 
     `controls`: called with the numbers of `inspect` before the run is asked for; what it returns joins `args`.
     `shared`: the parts of the selection that the verb takes beside model and text.
-    `part`: arguments with which a first answer comes sooner (`asking.in_parts`).
+    `part`: arguments with which a first answer comes sooner (`asking.in_parts`). `draw`: draws
+    what is known while the request runs (`asking.ask`).
     A request that costs much waits for its Run button, with the price beside it (`cached.ask`).
     """
     widgets.header(question, subtitle)
@@ -37,7 +39,7 @@ def reading(
         top.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
     args |= controls(inspected) if controls else {}
     request = state.study_args(chosen, *shared, **args)
-    run = asking.in_parts(verb, request, part or {}, doing, inspected["tokens"])
+    run = asking.in_parts(verb, request, part or {}, doing, inspected["tokens"], draw)
     with top:
         widgets.source(run)
     return run, cached.columns(run, "tokens")

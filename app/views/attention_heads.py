@@ -15,6 +15,7 @@ run, tokens = reading(
     "Reading the text with every head",
     lambda inspected: {"without_first": st.session_state["without_first"]},
     shared=(),
+    draw=finder.so_far,
 )
 widgets.prose(run.numbers["sentence"])
 finder.controls()

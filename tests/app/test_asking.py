@@ -2,6 +2,7 @@
 
 from streamlit.testing.v1 import AppTest
 
+from app.heads.words import STATISTICS
 from tests.made.in_process import opened
 
 
@@ -23,6 +24,40 @@ def test_the_page_says_the_layer_the_time_left_and_offers_to_cancel():
     assert bar.proto.value == 50 and bar.proto.text.endswith("layer 4 of 6 (50%, about 12 s left)")
     app.button[0].click().run()
     assert app.session_state["_stopped"] == ("start", {"model": "demo"})
+
+
+def filling():
+    import streamlit as st
+
+    from app.ui import asking
+
+    drawn = []
+    tell = asking.bar(
+        st.empty(), "statistics", {"model": "demo"}, st.empty(), lambda table: drawn.append(table["head"])
+    )
+    for so_far in (None, {"head": [0]}, {"head": [0]}, {"head": [0, 1]}):
+        tell(0.5, "reading", None, so_far)
+    st.write(str(drawn))
+
+
+def test_what_is_known_is_drawn_each_time_there_is_more():
+    app = AppTest.from_function(filling, default_timeout=60).run()
+    assert not app.exception and app.markdown[-1].value == "[[0], [0, 1]]"
+
+
+def test_the_map_of_heads_fills_layer_by_layer(client):
+    asked, answer = [], client.compute
+    table = {"layer": [0, 0, 1, 1], "head": [0, 1, 0, 1], **{name: [0.5, 0.25, None, None] for name in STATISTICS}}
+
+    def compute(verb, args, timeout=60, tell=None):
+        if verb == "statistics":
+            tell(0.5, "reading window 1 of 1, layer 2 of 2", 1.0, table)
+            asked.append(verb)
+        return answer(verb, args, timeout)
+
+    client.compute = compute
+    app = opened("views/attention_heads.py")
+    assert asked == ["statistics"] and not app.exception
 
 
 def test_a_page_is_drawn_from_a_part_and_then_from_the_whole(client, monkeypatch):

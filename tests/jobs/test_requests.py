@@ -227,19 +227,21 @@ def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(jobs):
 
 
 def test_whoever_waits_is_told_how_far_a_request_is_and_may_end_it(jobs):
-    """`count` holds at its second step and says so; what `tell` raises comes back, and the worker goes on to others."""
-    told = []
+    """`gate` waits, and says so and what can be drawn; what `tell` raises comes back, and the worker goes on to others."""
+    told, drawn = [], []
 
     class Enough(BaseException):
         pass
 
-    def tell(done, stage, left):
+    def tell(done, stage, left, so_far):
         told.append((done, stage))
+        drawn.append(so_far)
         if len(told) == 2:
             raise Enough
 
     with pytest.raises(Enough):
-        jobs.compute("count", {"steps": 3, "wait_at": 1}, timeout=SLOW * 3, tell=tell)
+        jobs.compute("gate", {"name": "told"}, timeout=SLOW * 3, tell=tell)
     assert all(0 <= done <= 1 and stage for done, stage in told)
+    assert drawn[-1]["step"] == [1, 2], "it comes along, and stays with what is told later"
     until(lambda: not jobs._keeper.process.running)
     assert jobs.request("echo", {"value": 1}).numbers["value"] == 1

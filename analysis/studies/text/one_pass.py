@@ -57,6 +57,8 @@ def one_pass(
         def entered(layer: int, hidden: torch.Tensor, start: int = start) -> None:
             if enter is not None:
                 enter(start, layer, hidden)
+            if layer or start:  # the layers before this one are measured
+                context.show(_so_far(found))
 
         keep = index == 0 and fits(model, len(ids))
         reader = Together(found, [watcher(start) for watcher in watchers], entered, keep)
@@ -67,3 +69,9 @@ def one_pass(
     tensors = {name: torch.from_numpy(getattr(found, name)) for name in SUMS}
     tensors["numerics"] = torch.from_numpy(numerics.found)
     return Readings(context, model, windows).keep(KIND, [asked], tensors)
+
+
+def _so_far(found: HeadReading) -> dict[str, list]:
+    """The table of all heads as columns, None where nothing is known yet."""
+    table = found.table()
+    return {name: [None if value != value else value for value in table[name].tolist()] for name in table}
