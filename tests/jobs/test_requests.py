@@ -227,7 +227,7 @@ def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(jobs):
 
 
 def test_whoever_waits_is_told_how_far_a_request_is_and_may_end_it(jobs):
-    """`gate` waits, and says so and what can be drawn; what `tell` raises comes back, and the worker goes on to others."""
+    """`gate` waits, says so and what can be drawn; what `tell` raises comes back, and the worker goes on to others."""
     told, drawn = [], []
 
     class Enough(BaseException):
