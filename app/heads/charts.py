@@ -46,6 +46,21 @@ def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: 
     return head_map(table, shown, {"colorbar": bar}, points, [(layer, head)], height=26)
 
 
+def losses(table: dict, layer: int, head: int) -> dict:
+    """Layer x head map of the estimated rise of the loss, red above 0 and blue below, the chosen head framed."""
+    cells = zip(table["layer"], table["head"], strict=True)
+    about = {"colorscale": "RdBu", "reversescale": True, "zmid": 0}
+    about |= {"colorbar": {"thickness": 12, "title": {"text": "nats per token", "side": "right"}}}
+    points = {
+        "text": [
+            f"estimate {value:+.4f}" + ("" if exact is None else f"<br>measured {exact:+.4f}")
+            for value, exact in zip(table["estimate"], table["change"], strict=True)
+        ],
+        "hovertemplate": "layer %{y}, head %{x}<br>%{text} nats per token<extra></extra>",
+    }
+    return head_map(table, dict(zip(cells, table["estimate"], strict=True)), about, points, [(layer, head)], height=26)
+
+
 def _ticks(values: list[float], about: Statistic) -> dict:
     low, high = min(values), max(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

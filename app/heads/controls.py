@@ -13,10 +13,13 @@ STATISTICS = (  # of a head: the columns of the verb `statistics`
     "previous_token",
     "induction",
 )
+WAYS = {"zero": "Zero", "mean": "Its mean", "resample": "Another position"}  # what takes a head's place
 FINDERS = (5, 10, 20)  # rows of the finder
 
 CONTROLS = {
     "heads_evidence": switch(False),
+    "without": switch(False, "what is lost without a head"),
+    "without_by": Control(one_of(*WAYS)),
     "without_first": switch(False, "first-token choice"),
     "statistic": Control(one_of(*STATISTICS), STATISTICS[0]),
     "order": Control(one_of("highest", "lowest")),

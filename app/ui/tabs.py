@@ -34,14 +34,20 @@ def _switched(control: str, titles: Mapping[str, str]) -> None:
     state.choose(st.session_state, **{control: next(name for name, title in titles.items() if title == opened)})
 
 
-def drawer(control: str, draw: Callable[[], None], holds: Collection[str] = ()) -> None:
-    """Studies of papers, folded away under "Evidence": open where the control says so, or where a link brings one of
-    the controls in it (`holds`)."""
+def drawer(
+    control: str,
+    draw: Callable[[], None],
+    holds: Collection[str] = (),
+    title: str = "Evidence",
+    icon: str = ":material/science:",
+) -> None:
+    """What is folded away, studies of papers unless the `title` says otherwise: open where the control says so, or
+    where a link brings one of the controls in it (`holds`)."""
     if st.session_state[state.LINKED] & set(holds):
         state.choose(st.session_state, **{control: True})
     key = f"{control}_open"
     st.session_state[key] = st.session_state[control]
-    shown = st.expander("Evidence", icon=":material/science:", key=key, on_change=_folded, args=(control,))
+    shown = st.expander(title, icon=icon, key=key, on_change=_folded, args=(control,))
     if shown.open:
         with shown, widgets.guarded():
             draw()

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.heads import beside, evidence, finder, numerics, one as heads_one
+from app.heads import beside, evidence, finder, numerics, one as heads_one, without
 from app.ui import onward, widgets
 from app.ui.reading import reading
 from app.ui.tabs import drawer
@@ -48,5 +48,12 @@ with widgets.guarded():
                 heads_one.distances(one, f"heads_distance_{place}", title, top)
     heads_one.tile(own)
     heads_one.numbers(shown)
+drawer(
+    "without",
+    lambda: without.show(tokens, layer, head),
+    ["without_by"],
+    title="What is lost without a head?",
+    icon=":material/content_cut:",
+)
 numerics.layers(run)
 drawer("heads_evidence", evidence.show)

@@ -125,4 +125,33 @@ def study() -> dict:
     }
 
 
-ANSWERS = {"statistics": statistics, "head": head, "temperature": temperature, "temperature-curve": temperature_curve}
+def ablate(args: dict, text: str) -> Result:
+    """Every head's estimate is its place; the exact passes are of those asked for, or of the last two."""
+    table = tokens(text)
+    offset, length, _ = window(args | {"query": None}, table)
+    cells = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    names = ["2.1", "2.0"] if args["heads"] == "top" else [args["heads"]]
+    rows, changes = [], []
+    for name in names:
+        layer, head = map(int, name.split("."))
+        rise = np.linspace(0.0, 5.0, length - 1).astype(np.float32) * (1 + layer)
+        changes.append(rise)
+        row = {"without": name, "offset": offset, "change": float(rise.mean()), "low": None, "high": None, "units": 2}
+        row |= {"divergence": None, "worst": offset + length - 1, "worst_word": "<last>", "worst_change": 5.0}
+        rows.append(row | {"layer": layer, "head": head, "estimate": cells.index((layer, head)) / 10 - 0.2})
+    exact = {(row["layer"], row["head"]): row["change"] for row in rows}
+    listed = [{"layer": a, "head": b, "estimate": at / 10 - 0.2} for at, (a, b) in enumerate(cells)]
+    heads = pd.DataFrame([one | {"change": exact.get((one["layer"], one["head"]))} for one in listed])
+    numbers = {"rows": rows, "sentence": f"Without {names[0]} <this> is worse.", "notes": ["First order."]}
+    numbers["protocol"] = protocol("ablate", args, length)
+    arrays = {"estimate": np.zeros((LAYERS, HEADS), np.float32), "change": np.stack(changes)}
+    return Result(numbers, {"heads": heads, "tokens": table}, arrays)
+
+
+ANSWERS = {
+    "ablate": ablate,
+    "head": head,
+    "statistics": statistics,
+    "temperature": temperature,
+    "temperature-curve": temperature_curve,
+}

@@ -70,7 +70,7 @@ def ablate(
         context.progress((1 + done) / (1 + len(passes)), f"without {name}")
         losses, apart = ablated(lm, ids, some, by, seed, reference)
         changes.append((losses - base)[0])
-        rows.append({"without": name, **_row(changes[-1], apart, words, offset)})
+        rows.append({"without": name, "offset": offset, **_row(changes[-1], apart, words, offset)})
         if len(some) == 1:
             rows[-1] |= {"layer": some[0][0], "head": some[0][1], "estimate": float(estimate[some[0]])}
     singles = [row for row in rows if "layer" in row]

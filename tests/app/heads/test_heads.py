@@ -242,6 +242,27 @@ def test_levels_of_attention_by_hand():
     assert paint == [-1, -1, 0, 2, 4, 4] and [entry["note"] for entry in palette] == ["1", "0", "1", "0", "2"]
 
 
+# --- without a head ---------------------------------------------------------------------------------------------------
+
+
+def test_a_head_is_taken_away_and_the_text_painted_by_what_gets_worse(client):
+    opened()
+    assert "ablate" not in client.asked, "the drawer is closed"
+    app = opened(without="yes", layer=2, head=1)
+    assert not app.error and "Without 2.1 &lt;this&gt; is worse." in markup(app)
+    assert client.asked.count("ablate") == 1, "the chosen head is among the exact passes"
+    heat = next(chart["data"][0] for chart in figures(app) if chart["data"][0].get("zmid") == 0)
+    assert heat["reversescale"] and heat["z"][0][0] == pytest.approx(-0.2)
+    painted = part(app, "painted", 1)
+    assert painted["paint"][0] == -1 and painted["paint"][CONTEXT - 1] == 4, "the last token suffers most"
+    app.button(key="heads_without_worst").click().run()
+    assert app.query_params["query"] == str(CONTEXT - 1)
+    app = opened(without="yes", layer=0, head=0, without_by="mean")
+    requests = [run.request for run in client.store.list("ablate", 5)]
+    assert requests[0]["heads"] == "0.0" and requests[0]["by"] == "mean", "another head gets a pass of its own"
+    assert "predicted worse without head 0 of layer 0" in json.dumps(part(app, "painted", 1))
+
+
 # --- evidence ---------------------------------------------------------------------------------------------------------
 
 
