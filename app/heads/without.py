@@ -44,11 +44,8 @@ def show(tokens: dict, layer: int, head: int) -> None:
     run = _ask("top", by, part, "Reading the text without heads", len(tokens["piece"]))
     widgets.prose(run.numbers["sentence"])
     rows = run.numbers["rows"]
-    with st.grid(2, min_column_width=420, gap="large"):
-        with st.container():
-            _map(run, layer, head)
-        with st.container():
-            _table(run, rows, (layer, head))
+    _map(run, layer, head)
+    _table(run, rows, (layer, head))
     widgets.notes(run)
     wanted = f"{layer}.{head}"
     if wanted not in [row["without"] for row in rows]:
