@@ -78,9 +78,10 @@ def catalogue() -> dict[str, dict]:
         return jobs().describe(PATIENCE)["methods"]
 
 
-def per_token() -> dict[str, dict]:
-    """The methods that one pass over a text can score: the others decide at the end of a prompt."""
-    return {name: about for name, about in catalogue().items() if about["saves"] == "reads"}
+def saving(what: str) -> dict[str, dict]:
+    """The methods that save `what`, and dense attention: "reads", which one pass over a text can score, "memory" or
+    "prefill", which decide at the end of a prompt."""
+    return {name: about for name, about in catalogue().items() if name == "dense" or about["saves"] == what}
 
 
 def find_run(run_id: str) -> Run | None:

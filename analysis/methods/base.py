@@ -70,6 +70,12 @@ class Method:
         about = next(item.metadata for item in fields(self) if item.name == self.budgeted)
         return about["low"], min(about["high"], length), round(target)
 
+    @classmethod
+    def at_step(cls, step: int) -> dict:
+        """Of a method that decides at the end of a prompt, the settings that give it a budget, at a step of 0 to 100:
+        more keeps more keys, or reads more blocks."""
+        return {}
+
     def check(self, lm) -> None:
         """Refuse a transformers model this method cannot run on. Called by `apply` before anything is changed."""
 
@@ -153,7 +159,7 @@ class Method:
             "saves": cls.saves,
             "kernels": list(cls.kernels),
             "budget": cls.budgeted,
-            "competing": list(cls.competing),
+            "competing": [*cls.competing, *cls.at_step(50)],
             "fields": [
                 {"name": f.name, "type": type(f.default).__name__, "default": f.default, **f.metadata}
                 for f in fields(cls)

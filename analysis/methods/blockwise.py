@@ -34,6 +34,14 @@ class Blockwise(Method):
     maps_: dict[int, list[Tensor]] = field(default_factory=dict, init=False, repr=False, compare=False)
     bounds_: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False, compare=False)
 
+    @property
+    def share_read(self) -> float:
+        """Share of the causal blocks of the last prompt that were read, over layers, heads and texts; layers with a
+        sliding window left out."""
+        maps = [one for layer in self.maps_.values() for one in layer]
+        kept = sum(float(one.sum()) for one in maps)
+        return kept / sum(one.numel() // one.shape[-1] * (one.shape[-1] + 1) / 2 for one in maps)
+
     def check(self, lm) -> None:
         self.whole_ = sees_all(lm.config, shape_of(lm)[0])
         self.maps_.clear()

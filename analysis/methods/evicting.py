@@ -34,6 +34,10 @@ class Evicting(Method):
     kept_: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     ends_: Tensor | None = field(default=None, init=False, repr=False, compare=False)
 
+    @classmethod
+    def at_step(cls, step: int) -> dict:
+        return {"ratio": min(round(1 - step / 100, 2), 0.99)}
+
     def worth(self, prompt: Prompt) -> Tensor:
         """The score of every key of one text, [1, G, L]; larger stays."""
         raise NotImplementedError

@@ -24,3 +24,7 @@ class FlexPrefill(Blockwise):
     tau: float = setting(
         0.1, "distance of the two estimates below which means of blocks decide", "live", 0.0, 1.0, 0.01
     )
+
+    @classmethod
+    def at_step(cls, step: int) -> dict:
+        return {"gamma": max(step / 100, 0.1)}

@@ -25,3 +25,7 @@ class SkipSoftmax(Blockwise):
     scale: float = setting(
         100.0, "by the length of the prompt: the weight below which a block is left out", "live", 0.0, 1e5, 10.0
     )
+
+    @classmethod
+    def at_step(cls, step: int) -> dict:
+        return {"scale": round(10 ** (5 - step / 16), 4)}

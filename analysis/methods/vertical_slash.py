@@ -24,3 +24,8 @@ class VerticalSlash(Blockwise):
     vertical: int = setting(64, "columns that each head keeps", "live", 30, 1 << 16)
     slash: int = setting(256, "diagonals that each head keeps", "live", 100, 1 << 16)
     queries: int = setting(64, "last queries that are looked at", "live", 1, 512)
+
+    @classmethod
+    def at_step(cls, step: int) -> dict:
+        wider = 2 ** (step / 11)
+        return {"vertical": round(30 * wider), "slash": round(100 * wider)}

@@ -24,6 +24,10 @@ class XAttention(Blockwise):
     stride: int = setting(8, "queries and keys of a square; must divide the block", "live", 1, 64)
     threshold: float = setting(0.9, "share of a row that is to be read", "live", 0.1, 1.0, 0.01)
 
+    @classmethod
+    def at_step(cls, step: int) -> dict:
+        return {"threshold": max(step / 100, 0.1)}
+
     def __post_init__(self):
         super().__post_init__()
         if self.block % self.stride:

@@ -102,7 +102,7 @@ def _reach(most: int) -> None:
 
 def methods() -> list[Asked]:
     """The choice of methods beside dense attention, each with its settings of the page Quality vs speed."""
-    chosen, described = st.session_state, cached.per_token()
+    chosen, described = st.session_state, cached.saving("reads")
     offered = [name for name in described if name != "dense"]
     raw = chosen["probe_methods"]
     named = FIRST if raw is None else [] if raw == "none" else raw.split("~")

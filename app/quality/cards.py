@@ -60,6 +60,12 @@ class Picker:
         )
         return mine
 
+    def all_of_them(self, label: str, mine: dict[str, dict[str, str]]) -> None:
+        """A button that takes every method, those of `mine` with their settings."""
+        everything = {name: mine.get(name, {}) for name in self.offered}
+        key = f"{self.control}_all"
+        st.button(label, key=key, on_click=self.keep, args=(everything,), disabled=mine == everything)
+
     def _picked(self) -> None:
         mine, picked = self.chosen(), st.session_state[f"{self.control}_pick"]
         self.keep({name: mine.get(name, {}) for name in self.offered if name in picked})

@@ -39,8 +39,8 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         data,
         "speed, times dense (right is better)",
         "perplexity against dense (up is better)",
-        height=440,
-        margin={"l": 76, "r": 48, "t": 28, "b": 140},
+        height=400,
+        margin={"l": 76, "r": 48, "t": 20, "b": 120},
         xaxis=times_axis(),
         yaxis={"tickformat": "+.1~%", "autorange": "reversed"},
         shapes=[upright(1, width=1.2), level(0), level(NEAR, CHANCE)],
@@ -49,6 +49,32 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
             | {"showarrow": False, "font": {"color": CHANCE, "size": 12}},
             *(_beyond(one, edge) for one in far(shown)),
         ],
+    )
+
+
+def memory(shown: Sequence[Shown], dense: int) -> dict:
+    """Quality against the bytes of the KV cache that are held, better up and left; bars are 95% intervals. `dense`:
+    what dense attention holds."""
+    edge = FAR if far(shown) else math.inf
+    reference = {"color": RANDOM, "symbol": "circle", "size": 11}
+    data = [marks("dense", [dense / 1e6], [0], "dense attention: %{x:.2f} MB", reference)]
+    for one in shown:
+        colour, symbol = style(one.asked.place)
+        change, held = one.row["difference"], one.row["kv_bytes"] / 1e6
+        hover = f"{safe(one.run.numbers['rows'][1]['label'])}<br>{signed(change)} perplexity<br>%{{x:.2f}} MB held"
+        look = {"color": colour, "symbol": symbol, "size": 13}
+        ends = ([one.row[f"difference_{end}"]] for end in ("low", "high"))
+        bar = {} if change > edge else {"error_y": error_bars([change], *ends, colour)}
+        data.append(marks(one.title, [held], [min(change, edge)], hover, look, **bar))
+    return figure(
+        data,
+        "KV cache held, MB (left is better)",
+        "perplexity against dense (up is better)",
+        height=400,
+        margin={"l": 76, "r": 48, "t": 28, "b": 120},
+        xaxis={"rangemode": "tozero"},
+        yaxis={"tickformat": "+.1~%", "autorange": "reversed"},
+        shapes=[level(0), level(NEAR, CHANCE)],
     )
 
 

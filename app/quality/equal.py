@@ -16,7 +16,7 @@ def choice() -> float | None:
     st.segmented_control(
         "Same budget for all",
         SHARES,
-        format_func="{}% of the pairs".format,
+        format_func="{}%".format,
         key="quality_equal",
         help=cached.glossary("equal reads"),
     )

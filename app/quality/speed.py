@@ -47,6 +47,16 @@ def _timed(one: Asked, size: int, most: int) -> dict | None:
     return found[best] | {"length": length, "of": TIMED[best]} | whole
 
 
+def timed_prompt(one: Asked, most: int) -> dict | None:
+    """As `measured`, of the prompt: for methods that decide at its end."""
+    run = cached.store().find("time-method", time_request(one))
+    speed = run and run.numbers["speedup"].get("prefill")
+    if not speed:
+        return None
+    length = run.numbers["length"]
+    return speed | {"length": length, "of": TIMED["prefill"], "phases": phases(run.numbers, most), "window": length}
+
+
 def time_request(one: Asked) -> dict:
     """The arguments of `time-method` for a method as it is asked for."""
     args = {name: st.session_state[name] for name in ("model", "text")} | {"method": one.spec}

@@ -13,23 +13,38 @@ from app.quality import (
     decision,
     equal,
     extent,
+    followed,
     headline,
     speed as quality_speed,
     table as quality_table,
     text as quality_text,
     words,
 )
+from app.quality.controls import SAVES
 from app.quality.words import Asked, Shown
 from app.speed import inherited
 from app.ui import asking, widgets
 
 SEED = 0  # of the intervals
-MOST = 6  # methods at once beside dense
 TRAIL = 60  # stored runs that are looked through for settings tried before
 
 
-def tab() -> None:
-    """Conclusion, controls, quality against speed, the numbers, where in the window and where in the text."""
+def page() -> None:
+    """What the methods save, a budget for all of them, and the tab of that family."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        look = {"format_func": SAVES.get, "required": True}
+        st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
+        share = equal.choice()
+    saves = st.session_state["quality_saves"]
+    if saves == "reads":
+        tab(share)
+    else:
+        followed.tab(saves, share)
+
+
+def tab(share: float | None) -> None:
+    """Methods that read less for each query: conclusion, controls, quality against speed, the numbers, where in the
+    window and where in the text."""
     chosen = st.session_state
     answer = st.container()
     card = asking.card(chosen["model"])
@@ -39,15 +54,16 @@ def tab() -> None:
     with choices:
         reading = extent.what_is_read(inspected["tokens"], card["max_positions"])
     dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", inspected["tokens"])
-    described, size = cached.per_token(), dense.numbers["window"]
-    picker = cards.Picker("quality", tuple(name for name in described if name != "dense"), MOST, "quality_paint")
+    described, size = cached.saving("reads"), dense.numbers["window"]
+    offered = tuple(name for name in described if name != "dense")
+    picker = cards.Picker("quality", offered, len(offered), "quality_paint")
     with choices:
         mine = picker.choose(described)
-    share = equal.choice()
+        picker.all_of_them(f"All {len(offered)}", mine)
     facts = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
     with st.grid(2, min_column_width=420, gap="large"):
-        left, right = st.container(), st.container()
-    with left:
+        drawn, beside = st.container(), st.container()
+    with beside:
         widgets.prose(
             "A moved slider reads the text again in a masked pass: that measures quality, not speed. The button "
             "“Measure the speed” times the kernel.",
@@ -57,7 +73,7 @@ def tab() -> None:
     launched = inherited.launches()
     shown, budgets = [], []
     for at, one in enumerate(asked):
-        with right, widgets.guarded():
+        with drawn, widgets.guarded():
             if share is not None:
                 one, found = equal.settled(one, share, reading, dense.protocol["tokens"])
                 asked[at] = one
@@ -67,16 +83,18 @@ def tab() -> None:
             run = ask(one.spec, reading, f"Reading with {one.about['title']}", dense.protocol["tokens"])
             speed = quality_speed.measured(one, size, card["max_positions"], launched)
             shown.append(Shown(one, run, run.numbers["rows"][0], speed))
+    said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))
     with answer:
-        said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))
-        widgets.prose([headline.headline(shown), *said[:1]] if shown else said[:1])
-        widgets.source(shown[0].run if shown else dense)
+        widgets.prose(headline.headline(shown) if shown else said[0])
     if not asked:
         st.info("Only dense attention is chosen: choose a method to compare with it.")
     if shown:
-        with right:
+        with drawn:
             _trade(shown, tried(asked, reading))
             quality_speed.buttons(asked, card, size)
+    if shown:
+        widgets.prose(said[:1])
+    widgets.source(shown[0].run if shown else dense)
     widgets.prose(said[1:], "more")
     widgets.notes(dense)
     for sentence in {note for one in shown for note in one.run.numbers["notes"]} - set(dense.numbers["notes"]):

@@ -22,5 +22,5 @@ widgets.header(
     "speed against the fastest dense path here",
 )
 with widgets.guarded():
-    quality.tab()
+    quality.page()
 drawer("quality_evidence", equal.show, ["equal_panel"])

@@ -135,3 +135,20 @@ def time_method(args: dict, text: str) -> Result:
     numbers |= {"crossover": {"prefill": None, "per_token": 700}, "sentence": "It is.", "label": "quick", "rows": []}
     numbers["protocol"] = results.protocol("time-method", args, 1008)
     return Result(numbers, {"rows": pd.DataFrame({"length": [1008]})})
+
+
+def continuation(args: dict, text: str | None) -> Result:
+    """A quarter of the cache kept costs 2%, and an eighth of the blocks read 10%; nothing given up costs nothing."""
+    (asked,) = args["methods"]
+    about = DESCRIBED[asked["name"]]
+    settings = {one["name"]: one["default"] for one in about["fields"]} | asked["settings"]
+    memory = about["saves"] == "memory"
+    share = args["share"] or (1 - settings["ratio"] if memory else 0.125)
+    common = {"setting": "no question", "kept_keys": 64.0, "perplexity": 20.0, "units": 16, "unit": "stretches"}
+    dense = common | {"method": "dense", "label": "Dense", "settings": {}, "kv_bytes": 4_000_000, "kv_share": 1.0}
+    dense |= {"blocks": None, "difference": 0.0, "low": None, "high": None}
+    row = common | {"method": asked["name"], "label": about["title"], "settings": settings}
+    row |= {"kv_bytes": round(4e6 * share) if memory else 4_000_000, "kv_share": share if memory else 1.0}
+    row |= {"blocks": None if memory else share, "difference": 0.02 if memory else 0.1, "low": 0.01, "high": 0.12}
+    numbers = {"rows": [dense, row], "notes": ["A note."], "sentence": "It follows."}
+    return Result(numbers | {"protocol": {"verb": "continuation", "model": args["model"], "tokens": 4 * 64}})

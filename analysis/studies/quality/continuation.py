@@ -1,52 +1,28 @@
 """What follows a prompt whose KV cache was compressed once, or whose blocks were read in part: loss, keys and bytes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from analysis.attention import apply
-from analysis.cache import CompactLayer, GrowingCache, cache_bytes, keys_held
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
-from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.quality.at_share import at_budget
+from analysis.studies.quality.following import NOTHING, Followed, Turn, follow
 from analysis.studies.ready.candidates import FAMILIES, Candidate, candidates
 from analysis.studies.text.calibration import document_windows, text_keys
 from analysis.studies.text.held_out import check_range
 
 MOST_CUTS, MOST = 64, 64  # cuts of a text; methods and ratios
-PLAIN, UNKNOWN, KNOWN, SECOND = "no question", "question unknown", "question known", "second question"
+UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"
 COLUMNS = (
-    "label ratio setting kept_keys kv_bytes kv_share perplexity difference low high units".split()
+    "label ratio setting kept_keys kv_bytes kv_share blocks perplexity difference low high units".split()
 )  # of the table; low and high are of the difference
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What stands between the prefix and what is scored: tokens that the compression sees, and tokens it does not."""
-
-    setting: str
-    known: list[int]
-    asked: list[int]
-
-
-@dataclass(frozen=True)
-class Followed:
-    """Losses [n] of what follows one prompt in nats; of the KV cache when the prompt was read, bytes and mean keys per
-    layer and key-value head; `masked`: keys that were to leave were hidden instead."""
-
-    losses: np.ndarray
-    kv_bytes: int
-    keys: float
-    masked: bool
 
 
 def continuation(
@@ -57,6 +33,7 @@ def continuation(
     continuation: int = 256,
     cuts: int = 4,
     ratios: list[float] | None = None,
+    share: float | None = None,
     question: str = "",
     second: str = "",
     seed: int = 0,
@@ -68,14 +45,16 @@ def continuation(
     Methods that save memory compress the KV cache once, after the prefix; those that save prefill time read its blocks;
     all methods that save memory unless given. Of each text up to `cuts` stretches are taken, evenly spaced; the longest
     prefix that the model's context allows unless given. `ratios`: shares of the keys to remove, one row each, of
-    methods that have a ratio. With a `question`, a text that stands between prefix and continuation, there are two
-    settings: *unknown*, the compression sees the prefix only, and *known*, it sees the question too; with a `second`
-    question that one is read through the cache that was compressed for the first.
+    methods that have a ratio. `share`: every method set so that it keeps this share of the KV cache, or reads this
+    share of the prompt's blocks, in the first stretch. With a `question`, a text that stands between prefix and
+    continuation, there are two settings: *unknown*, the compression sees the prefix only, and *known*, it sees the
+    question too; with a `second` question that one is read through the cache that was compressed for the first.
 
     numbers: `rows`, dense first in every setting: `method label setting ratio`, `kept_keys` per layer and key-value
-    head, `kv_bytes` really held after the prompt, `kv_share` of dense attention's, `perplexity` of the continuation,
-    `difference` to dense as a share with `low`, `high` and the `unit` of `units` (documents; none below five);
-    `sentence`, `notes`. tables: `rows` in short; `losses` (`row document cut position loss`).
+    head, `kv_bytes` really held after the prompt, `kv_share` of dense attention's, `blocks` (share of the prompt's that
+    was read, or None), `perplexity` of the continuation, `difference` to dense as a share with `low`, `high` and the
+    `unit` of `units` (documents, of one text its stretches; none below five); `sentence`, `notes`. tables: `rows` in
+    short; `losses` (`row document cut position loss`).
     Errors: BadSetting, BadText.
     """
     check_seed(seed)
@@ -95,6 +74,10 @@ def continuation(
     size = prefix + continuation
     windows, documents = document_windows(lm, named, size, cuts * len(named) * size, "text")
     rows, tables, notes = [], [], []
+    if share is not None:
+        check_range("The share", share, 0.01, 1.0)
+        at_share = at_budget(context, lm, torch.as_tensor(windows[0]), prefix, share)
+        chosen = [one if one.name == "dense" else at_share(one) for one in chosen]
     for place, turn in enumerate(turns):
         found = []
         for at, one in enumerate(chosen):
@@ -105,7 +88,7 @@ def continuation(
             rows.append(_row(one, turn, mine, found[0], documents))
             notes += [f"{one.label} hid keys instead of dropping them: its cache holds every key."] * mine[0].masked
     about = {"prefix": prefix, "continuation": continuation, "cuts": len(windows), "question": question or None}
-    about |= {"second": second or None, "texts": text_keys(named), "seed": seed, "window": size}
+    about |= {"share": share, "second": second or None, "texts": text_keys(named), "seed": seed, "window": size}
     about |= {"kernel": "each method's own kernel where it has one"}
     numbers = {
         "rows": rows,
@@ -135,36 +118,9 @@ def _turns(lm: Model, question: str, second: str) -> list[Turn]:
     """The settings that are compared."""
     first, other = (lm.tokenizer(words, add_special_tokens=False)["input_ids"] for words in (question, second))
     if not question:
-        return [Turn(PLAIN, [], [])]
+        return [NOTHING]
     found = [Turn(UNKNOWN, [], first), Turn(KNOWN, first, [])]
     return [*found, Turn(SECOND, first, other)] if second else found
-
-
-def _all(lm: Model, method: Method, windows: np.ndarray, prefix: int, turn: Turn) -> list[Followed]:
-    """One method on every stretch of text."""
-    return [follow(lm, method, torch.as_tensor(window), prefix, turn) for window in windows]
-
-
-@torch.no_grad()
-def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -> Followed:
-    """Read the first `prefix` tokens of `window` [T] and the known tokens as a prompt, then the others after it.
-
-    The first token that is scored is predicted by the prompt's last, which still read all of it, where nothing is asked
-    in between.
-    """
-    device = lm.lm.device
-    known, asked = (torch.as_tensor(part, dtype=torch.long) for part in (turn.known, turn.asked))
-    prompt, target = torch.cat([window[:prefix], known]).to(device), window[prefix:].to(device)
-    after = torch.cat([asked.to(device), target])[:-1]
-    with apply(lm, method, kernels=True):
-        cache = method.cache(lm.lm) or GrowingCache(lm.lm.config)
-        first = lm.lm(prompt[None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
-        held, keys = cache_bytes(cache)[0], keys_held(cache)
-        masked = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
-        rest = lm.lm(after[None], past_key_values=cache, use_cache=True).logits
-    logits = torch.cat([first[:, -1:], rest], 1)[0, len(asked) :]
-    losses = F.cross_entropy(logits.float(), target, reduction="none")
-    return Followed(losses.double().cpu().numpy(), held, keys, masked)
 
 
 def _table(row: int, found: Sequence[Followed], documents: np.ndarray) -> pd.DataFrame:
@@ -179,7 +135,8 @@ def _table(row: int, found: Sequence[Followed], documents: np.ndarray) -> pd.Dat
 
 def _row(one: Candidate, turn: Turn, found: list[Followed], dense: list[Followed], documents: np.ndarray) -> dict:
     losses, baseline = (np.stack([part.losses for part in side]) for side in (found, dense))
-    change, plain = perplexity_change(losses, baseline, documents), perplexity_of(losses, documents)
+    several = documents if len(set(documents.tolist())) > 1 else None  # of one text its stretches are the units
+    change, plain = perplexity_change(losses, baseline, several), perplexity_of(losses, several)
     held, every = (float(np.mean([part.kv_bytes for part in side])) for side in (found, dense))
     return {
         "method": one.name,
@@ -190,6 +147,7 @@ def _row(one: Candidate, turn: Turn, found: list[Followed], dense: list[Followed
         "kept_keys": float(np.mean([part.keys for part in found])),
         "kv_bytes": round(held),
         "kv_share": held / every,
+        "blocks": None if found[0].blocks is None else float(np.mean([part.blocks for part in found])),
         "perplexity": plain.change,
         "difference": change.change,
         "low": change.low,

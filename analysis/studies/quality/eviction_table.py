@@ -9,7 +9,7 @@ import torch
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.models import Model
-from analysis.studies.quality.continuation import PLAIN, Turn, follow
+from analysis.studies.quality.following import NOTHING, follow
 from analysis.studies.ready.candidates import Candidate, candidates
 from analysis.studies.stored.panels import chart, difference, how_sure, nats, presented
 from analysis.studies.stored.runner import Setting, Study, Windows, option
@@ -17,7 +17,6 @@ from analysis.studies.text.held_out import check_range, chosen, sample_windows
 
 RATIOS = (0.25, 0.5, 0.75, 0.9)
 RULES = [name for name, made in METHODS.items() if made.saves == "memory"]
-NOTHING = Turn(PLAIN, [], [])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from analysis.__main__ import main
 from analysis.attention import apply
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
-from analysis.studies.quality.continuation import KNOWN, PLAIN, SECOND, UNKNOWN, continuation
+from analysis.studies.quality.continuation import KNOWN, SECOND, UNKNOWN, continuation
+from analysis.studies.quality.following import NOTHING, PLAIN, follow
 from tests.made.evaluating import TEXT
 
 SNAPKV = {"name": "snapkv", "settings": {"ratio": 0.75, "window": 4}}
@@ -73,8 +74,39 @@ def test_budgets_are_keys_and_bytes(ask):
     for row in rows:
         assert row["kept_keys"] == int(32 * (1 - row["ratio"])) and row["kv_share"] == 1 - row["ratio"]
         assert row["kv_bytes"] == dense["kv_bytes"] * (1 - row["ratio"])
-        assert row["setting"] == PLAIN and row["units"] == 1 and row["low"] is None
+        assert row["setting"] == PLAIN and row["units"] == 2 and row["low"] is None and row["blocks"] is None
     assert result.numbers["protocol"]["cuts"] == 2 and len(result.tables["losses"]) == 5 * 2 * 12
+
+
+def test_one_budget_for_all(ask):
+    """Seven tenths of the cache, and of the blocks, as near as the steps of a method come."""
+    result = ask([{"name": "snapkv"}, ADA, BLOCKS], share=0.7, prefix=50)
+    _, snapkv, ada, blocks = result.numbers["rows"]
+    assert snapkv["kv_share"] == ada["kv_share"] == 35 / 50 and snapkv["settings"]["ratio"] == 0.3
+    assert ada["settings"]["window"] == 4 and blocks["settings"]["block"] == 8
+    assert abs(blocks["blocks"] - 0.7) < 0.1 and blocks["kv_share"] == 1  # a map of 7 x 7 blocks
+    with pytest.raises(BadSetting, match="equal-budget"):
+        ask([{"name": "streaming_llm"}], share=0.5)
+
+
+@pytest.mark.parametrize("name", ["snapkv", "skip_softmax", "flex_prefill", "xattention"])
+def test_a_step_more_keeps_no_less(name, context, home):
+    """The steps of every rule go one way, from next to nothing to everything it can keep."""
+    lm = context.model(str(home / "tiny"))
+    window = torch.tensor(lm.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:60])
+    found = []
+    for step in (1, 30, 60, 100):
+        block = {} if name == "snapkv" else {"block": 8} | ({"stride": 4} if name == "xattention" else {})
+        made = METHODS[name](**METHODS[name].at_step(step), **block)
+        one = follow(lm, made, window, 56, NOTHING)
+        found.append(one.keys if one.blocks is None else one.blocks)
+    assert found == sorted(found) and found[0] < found[-1]
+
+
+def test_the_steps_of_columns_and_diagonals_stay_in_range():
+    """A prompt of a tiny model is shorter than what this rule always keeps."""
+    least, most = (METHODS["vertical_slash"](**METHODS["vertical_slash"].at_step(step)) for step in (0, 100))
+    assert (least.vertical, least.slash) == (30, 100) and most.vertical > 10_000 and most.slash > 50_000
 
 
 def test_a_question_known_unknown_and_a_second_one(ask, context, home):

@@ -1,0 +1,178 @@
+"""Methods that decide once, at the end of a prompt: what follows it, against the KV cache that is held or the blocks of
+the prompt that are read."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from analysis.commandline import commandline
+from analysis.runs import Run
+from app import cached
+from app.quality import cards, charts, speed as quality_speed, words
+from app.quality.words import NEAR, Asked, Shown
+from app.selection import state
+from app.ui import asking, fields, tables, widgets
+from app.ui.spelled import size
+
+AFTER, CUTS = 256, 4  # tokens that are scored, stretches of the text
+PREFIXES = tuple(1 << power for power in range(7, 18))
+FIRST = 1024  # tokens of a prompt when nothing was chosen
+COLUMNS = {
+    "method": tables.Column("method"),
+    "change": tables.Column(
+        "perplexity against dense", "number", words="change_words", help=cached.glossary("paired difference")
+    ),
+    "perplexity": tables.Column("perplexity", "number", help=cached.glossary("perplexity")),
+    "held": tables.Column("KV cache held", "number", words="held_words", help=cached.glossary("KV cache")),
+    "share": tables.Column("of dense", "share"),
+    "keys": tables.Column("keys a head holds", "number", 1),
+    "blocks": tables.Column("blocks of the prompt read", "share"),
+    "speed": tables.Column("prompt, times dense", "number"),
+    "token": tables.Column("each token, times dense", "number"),
+}
+ONLY = {"memory": ("held", "share", "keys", "speed", "token"), "prefill": ("blocks", "speed")}
+
+
+def tab(saves: str, share: float | None) -> None:
+    """The tab of the methods that save memory, or prefill time; `share`: a budget for all of them."""
+    answer = st.container()
+    card, inspected = asking.card(st.session_state["model"]), asking.inspected()
+    described = cached.saving(saves)
+    offered = tuple(name for name in described if name != "dense")
+    picker = cards.Picker(f"quality_{saves}", offered, len(offered))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        prefix = _prefix(min(inspected["tokens"], card["max_positions"]) - AFTER)
+        mine = picker.choose(described)
+        picker.all_of_them(f"All {len(offered)}", mine)
+    with st.grid(2, min_column_width=420, gap="large"):
+        drawn, beside = st.container(), st.container()
+    with beside:
+        asked = cards.cards(picker, described, mine, {"name": ""}, prefix, share is not None)
+    shown = []
+    for one in asked:
+        with drawn, widgets.guarded():
+            found = Shown(one, *_ask(one, prefix, share, inspected["tokens"]), None)
+            shown.append(
+                Shown(found.asked, found.run, found.row, quality_speed.timed_prompt(_at(found), card["max_positions"]))
+            )
+    with answer:
+        widgets.prose(conclusion(shown, saves, prefix))
+    if not shown:
+        return
+    with drawn:
+        _chart(shown, saves)
+        quality_speed.buttons([_at(one) for one in shown], card, prefix)
+    widgets.source(shown[0].run)
+    for sentence in dict.fromkeys(note for one in shown for note in one.run.numbers["notes"]):
+        widgets.prose(sentence, "note")
+    _table(shown, saves)
+    with st.expander("The same numbers from the command line", icon=":material/terminal:"):
+        request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}
+        st.code(commandline("continuation", request | {"texts": ["TEXT"]}), language=None, wrap_lines=True)
+
+
+def _prefix(most: int) -> int:
+    fits = [length for length in PREFIXES if length <= most] or [max(8, most)]
+    default = FIRST if FIRST in fits else fits[-1]
+    if st.session_state["quality_prefix"] not in (None, *fits):
+        state.choose(st.session_state, quality_prefix=None)  # it was right for another text
+    now = st.session_state["quality_prefix"] or default
+    look = {"format_func": lambda length: f"{length:,} tokens", "width": 150}
+    help = f"What follows is scored: {AFTER} tokens, in up to {CUTS} stretches of the text."
+    return fields.pick(st.selectbox, "Prompt", fits, "quality_prefix", now, help=help, **look)
+
+
+def _request(spec: dict, prefix: int, share: float | None) -> dict:
+    chosen = st.session_state
+    args = {"model": chosen["model"], "texts": [chosen["text"]], "methods": [spec], "prefix": prefix}
+    return args | {"continuation": AFTER, "cuts": CUTS, "share": share, "seed": 0}
+
+
+def _ask(one: Asked, prefix: int, share: float | None, tokens: int) -> tuple[Run, dict]:
+    """The run of one method, and its row in the words of the other tab, so that both are told and drawn alike."""
+    request = _request(one.spec, prefix, share)
+    work = min(tokens, 2 * CUTS * (prefix + AFTER))
+    run = asking.ask("continuation", request, f"Reading with {one.about['title']}", work)
+    (_, row) = run.numbers["rows"]
+    more = {"difference_low": row["low"], "difference_high": row["high"], "ceiling": False, "reads_future": False}
+    part = row["kv_share"] if row["blocks"] is None else row["blocks"]
+    return run, row | more | {"reads_causal": part, "reads_kv": part, "sharing": 1.0}
+
+
+def _at(one: Shown) -> Asked:
+    """The method with the settings that were run, which a budget may have chosen."""
+    changed = {name: value for name, value in one.row["settings"].items() if value != one.asked.defaults.get(name)}
+    return Asked(one.asked.name, one.asked.about, None, one.asked.defaults, changed, one.asked.place)
+
+
+def conclusion(shown: Sequence[Shown], saves: str, prefix: int) -> str:
+    """The cheapest method that keeps the quality, or the nearest where none does."""
+    if not shown:
+        return "Choose a method to compare with dense attention."
+    near = [one for one in shown if one.row["difference"] <= NEAR]
+    best = (
+        min(near, key=lambda one: one.row["reads_causal"])
+        if near
+        else min(shown, key=lambda one: one.row["difference"])
+    )
+    kept = f"holds {best.row['reads_causal']:.0%} of dense attention's KV cache"
+    part = kept if saves == "memory" else f"reads {best.row['reads_causal']:.0%} of the prompt's blocks"
+    where = f"after prompts of {prefix:,} tokens of this text"
+    if near:
+        return f"{best.title} {part} and predicts what follows at {words.change(best.row)} perplexity, {where}."
+    said = f"No chosen method stays within {NEAR:.0%} of dense {where}: the nearest, {best.title}, {part}"
+    return f"{said} at {words.change(best.row)} perplexity."
+
+
+def _chart(shown: Sequence[Shown], saves: str) -> None:
+    memory = saves == "memory"
+    dense = shown[0].run.numbers["rows"][0]["kv_bytes"]
+    values = {"method": [one.title for one in shown], "settings": [words.changes(_at(one)) for one in shown]}
+    for name in ("perplexity", "difference", "low", "high", "kv_bytes", "kv_share", "blocks"):
+        values[name] = [one.row[name] for one in shown]
+    widgets.chart(
+        charts.memory(shown, dense) if memory else charts.trade(shown),
+        values,
+        title="Quality against memory" if memory else "Quality against time of the prompt",
+        key=f"quality_{saves}_chart",
+        alt="Change of perplexity on what follows a prompt, by what each method holds or how fast it reads the prompt",
+        help=cached.glossary("eviction" if memory else "quality against speed"),
+    )
+    st.caption(
+        "Bytes of keys and values really held when the prompt has been read. Bars: 95% intervals."
+        if memory
+        else "Hollow: the most the blocks allow, not timed. Solid: the prompt timed on this machine, its estimate "
+        "included. Bars: 95% intervals."
+    )
+
+
+def _table(shown: Sequence[Shown], saves: str) -> None:
+    st.subheader("The numbers", anchor=False, help=cached.glossary("interval"))
+    dense = shown[0].run.numbers["rows"][0]
+    rows = [dense, *(one.row for one in shown)]
+    values = {"method": ["Dense", *(one.run.numbers["rows"][1]["label"] for one in shown)]}
+    values |= {"change": [0.0, *(one.row["difference"] for one in shown)]}
+    values |= {"change_words": ["–", *(words.change(one.row) for one in shown)]}
+    for column, name in {
+        "perplexity": "perplexity",
+        "share": "kv_share",
+        "keys": "kept_keys",
+        "blocks": "blocks",
+    }.items():
+        values[column] = [row[name] for row in rows]
+    values |= {"held": [row["kv_bytes"] for row in rows], "held_words": [size(row["kv_bytes"]) for row in rows]}
+    for column, phase in (("speed", "the prompt"), ("token", "later tokens")):
+        values[column] = [1.0, *(_times(one, phase) for one in shown)]
+    columns = {name: one for name, one in COLUMNS.items() if name in ("method", "change", "perplexity", *ONLY[saves])}
+    tables.table(
+        columns, values, key=f"quality_{saves}_table", identity=f"quality_{saves}", label="Methods", height=420
+    )
+    plain = {name: cells for name, cells in values.items() if not name.endswith("_words")}
+    widgets.numbers(plain, f"quality-{saves}", f"quality_{saves}_rows")
+    row = shown[0].row
+    widgets.prose(f"Intervals of the change hold 95%, from {row['units']:,} {row['unit']}.", "quiet")
+
+
+def _times(one: Shown, phase: str) -> float | None:
+    found = one.speed["phases"] if one.speed else []
+    return next((timed.median for timed in found if timed.name == phase), None)
