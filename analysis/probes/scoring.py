@@ -11,20 +11,35 @@ from analysis.models import Model
 from analysis.probes.pieces import Item, Pieces
 
 PLAIN = 128  # tokens of text before the question alone
+UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"
+TURNS = (UNKNOWN, KNOWN, SECOND)  # when a method that decides at the end of a prompt sees the question
 TIE = 1e-6  # nats; answers nearer than this to the likeliest share its place
 
 
+def turned(item: Item, turn: str, other: Item) -> tuple[np.ndarray, np.ndarray]:
+    """(what a method reads before it decides which keys stay, what comes after): the text, and the question behind it;
+    both, and nothing; or the text with the `other` question and its answer, and then the question."""
+    text, question = item.ids[: item.question], item.ids[item.question :]
+    if turn == KNOWN:
+        return item.ids, question[:0]
+    return (text if turn == UNKNOWN else np.concatenate([text, other.ids[other.question :], other.answer])), question
+
+
 @torch.no_grad()
-def answer_logs(model: Model, method: Method, item: Item) -> np.ndarray:
+def answer_logs(model: Model, method: Method, item: Item, turn: str = KNOWN, other: Item | None = None) -> np.ndarray:
     """Log-probability of every candidate after the prompt under a method, nats summed over its tokens, float64 [n].
 
-    The prompt is read once; each candidate goes on from a copy of its KV cache and of what the method holds.
+    The prompt is read as `turned` cuts it, once; each candidate goes on from a copy of its KV cache and of what the
+    method holds.
     """
     lm, device = model.lm, model.device
-    prompt = torch.as_tensor(item.ids, device=device)[None]
     candidates = torch.as_tensor(item.candidates, device=device)
     with apply(model, method, kernels=True):
-        read = lm(prompt, use_cache=True, logits_to_keep=1)
+        read = None
+        for part in filter(len, turned(item, turn, other or item)):
+            past = None if read is None else read.past_key_values
+            tokens = torch.as_tensor(part, device=device)[None]
+            read = lm(tokens, past_key_values=past, use_cache=True, logits_to_keep=1)
         logs = torch.log_softmax(read.logits[0, -1].float(), -1)[candidates[:, 0]].double()
         held = getattr(method, "held_", None)  # of a method that follows the text itself: eviction
         for place, answer in enumerate(candidates if candidates.shape[1] > 1 else []):

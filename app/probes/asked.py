@@ -16,6 +16,7 @@ STEPS = (4, 2, 1)  # the lengths of a map are its longest divided by these
 EXAMPLES = (1, 4, 16)  # times as many examples as candidates
 FIRST = ["streaming_llm"]  # methods beside dense when nothing was chosen
 MOST = 5
+TURNS = 3  # times that a method is asked which decides at the end of a prompt
 EVERY = {"length": 512, "items": 16, "depth": 0.5}  # of the chart of every task
 FURTHER = 2.0  # times the model's context, where positions go beyond it
 
@@ -54,7 +55,9 @@ def tokens(args: dict) -> int:
         {"depth": len(args["depths"]), "examples": len(args["examples"]), None: 1}[TASKS[task][1]]
         for task in args["probes"]
     )
-    return sum(args["lengths"]) * places * args["items"] * (1 + len(args["methods"]))
+    described = cached.catalogue()
+    asked = sum(1 if described[one["name"]]["saves"] == "reads" else TURNS for one in args["methods"])
+    return sum(args["lengths"]) * places * args["items"] * (1 + asked)
 
 
 def smaller(args: dict) -> list[Scope]:
@@ -102,7 +105,7 @@ def _reach(most: int) -> None:
 
 def methods() -> list[Asked]:
     """The choice of methods beside dense attention, each with its settings of the page Quality vs speed."""
-    chosen, described = st.session_state, cached.saving("reads")
+    chosen, described = st.session_state, cached.catalogue()
     offered = [name for name in described if name != "dense"]
     raw = chosen["probe_methods"]
     named = FIRST if raw is None else [] if raw == "none" else raw.split("~")
@@ -115,8 +118,9 @@ def methods() -> list[Asked]:
         "Methods, beside dense", offered, key="probe_pick", format_func=lambda name: described[name]["title"],
         max_selections=MOST, placeholder="Choose up to five", on_change=_picked, width=420,
     )  # fmt: skip
-    mine = cards.parse(chosen["quality"], offered)
-    return [_asked(name, described[name], mine.get(name, {}), offered) for name in chosen["probe_pick"]]
+    words = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_prefill"}  # of the page on quality
+    mine = {name: cards.parse(chosen[words[described[name]["saves"]]], offered) for name in chosen["probe_pick"]}
+    return [_asked(name, described[name], own.get(name, {}), offered) for name, own in mine.items()]
 
 
 def _asked(name: str, about: dict, own: dict, offered: list[str]) -> Asked:

@@ -10,7 +10,7 @@ from analysis.methods import METHODS
 from analysis.models import Model, load_model
 from analysis.probes.pieces import Item
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.probes.scoring import answer_logs, chosen, control, margin
+from analysis.probes.scoring import SECOND, TURNS, answer_logs, chosen, control, margin, turned
 from tests.contract.test_contract import CASES
 from tests.made.tiny import tiny, token_ids
 from tests.made.tiny_tokenizer import byte_level
@@ -51,6 +51,19 @@ def test_going_on_from_the_cache_equals_whole_passes(family, case):
     except BadModel:
         return  # a method that no such model can run, which it says
     assert answer_logs(model, CASES[case](), item) == pytest.approx(whole_pass(model, CASES[case](), item), abs=1e-3)
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_keys_are_dropped_where_the_turn_says(turn):
+    """As one pass over all of it, in which what the prompt leaves is cut at that place."""
+    ids = token_ids(1, 80, seed=3)[0].numpy()
+    item, other = (Item(part[:24], part[24:].reshape(4, 4), 1, None, 18) for part in (ids[:40], ids[40:]))
+    model, rule = model_of("llama"), {"ratio": 0.75, "window": 4}
+    read, asked = turned(item, turn, other)
+    assert len(read) == {"question unknown": 18, "question known": 24, SECOND: 18 + 6 + 4}[turn]
+    whole = Item(np.concatenate([read, asked]), item.candidates, item.right, None, 18)
+    wanted = whole_pass(model, METHODS["snapkv"](**rule, cut=len(read)), whole)
+    assert answer_logs(model, METHODS["snapkv"](**rule), item, turn, other) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_a_membership_that_sees_the_future_is_refused():

@@ -11,12 +11,13 @@ from analysis.errors import BadSetting, TooLarge
 from analysis.models import Model
 from analysis.probes.pieces import Pieces, cut
 from analysis.probes.rotary import base_for, reach, rotary_base
-from analysis.probes.scoring import answer_logs, chosen, control, margin
+from analysis.probes.scoring import TURNS, answer_logs, chosen, control, margin
 from analysis.probes.tasks import TASKS, Ask
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.probes.rows import Cell, rows_by, sentences, shown, truncated
-from analysis.studies.ready.candidates import Candidate, beside_dense
+from analysis.studies.probes.turns import ROOM, Way, ways
+from analysis.studies.ready.candidates import FAMILIES, beside_dense
 from analysis.studies.text.held_out import check_range
 
 DEPTHS, EXAMPLES = (0.0, 0.25, 0.5, 0.75, 1.0), (4, 16, 64)
@@ -47,9 +48,12 @@ def probe(
     """Forced choice between `choices` answers, `items` questions in each cell of depth x length or examples x length.
 
     `probes`: names of TASKS (all); `methods` as in `evaluate`, dense is always first; `text` is what things are hidden
-    in (the first sample). Answers are compared by the log-probability that the prompt adds to what each scores after
-    the same question alone. `too_long`: `refuse` lengths beyond the model's positions, or `cut` the beginning of the
-    prompt and count it. `rope`, `factor`, `base`: positions beyond the context (analysis/probes/rotary.py).
+    in (the first sample). A method that decides at the end of a prompt, over its KV cache or its blocks, is asked three
+    times: it decides before it has seen the question, with it in sight, and with another question and its answer in
+    sight, after which the real one is asked. Answers are compared by the log-probability that the prompt adds to what
+    each scores after the same question alone. `too_long`: `refuse` lengths beyond the model's positions, or `cut` the
+    beginning of the prompt and count it. `rope`, `factor`, `base`: positions beyond the context
+    (analysis/probes/rotary.py).
     numbers: `rows`: `probe method length depth examples score low high chance n plain margin truncated lost`, score the
     share of right answers with its Wilson interval, plain the same without that correction, margin (nats) of the right
     answer over the next, and, against dense, paired, `difference difference_low difference_high`; `sentences`,
@@ -60,14 +64,16 @@ def probe(
     check_seed(seed)
     lm = context.model(model)
     named = _tasks(probes)
-    listed = beside_dense(context, lm, methods)
-    if ahead := next((one.label for one in listed if one.method.reads_future), None):
+    chosen_methods = beside_dense(context, lm, methods, FAMILIES)
+    if ahead := next((one.label for one in chosen_methods if one.method.reads_future), None):
         raise BadSetting(
             f"{ahead} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
             "choose the causal rule."
         )
     limit = reach(lm, rope, factor)
     wanted = _lengths(lengths, limit, too_long)
+    fits = wanted[-1] + ROOM <= limit
+    listed = ways(chosen_methods, TURNS if fits else TURNS[:2])
     depths, examples = _depths(depths), _examples(examples)
     check_range("The number of items", items, 1, MOST_ITEMS)
     check_range("The number of candidates", choices, 2, MOST_CHOICES)
@@ -89,6 +95,8 @@ def probe(
     if not any(made.values()):
         raise trouble
     base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
+    if len(listed) > len(chosen_methods) and not fits:
+        notes.append(f"There is no room for a second question behind {wanted[-1]:,} tokens, so none was asked.")
     cells = _ask(context, lm, listed, pieces, made, partial(base_for, lm, rope, factor, base), seed)
     rows = rows_by(cells, listed, "length", "depth", "examples")
     told, able = sentences(cells, listed, lm.name)
@@ -117,7 +125,7 @@ def probe(
 
 
 def _ask(
-    context: Context, lm: Model, listed: list[Candidate], pieces: Pieces, made: dict, bases: Callable, seed: int
+    context: Context, lm: Model, listed: list[Way], pieces: Pieces, made: dict, bases: Callable, seed: int
 ) -> list[Cell]:
     """Every question under every method: cells with gains and plain log-probabilities [methods, items, n]."""
     done, total = 0, sum(len(cuts) for cells in made.values() for _, cuts in cells) * len(listed)
@@ -127,11 +135,13 @@ def _ask(
             scores = np.zeros((3, len(listed), len(cuts)))  # right by gain, right by log-probability, margin
             for at, one in enumerate(cuts):
                 alone = control(pieces, one.item, np.random.default_rng([seed, at]))
+                other = cuts[(at + 1) % len(cuts)].item
                 with rotary_base(lm, bases(len(one.item.ids) + one.item.candidates.shape[1])):
                     for place, way in enumerate(listed):
                         context.progress(done / total, f"{TASKS[name].title}, {ask.length:,} tokens, {way.label}")
-                        logs = answer_logs(lm, way.method, one.item)
-                        gain, right = logs - answer_logs(lm, way.method, alone), one.item.right
+                        logs = answer_logs(lm, way.method, one.item, way.turn, other)
+                        by_itself = answer_logs(lm, way.method, alone, way.turn, other)
+                        gain, right = logs - by_itself, one.item.right
                         scores[:, place, at] = chosen(gain, right), chosen(logs, right), margin(gain, right)
                         done += 1
             cells.append(Cell(name, ask, cuts, *scores))

@@ -9,7 +9,7 @@ from analysis.metrics.intervals import Interval
 from analysis.metrics.proportions import share, share_difference
 from analysis.probes.pieces import Cut, Pieces
 from analysis.probes.tasks import TASKS, Ask
-from analysis.studies.ready.candidates import Candidate
+from analysis.studies.probes.turns import Way
 from analysis.studies.stored.panels import edges
 
 PARTS = ("right", "plain", "margin")
@@ -29,7 +29,7 @@ class Cell:
     margin: np.ndarray
 
 
-def rows_by(cells: Sequence[Cell], methods: Sequence[Candidate], *axes: str) -> list[dict]:
+def rows_by(cells: Sequence[Cell], methods: Sequence[Way], *axes: str) -> list[dict]:
     """One row per task, method and value of `axes` (some of `length depth examples`), over all cells of these."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
@@ -45,7 +45,7 @@ def _probes(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     return found
 
 
-def _rows(cells: Sequence[Cell], methods: Sequence[Candidate], where: dict) -> list[dict]:
+def _rows(cells: Sequence[Cell], methods: Sequence[Way], where: dict) -> list[dict]:
     right, plain, margin = (np.concatenate([getattr(cell, name) for cell in cells], 1) for name in PARTS)
     cuts = [one for cell in cells for one in cell.items]
     rows = []
@@ -65,7 +65,7 @@ def truncated(cells: Sequence[Cell]) -> dict:
     return {"prompts": sum(one.dropped > 0 for one in cuts), "of": len(cuts), "lost": sum(one.lost for one in cuts)}
 
 
-def sentences(cells: Sequence[Cell], methods: Sequence[Candidate], model: str) -> tuple[list[str], dict[str, bool]]:
+def sentences(cells: Sequence[Cell], methods: Sequence[Way], model: str) -> tuple[list[str], dict[str, bool]]:
     """What the probes say, one sentence per task and method, and for each task whether dense is above chance."""
     rows, told, able = rows_by(cells, methods), [], {}
     for probe, mine in _probes(cells).items():

@@ -127,10 +127,12 @@ def candidates(
     return made
 
 
-def beside_dense(context: Context, model: Model, methods: list[dict] | None) -> list[Candidate]:
+def beside_dense(
+    context: Context, model: Model, methods: list[dict] | None, families: tuple[str, ...] = ("reads",)
+) -> list[Candidate]:
     """Dense attention first, then those of the methods that are not. Errors: as `candidates`."""
     others = [one for one in methods or [] if one.get("name") != "dense"]
-    return candidates(context, model, [{"name": "dense"}, *others])
+    return candidates(context, model, [{"name": "dense"}, *others], families)
 
 
 def _candidate(context: Context, model: Model, asked: dict) -> Candidate:

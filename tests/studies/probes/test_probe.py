@@ -38,7 +38,7 @@ def run(context, home):
     return ask
 
 
-def copies(model, method, item):
+def copies(model, method, item, turn=None, other=None):
     """Log-probabilities of a reader that copies what followed the question's last eight tokens before, and reads all
     with dense attention only."""
     before = item.ids[-8:] if type(method).__name__ == "Dense" else np.array([-1])
@@ -81,6 +81,19 @@ def test_dense_stands_first_and_numbers_are_json_with_the_protocol(run):
     assert result.tables["summary"]["n"].tolist() == [2, 2, 2]
     (shown,) = result.tables["shown"].to_dict("records")
     assert shown["evidence"] == shown["answer"] and shown["answer"] not in shown["others"]
+
+
+def test_a_method_that_drops_keys_is_asked_before_and_after_it_saw_the_question(run):
+    snapkv = {"name": "snapkv", "settings": {"ratio": 0.9, "window": 8}}
+    result = run("random", methods=[WINDOW, snapkv])
+    turns = ["question unknown", "question known", "second question"]
+    labels = [f"SnapKV, ratio 0.9, window 8, {turn}" for turn in turns]
+    assert result.numbers["labels"] == ["Dense", "StreamingLLM, window 16", *labels]
+    assert len({row["margin"] for row in result.numbers["rows"]}) == 5
+    full = run("random", methods=[snapkv], lengths=[1000])
+    assert (
+        full.numbers["labels"] == ["Dense", *labels[:2]] and "no room for a second question" in full.numbers["notes"][0]
+    )
 
 
 def test_a_seed_comes_again(run):
