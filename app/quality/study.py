@@ -1,4 +1,5 @@
-"""Equal reads: the stored table of all methods at the same budgets, and figure 1 of Focus drawn from it."""
+"""The stored tables behind Quality vs speed: all methods at the same reads, with figure 1 of Focus drawn from it; rules
+of eviction by what they remove; prompts read by blocks, by length."""
 
 import streamlit as st
 
@@ -13,7 +14,28 @@ WHY_LAST = (
 )
 
 
+OF = {  # what methods save -> (the stored study, what it is called where it is missing)
+    "memory": ("eviction", "Every rule of eviction, by the share of the keys that it removes"),
+    "prefill": ("prefill", "Prompts read by blocks, by length"),
+}
+
+
 def show() -> None:
+    """The study of the methods that are shown above."""
+    saves = st.session_state["quality_saves"]
+    if saves == "reads":
+        equal_reads()
+        return
+    name, what = OF[saves]
+    found = stored.opened(name, what)
+    if found is not None:
+        study.panels(found, f"quality_{name}")
+        widgets.prose(found["notes"], "quiet")
+        study.rows(name, found, f"quality_{name}")
+        stored.made(found)
+
+
+def equal_reads() -> None:
     """What was found, the means of all methods, one text and context drawn large, all rows, and how it was made."""
     st.header("Equal reads", anchor=False, help=cached.glossary("equal reads"))
     found = stored.opened(NAME, "Every method at the same budgets")

@@ -18,6 +18,7 @@ from analysis.studies.ready.candidates import FAMILIES, Candidate, candidates
 from analysis.studies.text.calibration import document_windows, text_keys
 from analysis.studies.text.held_out import check_range
 
+MISSED = 0.1  # of a budget: farther from it is said
 MOST_CUTS, MOST = 64, 64  # cuts of a text; methods and ratios
 UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"
 COLUMNS = (
@@ -86,6 +87,7 @@ def continuation(
         for one, mine in zip(chosen, found, strict=True):
             tables.append(_table(len(rows), mine, documents))
             rows.append(_row(one, turn, mine, found[0], documents))
+            notes += _missed(rows[-1], share)
             notes += [f"{one.label} hid keys instead of dropping them: its cache holds every key."] * mine[0].masked
     about = {"prefix": prefix, "continuation": continuation, "cuts": len(windows), "question": question or None}
     about |= {"share": share, "second": second or None, "texts": text_keys(named), "seed": seed, "window": size}
@@ -155,6 +157,14 @@ def _row(one: Candidate, turn: Turn, found: list[Followed], dense: list[Followed
         "units": change.units,
         "unit": change.unit,
     }
+
+
+def _missed(row: dict, share: float | None) -> list[str]:
+    """That a method comes nowhere near the share that was asked for; nothing where it does."""
+    kept, what = (row["kv_share"], "keeps") if row["blocks"] is None else (row["blocks"], "reads")
+    if share is None or row["method"] == "dense" or abs(kept / share - 1) <= MISSED:
+        return []
+    return [f"{row['label']} {what} {kept:.0%}: none of its settings comes nearer to {share:.0%} of this prompt."]
 
 
 def _sentence(rows: list[dict]) -> str:

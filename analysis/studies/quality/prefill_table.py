@@ -1,0 +1,200 @@
+"""Prompts read by blocks: time against dense, the share of blocks that is skipped, and the loss, by length; and the
+scale at which skip softmax skips what is asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.models import Model
+from analysis.probes.rotary import base_for, rotary_base
+from analysis.studies.quality.following import NOTHING, Followed, follow
+from analysis.studies.ready.candidates import Candidate, candidates
+from analysis.studies.stored.panels import chart, difference, how_sure, nats, presented
+from analysis.studies.stored.runner import Setting, Study, Texts, option
+from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash, sample_windows
+
+RULES = [name for name, made in METHODS.items() if made.saves == "prefill"]
+SCALES = (1.0, 10.0, 100.0, 1000.0, 10_000.0)  # at which skip softmax is calibrated
+FEW, MANY = 0.02, 0.98  # skipped shares between which the law is fitted: beyond them it saturates
+LONGEST = 1 << 17
+
+
+@dataclass(frozen=True)
+class Sizes(Texts):
+    """What the study can be asked for."""
+
+    lengths: str = option("4096,8192,16384,32768", "lengths of the prompt in tokens, separated by commas")
+    windows: int = option(6, "held-out windows of text; each is one round of all rules in turn")
+    continuation: int = option(128, "tokens after the prompt that are scored")
+    rows: str | None = option(None, f"rules of {', '.join(RULES)}, separated by commas (default: all)")
+
+    @property
+    def prompts(self) -> list[int]:
+        """The lengths, growing. Errors: BadSetting."""
+        try:
+            return sorted({int(word) for word in self.lengths.split(",")})
+        except ValueError:
+            raise BadSetting(f"{self.lengths[:40]!r} is no list of lengths: write 4096,8192.") from None
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The shortest prompt", self.prompts[0], 32, LONGEST)
+        check_range("The longest prompt", self.prompts[-1], 32, LONGEST)
+        check_range("The number of windows of text", self.windows, 2, 4096)
+        check_range("The length of the continuation", self.continuation, 2, 4096)
+
+
+def measure(at: Setting) -> dict:
+    """Every held-out window is read with dense attention and by every rule in turn, so that each is a round; beyond the
+    model's context its positions are stretched (dynamic NTK), for all alike.
+
+    `rows`: `method title length read skipped dense_ms prompt_ms speedup speedup_low speedup_high` (median and range of
+    the rounds, the estimate of the blocks inside the clock) `perplexity dense_perplexity against_dense` (nats per
+    token, with `_low`, `_high` and `_p` over documents). `calibration`: `length scale skipped` of skip softmax; `law`:
+    `a b error`, of scale = a exp(b skipped). Errors: BadSetting, BadText.
+    """
+    names, longest = chosen(at.sizes.rows, RULES, "rule"), at.sizes.prompts[-1] + at.sizes.continuation
+    windows, documents = held_out_windows(at.lm, at.texts[1], longest, at.sizes.windows)
+    rows = []
+    for place, length in enumerate(at.sizes.prompts):
+        found = _round(at, names, windows, length, place / len(at.sizes.prompts))
+        rows += [_row(name, length, found[name], found["dense"], documents) for name in names]
+    points = _calibration(at, windows[0]) if "skip_softmax" in names else []
+    about = {"continuation": at.sizes.continuation, "kernel": "kept blocks", "dense_kernel": "torch dense"}
+    numbers = {"rows": rows, "calibration": points, "law": fit_scale(points)}
+    return numbers | {"protocol": at.about(windows, documents, **about)}
+
+
+def fit_scale(points: list[dict]) -> dict | None:
+    """`a b error` of scale = a exp(b skipped) by least squares of the logarithm over points `scale skipped` that do not
+    saturate; `error`: the largest factor by which a point is off. None with fewer than two different points."""
+    inside = [(one["skipped"], np.log(one["scale"])) for one in points if FEW <= one["skipped"] <= MANY]
+    if len({skipped for skipped, _ in inside}) < 2:
+        return None
+    skipped, logs = np.array(inside).T
+    b, log_a = np.polyfit(skipped, logs, 1)
+    off = np.abs(log_a + b * skipped - logs).max()
+    return {"a": float(np.exp(log_a)), "b": float(b), "error": float(np.exp(off))}
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows = numbers["rows"]
+    names = {row["title"]: row["method"] for row in rows}
+    lengths = sorted({row["length"] for row in rows})
+    by_length = [{row["method"]: row for row in rows if row["length"] == length} for length in lengths]
+
+    def flat(key: str) -> list[dict]:
+        ends = ("", "_low", "_high")
+        cells = [
+            {f"{name}{end}": own[name].get(f"{key}{end}") for name in names.values() for end in ends}
+            for own in by_length
+        ]
+        return [{"length": length} | one for length, one in zip(lengths, cells, strict=True)]
+
+    drawn = [
+        chart(title, flat(key), "length", "tokens of the prompt", label, names)
+        for title, key, label in (
+            ("Speed of the prompt", "speedup", "times dense"),
+            ("Blocks skipped", "skipped", "share of the causal blocks"),
+            ("Loss above dense on what follows", "against_dense", "nats per token"),
+        )
+    ]
+    law = numbers["law"]
+    said = [_sentence(rows, lengths)]
+    if law:
+        said.append(
+            f"Skip softmax skips a share s of the blocks at scale {law['a']:.3g} exp({law['b']:.3g} s), within a "
+            f"factor of {law['error']:.2f}."
+        )
+    return presented("prefill", " ".join(said), drawn, how_sure(numbers["protocol"]))
+
+
+def sample(at: Setting, numbers: dict) -> dict:
+    """What follows half a window of the samples whose blocks XAttention chose, and the share of them that it read."""
+    window = torch.as_tensor(sample_windows(at.lm, min(256, at.lm.max_positions))[0])
+    found = follow(at.lm, METHODS["xattention"](block=8, stride=4, threshold=0.3), window, len(window) // 2, NOTHING)
+    return {"xattention": float(found.losses.mean()), "read": found.blocks}
+
+
+def _sentence(rows: list[dict], lengths: list[int]) -> str:
+    """From which length on a rule reads a prompt faster than dense in every round."""
+    faster = [row for row in rows if row["speedup_low"] > 1]
+    if not faster:
+        best = max(rows, key=lambda row: row["speedup"])
+        return (
+            f"No rule reads a prompt of up to {lengths[-1]:,} tokens faster than dense attention in every round here; "
+            f"the nearest, {best['title']}, has {best['speedup']:.2f} times dense speed at {best['length']:,} tokens."
+        )
+    first = min(faster, key=lambda row: (row["length"], -row["speedup"]))
+    best = max(faster, key=lambda row: row["speedup"])
+    return (
+        f"{first['title']} reads prompts faster than dense attention from {first['length']:,} tokens on; the most is "
+        f"{best['speedup']:.2f} times at {best['length']:,} tokens by {best['title']}, which skips "
+        f"{best['skipped']:.0%} of the blocks and loses {nats(best, 'against_dense')}."
+    )
+
+
+def _row(name: str, length: int, own: dict, dense: dict, documents: np.ndarray) -> dict:
+    seconds, control = (np.array(side["seconds"]) for side in (own, dense))
+    losses, baseline = (np.array(side["losses"]) for side in (own, dense))
+    ratio, read = control / seconds, float(np.mean(own["read"]))
+    row = {"method": name, "title": METHODS[name].title, "length": length, "read": read, "skipped": 1 - read}
+    row |= {"dense_ms": float(np.median(control)) * 1e3, "prompt_ms": float(np.median(seconds)) * 1e3}
+    row |= {"speedup": float(np.median(ratio)), "speedup_low": float(ratio.min()), "speedup_high": float(ratio.max())}
+    row |= {"perplexity": float(np.exp(losses.mean())), "dense_perplexity": float(np.exp(baseline.mean()))}
+    return row | difference("against_dense", losses, baseline, documents)
+
+
+def _round(at: Setting, names: list[str], windows: np.ndarray, length: int, done: float) -> dict:
+    """`losses`, `seconds` and `read` of each window, by rule and for dense attention."""
+
+    def make(_: Path | None) -> dict:
+        methods = {"dense": METHODS["dense"](), **{name: _plain(at, name).method for name in names}}
+        found = {name: {"losses": [], "seconds": [], "read": []} for name in methods}
+        _follow(at, methods["dense"], windows[0], min(length, 256))  # the first pass of a process is slower
+        for number, window in enumerate(windows):
+            for name, method in methods.items():
+                at.context.progress(done, f"{length:,} tokens, {name}, {number + 1} of {len(windows)}")
+                one = _follow(at, method, window, length)
+                values = {"losses": float(one.losses.mean()), "seconds": one.seconds, "read": one.blocks}
+                for key, value in values.items():
+                    found[name][key].append(value)
+        return found
+
+    decides = [at.lm.revision, str(at.lm.dtype), names, length, at.sizes.continuation, ids_hash(windows)]
+    return at.context.part(at.work, f"prefill-{length}", decides, make)
+
+
+def _calibration(at: Setting, window: np.ndarray) -> list[dict]:
+    """What skip softmax skips of one window, by length and scale."""
+
+    def make(_: Path | None) -> dict:
+        points = []
+        for length in at.sizes.prompts:
+            for scale in SCALES:
+                at.context.progress(0.95, f"skip softmax, {length:,} tokens, scale {scale:g}")
+                one = _follow(at, METHODS["skip_softmax"](scale=scale), window, length)
+                points.append({"length": length, "scale": scale, "skipped": 1 - one.blocks})
+        return {"points": points}
+
+    decides = [at.lm.revision, str(at.lm.dtype), at.sizes.prompts, SCALES, ids_hash(window[None])]
+    return at.context.part(at.work, "prefill-scales", decides, make)["points"]
+
+
+def _plain(at: Setting, name: str) -> Candidate:
+    return candidates(at.context, at.lm, [{"name": name}], ("prefill",))[0]
+
+
+def _follow(at: Setting, method: Method, window: np.ndarray, length: int) -> Followed:
+    whole = length + at.sizes.continuation
+    with rotary_base(at.lm, base_for(at.lm, "dynamic_ntk", 1.0, 0.0, whole)):
+        return follow(at.lm, method, torch.as_tensor(window[:whole]), length, NOTHING)
+
+
+prefill = Study("prefill", __doc__, Sizes, measure, shown, sample, tables=("rows", "calibration"))
