@@ -54,8 +54,7 @@ def _model(answer) -> None:
         if stored is None:
             widgets.prose(
                 f"This runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "
-                f"{tokens:,} tokens: time to the first token, time of each of {chosen['speed_new']:,} tokens after it, "
-                "memory, both texts.",
+                f"{tokens:,} tokens: first token, time of each of {chosen['speed_new']:,} tokens after it, memory.",
                 "quiet",
             )
             inherited.latest()
@@ -110,16 +109,17 @@ def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -
     if stored is None and launch is None:
         most, times = bound[-1]
         with answer:
-            widgets.prose(
-                "Estimated, as nothing was timed here yet: with equally full groups, "
-                f"{NO_MORE[request['what']].format(times=times, most=most)}."
-            )
+            widgets.prose(f"Estimated, not timed yet: {NO_MORE[request['what']].format(times=times, most=most)}.")
     speed_curve.curve(stored, request["what"], bound, launch)
     if estimated:  # below the picture of what it would measure
         _button(label, "bench", request, stored, price)
     if stored is None:
         at = ", ".join(map(charts.short, lengths))
-        widgets.prose(f"This times {WHAT[request['what']]} at {at} tokens, dense and sparse in turns.", "quiet")
+        widgets.prose(
+            f"This times {WHAT[request['what']]} at {at} tokens, dense and sparse in turns. "
+            "Hollow marks: the bound with equally full groups.",
+            "quiet",
+        )
     command("bench", request)
 
 

@@ -43,9 +43,7 @@ def test_without_a_run_it_says_what_will_be_measured_and_shows_only_hollow_marks
     app = opened()
     assert app.button(key="speed_launch").label == "Launch sparse inference"
     assert "dense and sparse inference in turns" in markup(app) and "First time on this machine" in markup(app)
-    assert markup(app).index("Estimated, as nothing was timed here yet") < markup(app).index(
-        "dense and sparse inference"
-    )
+    assert markup(app).index("Estimated, not timed yet") < markup(app).index("dense and sparse inference")
     assert not tables(app) and not app.error
     (curve,) = charts(app)
     ours = [trace for trace in curve["data"] if "xaxis" not in trace]
