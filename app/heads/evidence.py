@@ -1,15 +1,28 @@
-"""Why some models find repeats and others do not: small models trained for it, with and without normalised queries."""
+"""What stands behind the names of heads: whether induction heads carry repetition, and which models get them at all."""
 
 import streamlit as st
 
 from app import cached
 from app.ui import asking, stored, study, widgets
 
-TRAINED_WITH = "demo"  # the study makes its models itself; it is stored beside this one
+TRAINED_WITH = "demo"  # the study of training makes its models itself; it is stored beside this one
 
 
 def show() -> None:
-    """The study's sentence and its curves, whichever model is in use."""
+    """Both studies, one under the other."""
+    widgets.each(without_them, trained)
+
+
+def without_them() -> None:
+    """What the model in use loses without its induction heads."""
+    st.header("Do induction heads carry what repetition gains?", anchor=False, help=cached.glossary("induction score"))
+    found = stored.opened("induction", "Whether induction heads carry repetition", reads=False)
+    if found is not None:
+        _drawn(found, "heads_induction")
+
+
+def trained() -> None:
+    """Small models trained to look back, with and without normalised queries and keys, whichever model is in use."""
     st.header("Which models learn to look back?", anchor=False, help=cached.glossary("induction score"))
     found = asking.studies(TRAINED_WITH)[0].get("circuit")
     if found is None:
@@ -17,6 +30,10 @@ def show() -> None:
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
-    study.panels(found, "heads_circuit", cached.glossary("induction score"))
+    _drawn(found, "heads_circuit")
+
+
+def _drawn(found: dict, key: str) -> None:
+    study.panels(found, key, cached.glossary("induction score"))
     widgets.prose(found["notes"], "quiet")
     stored.made(found)

@@ -37,12 +37,14 @@ def missing(what: str, name: str, small: bool = False, reads: bool = True, **cho
     st.code(command, language=None, wrap_lines=True)
 
 
-def opened(name: str, what: str, kind: str = "more", small: bool = False, **chosen: object) -> dict | None:
+def opened(
+    name: str, what: str, kind: str = "more", small: bool = False, reads: bool = True, **chosen: object
+) -> dict | None:
     """The stored study `name` with its sentence and what it was measured on; None where it is `missing`, which is
     said."""
     found = study(name)
     if found is None:
-        missing(what, name, small, **chosen)
+        missing(what, name, small, reads, **chosen)
         return None
     widgets.prose(found["sentence"], kind)
     badge(found)

@@ -269,8 +269,9 @@ def test_a_head_is_taken_away_and_the_text_painted_by_what_gets_worse(client):
 def test_the_study_of_the_circuit_is_folded_away_and_shown_whichever_model_is_in_use(client):
     assert not opened().info, "the drawer is closed"
     app = opened(heads_evidence="yes")
-    assert "Which models learn to look back: not measured" in app.info[0].value.replace("\\", "")
-    assert app.code[0].value == "python -m analysis study circuit --model demo"
+    assert "Which models learn to look back: not measured" in app.info[1].value.replace("\\", "")
+    commands = [code.value for code in app.code]
+    assert commands == [f"python -m analysis study {name} --model demo" for name in ("induction", "circuit")]
     lines = [
         {"name": name, "y": [5.5, 0.2], "low": None, "high": None, "paper": False} for name in ("as Llama", "normed")
     ]

@@ -1,0 +1,171 @@
+"""Do the heads named induction carry what repetition gains? Taken away, beside as many heads drawn at random"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from analysis.corpus import sample_texts, tokenize
+from analysis.errors import BadSetting
+from analysis.metrics.intervals import interval, over_seeds
+from analysis.models import Model
+from analysis.probes.ablation import WAYS, Heads, ablated
+from analysis.studies.stored.panels import panel, presented, series
+from analysis.studies.stored.runner import Setting, Sizes as AnySizes, Study, option
+from analysis.studies.text.held_out import check_range
+from analysis.training.circuit import repeated
+from analysis.training.far_measures import circuit_scores
+
+RANDOM, REGISTER = "random tokens twice", "The register"
+ALL, NAMED, DRAWN = "all heads", "without the named heads", "without as many others"
+QUESTIONS = "On Saturday the owners"  # begins the part of the register that asks
+ANSWER = re.compile(r"\? (.*)")
+SETTLED = 4  # first tokens of a second copy, which nothing can tell
+OTHERS = 1 << 16  # added to the seed of the sequences on which heads are named
+CHECKED = 2  # sequences that are stored and come again
+
+
+@dataclass(frozen=True)
+class Sizes(AnySizes):
+    """What the study can be asked for; the texts are made here."""
+
+    above: float = option(0.3, "induction score from which a head is named")
+    length: int = option(128, "random tokens that are written twice")
+    sequences: int = option(32, "of random tokens")
+    draws: int = option(5, "sets of other heads, drawn at random")
+    by: str = option("zero", "what takes a head's place: zero, mean or resample")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The number of sequences", self.sequences, 2, 4096)
+        check_range("The number of draws", self.draws, 1, 99)
+        check_range("The number of random tokens", self.length, 2 * SETTLED, lm.max_positions // 2)
+        if self.by not in WAYS:
+            raise BadSetting(f"A head's output is replaced by {', '.join(WAYS)}, not by {self.by!r}.")
+
+
+def measure(at: Setting) -> dict:
+    """What is predicted better because it stood before, with and without the heads whose induction score is `above`.
+
+    Random tokens written twice: the second copy against the first, a unit is a sequence. The register: its answers,
+    read after its pages against read without them, a unit is an answer, where the model reads so far. Both are read
+    without the heads, so that what else they do counts on both sides. Heads are named on other random tokens.
+    `rows` (`task arm heads new again gain low high kept kept_low kept_high units`; losses and gains in nats per
+    token, `kept` of all heads'), `named` [[layer, head, score]]. Errors: BadSetting.
+    """
+    lm, sizes = at.lm, at.sizes
+    at.context.progress(0.0, "naming heads")
+    scores = circuit_scores(lm.lm, sizes.length, 8, sizes.seed + OTHERS)[1]
+    named = [tuple(map(int, cell)) for cell in np.argwhere(scores > sizes.above)]
+    others = [cell for cell in np.ndindex(scores.shape) if cell not in named]
+    rng = np.random.default_rng(sizes.seed)
+    few = min(len(named), len(others))
+    drawn = [[others[i] for i in rng.permutation(len(others))[:few]] for _ in range(sizes.draws)] if few else []
+    sets = {ALL: [[]], **({NAMED: [named]} if named else {}), **({DRAWN: drawn} if drawn else {})}
+    rows = []
+    tasks = _tasks(lm)
+    for place, (task, losses) in enumerate(tasks.items()):
+        read = {}
+        for step, (arm, several) in enumerate(sets.items()):
+            at.context.progress((place + step / len(sets)) / len(tasks), f"{task}, {arm}")
+            found = [losses(at, heads) for heads in several]
+            read[arm] = np.stack(found).astype(np.float64)  # [draws, new or again, units]
+        rows += [_row(task, arm, len(sets[arm][0]), read) for arm in sets]
+    return {
+        "rows": rows,
+        "named": [[layer, head, float(scores[layer, head])] for layer, head in named],
+        "heads": int(scores.size),
+        "above": sizes.above,
+        "protocol": {
+            **{"tokens": 2 * sizes.length * sizes.sequences, "window": 2 * sizes.length, "unit": "sequences"},
+            **{"units": sizes.sequences, "by": sizes.by, "draws": sizes.draws},
+        },
+    }
+
+
+def _row(task: str, arm: str, heads: int, read: dict[str, np.ndarray]) -> dict:
+    """One arm: its gain, and what part of all heads' gain that is, over the units."""
+    gains, full = (one[:, 0] - one[:, 1] for one in (read[arm], read[ALL]))
+    found = over_seeds(gains, np.arange(gains.shape[1]), fewest=2)[0] if len(gains) > 1 else interval(gains[0])
+    new, again = read[arm].mean((0, 2))
+    edges = {"low": found.low, "high": found.high}
+    kept = {f"kept_{name}": None if edge is None else edge / full.mean() for name, edge in edges.items()}
+    about = {"task": task, "arm": arm, "heads": heads, "new": float(new), "again": float(again), "gain": found.mean}
+    return about | edges | {"kept": found.mean / full.mean()} | kept | {"units": gains.shape[1]}
+
+
+def _tasks(lm: Model) -> dict[str, Callable[[Setting, Heads], np.ndarray]]:
+    """Name -> losses of the tasks that fit into the model's context."""
+    size = len(tokenize(lm.tokenizer, sample_texts()["register"][1], 1 << 20, 1).ids)
+    return {RANDOM: _random} | ({REGISTER: _register} if size <= lm.max_positions else {})
+
+
+def _random(at: Setting, heads: Heads) -> np.ndarray:
+    """Loss of the first and of the second copy of each sequence [2, n], without `heads`."""
+    sizes, vocabulary = at.sizes, at.lm.lm.config.vocab_size
+    rng = np.random.default_rng([sizes.seed, sizes.length])
+    ids = torch.from_numpy(repeated(sizes.sequences, 2 * sizes.length, vocabulary, rng, (sizes.length, sizes.length)))
+    nats = np.concatenate([ablated(at.lm, one[None], heads, sizes.by, sizes.seed)[0] for one in ids])
+    return np.stack([nats[:, : sizes.length - 1].mean(1), nats[:, sizes.length - 1 + SETTLED :].mean(1)])
+
+
+def _register(at: Setting, heads: Heads) -> np.ndarray:
+    """Loss of each answer where the pages above are left out, and after them [2, n], without `heads`."""
+    text = sample_texts()["register"][1]
+    return np.stack([_answers(at, part, heads) for part in (text[text.index(QUESTIONS) :], text)])
+
+
+def _answers(at: Setting, text: str, heads: Heads) -> np.ndarray:
+    """Mean loss of the tokens of each answer."""
+    tokens = tokenize(at.lm.tokenizer, text, at.lm.max_positions, 1)
+    window = torch.from_numpy(np.asarray(tokens.ids)).long()[None]
+    nats = ablated(at.lm, window, heads, at.sizes.by, at.sizes.seed)[0][0]  # of token p at p - 1
+    inside = [
+        np.flatnonzero((tokens.starts >= one.start(1)) & (tokens.ends <= one.end(1))) for one in ANSWER.finditer(text)
+    ]
+    return np.array([nats[places - 1].mean() for places in inside if len(places)])
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows = numbers["rows"]
+    arms, tasks = (list(dict.fromkeys(row[name] for row in rows)) for name in ("arm", "task"))
+    at = {(row["task"], row["arm"]): row for row in rows}
+    lines = []
+    for arm in arms:
+        mine = [at[task, arm] for task in tasks]
+        edges = ([row[f"kept_{edge}"] for row in mine] for edge in ("low", "high"))
+        lines.append(series(arm, [row["kept"] for row in mine], *edges))
+    title, label = "What is left of the gain of repetition", "of all heads' gain"
+    return presented("induction", _sentence(numbers, at), [panel(title, "task", "", tasks, label, lines, share=True)])
+
+
+def _sentence(numbers: dict, at: dict) -> str:
+    """What the named heads carry, whichever way it came out."""
+    named, above = numbers["named"], numbers["above"]
+    if not named:
+        return f"No head has an induction score above {above:g} on random tokens written twice: there is none to take."
+    which = ", ".join(f"{layer}.{head}" for layer, head, _ in named)
+    said = []
+    for task in dict.fromkeys(task for task, _ in at):
+        full, without = at[task, ALL], at[task, NAMED]
+        more = f", without as many others {at[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in at else ""
+        said.append(
+            f"{task}: {full['gain']:.2f} nats per token are gained; {without['kept']:.0%} of it is left without the "
+            f"named heads{more}"
+        )
+    of = f"{len(named)} of {numbers['heads']} heads have an induction score above {above:g} ({which})"
+    return f"{of}. {'. '.join(one[0].upper() + one[1:] for one in said)}."
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Two sequences of random tokens and the register's answers, with all heads and without the named ones."""
+    sizes = at.sizes
+    small = replace(at, sizes=replace(sizes, sequences=CHECKED))
+    heads = [(layer, head) for layer, head, _ in numbers["named"]]
+    return {task: losses(small, heads).ravel().tolist() for task, losses in _tasks(at.lm).items()}
+
+
+induction = Study("induction", __doc__, Sizes, measure, shown, sample)
