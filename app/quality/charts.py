@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.quality.words import NEAR, Shown, signed
 from app.speed.charts import times_axis
-from app.ui.charts import CHANCE, RANDOM, error_bars, figure, level, line, marks, safe, style, upright
+from app.ui.charts import CHANCE, HERE, RANDOM, error_bars, figure, level, line, marks, safe, style, upright
 
 FAR = 0.3  # change of perplexity beyond which a mark stands at the edge, so that the others keep their room
 DODGE = 0.09  # of a bin's width between two methods, so that their bars do not hide each other
@@ -75,6 +75,32 @@ def memory(shown: Sequence[Shown], dense: int) -> dict:
         xaxis={"rangemode": "tozero"},
         yaxis={"tickformat": "+.1~%", "autorange": "reversed"},
         shapes=[level(0), level(NEAR, CHANCE)],
+    )
+
+
+def searched(rows: Sequence[dict], front: Sequence[str], lose: float, what: str) -> dict:
+    """What a search tried, `label budget difference left` of each: the frontier as a line, those that were dropped
+    early hollow; `lose`: the most that was allowed. Changes beyond 100% stand at the edge."""
+    data = []
+    for left, name, symbol in ((False, "dropped early", "circle-open"), (True, "read to the end", "circle")):
+        mine = [row for row in rows if row["left"] == left]
+        look = {"color": HERE if left else RANDOM, "symbol": symbol, "size": 9}
+        hover = [f"{safe(row['label'])}<br>{signed(row['difference'])} perplexity" for row in mine]
+        more = {"customdata": hover}
+        x, y = [row["budget"] for row in mine], [min(row["difference"], 1.0) for row in mine]
+        data.append(marks(name, x, y, "%{customdata}<br>%{x:.0%} kept", look, **more))
+    best = [row for label in front for row in rows if row["label"] == label]
+    x, y = [row["budget"] for row in best], [min(row["difference"], 1.0) for row in best]
+    data.append(line("frontier", x, y, HERE, "solid", None, width=1.5))
+    return figure(
+        data,
+        what,
+        "perplexity against dense (up is better)",
+        height=360,
+        margin={"l": 76, "r": 24, "t": 20, "b": 100},
+        xaxis={"tickformat": ".0%", "rangemode": "tozero"},
+        yaxis={"tickformat": "+.0%", "autorange": "reversed"},
+        shapes=[level(0), level(lose, CHANCE)],
     )
 
 

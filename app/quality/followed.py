@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.commandline import commandline
 from analysis.runs import Run
 from app import cached
-from app.quality import cards, charts, speed as quality_speed, words
+from app.quality import cards, charts, search, speed as quality_speed, words
 from app.quality.words import NEAR, Asked, Shown
 from app.selection import state
 from app.ui import asking, fields, tables, widgets
@@ -66,6 +66,8 @@ def tab(saves: str, share: float | None) -> None:
     for sentence in dict.fromkeys(note for one in shown for note in one.run.numbers["notes"]):
         widgets.prose(sentence, "note")
     _table(shown, saves)
+    with widgets.guarded():
+        search.section(saves, asked, prefix)
     with st.expander("The same numbers from the command line", icon=":material/terminal:"):
         request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}
         st.code(commandline("continuation", request | {"texts": ["TEXT"]}), language=None, wrap_lines=True)

@@ -5,6 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.runs import Result
 from app import cached
 from tests.made import results
 from tests.made.in_process import markup, opened as opened_page, part
@@ -66,3 +67,25 @@ def test_all_of_a_family_in_one_click(client):
     app.button(key="quality_memory_all").click().run()
     assert app.multiselect(key="quality_memory_pick").value == ["snapkv"] and app.get("plotly_chart")
     assert app.button(key="quality_memory_all").disabled
+
+
+def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
+    text = cached.samples()[0][0]
+    app = opened(quality_saves="memory", quality_lose=2)
+    app.button(key="quality_search").click().run()
+    job = client.states["0123456789ab"]
+    methods = [{"name": "snapkv", "settings": {}}]
+    wanted = {"model": "demo", "texts": [text], "saves": "memory", "prefix": 1024, "methods": methods, "lose": 0.02}
+    wanted |= {"continuation": 128, "cuts": 32, "seed": 0}
+    assert (job.verb, job.args) == ("search", wanted)
+    rows = [
+        {"label": f"<b>{at}</b>", "budget": at / 4, "difference": 3 - at, "stretches": 2 * at, "left": at > 2}
+        for at in (1, 2, 3)
+    ]
+    numbers = {"rows": rows, "frontier": [row["label"] for row in rows], "lose": 0.02, "sentence": "<b>3</b> holds."}
+    numbers |= {"protocol": {"verb": "search", "model": "demo", "tokens": 100}}
+    client.store.put("search", wanted, Result(numbers), numbers["protocol"], 60.0)
+    app = opened(quality_saves="memory", quality_lose=2)
+    assert "&lt;b&gt;3&lt;/b&gt; holds." in markup(app) and not app.error
+    early, late, front = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
+    assert (early["x"], early["y"]) == ([0.25, 0.5], [1.0, 1.0]) and late["x"] == [0.75] and len(front["x"]) == 3

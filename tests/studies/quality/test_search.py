@@ -1,0 +1,75 @@
+"""The search for a setting: halving by hand, what chooses and what reports, the verdict, and going on when stopped."""
+
+import numpy as np
+import pytest
+
+from analysis.errors import BadSetting, BadText
+from analysis.studies.quality import search as module
+from analysis.studies.quality.search import Arm, frontier, halving, rank, search, split
+from tests.made.evaluating import TEXT
+
+
+def test_better_is_cheaper_among_the_good_and_gentler_among_the_others():
+    tried = [(0.04, 0.5), (0.01, 0.7), (0.2, 0.1), (0.06, 0.3)]  # (change, budget)
+    assert sorted(tried, key=lambda one: rank(*one, 0.05)) == [(0.04, 0.5), (0.01, 0.7), (0.06, 0.3), (0.2, 0.1)]
+
+
+def test_the_frontier_by_hand():
+    tried = {"a": (0.1, 0.3), "b": (0.2, 0.1), "c": (0.3, 0.2), "d": (0.5, 0.0), "e": (0.5, 0.4)}
+    rows = [{"label": name, "budget": budget, "difference": change} for name, (budget, change) in tried.items()]
+    assert frontier(rows) == ["a", "b", "d"]
+
+
+def test_whole_texts_choose_or_report_and_one_text_is_halved():
+    assert split(np.array([0, 0, 1, 2, 2])) == ([0, 1], [2, 3, 4])
+    assert split(np.zeros(5, int)) == ([0, 1], [2, 3, 4])
+
+
+def test_the_better_half_goes_on_to_twice_as_many():
+    """Eight arms, of which arm i loses i per cent and keeps 1 - i / 10: 8, 4 and then 3 of them go on."""
+    arms, dense, asked = [Arm(number) for number in range(8)], Arm("dense"), []
+
+    def read(arm, stretches, done):
+        assert 0 <= done <= 0.8
+        asked.append((arm.candidate, list(stretches)))
+        loss = 0.0 if arm.candidate == "dense" else float(np.log1p(arm.candidate / 100))
+        arm.losses += [[1 + loss] * 2 for _ in stretches]
+        arm.budgets += [1.0 if arm.candidate == "dense" else 1 - arm.candidate / 10 for _ in stretches]
+
+    left = halving(arms, dense, list(range(10, 20)), 0.05, read)
+    assert [arm.candidate for arm in left] == [5, 4, 3] and len(left[0].losses) == len(dense.losses) == 10
+    reads = {number: sum(len(own) for name, own in asked if name == number) for number in range(8)}
+    assert reads == {5: 10, 4: 10, 3: 10, 2: 4, 0: 2, 1: 2, 6: 2, 7: 2}
+    assert {place for _, own in asked for place in own} == set(range(10, 20))
+
+
+@pytest.fixture
+def ask(context, home):
+    def run(texts=(TEXT * 6,), **arguments):
+        keys = [context.add_text(f"text {at}", text) for at, text in enumerate(texts)]
+        given = {"methods": [{"name": "snapkv", "settings": {"window": 2}}], "prefix": 32, "continuation": 12}
+        return search(str(home / "tiny"), keys, **given | {"cuts": 16, "lose": 0.5} | arguments, context=context)
+
+    return run
+
+
+def test_the_winner_is_judged_on_the_half_that_did_not_choose_it(ask, context, monkeypatch):
+    result = ask()
+    rows, chosen = result.numbers["rows"], result.numbers["chosen"]
+    assert len(rows) == 7 and sum(row["left"] for row in rows) == 3  # of 7 first 4 and then 3, which read all eight
+    able = [row for row in rows if row["left"] and row["difference"] <= 0.5]
+    assert chosen["label"] == min(able, key=lambda row: row["budget"])["label"]
+    assert chosen["holds"] == (chosen["upper"] <= 0.5) and chosen["difference"] != rows[0]["difference"]
+    assert {row["stretches"] for row in rows} == {2, 4, 8} and chosen["units"] == 8
+    assert "did not choose it" in result.numbers["sentence"] and len(result.tables["rows"]) == 7
+    monkeypatch.setattr(module, "follow", lambda *given: pytest.fail("what was read is not read again"))
+    assert ask().numbers["rows"] == rows
+
+
+def test_refusals(ask):
+    with pytest.raises(BadSetting, match="memory or prefill"):
+        ask(saves="reads")
+    with pytest.raises(BadSetting, match="one pass over a text|was asked"):
+        ask(methods=[{"name": "streaming_llm"}])
+    with pytest.raises(BadText, match="a search needs 4"):
+        ask(texts=["the cat sat on the mat " * 8])
