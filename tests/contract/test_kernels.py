@@ -37,9 +37,15 @@ KERNELS = (
     }
 )
 GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
+KINDS = ("llama", "gpt2", "gemma2")  # shared keys, own keys, capped scores with a window: others are like one of them
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+def families() -> list:
+    """All of them; those whose attention is like another's only in `--all`: the masked matrix has them every time."""
+    return [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in FAMILIES]
+
+
+@pytest.mark.parametrize("family", families())
 def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
     count = 41 if all_of_them(pytestconfig) else 9  # as many again as the prompt has
     monkeypatch.setattr("analysis.kernels.grouped._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too
