@@ -32,7 +32,7 @@ def marked(tokens: dict, paint: Sequence[int], palette: list[dict], legend: str)
     for start, stop, spelled in painted.characters(tokens):
         pieces[start:stop] = [*[""] * (stop - start - 1), spelled]
         strongest[start:stop] = [max(paint[start:stop])] * (stop - start)
-    shades = [f"{one['light']}{round(one['mix'] * 2.55):02x}" for one in palette]
+    shades = [one["light"] + bytes([round(one["mix"] * 2.55)]).hex() for one in palette]
     names = (_shaded(one["name"], shade) for one, shade in zip(palette, shades, strict=True))
     runs = groupby(range(min(len(pieces), MOST)), key=strongest.__getitem__)
     body = [_shaded("".join(pieces[at] for at in run), shades[one] if one >= 0 else "") for one, run in runs]
