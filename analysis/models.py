@@ -68,6 +68,17 @@ class Model:
         return self.lm.config.get_text_config().hidden_size
 
     @property
+    def inner(self) -> int:
+        """Width of the feed-forward blocks."""
+        config = self.lm.config.get_text_config()
+        return getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * self.width
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that it tells apart."""
+        return self.lm.config.get_text_config().vocab_size
+
+    @property
     def family(self) -> str:
         """The architecture's name in transformers, such as `llama`."""
         return self.lm.config.model_type

@@ -249,11 +249,10 @@ def check_memory(length: int, batch: int, heads: int, kv_heads: int, head_dim: i
 
 def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> None:
     """Refuse a prompt that does not fit into memory, with the numbers, before anything runs. Errors: TooLarge."""
-    config, item = model.lm.config.get_text_config(), model.dtype.itemsize
-    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * model.width
+    item = model.dtype.itemsize
     states = (model.num_heads + model.num_kv_heads) * model.head_dim
     of_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5  # KV, both caches, room
-    of_token += 4 * model.width + 3 * inner + 6 * states
+    of_token += 4 * model.width + 3 * model.inner + 6 * states
     needed = (length + new_tokens) * of_token * item + SPARE
     free = free_bytes(model.device)
     if needed > 0.9 * free:

@@ -2,11 +2,11 @@
 
 from statistics import median
 
+from analysis.runs.memory import held
 from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price
 from analysis.runs.run import Run
 from analysis.runs.store import RunStore
 
-BLOCKS = 256_000_000  # bytes: four float32 blocks of scores, whatever the length; the layers' inputs come on top
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
 TIMES = {
     "start": 1.1,
@@ -36,10 +36,8 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     card = card or store.find("model", {"model": model})
     if card is None:
         return store.price(verb, model, tokens, None, args)
-    size = card.numbers["layers"] * card.numbers["width"]
     speed = WORK[card.numbers["device"].partition(":")[0]]
     rate = FIRST_SECONDS_PER_TOKEN + 6 * card.numbers["parameters"] / speed
-    held = BLOCKS + 2 * 4 * tokens * size
     pace = _pace(store, model, rate) if verb in TIMES else 1.0
     found = _is_read(store, verb, model, args)
 
@@ -49,7 +47,8 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     def alike(took: float, work: float) -> bool:
         return verb not in SERVED or (took < QUICK * pace * _guess(verb, rate, work)) == found
 
-    return store.price(verb, model, tokens, held, args, guess, alike)
+    needed = held(verb, args, tokens, card.numbers, found)
+    return store.price(verb, model, tokens, needed, args, guess, alike)
 
 
 def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:

@@ -6,8 +6,7 @@ import torch
 
 from analysis.errors import BadSetting, BadText, TooLarge
 from analysis.models import attention_modules, free_bytes
-
-HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, intermediate]
+from analysis.runs.memory import of_token
 
 
 @torch.no_grad()
@@ -84,11 +83,12 @@ def check_room(model, ids: torch.Tensor, padded: bool = False) -> None:
             f"The text has {length:,} tokens and {model.name} reads {model.max_positions:,} at once: give its first "
             f"{model.max_positions:,}, or read it window by window."
         )
-    config = model.lm.config.get_text_config()
-    inner = getattr(config, "intermediate_size", None) or 4 * model.width
-    each = model.dtype.itemsize * (HIDDEN_COPIES * model.width + INNER_COPIES * inner)
+    each = of_token(model.dtype.itemsize, model.width, model.inner)
     free = free_bytes(model.device)
-    pairs, room = masks(config, padded), 0.9 * free / texts  # of each text: length * (each + pairs * length) bytes
+    pairs, room = (
+        masks(model.lm.config.get_text_config(), padded),
+        0.9 * free / texts,
+    )  # of each text: length * (each + pairs * length) bytes
     need = length * (each + pairs * length)
     if need > room:
         most = 2 * room / (each + (each**2 + 4 * pairs * room) ** 0.5)

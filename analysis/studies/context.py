@@ -24,6 +24,7 @@ from analysis.models import CACHE, SPREAD, Model, attention_modules, load_model
 from analysis.places import revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
+from analysis.statistics.inputs import check_room
 from analysis.studies import STUDIES
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
@@ -182,12 +183,17 @@ class Reading:
         return [np.concatenate([ids[:keep], random.permutation(ids[keep:])]) for ids in self.windows]
 
 
-def read(context: Context, model: Model, key: str, long_text: str = "windows") -> Reading:
-    """Tokenise a stored text. `long_text`: `windows` cuts a long text, `first` keeps its first window only."""
+def read(context: Context, model: Model, key: str, long_text: str = "windows", passes: bool = True) -> Reading:
+    """Tokenise a stored text. `long_text`: `windows` cuts a long text, `first` keeps its first window only. `passes`:
+    the model is to read it; TooLarge, which names what fits, where memory lacks for a window.
+    """
     if long_text not in ("windows", "first"):
         raise BadSetting(f"long_text is {long_text!r} and must be 'windows' or 'first'.")
     name, text = context.text(key)
     tokens = tokenize(model.tokenizer, text, model.max_positions, *([1] if long_text == "first" else []))
+    if passes:
+        longest = max(stop - start for start, stop in tokens.spans)
+        check_room(model, torch.empty(1, longest, device="meta"))
     return Reading(name, text, tokens, notes(tokens, model.max_positions))
 
 

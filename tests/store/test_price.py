@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 
 from analysis.runs.due import predicted
+from analysis.runs.memory import held
 from analysis.runs.price import FIRST_SECONDS, predict
 from tests.made.stored_runs import ASK, PROTOCOL, result
 
 
 def card():
     """The card of a small model on a processor."""
-    return SimpleNamespace(numbers={"layers": 6, "width": 256, "device": "cpu", "parameters": 6_000_000})
+    sizes = {"layers": 6, "width": 256, "heads": 8, "kv_heads": 2, "head_dim": 32, "max_positions": 2048}
+    return SimpleNamespace(numbers=sizes | {"device": "cpu", "dtype": "float32", "parameters": 6_000_000})
+
+
+def qwen(layers: int) -> dict:
+    """The card's sizes of Qwen2.5-0.5B, or of its first layers."""
+    sizes = {"layers": layers, "width": 896, "inner": 4864, "heads": 14, "kv_heads": 2, "head_dim": 64}
+    return sizes | {"vocabulary": 151_936, "max_positions": 32_768, "dtype": "float32"}
 
 
 def runs(*sizes, fixed=2.0, rate=0.001):
@@ -138,3 +146,32 @@ def test_after_three_runs_nine_of_ten_predictions_are_within_a_factor_of_one_and
             price = predict(list(zip(took[:known][::-1], sizes[:known][::-1], strict=True)), sizes[known])
             within.append(1 / 1.5 < price.seconds / took[known] < 1.5)
     assert np.mean(within) >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("verb", "tokens", "taken"),  # megabytes beside the weights, measured on 2 layers of the 0.5B shape
+    [
+        ("statistics", 2218, 307),
+        ("start", 2218, 261),
+        ("head", 2218, 290),
+        ("temperature", 2218, 318),
+        ("groups", 2218, 257),
+        ("pairs", 2218, 274),
+        ("fit-router", 2218, 160),
+        ("fit-router", 8872, 186),
+        ("statistics", 8872, 1096),
+    ],
+)
+def test_the_memory_of_a_request_is_predicted_within_a_quarter(verb, tokens, taken):
+    assert held(verb, {}, tokens, qwen(2)) == pytest.approx(taken * 1e6, rel=0.25)
+
+
+def test_long_texts_keep_no_queries_and_keys_and_halves_take_half():
+    whole = qwen(24)
+    assert held("statistics", {}, 32_768, whole) < 10e9, "32k tokens on the 0.5B shape"
+    assert held("statistics", {}, 65_536, whole) - held("statistics", {}, 32_768, whole) < 1e9, "windows one by one"
+    half = held("head", {}, 8000, whole | {"dtype": "bfloat16"})
+    assert half < held("head", {}, 8000, whole) < 2.1 * half
+    assert held("groups", {}, 2218, whole, found=True) < held("groups", {}, 2218, whole) / 4
+    compared = held("evaluate", {"window": 512}, 2218, whole) - held("evaluate", {"window": 256}, 2218, whole)
+    assert compared > 2 * 4 * 256 * 151_936, "the logits of both passes"

@@ -8,7 +8,7 @@ from statistics import median
 import pandas as pd
 
 from analysis.corpus import sample_texts
-from analysis.errors import BadSetting
+from analysis.errors import AnalysisError, BadSetting
 from analysis.kernels.parts import now
 from analysis.models import Model
 from analysis.runs import Result, Run, RunStore
@@ -21,16 +21,37 @@ from analysis.timing import peak_bytes, processor
 
 PLAIN = 2  # plain passes that are timed, after one that warms up
 ROUTER = "k8-top1"
-# (page, verb, its arguments beside model and text, at most so many times a plain pass); the first page fits no router
-PAGES = (
-    ("Token groups, fitting", "fit-router", {}, 8.0),
-    ("Start", "start", {"router": ROUTER}, 3.0),
-    ("Attention heads", "statistics", {}, 1.8),
-    ("Attention heads, one of them", "head", {"layer": 0, "head": 0}, 0.3),
-    ("Token groups", "groups", {"router": ROUTER}, 0.3),
-    ("Long-range pairs", "pairs", {"router": ROUTER}, 0.3),
-    ("Softmax temperature", "temperature", {"t": [0.5, 1.0]}, 0.3),
-)
+DOCUMENTS = 6  # fewest that a bucket router is fitted and tested on
+Asked = tuple[str, str, dict, float | None]  # page, verb, its arguments, at most so many times a plain pass
+
+
+def pages(key: str, documents: list[str], tokens: int, most: int) -> list[Asked]:
+    """The verbs of the pages for a text of `tokens` tokens, in an order in which each finds what it needs: the first
+    fits the router. `documents`: as many other texts; `most` tokens are read at once. No target: none was set."""
+    text, some = {"text": key}, min(tokens, most)
+    few = [{"name": "streaming_llm"}, {"name": "focus", "router": ROUTER}]
+    probed = {"probes": ["uuid_needle"], "lengths": [some // 2], "depths": [0.5], "items": 2}
+    routed = {"texts": documents, "prompts": DOCUMENTS // 2, "mlp": False, "store": True, "min_distance": some // 16}
+    prompt = {"texts": [key], "methods": [{"name": "snapkv"}], "cuts": 1, "continuation": some // 8}
+    return [
+        ("Token groups, fitting", "fit-router", {}, 8.0),
+        ("Start", "start", {**text, "router": ROUTER}, 3.0),
+        ("Attention heads", "statistics", text, 1.8),
+        ("Attention heads, one of them", "head", {**text, "layer": 0, "head": 0}, 0.3),
+        ("Token groups", "groups", {**text, "router": ROUTER, "shuffled": False}, 0.3),
+        ("Long-range pairs", "pairs", {**text, "router": ROUTER, "shuffled": False}, 0.3),
+        ("Long-range pairs, with the shuffled text", "pairs", {**text, "router": ROUTER}, None),
+        ("Softmax temperature", "temperature", {**text, "t": [0.5, 1.0]}, 0.3),
+        ("KV budgets, calibrating", "calibrate", {"texts": [key], "caps": []}, None),
+        ("KV budgets", "budgets", {}, 0.3),
+        ("KV budgets, where it breaks", "reads-text", {"text": documents[0], "shares": [0.5, 0.1]}, None),
+        ("Routing, fitting", "route", routed, None),
+        ("Routing, one query", "route-visit", {**text, "layer": 0, "head": 0, "min_distance": some // 16}, None),
+        ("Quality vs speed", "evaluate", {**text, "methods": few}, None),
+        ("Generate, a compressed prompt", "continuation", prompt, None),
+        ("Speed", "launch", {**text, "router": ROUTER, "new_tokens": 8, "repeats": 2}, None),
+        ("Long-context tests", "probe", {**text, **probed}, None),
+    ]
 
 
 def bench_model(model: str, text: str, lengths: list[int] | None, context: Context) -> Result:
@@ -38,8 +59,9 @@ def bench_model(model: str, text: str, lengths: list[int] | None, context: Conte
 
     `lengths`: the text repeated and cut to so many tokens (default: the text as it is).
     numbers: `rows` (also the table `pages`): `page verb tokens seconds times target met peak_bytes predicted_seconds
-    predicted_bytes`, `times` by the plain pass of the same text, the peak beside the weights (None where the system
-    does not say), predictions from what ran before; `plain`: `tokens seconds` of the plain pass, without the
+    predicted_bytes memory_ratio refused`, `times` by the plain pass of the same text, the peak beside the weights (None
+    where the system does not say), predictions from what ran before, `memory_ratio` predicted by taken; `refused`: why
+    a verb did not run, which then has no numbers; `plain`: `tokens seconds` of the plain pass, without the
     vocabulary's logits; `parameters`, `sentence`, `notes`. Errors: BadSetting for a length below 8 tokens.
     """
     lm = context.model(model)
@@ -55,11 +77,9 @@ def bench_model(model: str, text: str, lengths: list[int] | None, context: Conte
                 key = own.add_text(name, story if length is None else _cut(lm, story, length))
                 tokens, seconds = _plain(own, lm, key)
                 plain.append({"tokens": tokens, "seconds": seconds})
-                rows += [row | {"times": row["seconds"] / seconds} for row in _rows(own, lm, model, key, tokens)]
+                rows += _rows(own, lm, model, key, tokens, seconds)
             finally:
                 own.store.close()
-    for row in rows:
-        row["met"] = row["times"] <= row["target"]
     about = protocol("bench", lm, text or None, what="model", processor=processor(str(lm.device)))
     numbers = {"rows": rows, "plain": plain, "parameters": lm.parameters, "sentence": _sentence(rows, plain)}
     numbers |= {"notes": [lm.caution] if lm.caution else [], "protocol": about}
@@ -86,25 +106,31 @@ def _plain(context: Context, lm: Model, key: str) -> tuple[int, float]:
     return sum(map(len, windows)), median(took[1:])
 
 
-def _rows(context: Context, lm: Model, model: str, key: str, tokens: int) -> list[dict]:
+def _rows(context: Context, lm: Model, model: str, key: str, tokens: int, plain: float) -> list[dict]:
     """One row a page: what it took, and what was predicted from the pages before."""
     rows, card = [], _timed(context, lm, "model", {"model": model})[0]  # what every page asks for, to say a price
-    for place, (page, verb, more, target) in enumerate(PAGES):
-        context.progress(place / len(PAGES), f"{page}, {tokens:,} tokens")
-        arguments = {"model": model} | ({} if verb == "fit-router" else {"text": key}) | more
+    name, text = context.text(key)
+    turns = [len(text) * turn // (DOCUMENTS + 1) for turn in range(1, DOCUMENTS + 1)]
+    documents = [context.add_text(f"{name}, turned", text[turn:] + text[:turn]) for turn in turns]
+    asked = pages(key, documents, tokens, lm.max_positions)
+    for place, (page, verb, more, target) in enumerate(asked):
+        context.progress(place / len(asked), f"{page}, {tokens:,} tokens")
+        arguments = {"model": model} | more
         price = predicted(context.store, verb, arguments, tokens, card)
         inner = copy.copy(context)
         inner.progress = lambda done, stage: None
-        run, peak = _timed(inner, lm, verb, arguments)
-        row = {
-            "page": page,
-            "verb": verb,
-            "tokens": tokens,
-            "seconds": run.seconds,
-            "target": target,
-            "peak_bytes": peak,
-        }
-        rows.append(row | {"predicted_seconds": price.seconds, "predicted_bytes": price.bytes})
+        row = {"page": page, "verb": verb, "tokens": tokens, "seconds": None, "times": None, "target": target}
+        row |= {"met": None, "peak_bytes": None, "predicted_seconds": price.seconds, "predicted_bytes": price.bytes}
+        row |= {"memory_ratio": None, "refused": ""}
+        try:
+            run, peak = _timed(inner, lm, verb, arguments)
+        except AnalysisError as error:
+            rows.append(row | {"refused": str(error)})
+            continue
+        times = run.seconds / plain
+        row |= {"seconds": run.seconds, "times": times, "met": None if target is None else times <= target}
+        row |= {"peak_bytes": peak, "memory_ratio": price.bytes / peak if price.bytes and peak else None}
+        rows.append(row)
     return rows
 
 
@@ -125,12 +151,12 @@ def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run
 
 
 def _sentence(rows: list[dict], plain: list[dict]) -> str:
-    met = sum(row["met"] for row in rows)
-    worst = max(rows, key=lambda row: row["times"] / row["target"])
+    aimed = [row for row in rows if row["met"] is not None]
+    worst = max(aimed, key=lambda row: row["times"] / row["target"])
     most = max((row["peak_bytes"] or 0 for row in rows), default=0)
     return (
-        f"{met} of {len(rows)} within their target; the farthest from it is {worst['page']} with {worst['times']:.1f} "
-        f"times a plain pass of {worst['tokens']:,} tokens (target {worst['target']:g}). A plain pass takes "
-        f"{spell(plain[-1]['seconds'])} for {plain[-1]['tokens']:,} tokens; the largest peak is {spell_bytes(most)} "
-        "beside the weights."
+        f"{sum(row['met'] for row in aimed)} of {len(aimed)} within their target; the farthest from it is "
+        f"{worst['page']} with {worst['times']:.1f} times a plain pass of {worst['tokens']:,} tokens (target "
+        f"{worst['target']:g}). A plain pass takes {spell(plain[-1]['seconds'])} for {plain[-1]['tokens']:,} tokens; "
+        f"the largest peak is {spell_bytes(most)} beside the weights."
     )

@@ -23,8 +23,8 @@ def model_card(model: str = "demo", *, context: Context) -> Result:
     """
     lm = context.model(model)
     readme = lm.state_dir / "README.md"
-    same = "name revision family parameters head_dim width max_positions weight_bytes caution why".split()
-    numbers = {name: getattr(lm, name) for name in same} | {
+    same = "name revision family parameters head_dim width inner vocabulary max_positions weight_bytes".split()
+    numbers = {name: getattr(lm, name) for name in [*same, "caution", "why"]} | {
         "layers": lm.num_layers,
         "heads": lm.num_heads,
         "kv_heads": lm.num_kv_heads,

@@ -4,10 +4,9 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.models import Model
+from analysis.runs.memory import STATES_BYTES
 from analysis.statistics.states import States, attention_states, state_bytes
 from analysis.studies.context import Context, Reading
-
-KEPT_BYTES = 256 << 20  # of queries and keys of one window; of a longer text only the layer that is looked at is kept
 
 
 def window_of(reading: Reading, part: int) -> tuple[int, np.ndarray]:
@@ -26,7 +25,7 @@ def check_head(lm: Model, layer: int, head: int) -> None:
 
 
 def states_of(context: Context, lm: Model, ids: np.ndarray, layer: int) -> dict[int, States]:
-    """Queries and keys of a window of a text: of all layers where they fit KEPT_BYTES, else of one."""
+    """Queries and keys of a window of a text: of all layers where they fit STATES_BYTES, else of one."""
     held, states = context.kept.get("states", (None, {}))
     if held == _whose(lm, ids) and layer in states:
         return states
@@ -47,4 +46,4 @@ def _whose(lm: Model, ids: np.ndarray) -> tuple:
 
 def fits(lm: Model, tokens: int) -> bool:
     """Whether queries and keys of all layers are kept for a text of so many tokens."""
-    return state_bytes(lm, tokens) <= KEPT_BYTES
+    return state_bytes(lm, tokens) <= STATES_BYTES

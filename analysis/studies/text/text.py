@@ -52,7 +52,7 @@ def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, 
     numbers: `tokens characters bytes windows max_positions byte_fallback_share notes`.
     """
     lm = context.model(model)
-    reading = read(context, lm, text, long_text)
+    reading = read(context, lm, text, long_text, passes=False)
     numbers = {
         "name": reading.name,
         "tokens": reading.tokens.total,

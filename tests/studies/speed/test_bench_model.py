@@ -1,35 +1,68 @@
 """`bench model`: every page's verb once on a tiny model, beside a plain pass, with what was predicted."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main
+from analysis.costs import KNOWN
 from analysis.errors import BadSetting
+from analysis.runs import Result
+from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.speed import bench_model as study
+from analysis.studies.stored import documented
 from tests.made.tiny_tokenizer import save_model
 
-COLUMNS = "page verb tokens seconds target peak_bytes predicted_seconds predicted_bytes times met".split()
+COLUMNS = "page verb tokens seconds times target met peak_bytes predicted_seconds predicted_bytes".split()
+COLUMNS += ["memory_ratio", "refused"]
 
 
 def test_every_page_is_run_priced_and_held_against_its_target(tmp_path, capsys, state):
     model = save_model(tmp_path / "tiny", max_position_embeddings=256)
-    asked = ["bench", "model", "--model", str(model), "--lengths", "300,200", "--json"]
+    asked = ["bench", "model", "--model", str(model), "--lengths", "300", "--json"]
     assert main(asked) == 0
     out, err = capsys.readouterr()
     told = json.loads(out.splitlines()[-1])
-    assert [row["page"] for row in told["rows"]] == [page for page, *_ in study.PAGES] * 2
-    assert {row["tokens"] for row in told["rows"]} == {200, 300} == {one["tokens"] for one in told["plain"]}
+    asked = study.pages("", [""], 0, 0)
+    assert [row["page"] for row in told["rows"]] == [page for page, *_ in asked]
+    assert {row["tokens"] for row in told["rows"]} == {300} == {one["tokens"] for one in told["plain"]}
     plain = {one["tokens"]: one["seconds"] for one in told["plain"]}
     for row in told["rows"]:
-        assert list(row) == COLUMNS and row["seconds"] > 0 and row["predicted_seconds"] > 0
+        assert list(row) == COLUMNS and not row["refused"], row
+        assert row["seconds"] > 0 and row["predicted_seconds"] > 0
         assert row["times"] == pytest.approx(row["seconds"] / plain[row["tokens"]])
-        assert row["met"] == (row["times"] <= row["target"])
+        assert row["met"] == (None if row["target"] is None else row["times"] <= row["target"])
         assert row["predicted_bytes"] > 0, "the model's card is known, so memory is predicted"
-    assert told["protocol"]["what"] == "model" and "of 14 within their target" in told["sentence"]
-    assert "Start, 200 tokens" in err
+    assert told["protocol"]["what"] == "model" and "of 8 within their target" in told["sentence"]
+    assert "Start, 300 tokens" in err
     assert not list(state.rglob("*.safetensors")), "it leaves nothing in the state of this installation"
+
+
+def test_a_stored_study_says_what_pages_cost_on_a_shape(tmp_path, monkeypatch):
+    """On a made-up shape of two tiny layers; the bench itself is the one above."""
+    tiny = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    known = {"Owner/Tiny": dict(KNOWN["Qwen/Qwen2.5-0.5B"]) | tiny | {"vocab_size": 5000, "num_hidden_layers": 4}}
+    monkeypatch.setattr("analysis.studies.speed.pages.KNOWN", known)
+    row = {"page": "Start", "verb": "start", "tokens": 8, "seconds": 2.0, "times": 2.5, "target": 3.0, "met": True}
+    seen = []
+
+    def bench(model, text, lengths, context):
+        seen.append((context.model(model).num_layers, lengths))
+        numbers = {"rows": [row | {"refused": ""}], "plain": [{"tokens": 8, "seconds": 0.8}], "parameters": 7}
+        told = {"dtype": "float32", "device": "cpu", "processor": "a chip", "text": None, "window": 8}
+        return Result(numbers | {"sentence": "1 of 1 within their target.", "protocol": told})
+
+    monkeypatch.setattr("analysis.studies.speed.pages.bench_model", bench)
+    context = Context(browser=False, state=tmp_path)
+    found = NAMED["pages"](shape="tiny", layers="2", length=8, context=context)
+    assert seen == [(2, [8])] and Path(found.numbers["path"]).name == "pages-tiny-2-8.json"
+    assert found.numbers["sentence"] == "tiny with 2 of its layers: 1 of 1 within their target."
+    assert documented.table(found.numbers["columns"], found.numbers["rows"]).splitlines()[2].startswith("| Start | 8 |")
+    for wrong in ({"shape": "nothing"}, {"shape": "tiny", "layers": "5"}, {"shape": "tiny", "length": 3}):
+        with pytest.raises(BadSetting):
+            NAMED["pages"](**wrong, context=context)
 
 
 def test_a_text_of_no_length_is_refused(tmp_path):

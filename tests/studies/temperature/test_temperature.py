@@ -104,7 +104,7 @@ def test_a_new_temperature_needs_no_pass_and_says_its_seconds(tmp_path):
 
 
 def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
-    monkeypatch.setattr("analysis.studies.text.states.KEPT_BYTES", 10)
+    monkeypatch.setattr("analysis.studies.text.states.STATES_BYTES", 10)
     context.kept.clear()
     found = ask(temperature, t=[0.5], layer=2)
     assert set(found.tables["heads"]["layer"]) == {2} and "Layer 2 alone" in found.numbers["notes"][-1]

@@ -1,0 +1,44 @@
+"""Memory that a request holds beside the model's weights, from the model's card: what decides over its peak."""
+
+from collections.abc import Mapping
+from typing import Any
+
+FIXED = 60 << 20  # bytes: compiled kernels, blocks of scores, tables
+HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once, [T, width] and [T, inner]
+STATES_BYTES = 256 << 20  # of queries and keys of one window: more are not kept, but for the layer that is looked at
+OF_TOKEN_AND_LAYER = 180  # bytes: routing vectors, groups and their controls
+FITTED_ON, FITTED_IN = 2048, 1024  # tokens that fit a router, and of a window of them
+LOOKS = ("start", "report", "statistics", "head", "pairs", "temperature", "route-visit")  # keep queries, keys
+SCORED = ("evaluate", "equal-budget", "reads-text", "reads-sweep", "cap-sweep", "lost-keys", "temperature-curve")
+LOGITS = 2  # tensors [T, vocabulary] that are compared
+
+
+def held(verb: str, args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], found: bool = False) -> int:
+    """Bytes at the peak of a request that reads so many tokens; `card`: the numbers of the verb `model`. `found`: the
+    reading of an earlier page serves it, so that the model reads nothing."""
+    width, layers, item = card["width"], card["layers"], item_bytes(card["dtype"])
+    window = min(tokens, card.get("max_positions", tokens), args.get("window") or tokens if verb in SCORED else tokens)
+    if found:
+        return FIXED + OF_TOKEN_AND_LAYER * tokens * layers
+    if verb == "fit-router":
+        inputs = 4 * FITTED_ON * layers * width
+        return FIXED + inputs + FITTED_IN * of_token(item, width, card.get("inner"))
+    total = FIXED + window * of_token(item, width, card.get("inner"))
+    if verb in LOOKS:
+        of_layer = 4 * window * (card["heads"] + card["kv_heads"]) * card["head_dim"]
+        whole = layers * of_layer
+        total += whole if whole <= STATES_BYTES else of_layer
+        total += OF_TOKEN_AND_LAYER * tokens * layers
+    if verb in SCORED:
+        total += LOGITS * item * window * card.get("vocabulary", 0)
+    return total
+
+
+def of_token(item: int, width: int, inner: int | None) -> int:
+    """Bytes of a token in a pass: the tensors of one layer that are held at once, of `item` bytes a number."""
+    return item * (HIDDEN_COPIES * width + INNER_COPIES * (inner or 4 * width))
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of a number of the type that a card names."""
+    return 2 if dtype.endswith("16") else 8 if dtype.endswith("64") else 4

@@ -1,0 +1,89 @@
+"""What every page costs on a model of a real shape: time beside a plain pass, and memory beside what was predicted."""
+
+import copy
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.costs import KNOWN, read_shape
+from analysis.errors import BadSetting
+from analysis.models import Model
+from analysis.shapes import make_shape
+from analysis.studies.speed.bench_model import bench_model
+from analysis.studies.stored.panels import presented
+from analysis.studies.stored.runner import Setting, Sizes, Study, option
+
+WHOLE = "all"
+
+
+@dataclass(frozen=True)
+class Made(Sizes):
+    """What the study can be asked for."""
+
+    shape: str = option("Qwen2.5-0.5B", "a known shape, such as Qwen2.5-0.5B")
+    layers: str = option(WHOLE, "layers of the shape that are made: all, or so many")
+    length: int = option(0, "tokens of the text, the bundled story repeated (default: the story as it is)")
+
+    def check(self, lm: Model) -> None:
+        _config(self)
+        if self.length < 0 or 0 < self.length < 8:
+            raise BadSetting(f"The text has {self.length} tokens and must have 8 or more.")
+
+
+def measure(at: Setting) -> dict:
+    """`rows` and `plain` as `bench_model` gives them, of a checkpoint with random weights that is made for it and
+    removed afterwards; `parameters`."""
+    sizes, own = at.sizes, copy.copy(at.context)
+    own.browser, own._model, own.kept = False, None, {}  # a folder outside of models_cache; its model goes with it
+    with tempfile.TemporaryDirectory() as folder:
+        config, out = Path(folder) / "config.json", Path(folder) / "model"
+        config.write_text(json.dumps(_config(sizes)), encoding="utf-8")
+        make_shape(str(config), str(out), own.progress)
+        found = bench_model(str(out), "", [sizes.length] if sizes.length else None, own).numbers
+    told = found["protocol"]
+    about = {name: told[name] for name in ("dtype", "device", "processor", "text", "window")}
+    about |= {"kernel": f"{_named(sizes)}, random weights", "tokens": found["plain"][-1]["tokens"]}
+    return {name: found[name] for name in ("rows", "plain", "parameters")} | {
+        "bench": found["sentence"],
+        "protocol": about,
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the costs are told."""
+    told = numbers["protocol"]["sizes"] if "sizes" in numbers["protocol"] else {}
+    name = f"{_named(Made(**told))}: {numbers['bench']}"
+    refused = [f"{row['page']} did not run: {row['refused']}" for row in numbers["rows"] if row["refused"]]
+    return presented("pages", name, None, *refused)
+
+
+def sample(at: Setting, numbers: dict) -> dict:
+    """The shape's own numbers, which come again; its times do not."""
+    shape = read_shape(_config(at.sizes))
+    return {"parameters": float(shape.parameters), "layers": float(shape.layers)}
+
+
+def _config(sizes: Made) -> dict:
+    """The config.json of the shape, cut to its first layers. Errors: BadSetting."""
+    named = {name.partition("/")[2].lower(): config for name, config in KNOWN.items()}
+    config = named.get(sizes.shape.rpartition("/")[2].lower())
+    if config is None:
+        known = ", ".join(name.partition("/")[2] for name in KNOWN)
+        raise BadSetting(f"{sizes.shape[:80]!r} is no known shape; there are: {known}.")
+    if sizes.layers == WHOLE:
+        return dict(config)
+    depth = read_shape(config).layers
+    if not sizes.layers.isdigit() or not 1 <= int(sizes.layers) <= depth:
+        raise BadSetting(f"{sizes.shape} has {depth} layers: make all, or 1 to {depth}, not {sizes.layers[:20]!r}.")
+    cut = dict(config) | {"num_hidden_layers": int(sizes.layers)}
+    return cut | ({"layer_types": cut["layer_types"][: int(sizes.layers)]} if cut.get("layer_types") else {})
+
+
+def _named(sizes: Made) -> str:
+    return sizes.shape if sizes.layers == WHOLE else f"{sizes.shape} with {sizes.layers} of its layers"
+
+
+pages = Study(
+    "pages", __doc__, Made, measure, shown, sample, file="pages-{shape}-{layers}-{length}", tables=("rows", "plain")
+)
