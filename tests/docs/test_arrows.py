@@ -76,6 +76,7 @@ ARROWS = {
     **{f"studies.{name}": STORED for name in PARTED.split()},
     "studies.ready": READY,
     **{f"studies.{name}": f"{READY} studies.speed" for name in UPPER.split()},
+    "studies.speed": f"{READY} studies.speed shapes",
     "studies.start": ROOMS,
     "training": TOOLS,
     "timing": TOOLS,
