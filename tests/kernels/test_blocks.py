@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import analysis
 from analysis.errors import BadSetting
+from analysis.kernels import blocks as module
 from analysis.kernels.block_maps import block_map
 from analysis.kernels.blocks import _masked, block_attention, block_mask
 
@@ -87,6 +88,18 @@ def test_flex_attention_is_given_the_same_blocks():
     q, k, v = states(2, 4, 2, 70, 8)
     out = flex_attention(q, k, v, block_mask=made, enable_gqa=True)
     assert torch.allclose(out.double(), oracle(q, k, v, blocks, 16)[0], atol=1e-5)
+
+
+def test_the_path_of_a_gpu_runs_uncompiled(monkeypatch):
+    """What `block_attention` does on CUDA, with FlexAttention as it is before compilation."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    monkeypatch.setattr(module, "_flex", lambda: flex_attention)
+    q, k, v = states(2, 4, 2, 70, 8)
+    blocks = block_map("xattention", q, k, block=16)
+    out, lse = module._by_flex(q, k, v, blocks, 16, 0.3)
+    wanted, sums = block_attention(q, k, v, blocks, 16, 0.3)
+    assert torch.allclose(out, wanted, atol=1e-5) and torch.allclose(lse, sums, atol=1e-5)
 
 
 # --- maps -------------------------------------------------------------------------------------------------------------

@@ -56,3 +56,9 @@ def test_each_sees_what_a_pass_of_its_own_shows(family):
     for layer, kept in reader[0].states.items():  # none where a mask or a soft cap needs the seam's own path
         torch.testing.assert_close(kept.scores(0, 0, 40), states[layer].scores(0, 0, 40), rtol=1e-4, atol=1e-5)
     assert reader[0].states or family in ("gemma2", "mistral")
+
+
+def test_without_compiled_rows_the_seam_computes_as_on_a_gpu(monkeypatch):
+    for module in ("together", "streams"):
+        monkeypatch.setattr(f"analysis.statistics.{module}.compiled", lambda: False)
+    test_each_sees_what_a_pass_of_its_own_shows("llama")

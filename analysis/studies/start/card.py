@@ -32,7 +32,8 @@ def model_card(model: str = "demo", *, context: Context) -> Result:
         "device": str(lm.device),
         "card": readme.read_text(encoding="utf-8") if readme.is_file() else "",
         "routers": stored_routers(context, lm),
-        "parity": parity(lm),
+        # a new router makes the card anew, and the model is still the one that was compared
+        "parity": context.once("parity", (lm.revision, lm.precision, str(lm.device)), lambda: parity(lm)),
     }
     probed = numbers["parity"]["tokens"]
     return Result(numbers | {"protocol": protocol("model", lm, tokens=probed, window=probed)})

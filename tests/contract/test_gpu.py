@@ -1,0 +1,69 @@
+"""On a CUDA device: the verbs of every page run, and statistics, methods and kernels give what the processor gives."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.kernels.blocks import block_attention
+from analysis.models import load_model
+from analysis.statistics import HeadReading
+from analysis.statistics.together import Together
+from analysis.studies.context import Context
+from analysis.studies.speed.bench_model import bench_model
+from tests.contract.test_contract import CASES
+from tests.made.tiny import FAMILIES, tiny, token_ids
+from tests.made.tiny_tokenizer import save_model
+
+pytestmark = pytest.mark.gpu
+
+
+def on(device: str, family: str):
+    """A tiny model of its own on a device."""
+    return copy.deepcopy(tiny(family)).to(device)
+
+
+def test_the_verbs_of_every_page_run(tmp_path):
+    model = save_model(tmp_path / "tiny", max_position_embeddings=256)
+    found = bench_model(str(model), "", [300], Context(device="cuda", browser=False)).numbers
+    assert not [row for row in found["rows"] if row["refused"]]
+    assert found["protocol"]["device"].startswith("cuda")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_statistics_and_what_a_watcher_sees(family):
+    ids, found, seen = token_ids(1, 60), {}, {}
+    for device in ("cpu", "cuda"):
+        model = load_model(on(device, family))
+        found[device], seen[device] = HeadReading(model.num_layers, model.num_heads), torch.zeros(60)
+
+        def watch(block, probabilities, sums=seen[device]):
+            sums[: probabilities.shape[-1]] += probabilities[0].sum((0, 1)).float().cpu()
+
+        found[device].read(model, ids, reader=Together(found[device], [watch]))
+    np.testing.assert_allclose(found["cuda"].means(), found["cpu"].means(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(seen["cuda"], seen["cpu"], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_methods(name, kernels):
+    logits = {}
+    for device in ("cpu", "cuda"):
+        lm = on(device, "llama")
+        with apply(lm, CASES[name](), kernels=kernels):
+            logits[device] = lm(token_ids(1, 40).to(device), use_cache=False).logits.float().cpu()
+    torch.testing.assert_close(logits["cuda"], logits["cpu"], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(("kind", "bound"), [(torch.float32, 1e-3), (torch.bfloat16, 3e-2)])
+def test_attention_over_kept_blocks(kind, bound):
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 700, 64, generator=draw).to(kind) for heads in (8, 2, 2))
+    blocks = (torch.rand(2, 8, 6, 6, generator=draw) < 0.5) | torch.eye(6, dtype=torch.bool)
+    wanted = block_attention(q.float(), k.float(), v.float(), blocks)
+    for mine, own in zip(block_attention(*(x.cuda() for x in (q, k, v, blocks))), wanted, strict=True):
+        torch.testing.assert_close(mine.float().cpu(), own, rtol=bound, atol=bound)
