@@ -108,7 +108,10 @@ def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, cont
     )
     real = attention._dense_kernel
     monkeypatch.setattr(attention, "_dense_kernel", lambda *a: real(*a) * 1.01)
+    assert STUDIES["model"](context=context).numbers["parity"] == parity, "the model was compared already"
+    context.kept.pop("parity")
     assert STUDIES["model"](context=context).numbers["parity"]["same"] is False
+    context.kept.pop("parity")
 
     def leaking(query, key, value, mask, dropout, scaling):
         everything = torch.ones(1, 1, query.shape[2], key.shape[2], dtype=torch.bool)
