@@ -47,15 +47,15 @@ def answer() -> str:
 
 def tab() -> None:
     """The form with its price and button, and beside it the run it asked for, or the router in use."""
-    asked, pictures = st.columns([4, 5], gap="large")
-    with asked:
-        _form()
-        args, card = requests.arguments(), asking.card(st.session_state["model"])
-        stored = cached.store().find("train-router", args)
-        with widgets.guarded():
-            _button(args, card, stored)
-    with pictures:
-        _pictures(args, stored)
+    with st.grid(2, min_column_width=400, gap="large"):
+        with st.container():
+            _form()
+            args, card = requests.arguments(), asking.card(st.session_state["model"])
+            stored = cached.store().find("train-router", args)
+            with widgets.guarded():
+                _button(args, card, stored)
+        with st.container():
+            _pictures(args, stored)
     if stored is not None:
         shown.numbers(stored)
     else:

@@ -38,6 +38,7 @@ STYLE = """<style>
 .st-key-job_strip { padding: 0.5rem 0.9rem; border: 1px solid rgba(128, 128, 128, 0.35); border-radius: 0.6rem;
   background: color-mix(in srgb, Canvas 92%, #1483B0); }
 .st-key-job_strip [data-testid="stProgress"] { flex: 1 1 12rem; }
+.stMain [data-testid="stButtonGroup"] [role="radiogroup"] { flex-wrap: wrap; overflow: visible; mask-image: none; }
 [class*="st-key-wide_"] { overflow-x: auto; }
 [class*="st-key-wide_"] [data-testid="stPlotlyChart"] { min-width: 36rem; }
 </style>"""
