@@ -26,8 +26,13 @@ def so_far(table: dict) -> None:
     about = STATISTICS[st.session_state["statistic"]]
     values = table[st.session_state["statistic"]]
     done = len({layer for layer, value in zip(table["layer"], values, strict=True) if value is not None})
-    st.subheader(f"{about.title.split(',')[0]} of every head, so far", anchor=False)
-    st.plotly_chart(charts.heads(table, values, about, -1, -1), key=f"heads_so_far_{done}", config={"staticPlot": True})
+    widgets.chart(
+        charts.heads(table, values, about, -1, -1),
+        table,
+        title=f"{about.title.split(',')[0]} of every head, so far",
+        key=f"heads_so_far_{done}",
+        alt=f"{about.title} in the layers that are read so far",
+    )
 
 
 def controls() -> None:
