@@ -75,7 +75,15 @@ def test_the_form_asks_for_what_it_shows_and_a_link_restores_it(client):
     assert "First time on this machine" in markup(app)
     app.button(key="train_run").click().run()
     job = client.states["0123456789ab"]
-    wanted = {"model": "demo", "corpus": cached.corpus(), "steps": 20, "groups": 4, "top": 2, "label": "try2", "rate": 3e-4}
+    wanted = {
+        "model": "demo",
+        "corpus": cached.corpus(),
+        "steps": 20,
+        "groups": 4,
+        "top": 2,
+        "label": "try2",
+        "rate": 3e-4,
+    }
     assert job.verb == "train-router" and wanted.items() <= job.args.items() and job.args["gate"] == "centred"
     assert "--gate centred" in app.code[0].value and "--label try2" in app.code[0].value
 
