@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analysis.corpus import sample_texts
+from analysis.corpus import natural_samples
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.studies.context import Context
@@ -15,7 +15,7 @@ def studied_home(home: Path) -> Path:
     tiny_models(home)
     for side in ("train", "valid"):
         (home / "corpus" / side).mkdir(parents=True)
-    for name, (_, text) in sample_texts().items():
+    for name, text in natural_samples().items():
         (home / "corpus" / "train" / f"{name}.txt").write_text(text[:3000])
         for part in range(2):
             begin = 3000 + 900 * part

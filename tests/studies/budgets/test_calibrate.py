@@ -10,7 +10,7 @@ import torch
 from analysis.__main__ import main
 from analysis.attention import apply
 from analysis.cli.options import parser
-from analysis.corpus import FITTED_ON, sample_texts, text_hash
+from analysis.corpus import FITTED_ON, fitting_samples, text_hash
 from analysis.errors import AnalysisError, BadSetting, BadText, Cancelled
 from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
@@ -230,8 +230,9 @@ def test_a_folder_calibrates_on_its_training_texts_and_measures_on_the_others(co
 def test_without_a_stored_policy_the_bundled_samples_calibrate(home, context):
     lm = context.model(str(home / "tiny"))
     policy = policy_for(context, lm)
-    story, *others = (text_hash(text) for _, text in sample_texts().values())
-    assert policy.about["texts"] == others, "the text that pages open on can be measured"
+    assert policy.about["texts"] == [text_hash(text) for text in fitting_samples().values()], (
+        "the text that pages open on can be measured"
+    )
     assert policy.about["corpus"] == FITTED_ON and policy.cap == policy.budgets.max()
     assert policy.budgets.sum() == round(policy.ranks.sum())
     with pytest.raises(BadSetting, match="no policy other here; there are: policy"):
