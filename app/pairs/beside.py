@@ -7,27 +7,17 @@ from app import cached
 from app.pairs import charts, chosen as pairs
 from app.ui import asking, other, tables, widgets
 
-CHOICES = {"text": "Another text", "model": "Another model"}
 SHOWN = ("query", "key", "kind", "attention", "distance")
 ROWS = 10
 
 
 def beside(own: Run, tokens: dict) -> None:
     """Ask what stands beside the pairs of the run `own`, and show both in two columns under the same filters."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        asked = other.choice("pairs_beside", CHOICES)
-        if asked is None:
-            return
-        request, names = own.request, cached.texts()
-        if asked == "text":
-            key = other.text()
-            more, sides = {"text": key}, (names[request["text"]], names[key])
-        elif (model := other.model()) is not None:
-            more = {"model": model, "router": asking.routers(model)[0], "layer": None, "head": None, "group": None}
-            sides = (request["model"], model)
-        else:
-            return
-    run = asking.ask("pairs", request | more, "Looking for far pairs")
+    asked = other.whole("pairs_beside", own, layer=None, head=None, group=None)
+    if asked is None:
+        return
+    more, sides = asked
+    run = asking.ask("pairs", own.request | more, "Looking for far pairs")
     read = (own, tokens), (run, cached.columns(run, "tokens"))
     top = max(max(cached.columns(one, "controls")["lift"], default=1.0) for one, _ in read)
     with st.grid(2, min_column_width=420, gap="large"):

@@ -6,24 +6,14 @@ from analysis.runs import Run
 from app import cached
 from app.ui import asking, charts, other, painted, widgets
 
-CHOICES = {"text": "Another text", "model": "Another model"}
-
 
 def beside(own: Run, tokens: dict) -> None:
     """Ask what stands beside the reading `own`, and show both in two columns, on one scale."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        asked = other.choice("start_beside", CHOICES)
-        if asked is None:
-            return
-        request, names = own.request, cached.texts()
-        if asked == "text":
-            key = other.text()
-            more, sides = {"text": key}, (names[request["text"]], names[key])
-        elif (model := other.model()) is not None:
-            more, sides = {"model": model, "router": asking.routers(model)[0]}, (request["model"], model)
-        else:
-            return
-    run = asking.ask("start", request | more, "Reading the text")
+    asked = other.whole("start_beside", own)
+    if asked is None:
+        return
+    more, sides = asked
+    run = asking.ask("start", own.request | more, "Reading the text")
     read = (own, tokens), (run, cached.columns(run, "tokens"))
     top = max(max(cached.columns(one, "distance")[side]) for one, _ in read for side in ("mass", "uniform"))
     with st.grid(2, min_column_width=420, gap="large"):

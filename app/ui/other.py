@@ -5,10 +5,12 @@ from bisect import bisect_right
 import streamlit as st
 
 from analysis.limits import limits
+from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import fields, widgets
+from app.ui import asking, fields, widgets
 
+CHOICES = {"text": "Another text", "model": "Another model"}
 NOTHING = "nothing"
 BUNDLED = ("demo", "demo-gpt2")
 
@@ -26,6 +28,20 @@ def choice(control: str, offered: dict[str, str]) -> str | None:
     look = {"format_func": names.get, "required": True, "on_change": switched}
     st.segmented_control("Beside it", list(names), key=pick, **look)
     return chosen[control]
+
+
+def whole(control: str, own: Run, **of_model: object) -> tuple[dict, tuple[str, str]] | None:
+    """Ask for a second text or model beside the run `own`: what its request has instead, and the names of both sides;
+    None for nothing. A second model brings its own groups, and `of_model`."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        asked = choice(control, CHOICES)
+        if asked == "text":
+            key, names = text(), cached.texts()
+            return {"text": key}, (names[own.request["text"]], names[key])
+        if asked == "model" and (second := model()) is not None:
+            more = {"model": second, "router": asking.routers(second)[0], **of_model}
+            return more, (own.request["model"], second)
+    return None
 
 
 def text() -> str:
