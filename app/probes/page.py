@@ -26,7 +26,8 @@ def one_test() -> None:
             smaller=lambda: probes.smaller(args),
             type="primary",
         )
-        run = _example(args)
+        with answer:
+            run = _example(args)
     if run is not None:
         with answer:
             widgets.prose(run.numbers["sentences"][:1])

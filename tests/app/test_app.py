@@ -145,6 +145,14 @@ def test_pairs_are_filtered_by_the_controls(client):
 
 
 @pytest.mark.parametrize(("beside", "asked"), [("text", "The Watch Book"), ("model", "demo-gpt2")])
+def test_what_another_text_or_model_reads_stands_beside_on_start(client, beside, asked):
+    app = opened("start", start_beside=beside)
+    assert not app.error and asked in [one.value for one in app.subheader] and client.asked.count("start") == 2
+    sides = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")][-2:]
+    assert sides[0]["layout"]["yaxis"]["range"] == sides[1]["layout"]["yaxis"]["range"]
+
+
+@pytest.mark.parametrize(("beside", "asked"), [("text", "The Watch Book"), ("model", "demo-gpt2")])
 def test_pairs_of_another_text_or_model_stand_beside(client, beside, asked):
     app = opened("pairs", distance="16", pairs_beside=beside, layer="1")
     assert not app.error and asked in [one.value for one in app.subheader] and client.asked.count("pairs") == 2
