@@ -15,6 +15,7 @@ TIMES = {
     "statistics": 0.7,
     "head": 0.6,
     "temperature": 0.7,
+    "names": 10.0,
 }  # of one reading
 SERVED: dict[str, dict[str, object]] = {  # verb -> arguments with which it finds what Start's reading of the text left
     "statistics": {"mass": 0.9, "window": 128, "without_first": False},

@@ -2,11 +2,12 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from app.heads.words import Statistic
+from app.heads.words import Statistic, letters
 from app.ui import charts
 from app.ui.charts import figure
 from app.ui.head_map import CHOSEN, SCALE, head_map
@@ -22,10 +23,18 @@ def is_log(values: Sequence[float | None]) -> bool:
     return bool(known) and min(known) > 0 and max(known) / min(known) >= DECADE
 
 
-def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: int, head: int) -> dict:
-    """Layer x head map of one statistic, the chosen head framed; a label of each head in `table`, if there, stands
-    in the tip. A click on a cell selects the point on it, whose customdata is [layer, head]."""
-    every = zip(table["layer"], table["head"], strict=True)
+def heads(
+    table: dict,
+    values: Sequence[float | None],
+    about: Statistic,
+    layer: int,
+    head: int,
+    names: Mapping[tuple[int, int], Sequence[str]] = MappingProxyType({}),
+) -> dict:
+    """Layer x head map of one statistic, the chosen head framed; a label of each head in `table`, if there, and its
+    `names` stand in the tip, the names as letters in the cell too. A click on a cell selects the point on it, whose
+    customdata is [layer, head]."""
+    every = list(zip(table["layer"], table["head"], strict=True))
     log = is_log(values)
     shown = {
         key: None if value is None else math.log10(value) if log else value
@@ -37,13 +46,17 @@ def heads(table: dict, values: Sequence[float | None], about: Statistic, layer: 
     elif about.kind == "share":
         bar |= {"tickformat": ".0%"}
     labels = table.get("label") or [""] * len(values)
+    said = zip(every, values, labels, strict=True)
     points = {
-        "text": [
-            "<br>".join(filter(None, [about.show(value), label])) for value, label in zip(values, labels, strict=True)
-        ],
+        "text": ["<br>".join(filter(None, [about.show(v), label, *names.get(cell, ())])) for cell, v, label in said],
         "hovertemplate": f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>",
     }
-    return head_map(table, shown, {"colorbar": bar}, points, [(layer, head)], height=26)
+    cells: dict = {"colorbar": bar}
+    if names:
+        layers, places = sorted(set(table["layer"])), sorted(set(table["head"]))
+        cells["text"] = [[letters(names.get((one, place), ())) for place in places] for one in layers]
+        cells["texttemplate"] = "%{text}"
+    return head_map(table, shown, cells, points, [(layer, head)], height=26)
 
 
 def losses(table: dict, layer: int, head: int) -> dict:

@@ -18,6 +18,7 @@ FINDERS = (5, 10, 20)  # rows of the finder
 
 CONTROLS = {
     "heads_evidence": switch(False),
+    "named": switch(False, "names of heads"),
     "without": switch(False, "what is lost without a head"),
     "without_by": Control(one_of(*WAYS)),
     "without_first": switch(False, "first-token choice"),

@@ -1,6 +1,6 @@
 """The map of all heads and the finder: which head to look at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -8,10 +8,11 @@ from analysis.runs import Run
 from app import cached
 from app.heads import charts
 from app.heads.controls import FINDERS
-from app.heads.words import STATISTICS, ranked
+from app.heads.words import LETTERS, STATISTICS, letters, ranked
 from app.selection import state
 from app.ui import asking, fields, painted, tables, widgets
 
+Names = Mapping[tuple[int, int], Sequence[str]]  # (layer, head) -> its names
 CHANCE = "chance level (uniform reading)"
 
 
@@ -68,8 +69,8 @@ def choose(layer: int, head: int) -> None:
     state.choose(st.session_state, layer=layer, head=head, tile=None)
 
 
-def overview(run: Run, table: dict) -> tuple[int, int]:
-    """The map beside the finder; returns the (layer, head) in use."""
+def overview(run: Run, table: dict, names: Names) -> tuple[int, int]:
+    """The map beside the finder, with the `names` of heads that are known; returns the (layer, head) in use."""
     name = st.session_state["statistic"]
     about, values = STATISTICS[name], table[name]
     order = st.session_state["order"] or about.first
@@ -78,7 +79,7 @@ def overview(run: Run, table: dict) -> tuple[int, int]:
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
             points = widgets.chart(
-                charts.heads(table, values, about, layer, head),
+                charts.heads(table, values, about, layer, head, names),
                 table,
                 title=about.title.split(",")[0] + " of every head",
                 key="heads_map",
@@ -89,9 +90,9 @@ def overview(run: Run, table: dict) -> tuple[int, int]:
             if cell := widgets.new_cell(points, "heads_map"):
                 choose(*cell)
                 st.rerun()
-            st.caption("Click a cell to choose the head." + _sink(run))
+            st.caption("Click a cell to choose the head." + _sink(run) + _letters(names))
         with st.container():
-            _finder(run, table, name, order, every, (layer, head))
+            _finder(run, table, name, order, every, (layer, head), names)
     return layer, head
 
 
@@ -101,7 +102,13 @@ def _sink(run: Run) -> str:
     return " The first token counts like any other."
 
 
-def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now: tuple[int, int]) -> None:
+def _letters(names: Names) -> str:
+    used = {letter for some in names.values() for letter in letters(some)}
+    listed = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items() if letter in used)
+    return f" Letters are names: {listed}." if listed else ""
+
+
+def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now: tuple[int, int], names: Names) -> None:
     about, chance = STATISTICS[name], cached.columns(run, "chance")
     st.subheader(f"Heads with the {order} values", anchor=False, help=about.help)
     widgets.prose(about.help, "quiet")
@@ -115,6 +122,7 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
         "layer": [table["layer"][at] for at in shown],
         "head": [table["head"][at] for at in shown],
         "label": [table["label"][at] for at in shown],
+        "name": [", ".join(names.get((table["layer"][at], table["head"][at]), ())) for at in shown],
         "value": [table[name][at] for at in shown],
         "chance": [even[table["layer"][at]] for at in shown],
     }
@@ -122,6 +130,7 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
         "layer": tables.Column("layer", "whole"),
         "head": tables.Column("head", "whole"),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
+        **({"name": tables.Column("name", help=cached.glossary("name of a head"))} if names else {}),
         "value": about.column(),
         "chance": tables.Column("all alike", about.kind, about.digits, help=cached.glossary(CHANCE)),
     }

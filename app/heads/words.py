@@ -1,5 +1,6 @@
 """The statistics of a head in words: title, unit, definition, and which end of the list is looked at first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app import cached
@@ -43,8 +44,24 @@ STATISTICS = {
     "induction": Statistic("Induction score", "share", 2, "induction score"),
 }
 
+LETTERS = {  # of a name of a head, on the map
+    "previous token": "P",
+    "duplicate token": "D",
+    "induction": "I",
+    "retrieval": "R",
+    "sink": "S",
+    "local": "L",
+    "even": "E",
+    "positional": "F",
+}
+
 
 def ranked(values: list[float | None], order: str, count: int) -> list[int]:
     """Rows of the `count` highest or lowest values, ties to the first row; what has no value is left out."""
     known = [at for at, value in enumerate(values) if value is not None]
     return sorted(known, key=lambda at: -values[at] if order == "highest" else values[at])[:count]
+
+
+def letters(names: Sequence[str]) -> str:
+    """The names of a head as they fit into a cell of the map."""
+    return "".join(letter for name, letter in LETTERS.items() if any(said.startswith(name) for said in names))

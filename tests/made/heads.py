@@ -5,6 +5,7 @@ import pandas as pd
 
 from analysis.runs import Result
 from app.heads.controls import STATISTICS
+from app.heads.words import LETTERS
 from tests.made.results import CONTEXT, HEADS, LAYERS, protocol, tokens
 
 SENTENCE = "1 of 6 heads leaves more than half on the first token."
@@ -148,8 +149,23 @@ def ablate(args: dict, text: str) -> Result:
     return Result(numbers, {"heads": heads, "tokens": table}, arrays)
 
 
+def names(args: dict, text: str | None) -> Result:
+    """Two names of one head, the second confirmed, and one of another."""
+    about = {"score": 0.7, "low": 0.6, "high": 0.8, "null": 0.1, "null_high": 0.2, "others": 0.05, "clear": True}
+    lost = {"rise": 0.5, "low_rise": 0.4, "high_rise": 0.6, "others_rise": 0.1, "verdict": "confirmed"}
+    bare = {"rise": None, "low_rise": None, "high_rise": None, "others_rise": None, "verdict": "no text needs it"}
+    rows = [{"layer": 1, "head": 0, "name": "sink"} | about | bare]
+    rows += [{"layer": 1, "head": 0, "name": "induction"} | about | lost]
+    rows += [{"layer": 2, "head": 1, "name": "previous token"} | about | lost | {"verdict": "not confirmed"}]
+    said = {"measure": "mean attention to <it>", "source": "Somebody 2020", "above": 0.3, "needs": ""}
+    numbers = {"rows": rows, "definitions": [{"name": name} | said for name in LETTERS], "controls": {}, "heads": 6}
+    numbers |= {"sentence": "2 of 6 heads have a name.", "notes": [], "protocol": protocol("names", args, 3072)}
+    return Result(numbers, {"scores": pd.DataFrame(rows)}, {})
+
+
 ANSWERS = {
     "ablate": ablate,
+    "names": names,
     "head": head,
     "statistics": statistics,
     "temperature": temperature,

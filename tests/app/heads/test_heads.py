@@ -242,6 +242,29 @@ def test_levels_of_attention_by_hand():
     assert paint == [-1, -1, 0, 2, 4, 4] and [entry["note"] for entry in palette] == ["1", "0", "1", "0", "2"]
 
 
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_asked_for_once_and_stand_on_the_map_in_the_finder_and_in_a_table(client):
+    app = opened()
+    assert "names" not in client.asked and "texttemplate" not in figures(app)[0]["data"][0], "the drawer is closed"
+    app = opened(named="yes", layer=1, head=0)
+    assert not app.error and client.asked.count("names") == 1 and "2 of 6 heads have a name." in markup(app)
+    heat, points = figures(app)[0]["data"]
+    assert heat["text"] == [["", ""], ["IS", ""], ["", "P"]] and heat["texttemplate"] == "%{text}"
+    assert points["text"][2].endswith("far<br>induction ✓<br>sink"), "what is confirmed first"
+    assert any("Letters are names: P previous token, I induction, S sink." in one.value for one in app.caption)
+    finder = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
+    place = list(zip(finder["layer"], finder["head"], strict=True)).index((2, 1))
+    assert finder["name"][place] == "previous token (not confirmed)"
+    shown = {column["label"]: column["shown"] for column in part(app, "table", 3)["columns"]}
+    assert shown["head"] == ["1.0", "1.0", "2.1"] and shown["score"][0] == "70% (60% to 80%)"
+    assert shown["loss rises by"][:2] == ["–", "+0.500 (+0.400 to +0.600); without others at most +0.100"]
+    assert shown["on this text"][1] == "40.0%", "the induction score of the reader's own text"
+    opened(layer=2, head=1)
+    assert client.asked.count("names") == 1, "stored for the model, whatever the text"
+
+
 # --- without a head ---------------------------------------------------------------------------------------------------
 
 

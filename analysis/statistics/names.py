@@ -1,0 +1,111 @@
+"""What heads are called, by the definitions of the literature, and a reader of how far every head fits them.
+
+A definition names a span of keys for each query: what a head of that name reads there. The same measure on displaced
+spans (another distance, another place) is the null: a head that scores there as well has no claim to the name.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from analysis.attention import Block
+from analysis.statistics.labels import DIFFUSE, LOCAL, PREVIOUS, SINK
+
+ASKED = 0.3  # mean attention from which an earlier copy, or what followed it, is what a head reads
+COPIES = 0.1  # of the answer's tokens (Wu et al. 2024, section 2)
+STEADY = 0.9  # of the queries (Voita et al. 2019, section 5.2)
+
+
+class Name(NamedTuple):
+    """One name: the score it takes, `measure` in words, `source`, and the `needs` of it: the text that a model without
+    such heads predicts worse, "repeats" or "needle", or "" where no text needs it."""
+
+    above: float
+    measure: str
+    source: str
+    needs: str = ""
+
+
+NAMES = {
+    "previous token": Name(PREVIOUS, "mean attention to the token right before", "Elhage et al. 2021", "repeats"),
+    "duplicate token": Name(
+        ASKED, "mean attention to the earlier copy of the query's own token", "Wang et al. 2022", "repeats"
+    ),
+    "induction": Name(
+        ASKED, "mean attention to the token that followed the earlier copy", "Olsson et al. 2022", "repeats"
+    ),
+    "retrieval": Name(
+        COPIES,
+        "share of an answer's tokens whose copy in the needle is the key read most, with the answer given",
+        "Wu et al. 2024",
+        "needle",
+    ),
+    "sink": Name(SINK, "mean attention to the first token", "Xiao et al. 2023; Gu et al. 2024, who ask for 30%"),
+    "local": Name(LOCAL, "mean attention within the last eighth of the text", "Beltagy et al. 2020, a window"),
+    "even": Name(DIFFUSE, "entropy, as a share of even reading's", "Clark et al. 2019, broad attention"),
+    "positional": Name(STEADY, "share of queries whose most read key is equally far back", "Voita et al. 2019"),
+}
+
+
+class PatternReading:
+    """Collects, for all heads and texts [B, T] read whole, what a watch of `apply` sees: `apply(..., watch=it.watch)`.
+
+    `spans`: name -> int64 [R, B, T, 2], first key and past the last for every query of R variants; empty spans are not
+    counted. Afterwards `shares()`: name -> [R, L, H, B], the mean attention to the spans; `best` [L, H, B, T]: the key
+    that each query reads most; `evenness()` [L, H, B]: entropy as a share of that of even reading.
+    """
+
+    def __init__(self, layers: int, heads: int, shape: tuple[int, int], spans: dict[str, np.ndarray]):
+        texts, length = shape
+        self.spans = {name: torch.from_numpy(some) for name, some in spans.items()}
+        self.sums = {name: np.zeros((len(some), layers, heads, texts)) for name, some in spans.items()}
+        self.best = np.zeros((layers, heads, texts, length), np.int64)
+        self.entropy, self.most = np.zeros((2, layers, heads, texts))
+
+    def watch(self, block: Block, probabilities: torch.Tensor) -> None:
+        """A block of queries of one layer, probabilities [B, H, n, m]."""
+        p = probabilities.detach().float().cpu()
+        rows, layer = block.rows.cpu(), block.layer
+        keys = p.shape[-1]
+        self.best[layer, :, :, rows.numpy()] = p.argmax(-1).permute(2, 1, 0).numpy()  # [n, H, B]
+        visible = block.visible.cpu().expand(len(p), 1, len(rows), keys).sum(-1)  # [B, 1, n]
+        self.entropy[layer] += torch.special.entr(p).sum((2, 3)).T.numpy()
+        self.most[layer] += visible.clamp(min=1).log().sum(-1).T.numpy()
+        before = F.pad(p.double().cumsum(-1), (1, 0))  # [B, H, n, m + 1]: attention to the keys before each edge
+        for name, variants in self.spans.items():
+            for at, span in enumerate(variants[:, :, rows].clamp(0, keys)):  # [B, n, 2]
+                edges = span[:, None].expand(-1, p.shape[1], -1, -1)
+                low, high = before.gather(-1, edges).unbind(-1)
+                self.sums[name][at, layer] += (high - low).sum(-1).T.numpy()
+
+    def shares(self) -> dict[str, np.ndarray]:
+        """name -> mean attention to its spans [R, L, H, B]; NaN for a text without any."""
+        found = {}
+        for name, variants in self.spans.items():
+            counts = (variants[..., 1] > variants[..., 0]).sum(-1).numpy()  # [R, B]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                found[name] = self.sums[name] / counts[:, None, None]
+        return found
+
+    def evenness(self) -> np.ndarray:
+        """Entropy as a share of that of even reading [L, H, B], both summed over the queries."""
+        return self.entropy / np.maximum(self.most, np.finfo(float).tiny)
+
+
+def copied(best: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Share of the queries with a span whose most read key lies in it: best [L, H, B, T], spans [R, B, T, 2] -> [R, L,
+    H, B]."""
+    low, high = spans[:, None, None, ..., 0], spans[:, None, None, ..., 1]
+    asked = (high > low).sum(-1)
+    return ((best >= low) & (best < high)).sum(-1) / np.maximum(asked, 1)
+
+
+def steady(best: np.ndarray, first: int) -> np.ndarray:
+    """Share of the queries from `first` on whose most read key is as far back as most often with this head: best [L, H,
+    B, T] -> [L, H, B]."""
+    back = np.arange(first, best.shape[-1]) - best[..., first:]
+    back += best.shape[-1]  # a permuted row of `best`, a null, reads ahead too
+    usual = np.array([np.bincount(one.ravel()).argmax() for one in back.reshape(-1, *back.shape[2:])])
+    return (back == usual.reshape(back.shape[:2])[..., None, None]).mean(-1)

@@ -1,0 +1,117 @@
+"""What the heads are called: names by published definitions, how far each head fits, and whether ablation confirms."""
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached
+from app.heads import finder
+from app.heads.words import LETTERS
+from app.ui import asking, painted, tables, widgets
+
+TOKENS = 3072  # of the texts made for the names
+TERM = "name of a head"
+ROWS = {
+    "head": tables.Column("head"),
+    "name": tables.Column("name"),
+    "score": tables.Column("score", "share", words="spelled", help="mean over the made texts, 95% interval"),
+    "null_high": tables.Column("displaced, at most", "share", help="the same measure at another place or distance"),
+    "others": tables.Column("other heads", "share", help="their median"),
+    "here": tables.Column("on this text", "share", help="the statistic of the same definition, where there is one"),
+    "clear": tables.Column("sure", help="clear: the whole interval lies above the limit and the displaced"),
+    "rise": tables.Column(
+        "loss rises by",
+        "number",
+        4,
+        words="lost",
+        help="nats per token, on tokens that need the name, less the rise of the others",
+    ),
+    "verdict": tables.Column("by ablation"),
+}
+HERE = {"previous token": "previous_token", "induction": "induction", "sink": "first_token_mass"}  # of `statistics`
+
+
+def stored() -> Run | None:
+    """The names of this model's heads, where they were asked for before."""
+    return cached.store().find("names", _args())
+
+
+def badges(run: Run | None) -> dict[tuple[int, int], list[str]]:
+    """(layer, head) -> the names of a head, what ablation confirms first."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for row in sorted(run.numbers["rows"] if run else [], key=lambda row: row["verdict"] != "confirmed"):
+        said = row["name"] + {"confirmed": " ✓", "not confirmed": " (not confirmed)"}.get(row["verdict"], "")
+        found.setdefault((row["layer"], row["head"]), []).append(said)
+    return found
+
+
+def show(table: dict, layer: int, head: int) -> None:
+    """The names of all heads, with what they rest on; `table`: the statistics of the heads on the reader's text."""
+    widgets.prose(
+        "A name says what a head does on a text made to show it: random tokens that come twice, or a fact hidden in a "
+        "story. The reader's text has no part in it.",
+        "more",
+    )
+    known = stored() is not None
+    run = asking.ask("names", _args(), "Reading the texts made for names", TOKENS)
+    if not known:
+        st.rerun()  # the map and the finder show them too
+    widgets.prose(run.numbers["sentence"])
+    _table(run, table, (layer, head))
+    widgets.notes(run)
+    _definitions(run)
+
+
+def _args() -> dict:
+    return {"model": st.session_state["model"]}
+
+
+def _table(run: Run, table: dict, now: tuple[int, int]) -> None:
+    """One row for each head and name; a row chooses its head."""
+    rows = run.numbers["rows"]
+    at = {cell: place for place, cell in enumerate(zip(table["layer"], table["head"], strict=True))}
+    cells = [(row["layer"], row["head"]) for row in rows]
+    values = {name: [row.get(name) for row in rows] for name in ROWS}
+    values["head"] = [f"{layer}.{head}" for layer, head in cells]
+    values["here"] = [
+        table[HERE[row["name"]]][at[cell]] if row["name"] in HERE and cell in at else None
+        for row, cell in zip(rows, cells, strict=True)
+    ]
+    values["clear"] = ["clear" if row["clear"] else "close" for row in rows]
+    spelled = {
+        "spelled": [f"{row['score']:.0%} ({row['low']:.0%} to {row['high']:.0%})" for row in rows],
+        "lost": [_lost(row) for row in rows],
+    }
+    tables.table(
+        ROWS,
+        values | spelled,
+        key="heads_names",
+        identity=run.id,
+        label="Heads with a name; choose one to look at it",
+        selected=cells.index(now) if now in cells else None,
+        on_row=lambda: finder.choose(*(painted.picked("heads_names", cells) or now)),
+        height=360,
+    )
+    widgets.numbers(values, "names-of-heads", "heads_names_numbers")
+
+
+def _lost(row: dict) -> str:
+    if row["rise"] is None:
+        return "–"
+    others = "" if row["others_rise"] is None else f"; without others at most {row['others_rise']:+.3f}"
+    return f"{row['rise']:+.3f} ({row['low_rise']:+.3f} to {row['high_rise']:+.3f}){others}"
+
+
+def _definitions(run: Run) -> None:
+    """What each name means, from which score on, and whose definition it is."""
+    made = run.numbers["definitions"]
+    columns = {
+        "letter": tables.Column("letter"),
+        "name": tables.Column("name"),
+        "measure": tables.Column("what is measured", wrap=True),
+        "above": tables.Column("from", "share"),
+        "source": tables.Column("definition by", wrap=True),
+    }
+    with st.expander("What each name means", icon=":material/menu_book:"):
+        values = {name: [one.get(name) for one in made] for name in columns}
+        values["letter"] = [LETTERS[one["name"]] for one in made]
+        tables.table(columns, values, key="heads_definitions", identity=run.id, label="Definitions", height=330)
