@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from app.heads.words import Statistic, letters
+from app.heads.words import STATISTICS, Statistic, letters
 from app.ui import charts
-from app.ui.charts import figure
+from app.ui.charts import HERE, figure
 from app.ui.head_map import CHOSEN, SCALE, head_map
 
 DECADE = 10.0  # a statistic whose values are this many times apart gets a log colour
@@ -57,6 +57,54 @@ def heads(
         cells["text"] = [[letters(names.get((one, place), ())) for place in places] for one in layers]
         cells["texttemplate"] = "%{text}"
     return head_map(table, shown, cells, points, [(layer, head)], height=26)
+
+
+def scatter(
+    table: dict,
+    across: str,
+    up: str,
+    colour: str,
+    now: tuple[int, int],
+    names: Mapping[tuple[int, int], Sequence[str]] = MappingProxyType({}),
+) -> dict:
+    """Every head by the columns `across` and `up` of `table`, `colour` (a statistic, or the layer) in colour, the head
+    in use ringed; heads without one of the numbers are left out. A point's customdata is [layer, head]."""
+    about = STATISTICS.get(colour)
+    cells = list(zip(table["layer"], table["head"], strict=True))
+    known = [at for at in range(len(cells)) if None not in (table[across][at], table[up][at], table[colour][at])]
+    axes = [STATISTICS[name] for name in (across, up)]
+    said = []
+    for at in known:
+        shown = [f"{one.title}: {one.show(table[name][at])}" for one, name in zip(axes, (across, up), strict=True)]
+        shown += [f"{about.title}: {about.show(table[colour][at])}"] if about else []
+        said.append("<br>".join([*shown, *names.get(cells[at], ())]))
+    bar = {"thickness": 12, "title": {"text": about.title if about else "layer", "side": "right"}}
+    bar |= {"tickformat": ".0%"} if about and about.kind == "share" else {}
+    points = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [table[across][at] for at in known],
+        "y": [table[up][at] for at in known],
+        "customdata": [list(cells[at]) for at in known],
+        "text": said,
+        "hovertemplate": "layer %{customdata[0]}, head %{customdata[1]}<br>%{text}<extra></extra>",
+        "marker": {
+            "size": 11,
+            "color": [table[colour][at] for at in known],
+            "colorscale": SCALE,
+            "colorbar": bar,
+            "line": {
+                "width": [3 if cells[at] == now else 0.5 for at in known],
+                "color": [CHOSEN if cells[at] == now else HERE for at in known],
+            },
+        },
+        "unselected": {"marker": {"opacity": 1}},
+        "showlegend": False,
+    }
+    shares = [{"tickformat": ".0%"} if one.kind == "share" else {} for one in axes]
+    margin = {"l": 60, "r": 12, "t": 30, "b": 54}
+    look = {"xaxis": shares[0], "yaxis": shares[1], "margin": margin, "dragmode": False, "clickmode": "event+select"}
+    return figure([points], *(one.title for one in axes), height=400, **look)
 
 
 def losses(table: dict, layer: int, head: int) -> dict:
@@ -143,6 +191,21 @@ def packed(values) -> dict:
     """An array as plotly reads it without a Python object for each number: base64 of float32."""
     found = np.ascontiguousarray(values, np.float32)
     return {"dtype": "f4", "bdata": b64encode(found.tobytes()).decode(), "shape": ", ".join(map(str, found.shape))}
+
+
+def spread(values: dict, about: Statistic) -> dict:
+    """A statistic from its lowest to its highest query, of a corpus and of one text: `share` of the queries in per
+    cent, `corpus` and `here`."""
+    share = about.kind == "share"
+    axis = {"tickformat": ".0%"} if share else {}
+    said = f"%{{x}}% of the queries: {about.title} of %{{y:{'.1%' if share else ',.2f'}}} or less"
+    data = [
+        charts.line(
+            "these texts", values["share"], values["corpus"], HERE, "solid", "circle", f"these texts<br>{said}"
+        ),
+        charts.line("this text", values["share"], values["here"], CHOSEN, "dash", "square", f"this text<br>{said}"),
+    ]
+    return figure(data, "queries, lowest first", about.title, xaxis={"ticksuffix": "%"}, yaxis=axis)
 
 
 def distances(table: dict, name: str, top: float) -> dict:

@@ -1,6 +1,6 @@
 """Attention heads: what of it stands in the URL."""
 
-from app.selection.control import Control, matching, one_of, switch
+from app.selection.control import CORPUS, Control, matching, one_of, switch
 
 STATISTICS = (  # of a head: the columns of the verb `statistics`
     "far_peaks",
@@ -19,10 +19,15 @@ FINDERS = (5, 10, 20)  # rows of the finder
 CONTROLS = {
     "heads_evidence": switch(False),
     "named": switch(False, "names of heads"),
+    "over_texts": switch(False, "a head over many texts"),
+    "heads_corpus": Control(matching(CORPUS), name="choice of texts"),
     "without": switch(False, "what is lost without a head"),
     "without_by": Control(one_of(*WAYS)),
     "without_first": switch(False, "first-token choice"),
     "statistic": Control(one_of(*STATISTICS), STATISTICS[0]),
+    "heads_shown": Control(one_of("map", "scatter"), "map", name="map or scatter"),
+    "heads_across": Control(one_of(*STATISTICS), "entropy", name="statistic across"),
+    "heads_colour": Control(one_of("layer", *STATISTICS), "layer", name="statistic in colour"),
     "order": Control(one_of("highest", "lowest")),
     "finder": Control(one_of(*FINDERS), 10),
     "tile": Control(matching(r"[0-9]{1,7}\.[0-9]{1,7}"), name="exact tile"),  # its first query and first key

@@ -1,6 +1,7 @@
 """The map of all heads and the finder: which head to look at."""
 
 from collections.abc import Mapping, Sequence
+from zlib import crc32
 
 import streamlit as st
 
@@ -26,12 +27,12 @@ def so_far(table: dict) -> None:
     """The map while the text is read: the heads of the layers that are done."""
     about = STATISTICS[st.session_state["statistic"]]
     values = table[st.session_state["statistic"]]
-    done = len({layer for layer, value in zip(table["layer"], values, strict=True) if value is not None})
+    drawn = crc32(repr(table).encode())  # a second window changes the numbers of layers that were drawn before
     widgets.chart(
         charts.heads(table, values, about, -1, -1),
         table,
         title=f"{about.title.split(',')[0]} of every head, so far",
-        key=f"heads_so_far_{done}",
+        key=f"heads_so_far_{drawn}",
         alt=f"{about.title} in the layers that are read so far",
     )
 
@@ -78,22 +79,56 @@ def overview(run: Run, table: dict, names: Names) -> tuple[int, int]:
     layer, head = chosen_head(table, every)
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
-            points = widgets.chart(
-                charts.heads(table, values, about, layer, head, names),
-                table,
-                title=about.title.split(",")[0] + " of every head",
-                key="heads_map",
-                alt=f"{about.title} in every layer and head, the chosen head framed",
-                help=about.help,
-                select="points",
-            )
-            if cell := widgets.new_cell(points, "heads_map"):
-                choose(*cell)
-                st.rerun()
-            st.caption("Click a cell to choose the head." + _sink(run) + _letters(names))
+            st.segmented_control(
+                "Shown as", ["map", "scatter"], key="heads_shown", format_func=str.capitalize, required=True,
+                label_visibility="collapsed",
+            )  # fmt: skip
+            if st.session_state["heads_shown"] == "scatter":
+                _scatter(table, name, (layer, head), names)
+            else:
+                _map(table, name, (layer, head), names)
+            st.caption("Click a head to choose it." + _sink(run) + _letters(names))
         with st.container():
             _finder(run, table, name, order, every, (layer, head), names)
     return layer, head
+
+
+def _map(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
+    """Layer x head, one statistic in colour."""
+    about = STATISTICS[name]
+    _drawn(
+        charts.heads(table, table[name], about, *now, names),
+        table,
+        "heads_map",
+        about.title.split(",")[0] + " of every head",
+        f"{about.title} in every layer and head, the chosen head framed",
+        about.help,
+    )
+
+
+def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
+    """The statistic in use against any other, a third one or the layer in colour."""
+    titles = {"layer": "Layer"} | {one: about.title for one, about in STATISTICS.items()}
+    with st.container(horizontal=True, gap="small"):
+        st.selectbox("Across", list(STATISTICS), format_func=titles.get, key="heads_across", width=230)
+        st.selectbox("Colour", list(titles), format_func=titles.get, key="heads_colour", width=230)
+    across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
+    _drawn(
+        charts.scatter(table, across, name, colour, now, names),
+        table,
+        "heads_scatter",
+        f"{titles[name].split(',')[0]} against {titles[across].split(',')[0].lower()}",
+        f"{titles[name]} of every head against {titles[across]}, {titles[colour]} in colour",
+        STATISTICS[across].help,
+    )
+
+
+def _drawn(figure: dict, table: dict, key: str, title: str, alt: str, help: str) -> None:
+    """A chart of all heads; a click chooses one."""
+    points = widgets.chart(figure, table, title=title, key=key, alt=alt, help=help, select="points")
+    if cell := widgets.new_cell(points, key):
+        choose(*cell)
+        st.rerun()
 
 
 def _sink(run: Run) -> str:

@@ -4,6 +4,7 @@ Pure functions over two mappings, the session (`st.session_state`) and the addre
 are tested without a browser. The controls themselves stand in `controls`, and in the rooms that declare them.
 """
 
+import re
 from collections.abc import Mapping, MutableMapping
 
 from app.selection.control import to_url
@@ -18,8 +19,10 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
     """Settle every control at the start of a run; returns one sentence for each entry of the link that was dropped.
 
     The URL wins where it differs from what this session wrote last (a link was opened, or Back was pressed);
-    otherwise the widget wins; otherwise the value chosen on another page stays.
+    otherwise the widget wins; otherwise the value chosen on another page stays. `head=3.6` names a layer and a head.
     """
+    if re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", params.get("head", "")):
+        params = dict(params) | dict(zip(("layer", "head"), params["head"].split("."), strict=True))
     chosen = session.setdefault(CHOSEN, {name: control.default for name, control in CONTROLS.items()})
     keep(session)
     written, dropped = session.get(WRITTEN, {}), []

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.heads import beside, evidence, finder, named, numerics, one as heads_one, without
+from app.heads import beside, corpus, evidence, finder, named, numerics, one as heads_one, without
 from app.ui import onward, widgets
 from app.ui.reading import reading
 from app.ui.tabs import drawer
@@ -53,6 +53,13 @@ drawer(
     lambda: named.show(table, layer, head),
     title="What are the heads called?",
     icon=":material/badge:",
+)
+drawer(
+    "over_texts",
+    lambda: corpus.show(tokens, layer, head),
+    ["heads_corpus"],
+    title="What does this head read in many texts?",
+    icon=":material/library_books:",
 )
 drawer(
     "without",

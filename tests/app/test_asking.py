@@ -51,7 +51,8 @@ def test_the_map_of_heads_fills_layer_by_layer(client):
 
     def compute(verb, args, timeout=60, tell=None):
         if verb == "statistics":
-            tell(0.5, "reading window 1 of 1, layer 2 of 2", 1.0, table)
+            tell(0.5, "reading window 1 of 2, layer 2 of 2", 1.0, table)
+            tell(0.6, "reading window 2 of 2, layer 1 of 2", 1.0, table | {"mean_distance": [1.0, 2.0, None, None]})
             asked.append(verb)
         return answer(verb, args, timeout)
 

@@ -60,7 +60,8 @@ def head(args: dict, text: str) -> Result:
     if args.get("rows"):
         shape = [edges[1] - edges[0] for edges in (args["rows"], args["columns"])]
         arrays["tile"] = np.full(shape, 0.25, np.float32)
-    tables = {"keys": listed, "distance": distance, "tokens": table}
+    queries = pd.DataFrame({"position": range(length)} | dict.fromkeys(STATISTICS, np.linspace(0, 1, length)))
+    tables = {"keys": listed, "distance": distance, "tokens": table, "queries": queries}
     return Result(numbers | {"protocol": protocol("head", args, length)}, tables, arrays)
 
 
@@ -163,7 +164,25 @@ def names(args: dict, text: str | None) -> Result:
     return Result(numbers, {"scores": pd.DataFrame(rows)}, {})
 
 
+def head_texts(args: dict, text: str | None) -> Result:
+    """Of every head and statistic a line from 0 to 1, the highest query and one of a tenth; of one head its tokens."""
+    cells = [(layer, head, name) for layer in range(LAYERS) for head in range(HEADS) for name in STATISTICS]
+    spread = pd.DataFrame(cells, columns=["layer", "head", "statistic"]).assign(mean=0.5)
+    for step in range(0, 101, 10):
+        spread[f"q{step}"] = step / 100
+    shown = {"text": 0, "position": 7, "value": 0.9, "query": " <owl>", "before": "the grey "}
+    rows = [dict(zip(spread.columns, cell, strict=False)) | shown | {"decile": at} for cell in cells for at in (0, 3)]
+    found = [{"kind": "pair", "query": " owl", "key": "grey", "count": 5, "lift": 12.5}]
+    found += [{"kind": "key", "query": None, "key": "grey", "count": 9, "lift": 2.0}]
+    tokens = pd.DataFrame([{"layer": 2, "head": 1} | one for one in found])
+    texts = pd.DataFrame({"text": [0], "begins": ["Once <upon>"], "tokens": [640]})
+    numbers = {"read": 640, "drawn": 64, "texts": 1, "sentence": "640 tokens of <one> text.", "notes": ["No sink."]}
+    numbers["protocol"] = protocol("head-texts", args, 640)
+    return Result(numbers, {"spread": spread, "examples": pd.DataFrame(rows), "tokens": tokens, "texts": texts}, {})
+
+
 ANSWERS = {
+    "head-texts": head_texts,
     "ablate": ablate,
     "names": names,
     "head": head,

@@ -38,10 +38,11 @@ def names(
     stays below the score; it is `clear` where the 95% interval over the texts lies above both. `confirm` heads of a
     name are then taken away `by` one of the ways of `ablate`, with as many others: a name is `confirmed` where the
     tokens that need it get worse than the others of the text, the interval above 0, and by more than without any of
-    the others. tables: `scores` (every head and name: `layer head name score low high null null_high others named
+    the others. Heads that stand in for each other show only together: all of a name are taken away at once, with as
+    many others. tables: `scores` (every head and name: `layer head name score low high null null_high others named
     clear`; null: mean and highest of the displaced, others: median of the other heads). numbers: `rows` (the named:
-    the same and `rise low_rise high_rise others_rise verdict`, nats per token), `definitions`, `controls`, `sentence`,
-    `notes`. Errors: BadSetting.
+    the same and `rise low_rise high_rise others_rise verdict`, nats per token), `together` (`name heads rise low_rise
+    high_rise others_rise verdict`), `controls` (head -> rise), `definitions`, `sentence`, `notes`. Errors: BadSetting.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -62,18 +63,20 @@ def names(
     table = pd.concat(scores, ignore_index=True)
     rows = table[table["named"]].drop(columns="named").astype(object)
     rows = rows.where(rows.notna(), None).to_dict("records")
-    controls = {}
+    controls, together = {}, []
     for place, (kind, some) in enumerate(made.items()):
         within = context.within(0.4 + 0.6 * place / len(made), 0.6 / len(made))
-        controls[kind] = _confirm(within, lm, some, kind, rows, confirm, by, seed)
+        controls[kind], groups = _confirm(within, lm, some, kind, rows, confirm, by, seed)
+        together += groups
     about = {"seed": seed, "by": by, "draws": DRAWS, "unit": "texts", "units": sequences}
     about["window"] = made[REPEATS].ids.shape[1]
     numbers = {
         "rows": rows,
         "definitions": [{"name": name, **one._asdict()} for name, one in NAMES.items()],
         "controls": controls,
+        "together": together,
         "heads": lm.num_layers * lm.num_heads,
-        "sentence": _sentence(rows, lm.num_layers * lm.num_heads),
+        "sentence": _sentence(rows, together, lm.num_layers * lm.num_heads),
         "notes": notes,
         "protocol": protocol("names", lm, None, sum(some.ids.size for some in made.values()), **about),
     }
@@ -129,37 +132,55 @@ def _table(name: str, shares: np.ndarray) -> pd.DataFrame:
 
 def _confirm(
     context: Context, lm: Model, made: Made, kind: str, rows: list[dict], confirm: int, by: str, seed: int
-) -> dict:
-    """Write into `rows` what taking their heads away does to these texts; what it does without others, by their rise.
+) -> tuple[dict, list[dict]]:
+    """Write into `rows` what taking their heads away does to these texts; what it does without others, by their rise,
+    and without all heads of a name at once, beside as many others.
 
     A rise is of the tokens that need the name less that of the others, so that what else a head does counts on both.
     """
     mine = [row for row in rows if NAMES[row["name"]].needs == kind]
-    tried = {}
-    for name in NAMES:
-        some = sorted((row for row in mine if row["name"] == name), key=lambda row: -row["score"])
-        tried |= {(row["layer"], row["head"]): None for row in some[:confirm]}
     for row in rows if kind == REPEATS else []:  # once, for what no text needs
         row |= dict.fromkeys(("rise", "low_rise", "high_rise", "others_rise"))
         row["verdict"] = UNTRIED if NAMES[row["name"]].needs else UNNEEDED
+    of = {name: sorted((row for row in mine if row["name"] == name), key=lambda row: -row["score"]) for name in NAMES}
+    tried = [_cell(row) for some in of.values() for row in some[:confirm]]
     if not tried:
-        return {}
-    named = {(row["layer"], row["head"]) for row in mine}
+        return {}, []
+    named = {_cell(row) for row in mine}
     free = [cell for cell in np.ndindex(lm.num_layers, lm.num_heads) if cell not in named]
-    drawn = [free[at] for at in np.random.default_rng(seed).permutation(len(free))[:OTHERS]]
+    free = [free[at] for at in np.random.default_rng(seed).permutation(len(free))]
+    groups = {name: [_cell(row) for row in some] for name, some in of.items() if len(some) > 1}
+    beside = {name: free[: len(cells)] for name, cells in groups.items() if len(cells) <= len(free)}
+    sets = [[cell] for cell in [*tried, *free[:OTHERS]]] + [groups[name] for name in beside] + list(beside.values())
     ids = torch.from_numpy(made.ids)
     base = ablated(lm, ids, [], by, seed)[0]
     rises = {}
-    for done, cell in enumerate([*tried, *drawn]):
-        context.progress(done / (len(tried) + len(drawn)), f"without head {cell[1]} of layer {cell[0]}")
-        rises[cell] = rise(ablated(lm, ids, [cell], by, seed)[0] - base, made)
-    highest = max((float(rises[cell].mean()) for cell in drawn), default=None)
+    for done, cells in enumerate(sets):
+        context.progress(done / len(sets), f"without {len(cells)} head{'s' * (len(cells) > 1)}, {kind}")
+        if tuple(cells) not in rises:
+            rises[tuple(cells)] = rise(ablated(lm, ids, cells, by, seed)[0] - base, made)
+    means = {cell: float(rises[cell,].mean()) for cell in free[:OTHERS]}
     for row in mine:
-        if (cell := (row["layer"], row["head"])) in tried:
-            found = interval(rises[cell])
-            row |= {"rise": found.mean, "low_rise": found.low, "high_rise": found.high, "others_rise": highest}
-            row["verdict"] = CONFIRMED if found.low > 0 and found.mean > (highest or 0.0) else NOT
-    return {f"{layer}.{head}": float(rises[layer, head].mean()) for layer, head in drawn}
+        if _cell(row) in tried:
+            row |= _judged(rises[_cell(row),], max(means.values(), default=None))
+    together = [
+        {"name": name, "heads": len(groups[name])}
+        | _judged(rises[tuple(groups[name])], float(rises[tuple(others)].mean()))
+        for name, others in beside.items()
+    ]
+    return {f"{layer}.{head}": mean for (layer, head), mean in means.items()}, together
+
+
+def _cell(row: dict) -> tuple[int, int]:
+    return row["layer"], row["head"]
+
+
+def _judged(rises: np.ndarray, others: float | None) -> dict:
+    """A rise [B] with its interval beside that of others, and whether it confirms."""
+    found = interval(rises)
+    sure = found.low > 0 and found.mean > (others or 0.0)
+    known = {"rise": found.mean, "low_rise": found.low, "high_rise": found.high, "others_rise": others}
+    return known | {"verdict": CONFIRMED if sure else NOT}
 
 
 def rise(change: np.ndarray, made: Made) -> np.ndarray:
@@ -168,8 +189,8 @@ def rise(change: np.ndarray, made: Made) -> np.ndarray:
     return (change * need).sum(1) / need.sum(1) - (change * rest).sum(1) / rest.sum(1)
 
 
-def _sentence(rows: list[dict], heads: int) -> str:
-    """How many heads have a name, which, and how many of those that were tried are confirmed."""
+def _sentence(rows: list[dict], together: list[dict], heads: int) -> str:
+    """How many heads have a name, which, how many of those that were tried are confirmed, and which names together."""
     if not rows:
         return f"None of the {heads} heads fits a name on the texts made for it."
     cells = {(row["layer"], row["head"]) for row in rows}
@@ -181,4 +202,10 @@ def _sentence(rows: list[dict], heads: int) -> str:
         return f"{said} None of them could be tried by ablation."
     sure = [row for row in tried if row["verdict"] == CONFIRMED]
     which = ", ".join(f"{row['layer']}.{row['head']} ({row['name']})" for row in sure)
-    return f"{said} Ablation confirms {len(sure)} of the {len(tried)} that were tried{': ' + which if which else ''}."
+    said += f" Ablation confirms {len(sure)} of the {len(tried)} that were tried{': ' + which if which else ''}."
+    for one in together:
+        said += (
+            f" Without all {one['heads']} {one['name']} heads, what needs them is predicted {one['rise']:+.2f} nats "
+            f"per token worse, without as many others {one['others_rise']:+.2f}."
+        )
+    return said

@@ -242,6 +242,23 @@ def test_levels_of_attention_by_hand():
     assert paint == [-1, -1, 0, 2, 4, 4] and [entry["note"] for entry in palette] == ["1", "0", "1", "0", "2"]
 
 
+def test_a_scatter_of_two_statistics_chooses_a_head_too(client):
+    app = opened(heads_shown="scatter", statistic="induction", heads_across="max_prob", heads_colour="entropy")
+    (points,) = figures(app)[0]["data"]
+    assert points["customdata"] == [[0, 1], [1, 0], [1, 1], [2, 0], [2, 1]], "head 0.0 has no induction score"
+    assert points["y"] == [0.5, 0.4, 0.3, 0.2, 0.1] and len(points["marker"]["color"]) == 5
+    ringed = [
+        cell for cell, wide in zip(points["customdata"], points["marker"]["line"]["width"], strict=True) if wide > 1
+    ]
+    assert ringed == [[0, 1]] and headers(app) == "Head 1 of layer 0"
+    app.session_state["heads_scatter"] = {
+        "selection": {"points": [{"customdata": [2, 0]}], "point_indices": [3], "box": [], "lasso": []}
+    }
+    app.run()
+    assert headers(app) == "Head 0 of layer 2" and app.query_params["heads_shown"] == "scatter"
+    assert headers(opened(head="1.1")) == "Head 1 of layer 1", "a head has one address"
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +280,25 @@ def test_names_are_asked_for_once_and_stand_on_the_map_in_the_finder_and_in_a_ta
     assert shown["on this text"][1] == "40.0%", "the induction score of the reader's own text"
     opened(layer=2, head=1)
     assert client.asked.count("names") == 1, "stored for the model, whatever the text"
+
+
+# --- many texts -------------------------------------------------------------------------------------------------------
+
+
+def test_a_head_is_shown_over_many_texts_beside_the_text_in_use(client):
+    opened()
+    assert "head-texts" not in client.asked, "the drawer is closed"
+    app = opened(over_texts="yes", layer=2, head=1, statistic="entropy")
+    assert not app.error and "640 tokens of &lt;one&gt; text." in markup(app)
+    line = next(chart for chart in figures(app) if chart["data"][0].get("name") == "these texts")
+    assert line["data"][0]["y"] == [step / 10 for step in range(11)] and len(line["data"][1]["y"]) == 11
+    examples = {column["label"]: column["shown"] for column in part(app, "table", 3)["columns"]}
+    assert examples["tenth"] == ["highest of all", "3 of 10"] and examples["query"] == [" <owl>"] * 2
+    assert examples["text"][0] == "Once <upon> …" and examples["Entropy, nats"] == ["0.90"] * 2
+    tokens = {column["label"]: column["shown"] for column in part(app, "table", 4)["columns"]}
+    assert tokens["kind"] == ["pairs", "reads"] and tokens["lift"] == ["12.5", "2.0"] and tokens["query"][1] == "–"
+    request = client.store.list("head-texts", 1)[0].request
+    assert request["corpus"].count("+") == 2 and "text" not in request, "the bundled samples, one run for all texts"
 
 
 # --- without a head ---------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, other, verdic
     bump = np.linspace(-0.1, 0.1, 5)[:, None]
 
     def ablated(lm, ids, heads, by, seed):
-        lost = {(): 0.0, ((0, 1),): own}.get(tuple(heads), other)
+        lost = {(): 0.0, ((0, 1),): own, ((0, 1), (0, 0)): 3 * own}.get(tuple(heads), other)
         return (made.needs[:, 1:] * (lost + bump * bool(heads)) + 1.0 * bool(heads)).astype(np.float32), None
 
     class Model:
@@ -68,11 +68,14 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, other, verdic
     row = {"layer": 0, "head": 1, "name": "induction", "score": 0.9}
     sink = {"layer": 1, "head": 1, "name": "sink", "score": 0.9}
     rows = [row, {**row, "head": 0, "score": 0.5}, sink]
-    controls = studied._confirm(Quiet(), Model(), made, studied.REPEATS, rows, 1, "zero", 0)
+    controls, (group,) = studied._confirm(Quiet(), Model(), made, studied.REPEATS, rows, 1, "zero", 0)
     assert row["verdict"] == verdict and row["rise"] == pytest.approx(own, abs=1e-4)
     assert rows[1]["verdict"] == "not tried" and sink["verdict"] == "no text needs it" and sink["rise"] is None
     assert set(controls) == {"1.0", "1.1"}, "heads without a name that these texts need"
     assert row["others_rise"] == pytest.approx(other, abs=1e-4)
-    said = studied._sentence(rows, 4)
+    assert (group["name"], group["heads"]) == ("induction", 2) and group["rise"] == pytest.approx(3 * own, abs=1e-4)
+    assert group["others_rise"] == pytest.approx(other, abs=1e-4), "two others at once"
+    said = studied._sentence(rows, [group], 4)
     assert said.startswith("3 of 4 heads have a name: 2 induction, 1 sink.")
+    assert f"Without all 2 induction heads, what needs them is predicted {3 * own:+.2f} nats" in said
     assert ("0.1 (induction)" in said) == (verdict == "confirmed")
