@@ -17,13 +17,13 @@ GROUND = f"available models weights arithmetic places costs corpus runs papers b
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
-TOOLS = f"training timing inference probes {METHODS}"
+TOOLS = f"take training timing inference probes {METHODS}"
 STUDY = f"studies {TOOLS}"  # what every room of the studies may import, and in which order they stand on each other
 TEXT = f"studies.text {STUDY}"
 STORED = f"studies.stored {TEXT}"
 PARTED = "heads groups budgets routing temperature worth"
 READY = " ".join(f"studies.{name}" for name in PARTED.split()) + f" studies.ready {STORED}"
-UPPER = "quality speed generate probes benchmarks training grids"
+UPPER = "quality speed generate probes benchmarks training grids take"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
 DATA = f"available jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
 SELECTION, CONTROLS = "app.selection", "app.*.controls"
@@ -82,6 +82,7 @@ ARROWS = {
     "timing": TOOLS,
     "inference": TOOLS,
     "probes": METHODS,
+    "take": METHODS,
     "methods": METHODS,
     "groups": PARTS,
     "routers": PARTS,
@@ -117,7 +118,7 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "",
-    "transformers": "models weights shapes attention cache training studies.benchmarks",
+    "transformers": "models weights shapes attention cache training studies.benchmarks take",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
     "datasets": "studies.benchmarks.tasks",

@@ -1,0 +1,77 @@
+"""Which settings of methods a stored run is about, and how good each was there. Reads requests and numbers only."""
+
+from dataclasses import dataclass
+
+from analysis.runs import Run
+from analysis.runs.search import USUAL
+
+POLICIES = ("budgets", "cap-sweep", "reads-sweep", "reads-text", "lost-keys")  # verbs about one policy of budgets
+ROUTERS = ("groups", "pairs", "start", "launch", "umap", "group-controls")  # and about one router of token groups
+STATES = ("router", "policy")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method as `candidates` takes it, {"name", "settings", "router", "policy"}, and what the run says of its quality
+    in one sentence; None where it measured none."""
+
+    spec: dict
+    quality: str | None = None
+
+
+def settings_of(run: Run) -> list[Setting]:
+    """The settings of a run, dense attention left out, each once; none of a run that is about no method."""
+    request, numbers = run.request, run.numbers
+    if run.verb in POLICIES:
+        return [Setting({"name": "csa", "policy": request.get("policy") or USUAL["policy"]})]
+    if run.verb in ROUTERS:
+        return [Setting({"name": "focus", "router": request.get("router") or USUAL["router"]})]
+    asked = [one for one in [*(request.get("methods") or []), request.get("method")] if isinstance(one, dict)]
+    if run.verb == "equal-budget":
+        return [Setting(spec, _of_reads(row)) for spec, row in zip(numbers["methods"], numbers["rows"], strict=True)]
+    rows = [numbers.get("chosen")] if run.verb == "search" else numbers.get("rows") or []
+    found: list[Setting] = []
+    for row in rows:
+        if isinstance(row, dict) and row.get("method") not in (None, "dense") and "settings" in row:
+            spec = {"name": row["method"], "settings": row["settings"]} | _state(row, asked)
+            if spec not in [one.spec for one in found]:
+                found.append(Setting(spec, quality(row, numbers)))
+    return found
+
+
+def _state(row: dict, asked: list[dict]) -> dict:
+    """The router or policy that a row's method was asked for with. Of several requests of one method the one whose
+    settings are the row's."""
+    mine = [one for one in asked if one.get("name") == row["method"]]
+    fits = [one for one in mine if (one.get("settings") or {}).items() <= row["settings"].items()]
+    named = [one for one in fits if not row.get("policy") or _name(one) == row["policy"]["name"]]
+    return {part: one[part] for one in (named or fits)[:1] for part in STATES if one.get(part) is not None}
+
+
+def _name(asked: dict) -> str:
+    policy = asked.get("policy") or USUAL["policy"]
+    return policy if isinstance(policy, str) else policy.get("name") or USUAL["policy"]
+
+
+def quality(row: dict, numbers: dict) -> str | None:
+    """What a row of `evaluate`, `continuation` or `search` says of a method, in one sentence; None of another."""
+    if row.get("difference") is None:
+        return None
+    low, high = (row.get(f"difference_{end}", row.get(end)) for end in ("low", "high"))
+    said = f"{row['difference']:+.1%} perplexity against dense attention"
+    said += f" (95% interval {low:+.1%} to {high:+.1%})" if low is not None and high is not None else " (no interval)"
+    if row.get("perplexity") is not None:
+        said += f", {row['perplexity']:.2f}"
+    if row.get("reads_causal") is not None:
+        said += f"; reads {row['reads_causal']:.1%} of the causal pairs, in windows of {numbers['window']:,} tokens"
+    about = numbers["protocol"]
+    if row.get("kv_share") is not None:
+        said += (
+            f"; on {about['continuation']:,} tokens after a prompt of {about['prefix']:,}, with {row['kv_share']:.0%} "
+            "of dense attention's KV cache"
+        )
+    return f"{said}."
+
+
+def _of_reads(row: dict) -> str:
+    return f"reads {row['reads_causal']:.1%} of the causal pairs; its perplexity was not measured in this run."

@@ -1,0 +1,48 @@
+"""What a method needs to run elsewhere: its setting as plain data, and its tensors.
+
+`focuscope_attention.py` beside this file is what leaves the program, as it is. It knows the methods of `TAKEN`; nothing
+here imports it, because importing it registers an attention function.
+"""
+
+from dataclasses import fields
+
+from torch import Tensor
+
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+
+TAKEN: dict[str, dict] = {  # method -> the one value of a setting that the file that leaves knows
+    "dense": {},
+    "focus": {"membership": "causal", "reading": "hard"},
+    "csa": {"eviction": "never"},
+    "snapkv": {},
+    "streaming_llm": {"positions": "original"},
+    "oracle_topk": {"fraction": 0.0, "keep_window": 0},
+    "focal": {},
+    "tova": {},
+    "keydiff": {},
+}
+
+
+def carry(name: str, method: Method) -> tuple[dict, dict[str, Tensor]]:
+    """The part of a policy.json that is the own one of a method made for a model, and its tensors, float32 by name.
+
+    Errors: BadSetting, one sentence, for a method or a setting that the file that leaves does not know.
+    """
+    if name not in TAKEN:
+        titles = ", ".join(METHODS[one].title for one in TAKEN if one != "dense")
+        raise BadSetting(f"{method.title} cannot be taken along yet; these can: {titles}.")
+    for setting, value in TAKEN[name].items():
+        if (own := getattr(method, setting)) != value:
+            words = setting.replace("_", " ")
+            raise BadSetting(f"{method.title} can be taken along with {words} {value} only, and here it is {own}.")
+    told = {"settings": {one.name: getattr(method, one.name) for one in fields(method) if one.metadata}}
+    tensors = {}
+    if method.needs == "router":
+        router = method.addon()
+        told["settings"] |= {"temperature": router.temperature, "similarity": router.settings.similarity}
+        tensors = {name: tensor.detach().float().cpu() for name, tensor in router.state_dict().items()}
+    if method.needs == "policy":
+        told |= method.to_policy()
+    return told, tensors

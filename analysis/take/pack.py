@@ -1,0 +1,57 @@
+"""The zip that somebody takes along, and the ten lines that explain it."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+from safetensors.torch import save
+from torch import Tensor
+
+CODE = Path(__file__).with_name("focuscope_attention.py")
+FORMAT = 1  # of policy.json; focuscope_attention.py reads this one
+NAMES = ("policy.json", "tensors.safetensors", CODE.name, "README.md")
+EARLY = (1980, 1, 1, 0, 0, 0)  # the date of every file: equal settings give equal zips
+PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")  # as far as a run has them
+
+
+def pack(policy: dict, tensors: dict[str, Tensor]) -> bytes:
+    """A zip of policy.json (`policy`, see `docs/policy.md`), tensors.safetensors where there are tensors, the Python
+    file and a README."""
+    files = {
+        "policy.json": json.dumps(policy, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n",
+        "tensors.safetensors": save({name: tensor.contiguous() for name, tensor in tensors.items()}),
+        CODE.name: CODE.read_bytes(),
+        "README.md": readme(policy).encode(),
+    }
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in NAMES:
+            if tensors or name != "tensors.safetensors":
+                entry = zipfile.ZipInfo(name, EARLY)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                file.writestr(entry, files[name])
+    return made.getvalue()
+
+
+def readme(policy: dict) -> str:
+    """What is in the zip, how to run it, and how good it was, with its protocol."""
+    quality, about = policy["quality"], policy["protocol"]
+    shape = f"{policy['layers']} layers of {policy['heads']} heads"
+    versions = " ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
+    told = ", ".join(f"{name} {about[name]}" for name in PROTOCOL if about.get(name) is not None)
+    lines = [
+        f"# {policy['label']}, a setting from Focuscope",
+        f"For {policy['model']} ({shape}, weights {policy['revision']}). Needs torch, transformers 5 and safetensors:",
+        "",
+        "    import focuscope_attention",
+        "    from transformers import AutoModelForCausalLM",
+        f'    model = AutoModelForCausalLM.from_pretrained("{policy["model"]}", attn_implementation="focuscope")',
+        "    focuscope_attention.attach(model)  # from here on model(...) and model.generate(...) read by this setting",
+        "",
+        f"Measured: {quality or 'no quality was measured in this run.'}",
+        f"Protocol: {told}; {versions}. Again: `{policy['command']}`",
+        "The code scores every key and masks what is not read: it shows the quality of a setting, not its speed. "
+        "No beam search.",
+    ]
+    return "\n".join(lines) + "\n"

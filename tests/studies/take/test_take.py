@@ -1,0 +1,150 @@
+"""Taking a setting of a stored run along: three methods run outside as they do here, and what is refused."""
+
+import copy
+import io
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.runs import RunStore
+from analysis.studies.context import Context
+from analysis.studies.quality.continuation import continuation
+from analysis.studies.quality.evaluate import evaluate
+from analysis.studies.ready.candidates import FAMILIES, candidates
+from analysis.studies.take.take import take
+from tests import take as rooms
+from tests.made.evaluating import TEXT
+
+SETTINGS = {
+    "focus": {"name": "focus", "settings": {"window": 8}, "router": "k4-top1"},
+    "csa": {"name": "csa", "policy": {"name": "policy", "keys_per_head": 9}},
+    "snapkv": {"name": "snapkv", "settings": {"ratio": 0.5, "window": 8}},
+}
+CUT, NEW = 40, 8
+
+
+@pytest.fixture(scope="module")
+def taken(home):
+    """`context`, the ids of two stored runs, and `take_of(name, **more)` -> Result."""
+    store = RunStore(home / "state", home / "examples")
+    context = Context(store=store, state=home / "state", browser=False)
+    model, text = str(home / "tiny"), store.put_text(TEXT, "a text")
+    asked = {
+        evaluate: {"model": model, "text": text, "methods": [{"name": "dense"}, SETTINGS["focus"], SETTINGS["csa"]]},
+        continuation: {"model": model, "texts": [text], "methods": [SETTINGS["snapkv"]], "continuation": 8, "cuts": 2},
+    }
+    runs = {}
+    for study, request in asked.items():
+        result = study(**request, context=context)
+        runs[study.__name__] = store.put(study.__name__, request, result, result.numbers["protocol"], 1.0).id
+
+    def take_of(name, **more):
+        run = runs["continuation" if name == "snapkv" else "evaluate"]
+        return take(run, {"name": name}, context=context, **more)
+
+    yield context, runs, take_of
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def job(taken, home, tmp_path_factory):
+    """A file of jobs for `tests/take/outside.py`, and the ids of the prompt with what follows it."""
+    folder, (context, _, take_of) = tmp_path_factory.mktemp("zips"), taken
+    ids = context.model(str(home / "tiny")).tokenizer(TEXT)["input_ids"][: CUT + 12]
+    jobs = []
+    for name in SETTINGS:
+        take_of(name, output=str(folder / f"{name}.zip"))
+        zipfile.ZipFile(folder / f"{name}.zip").extractall(folder / name)
+        one = {"model": str(home / "tiny"), "folder": str(folder / name), "ids": [ids], "mask": [[1] * len(ids)]}
+        jobs.append(one | {"cut": CUT, "new": NEW, "out": str(folder / f"{name}.safetensors")})
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    return folder / "jobs.json", torch.tensor([ids])
+
+
+def outside(python: str | Path, jobs: Path) -> None:
+    """Runs the jobs in a process that has neither this folder nor its environment variables."""
+    script = Path(rooms.__file__).with_name("outside.py")
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
+    done = subprocess.run([python, "-I", script, jobs], cwd=jobs.parent, env=kept, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def check(context, home, jobs, ids) -> None:
+    """Every answer from outside is that of the program's own method."""
+    model = context.model(str(home / "tiny"))
+    asked = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    for name, spec in SETTINGS.items():
+        with torch.no_grad(), apply(model, candidates(context, model, [spec], FAMILIES)[0].method):
+            whole = model.lm(ids).logits
+            begun = model.lm(ids[:, :CUT], use_cache=True)
+            after = model.lm(ids[:, CUT:], past_key_values=begun.past_key_values).logits
+            written = model.lm.generate(ids[:, :CUT], **asked)
+        found = load_file(jobs.with_name(f"{name}.safetensors"))
+        torch.testing.assert_close(found["whole"], whole, atol=1e-4, rtol=0)
+        torch.testing.assert_close(found["after"], after, atol=1e-4, rtol=0)
+        assert found["written"].tolist() == written.tolist(), name
+
+
+def test_three_methods_run_outside_as_they_do_here(taken, job, home):
+    jobs, ids = job
+    outside(sys.executable, jobs)
+    check(taken[0], home, jobs, ids)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_and_in_a_fresh_environment(taken, job, home, tmp_path):
+    """An environment that has only what the README asks for."""
+    jobs, ids = job
+    venv.create(tmp_path / "fresh", with_pip=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    wanted = [f"torch=={torch.__version__.split('+')[0]}", "transformers>=5", "safetensors"]
+    index = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
+    done = subprocess.run([python, "-m", "pip", "install", "-q", *index, *wanted], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1]}")
+    outside(python, jobs)
+    check(taken[0], home, jobs, ids)
+
+
+def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
+    context, runs, _ = taken
+    page, loaded = copy.copy(context), context.model(str(home / "tiny"))
+    page.browser, page.model = True, lambda name: loaded  # a page keeps the zip with the run
+    made = take(runs["evaluate"], {"name": "csa"}, context=page)
+    with zipfile.ZipFile(io.BytesIO(made.arrays["zip"].tobytes())) as file:
+        assert file.namelist() == ["policy.json", "focuscope_attention.py", "README.md"]  # budgets have no tensors
+        policy, told = json.loads(file.read("policy.json")), file.read("README.md").decode()
+    numbers = context.store.open(runs["evaluate"]).numbers
+    row, window = numbers["rows"][2], numbers["window"]
+    assert f"Measured: {row['difference']:+.1%} perplexity against dense attention" in told
+    assert f"windows of {window} tokens" in told and "dtype float32" in told and "; torch " in told
+    assert "python -m analysis evaluate TEXT" in told and len(told.strip().splitlines()) <= 12
+    assert policy["format"] == 1 and len(policy["policy"]) == policy["layers"] * policy["heads"] + 1
+
+
+def test_what_is_refused(taken, tmp_path):
+    context, runs, take_of = taken
+    with pytest.raises(BadSetting, match="give -o FILE.zip"):
+        take_of("focus")
+    (tmp_path / "there.zip").write_bytes(b"")
+    with pytest.raises(BadSetting, match="is there already"):
+        take_of("focus", output=str(tmp_path / "there.zip"))
+    new = str(tmp_path / "new.zip")
+    with pytest.raises(BadSetting, match="has 2 settings: say which with --method and --set: focus"):
+        take(runs["evaluate"], output=new, context=context)
+    with pytest.raises(BadSetting, match="no such method; it has: focus"):
+        take_of("streaming_llm", output=new)
+    with pytest.raises(BadSetting, match="leave the model out"):
+        take_of("focus", output=new, model="demo")
+    assert not Path(new).exists()

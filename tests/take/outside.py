@@ -1,0 +1,42 @@
+"""Runs what was taken along, in a process that knows nothing of this project: `python -I outside.py JOBS.json`.
+
+JOBS: a list of {"model", "folder", "ids", "mask", "cut", "new", "out"}, folders by path. Writes for each the logits of
+the whole texts, those after the first `cut` tokens through the KV cache, greedy tokens, and how many keys are held.
+"""
+
+import json
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+
+def main() -> None:
+    """One job after the other; the code that was taken is imported from the first folder."""
+    with open(sys.argv[1], encoding="utf-8") as file:
+        jobs = json.load(file)
+    torch.set_num_threads(1)
+    sys.path.insert(0, jobs[0]["folder"])
+    import focuscope_attention
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    assert not [name for name in sys.modules if name.split(".")[0] in ("analysis", "app", "tests")]
+    for job in jobs:
+        model = AutoModelForCausalLM.from_pretrained(job["model"], attn_implementation="focuscope").eval()
+        focuscope_attention.attach(model, job["folder"])
+        ids, mask = torch.tensor(job["ids"]), torch.tensor(job["mask"])
+        with torch.no_grad():
+            whole = model(ids, attention_mask=mask).logits
+            cut = job["cut"]
+            begun = model(ids[:, :cut], attention_mask=mask[:, :cut], use_cache=True)
+            after = model(ids[:, cut:], attention_mask=mask, past_key_values=begun.past_key_values).logits
+            asked = {"max_new_tokens": job["new"], "min_new_tokens": job["new"], "do_sample": False}
+            written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **asked)
+        held = torch.tensor([layer.keys.shape[2] for layer in begun.past_key_values.layers])
+        save_file({"whole": whole, "after": after.contiguous(), "written": written, "held": held}, job["out"])
+
+
+if __name__ == "__main__":
+    main()

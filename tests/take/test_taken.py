@@ -1,0 +1,122 @@
+"""The file that leaves the program does what the program does: every method it knows, on every family of models."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.methods import METHODS
+from analysis.take.carry import TAKEN, carry
+from analysis.take.pack import pack
+from tests.contract.test_contract import router
+from tests.made.tiny import LAYERS, WIDTH, left_padded, tiny, token_ids
+
+CUT, NEW = 32, 6  # tokens of the prompt, and of the answer
+MADE = {
+    "dense": lambda: METHODS["dense"](),
+    "focus": lambda: METHODS["focus"].build(router(6, 2), n_sink=2),
+    "csa": lambda: METHODS["csa"].build({"layers": LAYERS, "heads": 4, "policy": [*range(2, 14), 9]}),
+    "snapkv": lambda: METHODS["snapkv"](ratio=0.6, window=4),
+    "streaming_llm": lambda: METHODS["streaming_llm"](n_sink=2, window=6),
+    "oracle_topk": lambda: METHODS["oracle_topk"](k=5),
+    "focal": lambda: METHODS["focal"](t=0.7),
+    "tova": lambda: METHODS["tova"](ratio=0.6),
+    "keydiff": lambda: METHODS["keydiff"](ratio=0.6),
+}
+OWN = ("gpt2", "gpt_neox", "mistral", "gemma2")  # families whose attention is called or bounded in a way of its own
+CASES = [("llama", name) for name in MADE] + [(family, name) for family in OWN for name in ("focus", "csa", "snapkv")]
+
+
+def unpacked(name: str, method, folder: Path) -> Path:
+    """A folder with what is taken along of a method for a tiny model."""
+    told, tensors = carry(name, method)
+    policy = {"format": 1, "method": name, "label": method.title, "model": "tiny", "revision": "0"}
+    policy |= {"layers": LAYERS, "heads": 4, "kv_heads": 2, "width": WIDTH, "quality": None, "protocol": {}}
+    with zipfile.ZipFile(io.BytesIO(pack(policy | {"command": ""} | told, tensors))) as file:
+        file.extractall(folder)
+    return folder
+
+
+def texts(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and mask: padded on the left where the method allows it."""
+    if METHODS[name].saves == "memory":
+        ids = token_ids(1)
+        return ids, torch.ones_like(ids)
+    return left_padded()
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    """(family, method) -> what the process outside computed; one process for all."""
+    home, jobs = tmp_path_factory.mktemp("taken"), []
+    for family, name in CASES:
+        model, out = home / family, home / f"{family}-{name}.safetensors"
+        if not model.exists():
+            tiny(family).save_pretrained(model)
+        folder = unpacked(name, MADE[name](), home / f"{family}-{name}")
+        ids, mask = texts(name)
+        job = {"model": str(model), "folder": str(folder), "ids": ids.tolist(), "mask": mask.tolist(), "out": str(out)}
+        jobs.append(job | {"cut": CUT, "new": NEW})
+    (home / "jobs.json").write_text(json.dumps(jobs))
+    script = Path(__file__).with_name("outside.py")
+    done = subprocess.run([sys.executable, "-I", script, home / "jobs.json"], cwd=home, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return lambda family, name: load_file(home / f"{family}-{name}.safetensors")
+
+
+@pytest.mark.parametrize("family, name", CASES)
+def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
+    lm, method, (ids, mask) = tiny(family), MADE[name](), texts(name)
+    asked = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    with torch.no_grad(), apply(lm, method):
+        whole = lm(ids, attention_mask=mask).logits
+        begun = lm(ids[:, :CUT], attention_mask=mask[:, :CUT], use_cache=True)
+        after = lm(ids[:, CUT:], attention_mask=mask, past_key_values=begun.past_key_values).logits
+        written = lm.generate(ids[:, :CUT], attention_mask=mask[:, :CUT], **asked)
+    found = outside(family, name)
+    real = mask.bool()
+    torch.testing.assert_close(found["whole"][real], whole[real], atol=1e-4, rtol=0)
+    torch.testing.assert_close(found["after"], after, atol=1e-4, rtol=0)
+    assert found["written"].tolist() == written.tolist()
+    if METHODS[name].saves == "memory" and family == "llama":
+        kept = int(CUT * (1 - method.ratio)) + ids.shape[1] - CUT
+        assert found["held"].tolist() == [kept] * LAYERS  # dropped for good, not masked
+
+
+def test_the_settings_matter_here(outside):
+    """Else all methods would agree whatever the file does."""
+    dense, others = outside("llama", "dense"), [outside("llama", name) for name in MADE if name != "dense"]
+    same = [
+        one["whole"].shape == dense["whole"].shape and torch.allclose(one["after"], dense["after"]) for one in others
+    ]
+    assert not any(same)
+
+
+def test_the_file_that_leaves_knows_what_may_be_taken():
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import focuscope_attention as f; print(*f.RULES)"
+    folder = Path("analysis/take").resolve()
+    done = subprocess.run([sys.executable, "-I", "-c", script, folder], capture_output=True, text=True)
+    assert done.stdout.split() == list(TAKEN) and set(MADE) == set(TAKEN)
+
+
+@pytest.mark.parametrize(
+    "name, method, words",
+    [
+        ("performer", METHODS["performer"](), "Performer cannot be taken along yet; these can: Focus, "),
+        ("focus", METHODS["focus"].build(router(), reading="soft"), "with reading hard only, and here it is soft"),
+        ("csa", METHODS["csa"].build([2] * 13, eviction="at the budget"), "with eviction never only"),
+    ],
+)
+def test_what_cannot_be_taken_says_so_in_one_sentence(name, method, words):
+    with pytest.raises(BadSetting) as refused:
+        carry(name, method)
+    said = str(refused.value)
+    assert words in said and said.endswith(".") and said.count(". ") == 0
