@@ -13,7 +13,7 @@ from analysis.runs.studies import policies, study_folders
 from app import cached, topbar
 from app.budgets import edits as budgets_edits, words
 from app.selection import state
-from app.ui import asking, jobs, widgets
+from app.ui import asking, jobs, take, widgets
 
 DEFAULT = "policy"
 MOST_BYTES = 1_000_000  # of an uploaded file
@@ -97,7 +97,7 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
         st.selectbox(
             "Policy", names, key="budget_policy_pick", width=200, on_change=_picked, help=cached.glossary("policy")
         )
-        slot = st.container(width="content")
+        slot = st.container(horizontal=True, width="content", vertical_alignment="bottom", gap="small")
         if limits().allows("import-policy"):
             with st.popover("Upload", icon=":material/upload_file:", key="budget_upload_open"):
                 _upload()
@@ -107,7 +107,7 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
 
 
 def download(run: Run) -> None:
-    """The policy in use as a file: L * H + 1 whole numbers, their shape, and the ranks behind them."""
+    """The policy in use as a file: L * H + 1 whole numbers, their shape, and the ranks behind them. Or taken along."""
     numbers = run.numbers
     made = numbers["integers"] | {"ranks": numbers["ranks"], "model": st.session_state["model"]}
     made |= {name: value for name, value in numbers["policy"].items() if name in SENT}
@@ -121,6 +121,7 @@ def download(run: Run) -> None:
         help=f"{len(numbers['integers']['policy']):,} whole numbers as JSON: a budget for each head, and the cap.",
         on_click="ignore",
     )
+    take.offer({"Calibrated Sparse Attention": (run, {"name": "csa", "policy": run.request["policy"]})}, "budget")
 
 
 def _picked() -> None:

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.commandline import commandline
 from app import cached
 from app.generate import answers, cache, form
-from app.ui import asking, jobs, widgets
+from app.ui import asking, jobs, take, widgets
 
 
 def page() -> None:
@@ -34,6 +34,10 @@ def page() -> None:
         elif stored is not None:
             prompt = cached.columns(stored, "tokens")
             answers.written(stored, prompt)
+            asked = [one for one in stored.request["methods"] if one["name"] != "dense"]
+            rows = stored.numbers["rows"][1:]  # after dense attention
+            found = {row["label"]: (stored, spec) for row, spec in zip(rows, asked, strict=True)}
+            take.offer(found, "generate")
             st.subheader("What is still in the cache", anchor=False, help=cached.glossary("eviction"))
             with widgets.guarded():
                 cache.shown(stored, prompt)

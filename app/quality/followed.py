@@ -11,7 +11,7 @@ from app import cached
 from app.quality import cards, charts, search, speed as quality_speed, words
 from app.quality.words import NEAR, Asked, Shown
 from app.selection import state
-from app.ui import asking, fields, tables, widgets
+from app.ui import asking, fields, tables, take, widgets
 from app.ui.spelled import size
 
 AFTER, CUTS = 256, 4  # tokens that are scored, stretches of the text
@@ -65,6 +65,7 @@ def tab(saves: str, share: float | None) -> None:
     widgets.source(shown[0].run)
     for sentence in dict.fromkeys(note for one in shown for note in one.run.numbers["notes"]):
         widgets.prose(sentence, "note")
+    take.offer({one.row["label"]: (one.run, _at(one).spec) for one in shown}, f"quality_{saves}")
     _table(shown, saves)
     with widgets.guarded():
         search.section(saves, asked, prefix)

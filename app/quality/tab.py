@@ -23,7 +23,7 @@ from app.quality import (
 from app.quality.controls import SAVES
 from app.quality.words import Asked, Shown
 from app.speed import inherited
-from app.ui import asking, widgets
+from app.ui import asking, take, widgets
 
 SEED = 0  # of the intervals
 TRAIL = 60  # stored runs that are looked through for settings tried before
@@ -100,6 +100,7 @@ def tab(share: float | None) -> None:
     for sentence in {note for one in shown for note in one.run.numbers["notes"]} - set(dense.numbers["notes"]):
         widgets.prose(sentence, "note")
     equal.said(budgets)
+    take.offer({one.row["label"]: (one.run, one.asked.spec) for one in shown}, "quality")
     if shown:
         quality_table.table(shown, dense)
         widgets.prose(words.sharing(shown, dense.numbers["heads_sharing"]), "quiet")

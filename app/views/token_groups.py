@@ -6,7 +6,7 @@ from app import cached
 from app.groups import beside as groups_beside, map as groups
 from app.groups.controls import MEASURES, VIEWS
 from app.selection import state
-from app.ui import charts, jobs, kept_text, painted, tables, widgets
+from app.ui import charts, jobs, kept_text, painted, tables, take, widgets
 from app.ui.reading import reading, rows_of
 
 run, tokens = reading(
@@ -50,6 +50,7 @@ with st.grid(2, min_column_width=420, gap="large"):
         st.segmented_control("By layer", measures, key="measure", required=True, label_visibility="collapsed")
 
 widgets.router_badge(run.numbers["router"])
+take.offer({"Focus": (run, {"name": "focus", "router": run.request["router"]})}, "groups")
 widgets.notes(run)
 st.subheader("What is in them", anchor=False, help=cached.glossary("purity"))
 tables.table(

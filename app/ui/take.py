@@ -1,0 +1,49 @@
+"""Take it with you: the setting of a result as a zip that runs on torch and transformers, without this program."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from analysis.runs import Run
+from app import cached
+from app.ui import widgets
+
+ABOUT = (
+    "A zip for your own code: the setting, its tensors, and one Python file that makes a transformers model read this "
+    "way. It needs torch and transformers, and nothing from here."
+)
+
+
+def offer(found: Mapping[str, tuple[Run, dict]], key: str) -> None:
+    """The button, which opens on what it makes. `found`: the name of a setting -> the run that it stands in, and the
+    method as that run was asked for it. `key` begins the keys of what is drawn."""
+    if not found:
+        return
+    with st.popover("Take it with you", icon=":material/luggage:", key=f"{key}_take"):
+        widgets.prose(ABOUT, "quiet")
+        name = st.selectbox("Method", list(found), key=f"{key}_taken") if len(found) > 1 else next(iter(found))
+        run, method = found[name]
+        asked = {"run": run.id, "method": method, "model": st.session_state["model"]}
+        with widgets.guarded():
+            made = cached.store().find("take", asked)
+            if made is None and st.button(
+                "Make the zip", key=f"{key}_make", type="primary", icon=":material/folder_zip:"
+            ):
+                with st.spinner("Packing the setting"):
+                    made = cached.jobs().compute("take", asked, timeout=cached.PATIENCE)
+            if made is not None:
+                _download(made, key)
+
+
+def _download(made: Run, key: str) -> None:
+    name, size = made.numbers["file"], made.numbers["bytes"]
+    st.download_button(
+        f"{name}, {size / 1e3:,.0f} kB",
+        lambda: cached.array(made, "zip").tobytes(),
+        file_name=name,
+        mime="application/zip",
+        key=f"{key}_zip",
+        icon=":material/download:",
+        on_click="ignore",
+    )
+    st.code(made.numbers["readme"], language="markdown", wrap_lines=True)
