@@ -7,20 +7,24 @@ from analysis.cli import words
 from analysis.cli.options import SHARED, takes_methods
 from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, option, word
-from analysis.files import write_whole
+from analysis.files import write_json, write_whole
 from analysis.jobs.client import keep
 from analysis.runs.run import Result, without_model
 from analysis.studies import STUDIES, describe
 from analysis.studies.registry import STORED, VERBS, Verb
+from analysis.take.schema import schema
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+SCHEMA = PLACE.with_name("policy.schema.json")
 
 
 def commands(output: str = "") -> Result:
-    """Write `docs/commands.md`, and keep what pages ask of methods; or `output` alone. numbers: `path`, `verbs`."""
+    """Write `docs/commands.md` and the schema of policy.json beside it, and keep what pages ask of methods; or `output`
+    alone. numbers: `path`, `verbs`."""
     path = Path(output) if output else PLACE
     if not output:
         keep({"verbs": list(STUDIES), "methods": describe()})
+        write_json(SCHEMA, schema())
     with write_whole(path) as place:
         place.write_text(document(), encoding="utf-8")
     return without_model("commands", {"path": str(path), "verbs": list(VERBS)})

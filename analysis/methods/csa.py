@@ -15,6 +15,7 @@ from analysis.kernels.topk import smallest_kept, topk_attention
 from analysis.methods.base import Method, setting
 from analysis.metrics.budgets import FLOOR
 from analysis.models import shape_of
+from analysis.runs.studies import POLICY_FORMAT
 
 NO_CAP = 1 << 20
 PREFILL, STEP = "top-k of all scores", "gathered top-k"
@@ -70,6 +71,7 @@ class CSA(Method):
                 raise BadSetting("The policy is no JSON: give a list of L * H + 1 whole numbers.") from None
         shape, numbers = None, policy
         if isinstance(policy, dict):
+            _check_kind(policy)
             numbers, shape = policy.get("policy"), (policy.get("layers"), policy.get("heads"))
             if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
                 raise BadSetting("The policy does not say for how many layers and heads it is: add both numbers.")
@@ -148,6 +150,14 @@ class CSA(Method):
         counts = self.counts(block.layer)
         scores = block.scores.detach()
         return self.held_[block.layer].follow(scores, block.visible, first, int(block.columns[0]), counts)
+
+
+def _check_kind(policy: dict) -> None:
+    """Refuse a policy.json of another version or of another method."""
+    if (version := policy.get("format", POLICY_FORMAT)) != POLICY_FORMAT:
+        raise BadSetting(f"The policy has format {str(version)[:20]}, and format {POLICY_FORMAT} is read here.")
+    if (method := policy.get("method", "csa")) != "csa":
+        raise BadSetting(f"The file is a setting of {str(method)[:20]}, and budgets of csa are read here.")
 
 
 def _whole(value) -> int:

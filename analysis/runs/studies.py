@@ -10,6 +10,7 @@ from analysis.runs.store import RunStore
 
 MOST_BYTES = 50_000_000  # a larger file is no study
 MOST_POLICY = 4_000_000  # and a larger one than this no policy
+POLICY_FORMAT = 1  # of a policy as JSON, see docs/policy.schema.json
 POLICY_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 NEEDED = {  # beginning of a study's name -> what its pages cannot do without, beside `sentence` and `protocol`
     "dominance": ("rows", "curves", "even", "chance"),

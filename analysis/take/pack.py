@@ -9,14 +9,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 CODE = Path(__file__).with_name("focuscope_attention.py")
-FORMAT = 1  # of policy.json; focuscope_attention.py reads this one
 NAMES = ("policy.json", "tensors.safetensors", CODE.name, "README.md")
 EARLY = (1980, 1, 1, 0, 0, 0)  # the date of every file: equal settings give equal zips
 PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")  # as far as a run has them
 
 
 def pack(policy: dict, tensors: dict[str, Tensor]) -> bytes:
-    """A zip of policy.json (`policy`, see `docs/policy.md`), tensors.safetensors where there are tensors, the Python
+    """A zip of policy.json (`policy`, see docs/policy.schema.json), tensors.safetensors where there are any, the Python
     file and a README."""
     files = {
         "policy.json": json.dumps(policy, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n",

@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
 from analysis.runs import Run
-from analysis.runs.studies import policies, study_folders
+from analysis.runs.studies import POLICY_FORMAT, policies, study_folders
 from app import cached, topbar
 from app.budgets import edits as budgets_edits, words
 from app.selection import state
@@ -18,7 +18,7 @@ from app.ui import asking, jobs, take, widgets
 DEFAULT = "policy"
 MOST_BYTES = 1_000_000  # of an uploaded file
 A_POLICY = "give a list of whole numbers, a budget for each head and then the cap"
-SENT = ("layers", "heads", "policy", "ranks", "mass", "min_pos", "tokens", "window", "beta", "texts", "halves")
+SENT = "format method layers heads policy ranks mass min_pos tokens window beta texts halves".split()
 
 
 def known() -> dict[str, dict]:
@@ -109,7 +109,8 @@ def policy_row(stored: dict[str, dict]) -> DeltaGenerator:
 def download(run: Run) -> None:
     """The policy in use as a file: L * H + 1 whole numbers, their shape, and the ranks behind them. Or taken along."""
     numbers = run.numbers
-    made = numbers["integers"] | {"ranks": numbers["ranks"], "model": st.session_state["model"]}
+    made = {"format": POLICY_FORMAT, "method": "csa"} | numbers["integers"]
+    made |= {"ranks": numbers["ranks"], "model": st.session_state["model"]}
     made |= {name: value for name, value in numbers["policy"].items() if name in SENT}
     st.download_button(
         "Download",

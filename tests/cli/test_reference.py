@@ -1,9 +1,12 @@
 """The reference of the command line equals a fresh generation."""
 
+import json
+
 from analysis.cli import words
-from analysis.cli.reference import PLACE, commands, document
+from analysis.cli.reference import PLACE, SCHEMA, commands, document
 from analysis.cli.signatures import parameters
 from analysis.commandline import FLAGS
+from analysis.take.schema import schema
 from tests.cli.test_options import ASKED
 
 
@@ -11,6 +14,10 @@ def test_the_reference_is_up_to_date(tmp_path):
     assert PLACE.read_text(encoding="utf-8") == document(), "make it anew: python -m analysis commands"
     assert commands(str(tmp_path / "c.md")).numbers["path"] == str(tmp_path / "c.md")
     assert (tmp_path / "c.md").read_text(encoding="utf-8") == document()
+
+
+def test_the_schema_of_a_policy_is_up_to_date():
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == schema(), "make it anew: python -m analysis commands"
 
 
 def test_no_help_is_about_nothing():

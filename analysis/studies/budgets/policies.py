@@ -16,6 +16,7 @@ from analysis.methods.base import Method
 from analysis.metrics.budgets import FLOOR
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.runs.studies import POLICY_FORMAT
 from analysis.studies.context import Context, protocol
 from analysis.studies.text.held_out import make_folder
 
@@ -97,6 +98,7 @@ def store_policy(context: Context, model: Model, policy: Policy) -> tuple[Path, 
     path = policy_path(context, model, policy.name)
     make_folder(path.parent)
     stored = {**policy.about, **policy.integers, "ranks": policy.ranks.tolist()}
+    stored |= {"format": POLICY_FORMAT, "method": "csa"}
     write_json(path, stored | {"model": model.name, "revision": model.revision})
     return path, context.forget("policy", policy.name, model)
 

@@ -10,11 +10,12 @@ from analysis.corpus import sample_texts, text_hash
 from analysis.errors import BadSetting
 from analysis.files import write_whole
 from analysis.runs import Result, Run, RunStore
+from analysis.runs.studies import POLICY_FORMAT
 from analysis.studies.context import Context, protocol
 from analysis.studies.ready.candidates import FAMILIES, candidates
 from analysis.studies.take.settings import STATES, Setting, settings_of
 from analysis.take.carry import carry
-from analysis.take.pack import FORMAT, pack, readme
+from analysis.take.pack import pack, readme
 
 TEXTS = ("text", "texts", "against")  # arguments that name texts by their hash
 
@@ -48,7 +49,7 @@ def take(
     told, tensors = carry(one.name, one.method)
     shape = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
     policy = {
-        **{"format": FORMAT, "method": one.name, "label": one.label, "model": lm.name, "revision": lm.revision},
+        **{"format": POLICY_FORMAT, "method": one.name, "label": one.label, "model": lm.name, "revision": lm.revision},
         **shape,
         **told,
         **{"quality": chosen.quality, "protocol": found.protocol, "command": _command(found)},

@@ -10,6 +10,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,11 +18,13 @@ from safetensors.torch import load_file
 from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
+from analysis.studies.budgets.policies import import_policy
 from analysis.studies.context import Context
 from analysis.studies.quality.continuation import continuation
 from analysis.studies.quality.evaluate import evaluate
 from analysis.studies.ready.candidates import FAMILIES, candidates
 from analysis.studies.take.take import take
+from analysis.take.schema import schema
 from tests import take as rooms
 from tests.made.evaluating import TEXT
 
@@ -130,7 +133,19 @@ def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
     assert f"Measured: {row['difference']:+.1%} perplexity against dense attention" in told
     assert f"windows of {window} tokens" in told and "dtype float32" in told and "; torch " in told
     assert "python -m analysis evaluate TEXT" in told and len(told.strip().splitlines()) <= 12
-    assert policy["format"] == 1 and len(policy["policy"]) == policy["layers"] * policy["heads"] + 1
+    jsonschema.validate(policy, schema())
+    with pytest.raises(jsonschema.ValidationError, match="'reading' was unexpected"):
+        jsonschema.validate(policy | {"settings": {"reading": "soft"}}, schema())
+    context.state, kept = home / "elsewhere", context.state
+    again = import_policy(str(home / "tiny"), name="back", policy=policy, context=context)
+    context.state = kept
+    assert [*sum(again.numbers["budgets"], []), again.numbers["cap"]] == policy["policy"]
+    for wrong, said in (
+        ({"format": 2}, "has format 2, and format 1"),
+        ({"method": "focus"}, "setting of focus"),
+    ):
+        with pytest.raises(BadSetting, match=said):
+            import_policy(str(home / "tiny"), name="back", policy=policy | wrong, context=context)
 
 
 def test_what_is_refused(taken, tmp_path):

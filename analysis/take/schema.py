@@ -1,0 +1,62 @@
+"""The JSON Schema of policy.json, made from the fields of the methods that can be taken along."""
+
+from analysis.methods import METHODS
+from analysis.runs.studies import POLICY_FORMAT
+from analysis.take.carry import TAKEN
+
+TYPES = {"int": "integer", "float": "number", "str": "string"}
+COUNT = {"type": "integer", "minimum": 1}
+RANKS = "attention ranks that the budgets were shared out by, a list for each layer"
+KNOWN = {
+    "format": {"const": POLICY_FORMAT},
+    "method": {"enum": list(TAKEN), "description": "which method reads by this setting"},
+    "label": {"type": "string", "description": "its name with what differs from the defaults"},
+    "model": {"type": "string", "description": "the model it was made for: a Hugging Face id, or the name of a folder"},
+    "revision": {"type": "string", "description": "of the weights it was made for"},
+    "layers": COUNT | {"description": "layers of the model"},
+    "heads": COUNT | {"description": "query heads of a layer"},
+    "kv_heads": COUNT | {"description": "key-value heads of a layer"},
+    "width": COUNT | {"description": "dimensions of the hidden states"},
+    "settings": {"type": "object", "description": "of the method, by name"},
+    "policy": {
+        "type": "array",
+        "items": COUNT,
+        "minItems": 2,
+        "description": "budgets of keys layer by layer, and last the cap: layers * heads + 1 numbers",
+    },
+    "ranks": {"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}}
+    | {"description": RANKS},
+    "quality": {"type": ["string", "null"], "description": "what was measured, in one sentence"},
+    "protocol": {"type": "object", "description": "how it was measured"},
+    "command": {"type": "string", "description": "the command that measures it again"},
+}
+MADE = {"router": {"temperature": {"type": "number"}, "similarity": {"enum": ["dot", "cosine"]}}}  # beside the fields
+
+
+def schema() -> dict:
+    """The schema, draft 2020-12: `settings` depend on the method, and budgets are needed where a method has some."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "policy.json, a setting of sparse attention",
+        "description": "Made by `python -m analysis commands`. More names may stand beside these.",
+        "type": "object",
+        "required": ["format", "method", "layers", "heads"],
+        "properties": KNOWN,
+        "allOf": [_of_method(name) for name in TAKEN],
+    }
+
+
+def _of_method(name: str) -> dict:
+    """What holds where the method is this one."""
+    cls = METHODS[name]
+    fields = {one["name"]: _field(one) for one in cls.describe()["fields"]} | MADE.get(cls.needs, {})
+    only = {field: {"const": value} for field, value in TAKEN[name].items() if field in fields}
+    then = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
+    needed = {"required": ["policy"]} if cls.needs == "policy" else {}
+    return {"if": {"properties": {"method": {"const": name}}}, "then": then | needed}
+
+
+def _field(field: dict) -> dict:
+    made = {"type": TYPES[field["type"]], "description": field["help"]}
+    limits = {"minimum": field["low"], "maximum": field["high"], "enum": field["options"]}
+    return made | {name: value for name, value in limits.items() if value is not None}
