@@ -1,0 +1,68 @@
+"""Lists of heads in and out: what DuoAttention's own code writes and reads, and retrieval-head tools."""
+
+import json
+
+import numpy as np
+import pytest
+
+from analysis.errors import BadSetting
+from analysis.studies.context import Context
+from analysis.studies.ready.fitted import fitted_for
+from analysis.studies.ready.head_lists import export_heads, import_heads
+from tests.made.evaluating import tiny_models
+
+SCORES = [[0.5, 1.0], [0.0, 0.25], [1.0, 0.75]]  # 3 layers of 2 key-value heads
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with the tiny model, of 3 layers, 4 heads and 2 key-value heads."""
+    return tiny_models(tmp_path_factory.mktemp("heads"))
+
+
+@pytest.fixture
+def context(tmp_path):
+    """A context with an empty state."""
+    return Context(state=tmp_path / "state", browser=False)
+
+
+def test_a_published_list_comes_in_is_used_and_goes_out_as_it_came(home, context, tmp_path):
+    (tmp_path / "in.tsv").write_text("\n".join("\t".join(map(str, row)) for row in SCORES))
+    model = str(home / "tiny")
+    brought = import_heads(str(tmp_path / "in.tsv"), model, context=context)
+    assert brought.numbers["scores"] == SCORES
+    assert fitted_for(context, context.model(model), "duo_attention")["far"].tolist() == SCORES
+    (tmp_path / "out").mkdir()
+    place = tmp_path / "out" / "full_attention_heads.tsv"
+    export_heads(str(place), model, n_sink=8, window=32, context=context)
+    assert np.loadtxt(place, delimiter="\t").tolist() == SCORES
+    assert json.loads((tmp_path / "out" / "config.json").read_text()) == {"sink_size": 8, "recent_size": 32}
+    with pytest.raises(BadSetting, match="is there already"):
+        export_heads(str(place), model, context=context)
+    export_heads(str(tmp_path / "heads.json"), model, context=context)
+    assert json.loads((tmp_path / "heads.json").read_text())["2-1"] == [0.75]
+
+
+def test_scores_of_query_heads_are_averaged_over_those_that_share_keys(home, context, tmp_path):
+    said = {f"{layer}-{head}": [head / 10, head / 10] for layer in range(3) for head in range(4)}
+    (tmp_path / "h.json").write_text(json.dumps(said))
+    found = import_heads(str(tmp_path / "h.json"), str(home / "tiny"), context=context).numbers["scores"]
+    np.testing.assert_allclose(found, [[0.05, 0.25]] * 3)
+
+
+@pytest.mark.parametrize(
+    "name, text, said",
+    [
+        ("a.tsv", "retrieval\n", "holds no table of numbers"),
+        ("a.tsv", "1 2 3\n", "has 1 lines of 3 numbers, and .* has 3 layers of 2 or 3 layers of 4 heads"),
+        ("a.json", "[]", "holds no scores of heads"),
+        ("a.json", "{}", "holds no scores of heads"),
+        ("a.json", '{"2-3": [1]}', "leaves out 11 heads"),
+        ("a.json", '{"99999999-99999999": [1]}', "names head 99999999-99999999"),
+        ("a.json", '{"-1-0": [1]}', "holds no scores of heads"),
+    ],
+)
+def test_other_files_are_refused_in_one_sentence(home, context, tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadSetting, match=said):
+        import_heads(str(tmp_path / name), str(home / "tiny"), context=context)
