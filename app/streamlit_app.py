@@ -62,7 +62,8 @@ st.set_page_config(page_title="Focuscope", layout="wide", initial_sidebar_state=
 st.html(widgets.STYLE)
 if not sharing.admitted():
     st.stop()
-page = st.navigation(offered(), expanded=True)
+bare = bool(st.context.is_embedded)  # embed=true in a link: a page inside another one, without what stands around it
+page = st.navigation(offered(), expanded=True, position="hidden" if bare else "sidebar")
 st.session_state["page_shown"] = page.url_path
 
 cached.drawn_anew()
@@ -79,7 +80,8 @@ with widgets.guarded():
     if gone:
         dropped.append("The link's text is not stored on this machine; the first sample is shown instead.")
     fields.write_address()
-    topbar.topbar(next(chips for views in VIEWS.values() for _, title, chips, _ in views if title == page.title))
+    if not bare:
+        topbar.topbar(next(chips for views in VIEWS.values() for _, title, chips, _ in views if title == page.title))
     for sentence in dropped:
         st.caption(widgets.plain(sentence))
     with widgets.guarded():
@@ -89,8 +91,9 @@ with widgets.guarded():
         page.run()
     if any(isinstance(trouble, (BadModel, TooLarge)) for trouble in troubles):
         st.button("Back to the bundled model", on_click=chips.use_model, args=("demo",), key="way_back")
-    with widgets.guarded():
-        onward.show(page.url_path)
+    if not bare:
+        with widgets.guarded():
+            onward.show(page.url_path)
     with widgets.guarded():
         asking.rest()
 

@@ -165,9 +165,9 @@ def _finder(run: Run, table: dict, name: str, order: str, every: list[int], now:
         "layer": tables.Column("layer", "whole"),
         "head": tables.Column("head", "whole"),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
-        **({"name": tables.Column("name", help=cached.glossary("name of a head"))} if names else {}),
         "value": about.column(),
         "chance": tables.Column("all alike", about.kind, about.digits, help=cached.glossary(CHANCE)),
+        **({"name": tables.Column("name", help=cached.glossary("name of a head"))} if names else {}),
     }
     rows = list(zip(values["layer"], values["head"], strict=True))
     tables.table(

@@ -14,10 +14,7 @@ ROWS = {
     "head": tables.Column("head"),
     "name": tables.Column("name"),
     "score": tables.Column("score", "share", words="spelled", help="mean over the made texts, 95% interval"),
-    "null_high": tables.Column("displaced, at most", "share", help="the same measure at another place or distance"),
-    "others": tables.Column("other heads", "share", help="their median"),
-    "here": tables.Column("on this text", "share", help="the statistic of the same definition, where there is one"),
-    "clear": tables.Column("sure", help="clear: the whole interval lies above the limit and the displaced"),
+    "verdict": tables.Column("by ablation"),
     "rise": tables.Column(
         "loss rises by",
         "number",
@@ -25,7 +22,11 @@ ROWS = {
         words="lost",
         help="nats per token, on tokens that need the name, less the rise of the others",
     ),
-    "verdict": tables.Column("by ablation"),
+    "others_rise": tables.Column("without others", "number", 3, help="the most of the other heads that were tried"),
+    "null_high": tables.Column("displaced", "share", help="the same measure at another place or distance, at most"),
+    "others": tables.Column("other heads", "share", help="their median"),
+    "here": tables.Column("this text", "share", help="the statistic of the same definition, where there is one"),
+    "clear": tables.Column("sure", help="clear: the whole interval lies above the limit and the displaced"),
 }
 HERE = {"previous token": "previous_token", "induction": "induction", "sink": "first_token_mass"}  # of `statistics`
 
@@ -97,8 +98,7 @@ def _table(run: Run, table: dict, now: tuple[int, int]) -> None:
 def _lost(row: dict) -> str:
     if row["rise"] is None:
         return "–"
-    others = "" if row["others_rise"] is None else f"; without others at most {row['others_rise']:+.3f}"
-    return f"{row['rise']:+.3f} ({row['low_rise']:+.3f} to {row['high_rise']:+.3f}){others}"
+    return f"{row['rise']:+.3f} ({row['low_rise']:+.3f} to {row['high_rise']:+.3f})"
 
 
 def _definitions(run: Run) -> None:

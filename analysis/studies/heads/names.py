@@ -63,6 +63,7 @@ def names(
     table = pd.concat(scores, ignore_index=True)
     rows = table[table["named"]].drop(columns="named").astype(object)
     rows = rows.where(rows.notna(), None).to_dict("records")
+    rows.sort(key=lambda row: (list(NAMES).index(row["name"]), -row["score"]))
     controls, together = {}, []
     for place, (kind, some) in enumerate(made.items()):
         within = context.within(0.4 + 0.6 * place / len(made), 0.6 / len(made))
@@ -133,8 +134,8 @@ def _table(name: str, shares: np.ndarray) -> pd.DataFrame:
 def _confirm(
     context: Context, lm: Model, made: Made, kind: str, rows: list[dict], confirm: int, by: str, seed: int
 ) -> tuple[dict, list[dict]]:
-    """Write into `rows` what taking their heads away does to these texts; what it does without others, by their rise,
-    and without all heads of a name at once, beside as many others.
+    """Write into `rows`, of each name the highest score first, what taking their heads away does to these texts; what
+    it does without others, by their rise, and without all heads of a name at once, beside as many others.
 
     A rise is of the tokens that need the name less that of the others, so that what else a head does counts on both.
     """
@@ -142,7 +143,7 @@ def _confirm(
     for row in rows if kind == REPEATS else []:  # once, for what no text needs
         row |= dict.fromkeys(("rise", "low_rise", "high_rise", "others_rise"))
         row["verdict"] = UNTRIED if NAMES[row["name"]].needs else UNNEEDED
-    of = {name: sorted((row for row in mine if row["name"] == name), key=lambda row: -row["score"]) for name in NAMES}
+    of = {name: [row for row in mine if row["name"] == name] for name in NAMES}
     tried = [_cell(row) for some in of.values() for row in some[:confirm]]
     if not tried:
         return {}, []
@@ -205,7 +206,7 @@ def _sentence(rows: list[dict], together: list[dict], heads: int) -> str:
     said += f" Ablation confirms {len(sure)} of the {len(tried)} that were tried{': ' + which if which else ''}."
     for one in together:
         said += (
-            f" Without all {one['heads']} {one['name']} heads, what needs them is predicted {one['rise']:+.2f} nats "
-            f"per token worse, without as many others {one['others_rise']:+.2f}."
+            f" All {one['heads']} {one['name']} heads taken away at once: {one['rise']:+.2f} nats per token on what "
+            f"needs them; as many others: {one['others_rise']:+.2f}."
         )
     return said

@@ -11,7 +11,7 @@ from analysis.errors import TooLarge
 from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
 from app.ui import other
 from tests.made.heads import ANSWERS, SENTENCE
-from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
+from tests.made.in_process import HOSTILE, at, markup, opened as opened_page, part
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES
 from tests.made.training import put_studies
 
@@ -259,6 +259,16 @@ def test_a_scatter_of_two_statistics_chooses_a_head_too(client):
     assert headers(opened(head="1.1")) == "Head 1 of layer 1", "a head has one address"
 
 
+def test_a_page_inside_another_one_stands_alone(client):
+    app = at(VIEW, head="2.0")
+    app.context["is_embedded"] = True
+    app.run()
+    assert not app.exception and headers(app) == "Head 0 of layer 2"
+    with pytest.raises(IndexError):
+        part(app, "link")  # the top bar's
+    assert part(opened(head="2.0"), "link")["label"] == "Copy link"
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -276,8 +286,8 @@ def test_names_are_asked_for_once_and_stand_on_the_map_in_the_finder_and_in_a_ta
     assert finder["name"][place] == "previous token (not confirmed)"
     shown = {column["label"]: column["shown"] for column in part(app, "table", 3)["columns"]}
     assert shown["head"] == ["1.0", "1.0", "2.1"] and shown["score"][0] == "70% (60% to 80%)"
-    assert shown["loss rises by"][:2] == ["–", "+0.500 (+0.400 to +0.600); without others at most +0.100"]
-    assert shown["on this text"][1] == "40.0%", "the induction score of the reader's own text"
+    assert shown["loss rises by"][:2] == ["–", "+0.500 (+0.400 to +0.600)"]
+    assert shown["this text"][1] == "40.0%", "the induction score of the reader's own text"
     opened(layer=2, head=1)
     assert client.asked.count("names") == 1, "stored for the model, whatever the text"
 

@@ -77,5 +77,5 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, other, verdic
     assert group["others_rise"] == pytest.approx(other, abs=1e-4), "two others at once"
     said = studied._sentence(rows, [group], 4)
     assert said.startswith("3 of 4 heads have a name: 2 induction, 1 sink.")
-    assert f"Without all 2 induction heads, what needs them is predicted {3 * own:+.2f} nats" in said
+    assert f"All 2 induction heads taken away at once: {3 * own:+.2f} nats per token on what needs them" in said
     assert ("0.1 (induction)" in said) == (verdict == "confirmed")
