@@ -19,6 +19,7 @@ FLAGS = {  # parameter -> {value: the option that means it}, where `--name` and 
     "long_text": {"first": "--first", "windows": "--all-windows"},
 }
 METHODS = ("method", "methods")  # parameters that may name methods with their settings: --set and others help
+PROGRAM = "python -m analysis"
 PLAIN = (bool, int, float, str)
 
 
@@ -58,7 +59,7 @@ def commandline(verb: str, arguments: dict) -> str:
         else:
             said = (",".join(map(_one, value)) or "none") if isinstance(value, list) else _one(value)
             options += [f"{option(verb, name)}={said}"] if said.startswith("-") else [option(verb, name), said]
-    return shlex.join(["python", "-m", "analysis", verb, *words, *lists, *options])
+    return f"{PROGRAM} {shlex.join([verb, *words, *lists, *options])}"
 
 
 def _one(value: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.cli import words
 from analysis.cli.signatures import explained, parameters
-from analysis.commandline import FLAGS, METHODS, option, word
+from analysis.commandline import FLAGS, METHODS, PROGRAM, option, word
 from analysis.errors import AnalysisError
 from analysis.studies.registry import STORED, VERBS
 
@@ -43,7 +43,7 @@ class _VerbParser(_Parser):
 
 def parser(about: str) -> argparse.ArgumentParser:
     """The parser of every verb: `verb` and what was given to it, named as the parameters of its function."""
-    made = _Parser(prog="python -m analysis", description=about)
+    made = _Parser(prog=PROGRAM, description=about)
     verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_VerbParser)
     for verb, known in VERBS.items():
         own = verbs.add_parser(verb, help=known.help, description=known.help, argument_default=argparse.SUPPRESS)

@@ -14,7 +14,7 @@ MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD = STATES = ("measured here", "relat
 SHAPES = ("bench", "worth")  # verbs that read no weights
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
 FILLED = {"text": "story", "corpus": "DIR"}  # what a command reads where a page fills in its own
-TRAINED = re.compile(r"python -m analysis study .*--router k(\d+)-top(\d+)\b")  # these read a trained router
+TRAINED = re.compile(r"python -m \w+ study .*--router k(\d+)-top(\d+)\b")  # these read a trained router
 FOLDS = {"": None, "median": statistics.median, "largest": max, "count": len}
 
 

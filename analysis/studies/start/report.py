@@ -60,10 +60,10 @@ def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str
         lead="".join(f"<p class=lead>{html.escape(one)}</p>" for one in told["sentences"]),
         notes="".join(f"<p class=note>{html.escape(one)}</p>" for one in told["notes"]),
         distance=told["min_distance"],
-        painted=_painted(text, tokens),
+        painted=painted(text, tokens),
         bars=_bars(first.tables["distance"]),
         controls=_table(_controls(far.tables["controls"])),
-        pairs="".join(_pair(row, tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")),
+        pairs="".join(pair(row, tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")),
         layer=layer,
         router=router["name"],
         members=_table(_members(held, layer)),
@@ -71,7 +71,7 @@ def _page(name: str, text: str, first: Result, far: Result, held: Result) -> str
     return sheet(name, body)
 
 
-def _painted(text: str, tokens: pd.DataFrame) -> str:
+def painted(text: str, tokens: pd.DataFrame) -> str:
     """The text, each token coloured by the logarithm of what it draws; a character in several tokens is shown once."""
     received = tokens.groupby(["start", "end"], sort=False)["received"].max()
     top = max(2.0, received.max())
@@ -105,7 +105,7 @@ def _bars(distance: pd.DataFrame) -> str:
     )
 
 
-def _pair(row: dict, tokens: pd.DataFrame) -> str:
+def pair(row: dict, tokens: pd.DataFrame) -> str:
     """Both contexts of a pair, side by side."""
     sides = ""
     for side in ("key", "query"):

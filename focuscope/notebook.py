@@ -1,0 +1,168 @@
+"""What a notebook shows: pages that need no server and no network, made by the studies of the app's pages."""
+
+import html
+import json
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import analysis
+from analysis import METHODS
+from analysis.corpus import sample_texts
+from analysis.errors import AnalysisError
+from analysis.models import Model, load_model
+from analysis.runs import Result
+from analysis.sheet import sheet, table
+from analysis.studies.context import Context
+from analysis.studies.heads.head import statistics
+from analysis.studies.quality.evaluate import evaluate
+from analysis.studies.ready.candidates import candidates, specs
+from analysis.studies.start.report import painted, pair
+from analysis.studies.start.start import start
+
+__all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model"]
+
+PAIRS = 6
+HEIGHT = 640  # pixels of the frame in a notebook
+PLAIN = "dense,focus,streaming_llm"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page about a text, and its numbers: `sentences`, `tables` (name -> DataFrame), `protocol`."""
+
+    page: str = field(repr=False)
+    sentences: list[str]
+    tables: dict[str, pd.DataFrame] = field(repr=False)
+    protocol: dict[str, Any] = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, so that its styles and those of the notebook leave each other alone."""
+        look = f"width:100%;height:{HEIGHT}px;border:1px solid #8884;border-radius:8px"
+        return f'<iframe sandbox title="Focuscope" style="{look}" srcdoc="{html.escape(self.page)}"></iframe>'
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page as one HTML file that needs no network."""
+        path = Path(path)
+        path.write_text(self.page, encoding="utf-8")
+        return path
+
+
+class _Held(Context):
+    """A context with one model, whoever loaded it, and one text."""
+
+    def __init__(self, model, tokenizer, text: str) -> None:
+        super().__init__(browser=False)
+        self.held = model if isinstance(model, Model) else load_model(model, tokenizer=tokenizer)
+        name, found = sample_texts().get(text, ("the text", text))
+        self.asked = {"model": self.held.name, "text": self.add_text(name, found), "context": self}
+
+    def model(self, name: str = "demo") -> Model:
+        return self.held
+
+
+def inspect(model="demo", tokenizer=None, text: str = "story", min_distance: int = 128) -> Shown:
+    """What a model reads in a text: a map of its heads, the text painted by what is read from afar, far pairs.
+
+    `text`: the text itself, or the name of a bundled one (story, essay, program, register). `min_distance`: tokens
+    from which on something counts as far. Groups are those of the router k8-top1; where the model has none, one is
+    fitted, in seconds and without training, and kept in the state folder.
+    tables: `heads`, `tokens`, `pairs`, `distance` as the verbs `statistics` and `start` give them. Errors:
+    AnalysisError in one sentence.
+    """
+    context = _Held(model, tokenizer, text)
+    first = start(**context.asked, min_distance=min_distance)
+    far = first.numbers["min_distance"]
+    heads = statistics(**context.asked, window=far, without_first=True).tables["heads"]
+    tokens, pairs = first.tables["tokens"], first.tables["pairs"].head(PAIRS)
+    name, whole = context.text(context.asked["text"])
+    parts = [
+        f"<h1>What does {html.escape(context.held.name)} read in “{html.escape(name)}”?</h1>",
+        *(f"<p class=lead>{html.escape(one)}</p>" for one in first.numbers["sentences"]),
+        *(f"<p class=note>{html.escape(one)}</p>" for one in first.numbers["notes"]),
+        "<h2>Heads</h2>",
+        f"<p>Percent of a head's attention that lands {far:,} or more tokens back, the first token left out. Rows are "
+        "layers, columns heads.</p>",
+        head_map(heads, far),
+        "<h2>Read from afar</h2>",
+        f"<p>Colour: attention that a token draws from {far:,} or more tokens later, in multiples of chance.</p>",
+        f"<div class=text>{painted(whole, tokens)}</div>",
+        "<h2>Far pairs in one learned group</h2>",
+        *(pair(row, tokens) for row in pairs.to_dict("records")),
+    ]
+    return _shown(f"{context.held.name}: {name}", parts, first.numbers["sentences"], first, {"heads": heads})
+
+
+def compare(
+    model="demo", tokenizer=None, text: str = "story", methods: str | list[dict] = PLAIN, window: int | None = None
+) -> Shown:
+    """Quality of methods on a text, against dense attention, token by token in the same windows.
+
+    `methods`: names such as "dense,focus,quest", or a list of {"name", "settings", "router", "policy"}. `window`:
+    tokens that are read at once (default: as many as the model reads). tables: `rows`, one per method: perplexity with
+    its interval, difference to dense, KL, share of the causal pairs that is read. Errors: AnalysisError.
+    """
+    context = _Held(model, tokenizer, text)
+    listed = specs(methods, []) if isinstance(methods, str) else methods
+    found = evaluate(**context.asked, methods=listed, window=window)
+    rows = pd.DataFrame(found.numbers["rows"])
+    name = context.text(context.asked["text"])[0]
+    columns = [
+        "method",
+        "perplexity",
+        "against dense",
+        "95% interval",
+        "KL from dense, nats",
+        "same top token",
+        "reads",
+    ]
+    parts = [
+        f"<h1>Methods against dense attention on “{html.escape(name)}”</h1>",
+        f"<p class=lead>{html.escape(found.numbers['sentence'])}</p>",
+        table(columns, [_cells(row) for row in found.numbers["rows"]]),
+        "<p class=note>Reads: share of the causal pairs that a method's heads read; less is less work, not yet less "
+        "time.</p>",
+    ]
+    return _shown(f"Methods on {name}", parts, [found.numbers["sentence"]], found, {"rows": rows})
+
+
+def apply(model="demo", tokenizer=None, method: str = "streaming_llm", **settings: Any) -> AbstractContextManager:
+    """Run a method inside the model's own forward and `generate`; on exit the model is as it came.
+
+    `method`: a name of METHODS; `settings`: its fields. What it needs fitted is looked for in the state folder.
+    Errors: BadSetting, NotFitted.
+    """
+    context = _Held(model, tokenizer, "story")
+    families = (METHODS[method].saves,) if method in METHODS else ("reads",)
+    (ready,) = candidates(context, context.held, [{"name": method, "settings": settings}], families)
+    return analysis.apply(context.held, ready.method)
+
+
+def head_map(heads: pd.DataFrame, far: int) -> str:
+    """Every head as a cell of a table, coloured by the share of its attention that lands `far` or more tokens back."""
+    rows = []
+    for layer, found in heads.groupby("layer"):
+        cells = []
+        for row in found.sort_values("head").to_dict("records"):
+            share = 1 - row["window_mass"]
+            said = f"layer {layer}, head {row['head']}: {share:.1%} lands {far:,} or more tokens back; {row['label']}"
+            cells.append(f'<td style="--s:{100 * share:.0f}%" title="{html.escape(said)}">{100 * share:.0f}</td>')
+        rows.append(f"<tr><th>{layer}</th>{''.join(cells)}</tr>")
+    top = "".join(f"<th>{head}</th>" for head in sorted(heads["head"].unique()))
+    return f"<table class=heads><tr><th></th>{top}</tr>{''.join(rows)}</table>"
+
+
+def _cells(row: dict) -> list[str]:
+    interval = "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+    difference = "" if row["difference"] is None else f"{row['difference']:+.1%}"
+    shares = [f"{row[name]:.1%}" for name in ("same_top1", "reads_causal")]
+    return [row["label"], f"{row['perplexity']:.2f}", difference, interval, f"{row['kl_mean']:.4f}", *shares]
+
+
+def _shown(title: str, parts: list[str], sentences: list[str], found: Result, tables: dict) -> Shown:
+    protocol = found.numbers["protocol"]
+    told = f"<h2>Protocol</h2><pre>{html.escape(json.dumps(protocol, indent=1, default=str))}</pre>"
+    return Shown(sheet(title, "\n".join([*parts, told])), sentences, found.tables | tables, protocol)

@@ -1,0 +1,74 @@
+"""Focuscope in a notebook: pages that need no server, from a model that somebody else loaded."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from bs4 import BeautifulSoup
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import focuscope as fs
+from tests.made.asking import SHORT
+from tests.made.tiny_tokenizer import save_model
+
+HOSTILE = "<script>alert(1)</script> & “Hester” " + SHORT[:260]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """A transformers model and its tokenizer, as a notebook holds them; fitted state lies in a folder of the tests."""
+    folder = tmp_path_factory.mktemp("notebook") / "tiny"
+    save_model(folder)
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def shown(loaded):
+    return fs.inspect(*loaded, HOSTILE, min_distance=8)
+
+
+def test_inspect_shows_heads_text_and_pairs_in_one_page(loaded, shown, tmp_path):
+    page = shown.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    config, heads = loaded[0].config, shown.tables["heads"]
+    cells = re.findall(r'<td style="--s:(\d+)%" title="layer (\d+), head (\d+)', page)
+    assert len(cells) == len(heads) == config.num_hidden_layers * config.num_attention_heads
+    told = {(int(layer), int(head)): int(share) for share, layer, head in cells}
+    for row in heads.to_dict("records"):
+        assert told[row["layer"], row["head"]] == pytest.approx(100 * (1 - row["window_mass"]), abs=0.51)
+    found = BeautifulSoup(page, "html.parser")
+    assert found.select_one(".text").get_text() == HOSTILE and not found(["script", "img", "link"])
+    assert not re.search(r"https?:", page)
+    assert len(found("section", class_="pair")) == min(6, len(shown.tables["pairs"]))
+    said = found.get_text()
+    assert all(one in said for one in shown.sentences) and shown.protocol["verb"] == "start"
+
+
+def test_a_cell_shows_the_page_in_a_frame_of_its_own(shown):
+    frame = BeautifulSoup(shown._repr_html_(), "html.parser").iframe
+    assert frame["srcdoc"] == shown.page and frame.has_attr("sandbox") and len(repr(shown)) < 3000
+
+
+def test_compare_holds_methods_against_dense_attention(loaded):
+    shown = fs.compare(*loaded, SHORT[:300], "dense,streaming_llm", window=48)
+    dense, window = shown.tables["rows"].to_dict("records")
+    assert dense["method"] == "dense" and window["reads_causal"] <= 1
+    assert f"<td>{dense['perplexity']:.2f}</td>" in shown.page and f"<td>{window['kl_mean']:.4f}</td>" in shown.page
+
+
+def test_apply_runs_a_method_and_leaves_the_model_as_it_came(loaded):
+    lm, tokenizer = loaded
+    ids = tokenizer(SHORT, return_tensors="pt").input_ids[:, :64]
+    with torch.no_grad():
+        before = lm(ids).logits
+        with fs.apply(lm, tokenizer, "streaming_llm", window=4):
+            inside = lm(ids).logits
+        assert not torch.allclose(before, inside) and torch.equal(before, lm(ids).logits)
+    with pytest.raises(fs.AnalysisError, match="There is no method 'nothing'"):
+        fs.apply(lm, tokenizer, "nothing")
+
+
+def test_importing_it_loads_nothing_heavy():
+    script = "import focuscope, sys; print([n for n in ('torch', 'transformers', 'streamlit') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip() == "[]"
