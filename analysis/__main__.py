@@ -16,6 +16,8 @@ def main(argv: list[str] | None = None) -> int:
     verb = given["verb"]
     try:
         wanted = asked(given)
+        for sentence in wanted.said:
+            print(sentence, file=sys.stderr)
         if given["plan"]:
             planned = plan(wanted)
             print(dumped(planned) if given["json"] else lines(planned))

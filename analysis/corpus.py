@@ -1,23 +1,27 @@
 """Text to tokens: reading what a user gives, normalising it, cutting it into windows of the model's context.
 
-Nothing here imports torch or transformers: the app's side of the house validates uploads with `read_text`.
+Nothing here imports torch or transformers: the app's side of the house validates plain text with `read_text`.
 """
 
 import codecs
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from analysis import documents
+from analysis.documents import Document
 from analysis.errors import BadText
 
 SAMPLES = Path(__file__).parent / "samples"
 MAX_BYTES = 5_000_000  # about 1.2 million tokens of English
 MAX_WINDOWS = 16  # per interactive analysis; a longer text is cut and the page says so
 FITTED_ON = "bundled samples without the story"  # what `fitting_samples` are called in a protocol
+SUFFIXES = (".txt", ".md", ".py", *documents.KINDS)  # of the files that are read from a folder
+PROGRAMS = (".py", ".ipynb")  # whose lines stay as they are
 SNIFF = 100_000  # characters looked at for control characters
 
 
@@ -58,11 +62,31 @@ def read_text(data: bytes, name: str = "the text") -> str:
     return text
 
 
-def read_file(path: Path) -> str:
-    """The text of a file, as `read_text` gives it; one that is too large is not even opened."""
-    if (size := path.stat().st_size) > MAX_BYTES:
-        raise too_large(path.name, size)
-    return read_text(path.read_bytes(), path.name)
+def read_any(data: bytes, name: str) -> Document:
+    """The text of a file: a document's by its library, in a process of its own; of anything else as it is written,
+    Markdown and programs too. Errors: BadText."""
+    if documents.kind(name, data) is None:
+        return Document(read_text(data, name))
+    found = documents.read_document(data, name)
+    return replace(found, text=read_text(found.text.encode(), name))
+
+
+def read_file(path: Path) -> Document:
+    """The text of a file, as `read_any` gives it; one that is too large is not even opened. Errors: BadText."""
+    size, document = path.stat().st_size, documents.kind(path.name) is not None
+    if size > (documents.MAX_BYTES if document else MAX_BYTES):
+        raise (documents.too_large if document else too_large)(path.name, size)
+    return read_any(path.read_bytes(), path.name)
+
+
+def texts_in(folder: Path) -> list[Path]:
+    """The files with text in a folder and below it, in the order of their names. Errors: BadText where none is."""
+    paths = [p for p in sorted(folder.rglob("*")) if p.suffix.lower() in SUFFIXES and p.is_file()]
+    if not paths:
+        raise BadText(
+            f"{folder} is no folder with a file of text in it ({', '.join(SUFFIXES)}): give one that has some."
+        )
+    return paths
 
 
 def too_large(name: str, size: int) -> BadText:
@@ -106,7 +130,7 @@ def fitting_samples() -> dict[str, str]:
 
 
 def read_folder(folder: Path) -> tuple[list[str], list[str]]:
-    """The documents of a folder, (for training, held out): one document per .txt, .md or .py file, novels normalised.
+    """The documents of a folder, (for training, held out): one per file of SUFFIXES, all but programs normalised.
 
     A folder with `train` and `valid` inside is split so; otherwise every tenth document (at least one) is held out, and
     a single one is cut nine to one. The two lists never share a text.
@@ -128,11 +152,8 @@ def one_in_ten_held_out(documents: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _documents(folder: Path) -> list[str]:
-    paths = [p for p in sorted(folder.rglob("*")) if p.suffix in (".txt", ".md", ".py") and p.is_file()]
-    if not paths:
-        raise BadText(f"{folder} is no folder with a .txt, .md or .py file in it: give one with some text.")
-    texts = {p: read_file(p) for p in paths}
-    return list(dict.fromkeys(t if p.suffix == ".py" else normalise(t) for p, t in texts.items()))
+    texts = {p: read_file(p).text for p in texts_in(folder)}
+    return list(dict.fromkeys(t if p.suffix in PROGRAMS else normalise(t) for p, t in texts.items()))
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,18 @@ from io import BytesIO
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from analysis.corpus import MAX_BYTES
-from analysis.errors import AnalysisError
+from analysis import documents
+from analysis.errors import AnalysisError, BadText
 from analysis.limits import limits
 from app import cached, model_box
 from app.selection import state
 from app.serve import sharing
 from app.ui import asking, basket, chips, classroom, jobs, widgets
+from app.ui.plain import plain
+
+FILES = "Plain text in UTF-8 (.txt, .md, .py …), PDF, Word (.docx), HTML and notebooks (.ipynb); several at once."
+MOST = 20  # files of one upload
+SHOWN = 20_000  # characters of a text in its chip
 
 
 def topbar(uses: str) -> None:
@@ -26,6 +31,8 @@ def topbar(uses: str) -> None:
         st.space("stretch")
         widgets.each(classroom.menu, basket.popover, widgets.copy_link)
     widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
+    if "text" in uses.split():
+        _arrived()
     if "model" in uses.split():
         _caution()
 
@@ -47,12 +54,13 @@ def _texts(offered: dict[str, str], key: str) -> None:
     chips.choice("text", "Text", list(offered), key, _picked, lambda k: offered.get(k, k))
     nonce = st.session_state["text_chosen"]
     st.file_uploader(
-        "Upload a plain text file",
+        "Upload text, PDF, Word, HTML or notebook files",
         key=f"upload_{nonce}",
         on_change=_uploaded,
         args=(f"upload_{nonce}",),
-        max_upload_size=MAX_BYTES // 10**6,
-        help="Any text in UTF-8: .txt, .md, .py …",
+        accept_multiple_files=True,
+        max_upload_size=documents.MAX_BYTES // 10**6,
+        help=FILES,
     )
     st.text_area(
         "or paste it here",
@@ -64,6 +72,32 @@ def _texts(offered: dict[str, str], key: str) -> None:
     st.caption(
         sharing.private(), help="Texts and results are kept in the folder models_cache/state and are sent nowhere."
     )
+    with st.expander("What was read", on_change="rerun", key=f"text_read_{nonce}") as shown:
+        if shown.open:
+            _what_is_read(key)
+
+
+def _what_is_read(key: str) -> None:
+    """The text in use as the model gets it, to check a document against."""
+    name, text = cached.store().text(key)
+    said = cached.store().said(key) or f"Plain text: {len(text.split()):,} words."
+    widgets.prose(said if len(text) <= SHOWN else f"{said} Its first {SHOWN:,} characters are shown.", "quiet")
+    with st.container(height=260, border=True):
+        st.text(text[:SHOWN])
+
+
+def _arrived() -> None:
+    """What became of the files that were uploaded last, until another text is chosen."""
+    arrived = [key for key in st.session_state.get("text_arrived") or [] if key in cached.texts()]
+    key = st.session_state["text"]
+    if key not in arrived:
+        return
+    said = cached.store().said(key)
+    more = "Check it in the chip Text." if said else ""
+    if len(arrived) > 1:
+        more = f"{more} The list there has all {len(arrived)} files.".strip()
+    if said or more:
+        widgets.prose(" ".join(filter(None, [f"{cached.texts()[key]} was read.", said, more])), "note")
 
 
 def _picked(key: str) -> None:
@@ -74,14 +108,15 @@ def _picked(key: str) -> None:
 def use_text(key: str) -> None:
     """Another text: what was selected inside the old one means nothing in it."""
     state.choose(st.session_state, text=key, pair=None, quality_token=None, query=None, tile=None)
-    st.session_state["text_trouble"] = None
+    st.session_state["text_trouble"] = st.session_state["text_arrived"] = None
 
 
 def _uploaded(name: str) -> None:
-    file = st.session_state.get(name)
-    if isinstance(file, BytesIO):  # an interrupted run calls this again, when the file has been released
-        _take(file.getvalue(), file.name)
-        release(file)
+    given = [file for file in st.session_state.get(name) or [] if isinstance(file, BytesIO)]
+    if given:  # an interrupted run calls this again, when the files have been released
+        _take([(file.getvalue(), file.name) for file in given])
+        for file in given:
+            release(file)
 
 
 def release(file) -> None:
@@ -93,20 +128,37 @@ def release(file) -> None:
 
 
 def _pasted(name: str) -> None:
-    _take((st.session_state.get(name) or "").encode("utf-8", "surrogatepass"), "The pasted text")
+    _take([((st.session_state.get(name) or "").encode("utf-8", "surrogatepass"), "The pasted text")])
 
 
-def _take(data: bytes, name: str) -> None:
-    """Store a text and use it; when it is none, the text in use stays and one sentence says why."""
+def _take(given: list[tuple[bytes, str]]) -> None:
+    """Store texts and use the first; of those that are none, a sentence each says why. Without any, the text in use
+    stays."""
+    arrived, refused = [], []
     with widgets.attempt("text_trouble"):
-        use_text(bring(data, name))
+        for data, name in given[:MOST]:
+            try:
+                arrived.append(bring(data, name))
+            except BadText as error:
+                refused.append(str(error))
+        if len(given) > MOST:
+            refused.append(f"{len(given)} files are more than the {MOST} that are read at once: upload the rest again.")
+        if arrived:
+            use_text(arrived[0])
+            st.session_state["text_arrived"] = arrived
+        if refused:
+            raise BadText(" ".join(refused))
     chips.close("text")
 
 
 def bring(data: bytes, name: str) -> str:
-    """Store a text that this session brought; its hash. Errors: BadText."""
+    """Store a text that this session brought; its hash. A document is read by the worker. Errors: BadText."""
     limits().check_text(data, name)
-    key = cached.store().put_bytes(data, name)
+    if documents.kind(name, data) is None:
+        key = cached.store().put_bytes(data, name)
+    else:
+        with st.spinner(f"Reading {plain(name)}"):
+            key = cached.jobs().read(data, name, cached.PATIENCE)
     sharing.mine(key)
     return key
 

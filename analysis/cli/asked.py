@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.cli.options import takes_methods
 from analysis.cli.signatures import function, parameters
-from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash
+from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
 from analysis.errors import BadSetting, BadText
 from analysis.runs import Result
 from analysis.studies.registry import STORED, VERBS
@@ -19,7 +19,8 @@ TEXTS = ("text", "texts", "against")
 
 @dataclass
 class Asked:
-    """A verb (and named study) with the given `arguments`, a text by its hash; `texts`: hash -> (name, text)."""
+    """A verb (and named study) with the given `arguments`, a text by its hash; `texts`: hash -> (name, text). `said`:
+    what was read of documents among them, a sentence each."""
 
     verb: str
     study: str | None
@@ -27,6 +28,7 @@ class Asked:
     device: str = "auto"
     state: Path | None = None
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
 
     @property
     def known(self) -> dict[str, Parameter]:
@@ -73,7 +75,7 @@ def asked(given: dict) -> Asked:
         arguments |= config_of(arguments.pop("config", None) or arguments.get("model", "demo"))
     for name in TEXTS:
         if isinstance(places := arguments.get(name), list):
-            arguments[name] = [_text(made, place) for place in places]
+            arguments[name] = [_text(made, one) for place in places for one in _inside(place)]
         elif places:
             arguments[name] = _text(made, places)
     made.arguments = arguments
@@ -99,13 +101,22 @@ def _methods(name: str, named: object, given: dict, known: dict) -> dict:
     return {name: listed if name == "methods" else listed[0]}
 
 
+def _inside(place: str) -> list[str]:
+    """A folder as the files of text in it; anything else as it is."""
+    return [str(path) for path in texts_in(Path(place))] if Path(place).is_dir() else [place]
+
+
 def _text(made: Asked, place: str) -> str:
     """The hash of a file, standard input, or a bundled sample, which is kept in `made.texts`."""
     samples = sample_texts()
+    if Path(place).is_dir():
+        raise BadText(f"{place[:80]!r} is a folder and one text is needed here: name a file in it.")
     if place == "-":
         found = "standard input", read_text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     elif Path(place).is_file():
-        found = Path(place).name, read_file(Path(place))
+        document = read_file(Path(place))
+        found = Path(place).name, document.text
+        made.said += [f"{found[0]}, {document.said}"] * bool(document.said)
     elif place in samples:
         found = samples[place]
     else:

@@ -175,5 +175,6 @@ def _place(store: RunStore, value: object) -> object:
         title, text = sample_texts()[value]
         return store.put_text(text, title)
     if isinstance(value, str) and Path(value).is_file():
-        return store.put_text(read_file(Path(value)), Path(value).name)
+        found = read_file(Path(value))
+        return store.put_text(found.text, Path(value).name, found.said)
     return value

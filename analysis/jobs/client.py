@@ -17,6 +17,7 @@ from analysis.jobs.runner import Runner
 from analysis.jobs.table import JobStatus, JobTable
 from analysis.limits import limits
 from analysis.runs import Run, RunStore
+from analysis.runs.brought import upload
 from analysis.runs.keys import canonical, check_verb
 
 STUDIES = "analysis.studies:STUDIES"
@@ -66,6 +67,13 @@ class Jobs:
         idlest = min(self._keepers, key=lambda keeper: keeper.load)
         answer = idlest.ask(check_verb(verb), args, timeout if most is None else min(timeout, most), tell)
         return replace(self._store.open(answer["run"]), cached=answer.get("cached", False))
+
+    def read(self, data: bytes, name: str, timeout: float = 60) -> str:
+        """Stores the text of an uploaded document, which the worker reads; returns its hash. Errors: BadText in one
+        sentence, Busy after `timeout` seconds."""
+        with upload(self._store.root, data) as place:
+            answer = self._keeper.ask("read", {"upload": place, "name": str(name)[:200]}, timeout)
+        return str(answer["value"]["text"])
 
     def describe(self, timeout: float = 60) -> dict[str, Any]:
         """What the worker offers, as plain data: {"verbs": [...], "methods": {...}}. The worker is asked only where the

@@ -31,6 +31,7 @@ from analysis.jobs.wire import Message, describe_error, encode
 from analysis.limits import limits
 from analysis.runs import Result, RunStore
 from analysis.runs.arguments import check_arguments
+from analysis.runs.brought import read_upload
 from analysis.runs.keys import asked_now
 
 WRITES_PER_SECOND = 5
@@ -143,6 +144,8 @@ class Worker:
         if task.kind == "request" and task.verb == "describe":
             describe = getattr(self._module, "describe", None)
             return {"value": {"verbs": list(self._studies), "methods": describe() if describe else {}}}
+        if task.kind == "request" and task.verb == "read":
+            return {"value": read_upload(self._store, str(task.args.get("upload")), str(task.args.get("name")))}
         if task.kind == "request" and task.verb == "warm":
             limits().check_model(name := str((task.args or {}).get("model", "demo")))
             self._context.model(name)

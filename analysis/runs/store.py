@@ -225,10 +225,15 @@ class RunStore:
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
         self._note(self.open(run_id), pinned=bool(pinned))
 
-    def put_text(self, text: str, name: str) -> str:
-        """Stores a text of at most 20 MB and returns the 12-digit hash of its content."""
+    def put_text(self, text: str, name: str, said: str = "") -> str:
+        """Stores a text of at most 20 MB and returns the 12-digit hash of its content; `said`: what of a document it
+        is, in one sentence."""
         with room(self.root):
-            return self._texts.put(text, name)
+            return self._texts.put(text, name, said)
+
+    def said(self, key: str) -> str:
+        """What was read of the document that a stored text comes from; empty for plain text."""
+        return self._texts.said(key)
 
     def put_bytes(self, data: bytes, name: str) -> str:
         """Stores an uploaded file once it has been read as text; BadText when it is none (`corpus.read_text`)."""

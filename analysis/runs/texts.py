@@ -19,14 +19,16 @@ log = logging.getLogger("focuscope.runs")
 
 
 class Texts:
-    """Folder of `<hash>.json` files ({name, created, text}) with one row each in the shared database."""
+    """Folder of `<hash>.json` files ({name, created, text}, and of a document `said`: what of it was read) with one
+    row each in the shared database."""
 
     def __init__(self, folder: Path, database: Database) -> None:
         self._folder, self._database = folder, database
         database.prepare(self._create)
 
-    def put(self, text: str, name: str) -> str:
-        """Stores `text` (str) under its hash and returns that; an equal text is stored once, with its first name."""
+    def put(self, text: str, name: str, said: str = "") -> str:
+        """Stores `text` (str) under its hash and returns that; an equal text is stored once, with its first name.
+        `said`: what of a document was read, in one sentence."""
         if not isinstance(text, str) or not text:
             raise BadText(f"{name} is empty: choose a file with some text in it.")
         try:
@@ -40,7 +42,7 @@ class Texts:
         key = text_hash(text)
         if self._whole(key) is None:
             shown = str(name)[:200].encode("utf-8", "replace").decode()
-            entry = {"name": shown, "created": now(), "text": text}
+            entry = {"name": shown, "created": now(), "text": text} | ({"said": said} if said else {})
             self._folder.mkdir(parents=True, exist_ok=True)
             with write_whole(self._folder / f"{key}.json") as draft:
                 draft.write_text(json.dumps(entry), encoding="utf-8")
@@ -54,6 +56,11 @@ class Texts:
         if entry is None:
             raise BadSetting(f"The text {key} is not stored here (any more): upload or paste it again.")
         return entry["name"], entry["text"]
+
+    def said(self, key: str) -> str:
+        """What of the document was read that a stored text comes from; empty for plain text."""
+        entry = self._whole(check_id(key, "text"))
+        return str(entry.get("said", "")) if entry else ""
 
     def list(self) -> list[tuple[str, str, int, str]]:
         """(hash, name, bytes, created) of every text, the newest first."""

@@ -4,6 +4,7 @@ import pytest
 
 from analysis.errors import BadText
 from app import cached
+from tests.made.documents import notebook
 from tests.made.in_process import HOSTILE, VIEWS, in_chip, markup, opened, part, put
 
 
@@ -95,6 +96,23 @@ def test_an_uploaded_and_a_pasted_text_are_read(client):
     assert part(app, "painted")["pieces"][0] == "quite" and not app.error
     app.button(key="read_paste").click().run()
     assert "empty" in app.error[0].value
+
+
+def test_several_files_come_in_at_once_and_say_what_was_read(client):
+    app = opened()
+    book = notebook(("markdown", "some words of my own " * 9))
+    files = [("bad.ipynb", b"{"), ("mine.ipynb", book), ("more.txt", b"quite other words " * 9)]
+    app.file_uploader(key="upload_0").set_value([(*file, "text/plain") for file in files]).run()
+    assert (
+        client.store.text(app.query_params["text"])[0] == "mine.ipynb" and part(app, "painted")["pieces"][0] == "some"
+    )
+    assert "bad.ipynb is no notebook" in app.error[0].value.replace("\\", "") and len(app.error) == 1
+    said = "mine.ipynb was read. Notebook: 1 text cell and 0 code cells read; outputs left out; 45 words. "
+    said += "Check it in the chip Text. The list there has all 2 files."
+    assert said in markup(app)
+    assert {"mine.ipynb", "more.txt"} <= set(in_chip(app, "text").options)
+    in_chip(app, "text").select("more.txt").run()
+    assert said not in markup(app)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc", "a b", ""])

@@ -180,7 +180,7 @@ def test_a_bad_file_gets_one_sentence_and_nothing_else_is_lost(app_server, page,
 def test_a_file_ten_times_too_large_is_not_sent_at_all(app_server, page, tmp_path):
     visit(page, app_server, "How far back it reads")
     upload(page, "huge.txt", b"word " * 10_000_000, tmp_path)
-    expect(page.get_by_text("File must be 5.0MB or smaller")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("File must be 30.0MB or smaller")).to_be_visible(timeout=PATIENCE)
     expect(painted(page)).to_contain_text("Gannet House")
 
 

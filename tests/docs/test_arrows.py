@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "files errors studies.registry commandline sheet"
-GROUND = f"available models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
+GROUND = f"documents available models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
 SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
@@ -25,7 +25,8 @@ PARTED = "heads groups budgets routing temperature worth"
 READY = " ".join(f"studies.{name}" for name in PARTED.split()) + f" studies.ready {STORED}"
 UPPER = "quality speed generate probes benchmarks training grids take"
 ROOMS = " ".join(f"studies.{name}" for name in [*UPPER.split(), "start"]) + f" {READY}"
-DATA = f"available jobs runs papers benchmarks corpus limits places {BOTTOM}"  # what the app may know of the analysis
+# What the app may know of the analysis.
+DATA = f"documents available jobs runs papers benchmarks corpus limits places {BOTTOM}"
 SELECTION, CONTROLS = "app.selection", "app.*.controls"
 KIT = f"app.ui app.cached {SELECTION} {CONTROLS} {DATA}"
 PAGE = f"app.topbar {KIT}"  # what every page may use
@@ -100,8 +101,9 @@ ARROWS = {
     "arithmetic": BOTTOM,
     "places": BOTTOM,
     "costs": BOTTOM,
-    "corpus": BOTTOM,
-    "runs": f"places corpus {BOTTOM}",
+    "corpus": f"documents {BOTTOM}",
+    "documents": BOTTOM,
+    "runs": f"limits places corpus documents {BOTTOM}",
     "papers": BOTTOM,
     "benchmarks": BOTTOM,
     "fitted": BOTTOM,
@@ -112,7 +114,14 @@ ARROWS = {
     "errors": "",
 }
 IMPORTERS = ("import_module", "__import__")
-DOORS = ["analysis", "analysis.cli.signatures", "analysis.jobs.worker", "analysis.studies", "analysis.timing"]
+DOORS = [
+    "analysis",
+    "analysis.cli.signatures",
+    "analysis.documents.reader",
+    "analysis.jobs.worker",
+    "analysis.studies",
+    "analysis.timing",
+]
 REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name where a verb lives; who runs it imports it
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).
 ONLY_IN = {

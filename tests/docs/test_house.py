@@ -116,7 +116,7 @@ def test_help_and_unknown_words_in_a_process_of_their_own(tmp_path):
 
 
 def test_requirements_name_what_the_code_imports():
-    distributions = {"umap": "umap-learn", "arro3": "arro3-io"}
+    distributions = {"umap": "umap-learn", "arro3": "arro3-io", "docx": "python-docx", "bs4": "beautifulsoup4"}
     optional = {
         "spacy",
         "triton",

@@ -109,7 +109,7 @@ def filled(words: list[str], home: Path) -> list[str]:
             word = str(next(texts) if word == "TEXT" else home / "story.txt")
         elif before == "-o":
             word = str(home / "out" / Path(word).name)
-        elif before in ("--corpus", "--data"):
+        elif before in ("--corpus", "--data") or word == "DIR":
             word = str(home / "corpus")
         elif re.match(r"(meta-llama|EleutherAI)/", word):
             word = str(home / "tiny")

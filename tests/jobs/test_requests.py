@@ -11,6 +11,7 @@ import pytest
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, runner
 from analysis.runs import RunStore
+from tests.made.documents import notebook
 from tests.made.working import SLOW, began, ended, opened, until, warm
 
 
@@ -32,6 +33,21 @@ def test_a_request_is_computed_once_and_then_found(jobs):
     os.kill(run.numbers["pid"], signal.SIGKILL)
     again = jobs.request("echo", {"value": 7.0})
     assert again.id == run.id and again.cached and again.numbers["pid"] == run.numbers["pid"]
+
+
+def test_an_upload_is_read_by_the_worker_and_leaves_only_its_text(calm):
+    key = calm.read(notebook(("markdown", "the ferry left"), ("code", "leave()")), "a.ipynb")
+    assert calm.store.text(key) == ("a.ipynb", "the ferry left\n\nleave()")
+    assert calm.store.said(key) == "Notebook: 1 text cell and 1 code cell read; outputs left out; 4 words."
+    with pytest.raises(BadText, match="a.ipynb is no notebook: its JSON is broken"):
+        calm.read(b"{", "a.ipynb")
+    assert not list((calm.store.root / "uploads").iterdir())
+
+
+@pytest.mark.parametrize("upload", ["../texts/0123456789ab.json", "0123456789abcdef", "/etc/hostname", None])
+def test_a_request_names_no_file_but_an_upload(calm, upload):
+    with pytest.raises(BadSetting, match="This upload is not here"):
+        calm._keeper.ask("read", {"upload": upload, "name": "a.pdf"}, 60)
 
 
 def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(jobs):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
+from analysis.corpus import read_any
 from analysis.costs import KNOWN
 from analysis.errors import BadModel, BadSetting
 from analysis.jobs import JobStatus
@@ -208,6 +209,10 @@ class FakeJobs:
         return self.store.put(verb, args, made, made.numbers["protocol"], 0.01)
 
     compute = request
+
+    def read(self, data: bytes, name: str, timeout: float = 60) -> str:
+        found = read_any(data, name)
+        return self.store.put_text(found.text, name, found.said)
 
     def describe(self, timeout: float = 60) -> dict:
         if "describe" in self.refusals:

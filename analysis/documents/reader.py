@@ -1,0 +1,238 @@
+"""Reads one document from standard input: `python -P reader.py SUFFIX SECONDS`; its answer is JSON on standard output.
+
+{"text", "said"}, `said` being what was read and what was left out, or {"refused"}, the end of a sentence that begins
+with the file's name. Started by `analysis.documents`; it imports nothing of Focuscope, so that it starts quickly and
+runs from any place. Once the libraries are loaded, `shut` takes away the right to open anything: what is not in the
+document cannot be read.
+"""
+
+import contextlib
+import encodings
+import importlib
+import io
+import json
+import os
+import pkgutil
+import re
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+MEMORY = 1_500_000_000  # bytes of address space
+PAGES = 500  # of a PDF
+CHARACTERS = 5_000_000  # of text
+UNPACKED = 100_000_000  # bytes in a .docx, which is a zip file
+PARTS = 5_000  # files in it
+BLOCKS = "address article aside blockquote dd details div dl dt figcaption figure footer form h1 h2 h3 h4 h5 h6 header"
+BLOCKS = f"{BLOCKS} hr li main nav ol p pre section summary table title tr ul".split()
+UNSEEN = ["script", "style", "template", "noscript", "svg", "iframe", "object"]
+LINES = "dd dt li tr".split()  # blocks that only begin a line
+KEPT = str.maketrans(" \t\n", "\0\1\2")  # blanks inside <pre>, while those outside are squeezed
+GIVEN_BACK = str.maketrans("\0\1\2", " \t\n")
+Read = tuple[str, list[str]]
+
+
+class Refused(Exception):
+    """The rest of a sentence that begins with the file's name."""
+
+
+def pdf(data: bytes, until: float) -> Read:
+    """The pages of a PDF one after the other, as many as there is time for."""
+    import pypdf
+
+    _load(pypdf)
+    shut()
+    if b"%PDF-" not in data[:1024]:
+        raise Refused("is no PDF (it does not begin with %PDF-): save it again as PDF, or give its text.")
+    reader = pypdf.PdfReader(io.BytesIO(data))
+    if reader.is_encrypted and not _opens(reader):
+        raise Refused("is encrypted and opens with a password only: save it without one.")
+    count, pages, length = len(reader.pages), [], 0
+    for page in reader.pages:
+        if len(pages) == PAGES or length > CHARACTERS or (pages and time.process_time() > until):
+            break
+        pages.append(_tidy(page.extract_text()))
+        length += len(pages[-1])
+    empty = sum(not page for page in pages)
+    if not length:
+        raise Refused(
+            f"holds no text in {_count(len(pages), 'page')}, only pictures: run text recognition (OCR) on it first."
+        )
+    whole = len(pages) == count
+    said = [f"{_count(count, 'page')} read" if whole else f"the first {len(pages):,} of {count:,} pages read"]
+    said += [f"{empty:,} without text (pictures or scans)"] * bool(empty)
+    return "\n\n".join(filter(None, pages)), said
+
+
+def _opens(reader) -> bool:
+    """Whether an encrypted PDF opens without a password, as those do that only forbid to print."""
+    try:
+        return bool(reader.decrypt(""))
+    except Exception:  # a way of encryption that needs more libraries
+        return False
+
+
+def docx(data: bytes, until: float) -> Read:
+    """Paragraphs and tables of a Word document in their order; a row of a table is a line."""
+    import docx
+    import docx.table
+
+    shut()
+    try:
+        parts = zipfile.ZipFile(io.BytesIO(data)).infolist()
+    except zipfile.BadZipFile:
+        raise Refused("is no Word document (.docx): save it again as .docx, or give its text.") from None
+    size = sum(part.file_size for part in parts)
+    if size > UNPACKED or len(parts) > PARTS:
+        raise Refused(
+            f"unpacks to {size / 1e6:,.0f} MB in {len(parts):,} parts and the limit is {UNPACKED / 1e6:.0f} MB in "
+            f"{PARTS:,}: give its text."
+        )
+    lines, rows = [], 0
+    for block in docx.Document(io.BytesIO(data)).iter_inner_content():
+        if isinstance(block, docx.table.Table):
+            rows += len(block.rows)
+            lines += [" | ".join(_once(cell.text.strip() for cell in row.cells)) for row in block.rows]
+        elif block.text.strip():
+            lines.append(block.text)
+    said = [f"{_count(len(lines) - rows, 'paragraph')} read"] + [f"{_count(rows, 'row')} of tables"] * bool(rows)
+    return _tidy("\n\n".join(lines)), [*said, "pictures, headers and notes left out"]
+
+
+def _once(cells: Iterator[str]) -> list[str]:
+    """The cells of a row, one that spans several columns once."""
+    found: list[str] = []
+    for cell in cells:
+        found += [cell] if not found or cell != found[-1] else []
+    return found
+
+
+def html(data: bytes, until: float) -> Read:
+    """What a page says to a reader: no scripts, styles or comments; nothing that it links is fetched."""
+    import bs4
+    from bs4.dammit import EncodingDetector
+
+    declared = EncodingDetector.find_declared_encoding(data, is_html=True)
+    marked = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    page = None
+    for encoding in filter(None, (marked, declared, "cp1252")):
+        with contextlib.suppress(LookupError, ValueError):
+            page = page or data.decode(encoding)
+    if page is None:
+        raise Refused("is written in an encoding that its first lines do not name: save it as UTF-8.")
+    shut()
+    soup = bs4.BeautifulSoup(page, "html.parser")
+    left = [tag.extract() for tag in soup(UNSEEN)]
+    for string in [one for pre in soup("pre") for one in pre(string=True)]:
+        string.replace_with(string.translate(KEPT))
+    for string in soup(string=re.compile(r"[\r\n]")):
+        if type(string) is bs4.NavigableString:
+            string.replace_with(re.sub(r"\s+", " ", string))
+    for tag in soup("br"):
+        tag.replace_with("\n")
+    for tag in soup(["td", "th"]):
+        tag.insert_after(" ")
+    for tag in soup(BLOCKS):
+        tag.insert_before("\n" if tag.name in LINES else "\n\n")
+        tag.insert_after("" if tag.name in LINES else "\n\n")
+    lines = [" ".join(line.split()).translate(GIVEN_BACK) for line in soup.get_text().split("\n")]
+    said = ["its text read, without tags", *[f"{len(left):,} scripts, styles or frames left out"] * bool(left)]
+    return _tidy("\n".join(lines)), said
+
+
+def notebook(data: bytes, until: float) -> Read:
+    """The cells of a Jupyter notebook as they are written; what they printed is left out."""
+    shut()
+    try:
+        book = json.loads(data.decode("utf-8-sig"))
+    except ValueError as error:
+        where = f"line {error.lineno:,}" if isinstance(error, json.JSONDecodeError) else "its bytes are not UTF-8"
+        raise Refused(f"is no notebook: its JSON is broken ({where}): open it in Jupyter and save it again.") from None
+    sheets = book.get("worksheets") if isinstance(book, dict) else None
+    cells = book.get("cells", sheets[0].get("cells") if sheets else None) if isinstance(book, dict) else None
+    if not isinstance(cells, list):
+        raise Refused("is JSON but no notebook (it has no cells): give a .ipynb file that Jupyter wrote.")
+    kinds, texts = {"markdown": 0, "code": 0}, []
+    for cell in filter(lambda cell: isinstance(cell, dict), cells):
+        source = cell.get("source", cell.get("input", ""))
+        text = ("".join(map(str, source)) if isinstance(source, list) else str(source)).strip()
+        if text and cell.get("cell_type") in ("markdown", "code", "heading", "raw"):
+            kinds["code" if cell["cell_type"] == "code" else "markdown"] += 1
+            texts.append(text)
+    said = [f"{_count(kinds['markdown'], 'text cell')} and {_count(kinds['code'], 'code cell')} read"]
+    return _tidy("\n\n".join(texts)), [*said, "outputs left out"]
+
+
+READERS: dict[str, Callable[[bytes, float], Read]] = {
+    ".pdf": pdf,
+    ".docx": docx,
+    ".html": html,
+    ".htm": html,
+    ".ipynb": notebook,
+}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _tidy(text: str) -> str:
+    """Line ends as `\\n`, no spaces at the end of a line, at most one blank line, no control characters."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", "", text)
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip("\n").rstrip()
+
+
+def bound(seconds: int) -> None:
+    """Limits of time and memory for this process; what a system does not know is left out."""
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        for limit, most in (("RLIMIT_CPU", seconds), ("RLIMIT_AS", MEMORY), ("RLIMIT_CORE", 0)):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                resource.setrlimit(getattr(resource, limit), (most, most))
+
+
+def shut() -> None:
+    """From now on nothing can be opened: no file, no connection, no process. Standard input and output stay."""
+    with contextlib.suppress(ImportError):
+        import resource
+
+        _load(encodings)
+        free = os.dup(0)  # the lowest number that is free
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+
+
+def _load(package: ModuleType) -> None:
+    """All modules of a package, also those that it would load only when they are used."""
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        with contextlib.suppress(ImportError):  # of another system, or of a library that is not here
+            importlib.import_module(module.name)
+
+
+def main(suffix: str, seconds: int) -> dict:
+    """The answer for the document on standard input."""
+    bound(seconds)
+    try:
+        text, said = READERS[suffix](sys.stdin.buffer.read(), 0.75 * seconds)
+    except Refused as error:
+        return {"refused": str(error)}
+    except MemoryError:
+        return {"refused": f"needs more than {MEMORY / 1e9:.1f} GB of memory to be read: give a part of it."}
+    except RecursionError:
+        return {"refused": "is nested too deeply to be read: give its text."}
+    except Exception as error:  # whatever a library meets in a damaged file
+        return {"refused": f"is damaged ({type(error).__name__}: {str(error)[:80]}): save it again, or give its text."}
+    if len(text) > CHARACTERS:
+        held, most = len(text) / 1e6, CHARACTERS / 1e6
+        return {"refused": f"holds {held:,.1f} million characters and the limit is {most:.0f} million: give a part."}
+    if not text.strip():
+        return {"refused": "holds no text: choose a file with some text in it."}
+    return {"text": text, "said": "; ".join([*said, _count(len(text.split()), "word")])}
+
+
+if __name__ == "__main__":
+    json.dump(main(sys.argv[1], int(sys.argv[2])), sys.stdout)

@@ -1,0 +1,94 @@
+"""Files that somebody brings, as stored texts: uploads on their way to the worker, files and folders by a command."""
+
+import contextlib
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from analysis.corpus import read_any, read_file, texts_in
+from analysis.errors import BadSetting, BadText
+from analysis.files import write_whole
+from analysis.limits import limits
+from analysis.runs.run import Result, without_model
+from analysis.runs.store import RunStore
+
+LEFT = 24 * 3600  # seconds after which an upload that its app left behind is removed
+COLUMNS = ("name", "said", "words", "characters", "text", "refused")
+
+
+@contextlib.contextmanager
+def upload(root: Path, data: bytes) -> Iterator[str]:
+    """The name under which the worker finds an upload in the store at `root` while it is being read."""
+    folder, name = root / "uploads", secrets.token_hex(8)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > LEFT:
+                old.unlink()
+    place = folder / name
+    try:
+        place.write_bytes(data)
+        yield name
+    finally:
+        place.unlink(missing_ok=True)
+
+
+def read_upload(store: RunStore, upload: str, name: str) -> dict[str, Any]:
+    """Store the text of an upload: {"text": its hash, "said": what was read of it}. Errors: BadText, BadSetting."""
+    place = store.root / "uploads" / upload
+    if not re.fullmatch(r"[0-9a-f]{16}", upload) or not place.is_file():
+        raise BadSetting("This upload is not here (any more): upload the file again.")
+    found = read_any(place.read_bytes(), name)
+    limits().check_text(found.text.encode(), name)
+    return {"text": store.put_text(found.text, name, found.said), "said": found.said}
+
+
+def read(files: list[str], output: str = "", runs: str | None = None) -> Result:
+    """Read files, and those in folders, as texts that the pages offer from then on; `output`: a folder that gets each
+    as plain text too. `runs`: the folder of the app's state (None: the usual one).
+
+    numbers: `rows` of COLUMNS: `said` what was read of a document, `text` its 12-digit name, `refused` why it was not
+    (in `notes` too). table: `rows` of those that were read.
+    Errors: BadText where none could be read.
+    """
+    import pandas
+
+    rows, refusals = [], []
+    with contextlib.closing(RunStore(runs)) as store:
+        for path in _files(files):
+            row = dict.fromkeys(COLUMNS) | {"name": path.name}
+            try:
+                found = read_file(path)
+                row |= {"said": found.said or "plain text", "words": len(found.text.split())}
+                row |= {"characters": len(found.text), "text": store.put_text(found.text, path.name, found.said)}
+                if output:
+                    _write(Path(output), path, found.text)
+            except BadText as error:
+                refusals.append(error)
+                row["refused"] = str(error)
+            rows.append(row)
+    if len(refusals) == len(rows):
+        raise refusals[0]
+    shown = [{name: row[name] for name in COLUMNS[:-1]} for row in rows if row["refused"] is None]
+    return without_model("read", {"rows": rows, "notes": list(map(str, refusals))}, {"rows": pandas.DataFrame(shown)})
+
+
+def _files(named: list[str]) -> list[Path]:
+    found: list[Path] = []
+    for path in map(Path, named):
+        if not path.exists():
+            raise BadSetting(f"There is no file or folder {str(path)[:80]!r}: correct its name.")
+        found += texts_in(path) if path.is_dir() else [path]
+    return list(dict.fromkeys(found))
+
+
+def _write(folder: Path, path: Path, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / f"{path.name}.txt"
+    if place.exists():
+        raise BadSetting(f"{place} is there already: give -o another folder.")
+    with write_whole(place) as draft:
+        draft.write_text(text, encoding="utf-8")
