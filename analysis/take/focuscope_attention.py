@@ -279,11 +279,13 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
         read = visible if keep is None else visible & keep
         found = torch.softmax(scores.masked_fill(~read, -torch.inf), -1).masked_fill(~read.any(-1, keepdim=True), 0.0)
         out[:, :, own] = F.dropout(found.to(value.dtype), dropout, module.training) @ values
-    if seat.past == 0 and isinstance(held, DynamicLayer) and not held.is_sliding:
+    if seat.past == 0 and held is not None and not held.is_sliding:
         kept = seat.rule.stay(seat.layer, query, key)
         if kept is not None:
             if bool((seat.first > 0).any()):
                 raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")
+            if not isinstance(held, DynamicLayer):
+                raise RuntimeError("Keys can be dropped from a DynamicCache only: choose no other KV cache.")
             cache.layers[seat.layer] = Shortened(held, kept)
     return out.transpose(1, 2).contiguous(), None
 

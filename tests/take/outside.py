@@ -1,14 +1,25 @@
 """Runs what was taken along, in a process that knows nothing of this project: `python -I outside.py JOBS.json`.
 
 JOBS: a list of {"model", "folder", "ids", "mask", "cut", "new", "out"}, folders by path. Writes for each the logits of
-the whole texts, those after the first `cut` tokens through the KV cache, greedy tokens, and how many keys are held.
+the whole texts, those after the first `cut` tokens through the KV cache, greedy tokens, and how many keys are held;
+where "static" is true also, beside it, what a static KV cache is answered.
 """
 
 import json
 import sys
+from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+
+
+def static(model, ids: torch.Tensor) -> str:
+    """Why a static KV cache is refused; empty where it is not."""
+    try:
+        model.generate(ids, max_new_tokens=2, cache_implementation="static")
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def main() -> None:
@@ -34,6 +45,8 @@ def main() -> None:
             after = model(ids[:, cut:], attention_mask=mask, past_key_values=begun.past_key_values).logits
             asked = {"max_new_tokens": job["new"], "min_new_tokens": job["new"], "do_sample": False}
             written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **asked)
+        if job.get("static"):
+            Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
         held = torch.tensor([layer.keys.shape[2] for layer in begun.past_key_values.layers])
         save_file({"whole": whole, "after": after.contiguous(), "written": written, "held": held}, job["out"])
 

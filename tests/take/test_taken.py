@@ -33,6 +33,7 @@ MADE = {
 }
 OWN = ("gpt2", "gpt_neox", "mistral", "gemma2")  # families whose attention is called or bounded in a way of its own
 CASES = [("llama", name) for name in MADE] + [(family, name) for family in OWN for name in ("focus", "csa", "snapkv")]
+STATIC = [("llama", "snapkv"), ("llama", "csa")]  # tried with a static KV cache too
 
 
 def unpacked(name: str, method, folder: Path) -> Path:
@@ -64,12 +65,13 @@ def outside(tmp_path_factory):
         folder = unpacked(name, MADE[name](), home / f"{family}-{name}")
         ids, mask = texts(name)
         job = {"model": str(model), "folder": str(folder), "ids": ids.tolist(), "mask": mask.tolist(), "out": str(out)}
-        jobs.append(job | {"cut": CUT, "new": NEW})
+        jobs.append(job | {"cut": CUT, "new": NEW, "static": (family, name) in STATIC})
     (home / "jobs.json").write_text(json.dumps(jobs))
     script = Path(__file__).with_name("outside.py")
     done = subprocess.run([sys.executable, "-I", script, home / "jobs.json"], cwd=home, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    return lambda family, name: load_file(home / f"{family}-{name}.safetensors")
+    said = {pair: (home / f"{pair[0]}-{pair[1]}.txt").read_text() for pair in STATIC}
+    return lambda family, name: load_file(home / f"{family}-{name}.safetensors") | {"static": said.get((family, name))}
 
 
 @pytest.mark.parametrize("family, name", CASES)
@@ -98,6 +100,11 @@ def test_the_settings_matter_here(outside):
         one["whole"].shape == dense["whole"].shape and torch.allclose(one["after"], dense["after"]) for one in others
     ]
     assert not any(same)
+
+
+def test_a_static_cache_is_refused_where_keys_are_dropped(outside):
+    refused, fine = (outside(*pair)["static"] for pair in STATIC)
+    assert refused == "Keys can be dropped from a DynamicCache only: choose no other KV cache." and fine == ""
 
 
 def test_the_file_that_leaves_knows_what_may_be_taken():

@@ -58,10 +58,9 @@ def quality(row: dict, numbers: dict) -> str | None:
     if row.get("difference") is None:
         return None
     low, high = (row.get(f"difference_{end}", row.get(end)) for end in ("low", "high"))
-    said = f"{row['difference']:+.1%} perplexity against dense attention"
+    said = f"perplexity {row['perplexity']:.2f}, " if row.get("perplexity") is not None else "perplexity "
+    said += f"{row['difference']:+.1%} against dense attention"
     said += f" (95% interval {low:+.1%} to {high:+.1%})" if low is not None and high is not None else " (no interval)"
-    if row.get("perplexity") is not None:
-        said += f", {row['perplexity']:.2f}"
     if row.get("reads_causal") is not None:
         said += f"; reads {row['reads_causal']:.1%} of the causal pairs, in windows of {numbers['window']:,} tokens"
     about = numbers["protocol"]

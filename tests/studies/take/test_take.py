@@ -130,7 +130,7 @@ def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
         policy, told = json.loads(file.read("policy.json")), file.read("README.md").decode()
     numbers = context.store.open(runs["evaluate"]).numbers
     row, window = numbers["rows"][2], numbers["window"]
-    assert f"Measured: {row['difference']:+.1%} perplexity against dense attention" in told
+    assert f"Measured: perplexity {row['perplexity']:.2f}, {row['difference']:+.1%} against dense attention" in told
     assert f"windows of {window} tokens" in told and "dtype float32" in told and "; torch " in told
     assert "python -m analysis evaluate TEXT" in told and len(told.strip().splitlines()) <= 12
     jsonschema.validate(policy, schema())
