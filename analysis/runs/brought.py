@@ -73,7 +73,8 @@ def read(files: list[str], output: str = "", runs: str | None = None) -> Result:
     if len(refusals) == len(rows):
         raise refusals[0]
     shown = [{name: row[name] for name in COLUMNS[:-1]} for row in rows if row["refused"] is None]
-    return without_model("read", {"rows": rows, "notes": list(map(str, refusals))}, {"rows": pandas.DataFrame(shown)})
+    notes = {"notes": list(map(str, refusals))} if refusals else {}
+    return without_model("read", {"rows": rows} | notes, {"rows": pandas.DataFrame(shown)})
 
 
 def _files(named: list[str]) -> list[Path]:

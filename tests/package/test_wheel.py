@@ -89,6 +89,7 @@ print(fs.__file__, strange, len(shown._repr_html_()))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two minutes where nothing else runs
 def test_the_wheel_is_built_installed_and_used_in_a_clean_environment(tmp_path):
     """Built by pip with what its build needs, from the index; the libraries that Focuscope imports are those of the
     environment that runs the tests, seen through a .pth file, because they are gigabytes."""
