@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from analysis.places import plain_name
 from analysis.runs.store import RunStore
+from analysis.studies.registry import STORED
 
 MOST_BYTES = 50_000_000  # a larger file is no study
 MOST_POLICY = 4_000_000  # and a larger one than this no policy
@@ -37,6 +38,13 @@ def study_files(folders: list[Path]) -> list[Path]:
         for path in sorted(folder.glob("*.json")):
             found.setdefault(path.stem, path)
     return list(found.values())
+
+
+def other_weights(told: dict, revision: str | None) -> bool:
+    """Whether the numbers of a stored study, by its protocol `told`, are of other weights than those of `revision`: the
+    model was trained on or replaced since. A study that trains from nothing reads no weights."""
+    name = str(told.get("verb", "")).removeprefix("study ")
+    return (name not in STORED or STORED[name].weights) and told.get("revision") != revision
 
 
 def studies(files: list[Path]) -> tuple[dict[str, dict], list[str]]:

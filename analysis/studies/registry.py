@@ -22,6 +22,8 @@ class Verb:
     machine for itself, to time or to train. `stored`: it leaves a stored study. `page`: address of the page that shows
     its runs, with the control of its tab (`/kv-budgets?budgets=cap`; `/` is Start, empty: no page shows them).
     `version`: raise it when equal arguments give other numbers than before; older runs are then no longer found.
+    `weights`: its numbers are of the model's weights; without, of models that it trains from nothing, with no more of
+    the model than its tokenizer.
     """
 
     place: str
@@ -31,6 +33,7 @@ class Verb:
     stored: bool = False
     page: str = ""
     version: int = 1
+    weights: bool = True
 
     @property
     def module(self) -> str:
@@ -70,7 +73,8 @@ def _read(file: str, leaves: str = "") -> dict[str, Verb]:
         for row in csv.DictReader(line for line in lines if not line.startswith("#")):
             left = (row.get("leaves") or leaves).split()
             flags = ("changes" in left, "exclusive" in left, "stored" in left)
-            found[row["name"]] = Verb(row["place"], row["help"], *flags, row["page"], int(row["version"]))
+            weights = row.get("weights") != "no"
+            found[row["name"]] = Verb(row["place"], row["help"], *flags, row["page"], int(row["version"]), weights)
     return found
 
 

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis.commandline import commandline
+from analysis.runs.studies import other_weights
 from app import cached
 from app.ui import asking, jobs, widgets
 
@@ -14,6 +15,7 @@ def study(name: str) -> dict | None:
     return found.get(name)
 
 
+EARLIER = "The model was trained on or replaced since: what is said here was true of its earlier weights."
 SMALL = {"length": 256, "windows": 8}  # of a study that a button runs on the bundled texts
 
 
@@ -63,6 +65,8 @@ def badge(found: dict) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         date = str(about.get("date", ""))[:10]
         st.badge(f"stored study{f', {date}' * bool(date)}", icon=":material/inventory_2:", color="gray")
+        if other_weights(about, asking.card(st.session_state["model"])["revision"]):
+            st.badge("earlier weights", icon=":material/history:", color="orange", help=EARLIER)
         widgets.prose(" · ".join(fact for fact in facts if fact), "quiet")
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.files import read_json, write_whole
-from analysis.places import CACHE
+from analysis.places import CACHE, revision
 from analysis.runs import Result
-from analysis.runs.studies import study_files
+from analysis.runs.studies import other_weights, study_files
 from analysis.studies import NAMED
 from analysis.studies.stored.panels import column
 
@@ -49,10 +49,18 @@ def document(studies: dict[str, dict]) -> str:
     contents = (f"- [{title}](#{_anchor(title)}): {_question(one)}" for title, one in studies.items())
     parts = [HEAD.strip(), "\n".join(contents)]
     for title, numbers in studies.items():
-        parts += [f"## {title}", f"**{_question(numbers)}** {numbers['sentence']}", *tables(numbers)]
+        parts += [f"## {title}", f"**{_question(numbers)}** {numbers['sentence']}", *earlier(numbers["protocol"])]
+        parts += tables(numbers)
         parts += ["\n".join(f"- {note}" for note in numbers["notes"])] if numbers.get("notes") else []
         parts += [f"```\n{numbers['protocol']['command']}\n```", made(numbers["protocol"])]
     return "\n\n".join(parts) + "\n"
+
+
+def earlier(told: dict) -> list[str]:
+    """One line where the model has other weights by now."""
+    if not other_weights(told, revision(told["model"])):
+        return []
+    return [f"*Measured on earlier weights of {told['model']}: these numbers wait to be measured again.*"]
 
 
 def tables(numbers: dict) -> list[str]:

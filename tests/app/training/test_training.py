@@ -191,6 +191,14 @@ def test_collapse_shows_both_phases_with_chance_and_the_paper(client):
     assert app.query_params["collapse_measure"] == "rank"
 
 
+def test_numbers_of_earlier_weights_say_so(client):
+    for revision, marked in (("abc", False), ("old", True)):
+        numbers = training.dominance()
+        put_studies(client.store, dominance=numbers | {"protocol": numbers["protocol"] | {"revision": revision}})
+        badges = [one.value for one in opened(evidence="collapse").markdown if "earlier weights" in one.value]
+        assert bool(badges) == marked
+
+
 def test_causality_says_who_reads_the_future(client):
     put_studies(client.store, **{"causality-k4-top1": training.causality()})
     app = opened(evidence="causality")

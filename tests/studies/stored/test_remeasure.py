@@ -7,6 +7,8 @@ import pytest
 
 from analysis.errors import BadSetting
 from analysis.models import load_model
+from analysis.places import revision
+from analysis.runs.studies import other_weights
 from analysis.studies.context import Context
 from analysis.studies.stored import documented, remeasure as module
 from analysis.studies.stored.remeasure import STOPPED, reasons, remeasure
@@ -51,6 +53,20 @@ def test_what_is_out_of_date_says_why(home):
     ):
         told = stored["protocol"] | changed
         assert reasons(stored | {"protocol": told}, lm) == [why]
+
+
+def test_what_trains_from_nothing_is_of_no_weights():
+    assert other_weights({"verb": "study groups", "revision": "old"}, "new")
+    assert not other_weights({"verb": "study groups", "revision": "new"}, "new")
+    assert not other_weights({"verb": "study pretraining", "revision": "old"}, "new")
+
+
+def test_the_page_says_what_was_measured_on_earlier_weights():
+    title, numbers = next((title, one) for title, one in documented.stored().items() if title.startswith("groups"))
+    told = numbers["protocol"] | {"revision": "0" * 12}
+    page = documented.document({title: numbers | {"protocol": told}})
+    assert "*Measured on earlier weights of demo: these numbers wait to be measured again.*" in page
+    assert documented.earlier(told | {"revision": revision("demo")}) == []
 
 
 def test_the_cheapest_comes_first_and_what_was_asked_for_is_asked_again(home):

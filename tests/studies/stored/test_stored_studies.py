@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.places import revision
+from analysis.runs.studies import other_weights
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 
@@ -33,6 +35,8 @@ def test_each_stored_study_says_how_it_was_made():
 def test_a_part_of_each_stored_study_comes_again(path):
     stored = json.loads(path.read_text())
     told = stored["protocol"]
+    if other_weights(told, revision(told["model"])):
+        pytest.skip(f"its weights, {told['revision']}, are no longer here; `remeasure --stale` measures it again")
     study = NAMED[told["verb"].removeprefix("study ")]
     checked = study.recheck(stored, context=Context(browser=False))
     assert checked
