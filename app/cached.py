@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from analysis import available, places
-from analysis.corpus import natural_samples, text_hash
+from analysis.corpus import natural_samples, sample_texts, text_hash
 from analysis.errors import AnalysisError
 from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
@@ -52,6 +52,13 @@ def jobs() -> Jobs:
 def samples() -> list[tuple[str, str]]:
     """(hash, title) of the bundled samples, put into the store."""
     return store().samples()
+
+
+@st.cache_data(show_spinner=False)
+def sample(name: str) -> str:
+    """The hash of the bundled sample of this name, such as `story`."""
+    samples()
+    return text_hash(sample_texts()[name][1])
 
 
 @st.cache_data(show_spinner=False)

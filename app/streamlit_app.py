@@ -43,6 +43,9 @@ VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, t
     ],
 }
 
+# Pages that ask what far reading is worth open with the text in which it decides, as long as none was chosen.
+REGISTER = {"quality-vs-speed", "generate", "long-context-tests"}
+
 
 def offered() -> dict[str, list]:
     """The pages of the menu, each at the address of its name; a shared demo has no list of runs."""
@@ -76,7 +79,8 @@ if wanted:
 
 with widgets.guarded():
     cached.jobs()
-    gone = state.settle(st.session_state, "text", list(cached.texts()), cached.samples()[0][0])
+    usual = cached.sample("register" if page.url_path in REGISTER else "story")
+    gone = state.follow(st.session_state, "text", list(cached.texts()), usual)
     if gone:
         dropped.append("The link's text is not stored on this machine; the first sample is shown instead.")
     fields.write_address()

@@ -57,13 +57,18 @@ PHASES = (
 )
 # Of the heads that the run begins with, one reads the token before in half of its weight; the others did little.
 ASKED = (Asked(2, 4, PREVIOUS), Asked(3, 6, AFTER), Asked(4, 4, AFTER), Asked(5, 0, AFTER), Asked(5, 4, AFTER))
-LAST_SHARE, FADES = 0.1, 0.5  # of recall documents at the end: from this part of the falling rate on
+FADES = 0.5  # from this part of the falling rate on, recall documents have their last share
+# Read on with by a model that is done: half of the rows ask it to look back, most of them among pairs and labels. Its
+# bits per byte end where they began, and it finds more (`docs/log.md`).
+MORE = (Phase(800_000, 1024, 8192, 0.5, 0.02, 0.5, 1.0), Phase(None, 2048, 8192, 0.5, 0.02, 0.5, 1.0))
+MORE_OF = {"loops": 0.02, "copies": 0.1, "facts": 0.2, "pairs": 0.35, "labels": 0.2, "code": 0.08, "register": 0.05}
 
 
 @dataclass(frozen=True)
 class FarRecipe(Recipe):
-    """Everything that decides the weights. `tokens` in all; the last `decay` of them at a falling rate. `read_before`:
-    tokens that the weights it begins with have read (0: it begins with none)."""
+    """Everything that decides the weights. `tokens` in all; the last `decay` of them at a falling rate, with
+    `last_share` recall rows at its end. `read_before`: tokens that the weights it begins with have read (0: it begins
+    with none), and `told_before` how. `kinds`: share of each kind of recall document (empty: the usual ones)."""
 
     family: str = "llama_plain"
     tokens_per_pass: int = 1024
@@ -72,7 +77,10 @@ class FarRecipe(Recipe):
     tokens: int = 100_000_000
     decay: int = 10_000_000
     answer_weight: float = 2.0
+    last_share: float = 0.1
     read_before: int = 0
+    told_before: str = ""
+    kinds: tuple[tuple[str, float], ...] = ()
     marks: tuple[Phase, ...] = PHASES
     heads_asked: tuple[Asked, ...] = ASKED
 
@@ -81,6 +89,7 @@ class FarRecipe(Recipe):
             raise BadSetting(f"The rate falls over fewer tokens than there are, not {self.decay:,}/{self.tokens:,}.")
         object.__setattr__(self, "marks", tuple(Phase(*mark) for mark in self.marks))
         object.__setattr__(self, "heads_asked", tuple(Asked(*one) for one in self.heads_asked))
+        object.__setattr__(self, "kinds", tuple((name, share) for name, share in self.kinds))
         for part in self.marks:
             made = part.recall + part.repeats
             asked_of_text = part.asked and not part.repeats
@@ -110,6 +119,14 @@ class FarRecipe(Recipe):
             + (f", heads asked for their keys with weight {mark.asked:g}" if mark.asked else "")
             for (_, end, length, size), mark in zip(self.phases(), self.marks, strict=False)
         ]
+        fall = (
+            f"Constant rates, then over the last {self.decay / 1e6:.1f} M tokens a fall to 0 (1 - sqrt), in its second "
+            f"half with {self.last_share:.0%} recall rows."
+        )
+        if self.told_before:
+            named = f", of them {', '.join(f'{share:.0%} {name}' for name, share in self.kinds)}" if self.kinds else ""
+            begun = f"{self.told_before} Then, {self.read_before / 1e6:.1f} M tokens in all, it read on "
+            return f"{begun}{'; '.join(parts)}{named}. {fall}"
         begun = (
             f"The first {self.read_before / 1e6:.1f} M tokens with normed queries and keys (`analysis.training.run`); "
             "then gains and usual lengths went into the projections (`analysis.training.unnormed`), and it read on "
@@ -120,9 +137,7 @@ class FarRecipe(Recipe):
             f"{begun}{'; '.join(parts)}. Recall rows are generated texts whose answers stand far before in the same "
             "text (copies, facts, lists of pairs, labels, code, a register; repeats are random tokens that come again),"
             " every name and value drawn anew; their answers "
-            f"weigh {self.answer_weight:g} in the loss. Constant rates, then over the last {self.decay / 1e6:.1f} M "
-            "tokens a fall to 0 (1 - sqrt), in its second half with "
-            f"{LAST_SHARE:.0%} recall rows. A row lies in one document."
+            f"weigh {self.answer_weight:g} in the loss. {fall} A row lies in one document."
         )
 
     def natural(self) -> int:
@@ -150,7 +165,7 @@ class FarRecipe(Recipe):
     def shares(self, step: int) -> tuple[float, float]:
         """Shares of the rows of a step that are recall documents and repeats."""
         part = self.marks[self.phase(step)]
-        return LAST_SHARE if self.falling(step) >= FADES else part.recall, part.repeats
+        return self.last_share if self.falling(step) >= FADES else part.recall, part.repeats
 
 
 def weighted_loss(

@@ -71,7 +71,8 @@ class Rows:
         for row in range(here.start, here.stop):
             if recall[row] or repeats[row]:
                 kind = "repeats" if repeats[row] else None
-                made = document(self.source, self.recipe.seed, row + 1_000_000 * phase, length + 1, kind)
+                number_of = row + 1_000_000 * phase
+                made = document(self.source, self.recipe.seed, number_of, length + 1, kind, dict(self.recipe.kinds))
                 ids.append(made.ids), answer.append(made.answer)
             else:
                 ids.append(self.natural(list(self.shares)[domain[row]], length, int(number[row])))

@@ -2,7 +2,10 @@
 reads far, from the model with normed queries and keys in FOLDER.
 
 `--decay TOKENS --from CHECKPOINT --output FOLDER` instead branches off: the rate falls over so many more tokens, and
-the result is written as a Hugging Face folder. Both can be stopped at any time and said again.
+the result is written as a Hugging Face folder.
+
+`--more TOKENS --begin FOLDER --output FOLDER` reads on from such a folder, with half of the rows recall documents, at a
+rate that falls again. All can be stopped at any time and said again.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from analysis.places import CACHE
 from analysis.training.bundle import card, export
 from analysis.training.checkpoints import read_log
 from analysis.training.circuit import copy_losses
-from analysis.training.far import FarRecipe, branch, train_far
+from analysis.training.far import MORE, MORE_OF, FarRecipe, branch, train_far
 from analysis.training.far_measures import RANDOM, Measures, circuit_scores
 from analysis.training.mixture import build, known, read_shards
 from analysis.training.recall import Source
@@ -41,6 +44,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=FarRecipe.tokens)
     parser.add_argument("--decay", type=int, help="branch off: tokens over which the rate falls to 0")
+    parser.add_argument("--more", type=int, help="read on from a folder that is done: tokens, most at a falling rate")
     parser.add_argument("--from", dest="checkpoint", type=Path, help="branch off: from here, not from the newest")
     parser.add_argument("--output", type=Path, help="branch off: the Hugging Face folder")
     parser.add_argument("--no-dear", action="store_true", help="measure no needles and no gain of context")
@@ -55,11 +59,13 @@ def main() -> None:
     measures.dear_every = 10**9 if asked.no_dear else measures.dear_every
     recipe, work, start = FarRecipe(tokens=asked.tokens), asked.work, None
     if asked.begin:
-        start = without_norms(
-            AutoModelForCausalLM.from_pretrained(asked.begin, dtype=torch.float32), usual(shards["train"])
-        )
-        known_before = json.loads((asked.begin / "pretrain.json").read_text(encoding="utf-8"))["tokens"]
-        recipe = replace(recipe, read_before=known_before)
+        start = AutoModelForCausalLM.from_pretrained(asked.begin, dtype=torch.float32)
+        before = json.loads((asked.begin / "pretrain.json").read_text(encoding="utf-8"))
+        if asked.more:
+            recipe = reading_on(asked.more, before)
+        else:
+            start = without_norms(start, usual(shards["train"]))
+            recipe = replace(recipe, read_before=before["tokens"])
     if asked.decay:
         checkpoint = asked.checkpoint or work / "checkpoint.safetensors"
         recipe = recipe_of(checkpoint)
@@ -70,9 +76,18 @@ def main() -> None:
             recipe = branch(checkpoint, work, recipe, asked.decay)
             (work / "tokens").symlink_to(tokens.resolve())
     keep = tuple(1_000_000 * n for n in KEEP) if not asked.decay else ()
-    model = train_far(recipe, source, about, work, start=start, evaluate=measures, keep_at=keep, report=tell)
-    if asked.decay:
+    every = 40 if asked.more else 200
+    model = train_far(recipe, source, about, work, "cpu", start, measures, every, keep_at=keep, report=tell)
+    if asked.output:
         finish(model, recipe, about, shards["valid"], work, asked.output)
+
+
+def reading_on(tokens: int, before: dict) -> FarRecipe:
+    """The recipe with which a model that is done reads on; `before` is its folder's pretrain.json."""
+    made = {"seed": before["recipe"]["seed"] + 1, "warm_up": 10, "tokens": tokens, "decay": tokens * 9 // 10}
+    made |= {"marks": MORE, "last_share": MORE[-1].recall, "kinds": tuple(MORE_OF.items())}
+    told = recipe_from(before["recipe"]).told()
+    return FarRecipe(**made, read_before=before["tokens"], told_before=told)
 
 
 def usual(train: dict) -> torch.Tensor:
@@ -86,7 +101,8 @@ def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, outpu
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(p.bfloat16())
-    model.eval()
+    weight_bytes = export(model, None, work, output, recipe)
+    model.float().eval()
     name, log = next(iter(valid)), read_log(work)
     previous, induction = circuit_scores(model)
     context, read = recipe.context, recipe.natural() + recipe.read_before
@@ -101,7 +117,7 @@ def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, outpu
         "second_copy": copy_losses(model, RANDOM, 16, about["vocabulary"])[1],
     }
     numbers["context_gain"] = numbers["gains"][name] | {"domain": name}
-    numbers["weight_bytes"] = export(model, None, work, output, recipe)
+    numbers["weight_bytes"] = weight_bytes
     (output / "log.jsonl").write_text((work / "log.jsonl").read_text())
     (output / "README.md").write_text(card(recipe, about, log, numbers), encoding="utf-8")
     made = {"recipe": asdict(recipe), "mixture": about} | numbers
@@ -112,7 +128,11 @@ def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, outpu
 def recipe_of(checkpoint: Path) -> FarRecipe:
     """The recipe that a checkpoint was made with."""
     with safe_open(checkpoint, "pt") as file:
-        kept = json.loads(file.metadata()["recipe"])
+        return recipe_from(json.loads(file.metadata()["recipe"]))
+
+
+def recipe_from(kept: dict) -> FarRecipe:
+    """A recipe as a checkpoint and pretrain.json keep it."""
     return FarRecipe(**{name: value for name, value in kept.items() if name != "steps"})
 
 

@@ -226,11 +226,14 @@ KINDS = {  # among short documents, with which training begins, those with the m
 }
 
 
-def document(source: Source, seed: int, row: int, length: int, kind: str | None = None) -> Document:
-    """The recall document of a row: exactly `length` tokens, of `kind` or of one drawn by its share."""
+def document(
+    source: Source, seed: int, row: int, length: int, kind: str | None = None, own: dict[str, float] | None = None
+) -> Document:
+    """The recall document of a row: exactly `length` tokens, of `kind` or of one drawn by its share, usual or `own`."""
     rng = np.random.default_rng([seed, row, length])
-    names = list(KINDS)
-    shares = np.array([KINDS[name].short if length <= SHORT else KINDS[name].share for name in names])
+    names = list(own or KINDS)
+    usual = {name: made.short if length <= SHORT else made.share for name, made in KINDS.items()}
+    shares = np.array(list((own or usual).values()))
     drawn = names[rng.choice(len(names), p=shares / shares.sum())]
     made = KINDS[kind or drawn]
     natural = [name for name in source.tokens if name != source.code] or [source.code]

@@ -15,9 +15,10 @@ DEPTHS = [0.0, 0.25, 0.5, 0.75, 1.0]
 STEPS = (4, 2, 1)  # the lengths of a map are its longest divided by these
 EXAMPLES = (1, 4, 16)  # times as many examples as candidates
 FIRST = ["streaming_llm"]  # methods beside dense when nothing was chosen
+USUAL = 1024  # tokens of the longest prompt when nothing was chosen
 MOST = 5
 TURNS = 3  # times that a method is asked which decides at the end of a prompt
-EVERY = {"length": 512, "items": 16, "depth": 0.5}  # of the chart of every task
+EVERY = {"length": 1024, "items": 16, "depth": 0.5}  # of the chart of every task
 FURTHER = 2.0  # times the model's context, where positions go beyond it
 
 
@@ -29,10 +30,14 @@ def request(**more: object) -> dict:
 
 
 def every_task() -> dict:
-    """The request of the chart of every task: dense attention, one length, one place."""
+    """The request of the chart of every task: dense attention and a window, one length, one place."""
     deepest = asking.card(st.session_state["model"])["max_positions"]
     return request(
-        **{"probes": list(TASKS), "methods": [], "lengths": [min(EVERY["length"], deepest)]},
+        **{
+            "probes": list(TASKS),
+            "methods": [{"name": name, "settings": {}} for name in FIRST],
+            "lengths": [min(EVERY["length"], deepest)],
+        },
         **{"depths": [EVERY["depth"]], "examples": [16], "items": EVERY["items"]},
     )
 
@@ -96,7 +101,7 @@ def controls() -> list[Asked]:
 
 def _reach(most: int) -> None:
     fits = [size for size in REACHES if size <= most] or [most]
-    default = 512 if 512 in fits else fits[-1]
+    default = USUAL if USUAL in fits else fits[-1]
     if st.session_state["probe_reach"] in set(REACHES) - set(fits):
         state.choose(st.session_state, probe_reach=default)  # it was right for another model
     widgets.settled("probe_reach", fits, default)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.probes.words import AXES
-from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, bars, error_bars, figure, line, safe, style
+from app.ui.charts import CHANCE, NAMES, bars, error_bars, figure, line, safe, style
 
 SCALE = "Viridis"
 SURE = "*"  # marks a cell that is above chance by itself
@@ -78,12 +78,16 @@ def by_length(lines: dict[str, list[dict]], chance: float) -> dict:
     )
 
 
-def tasks(names: Sequence[str], rows: Sequence[dict]) -> dict:
-    """Share of right answers of every task with its 95% interval."""
-    more = {"error_y": _bounds(rows, RANDOM), "customdata": [_says(row) for row in rows]}
-    right = bars("dense attention", names, [row["score"] for row in rows], HERE, "%{x}<br>%{customdata}", **more)
+def tasks(names: Sequence[str], lines: dict[str, list[dict]]) -> dict:
+    """Share of right answers of every task with its 95% interval, a bar for each method."""
+    data = []
+    for at, (name, rows) in enumerate(lines.items()):
+        more = {"error_y": _bounds(rows, CHANCE), "customdata": [_says(row) for row in rows]}
+        scores, hover = [row["score"] for row in rows], f"{safe(name)}, %{{x}}<br>%{{customdata}}"
+        data.append(bars(safe(name), names, scores, style(at)[0], hover, **more))
+    data.append(_chance(names, next(iter(lines.values()))[0]["chance"]))
     yaxis = {"tickformat": ".0%", "range": [0, 1.03]}
-    return figure([right, _chance(names, rows[0]["chance"])], "task", "right answers", xaxis=NAMES, yaxis=yaxis)
+    return figure(data, "task", "right answers", xaxis=NAMES, yaxis=yaxis, barmode="group")
 
 
 def _chance(x: Sequence, level: float) -> dict:

@@ -103,24 +103,36 @@ def prompt(run: Run) -> None:
 
 
 def every_task(run: Run) -> None:
-    """What dense attention can do at all: every task at one length, beside chance."""
-    rows = _rows(cached.columns(run, "summary"))
-    where = run.numbers["rows"][0]
-    able = [title(row["probe"]) for row in rows if run.numbers["able"][row["probe"]]]
-    said = f"With prompts of {where['length']:,} tokens, dense attention is shown to be above chance in {len(able)} of "
-    said += f"{len(rows)} tasks"
-    more = f": {', '.join(able)}." if able else ". It may still find what is nearer: choose shorter prompts above."
-    widgets.prose(said + more, "more")
+    """What dense attention can do at all, and what a window loses of it: every task at one length, beside chance."""
+    table = cached.columns(run, "summary")
+    lines = {label: _rows(rows_of(table, method=label)) for label in run.numbers["labels"]}
+    dense, names = (
+        lines[run.numbers["labels"][0]],
+        [title(row["probe"]) for row in _rows(table) if row["name"] == "dense"],
+    )
+    where, able = run.numbers["rows"][0], run.numbers["able"]
+    can = [title(row["probe"]) for row in dense if able[row["probe"]]]
+    said = f"With prompts of {where['length']:,} tokens, dense attention is shown to be above chance in {len(can)} of "
+    said += f"{len(dense)} tasks"
+    more = f": {', '.join(can)}." if can else ". It may still find what is nearer: choose shorter prompts above."
+    widgets.prose([said + more, *(_loses(label, rows, able) for label, rows in list(lines.items())[1:])], "more")
     widgets.chart(
-        charts.tasks([title(row["probe"]) for row in rows], rows),
-        {name: [row[name] for row in rows] for name in ("probe", *NUMBERS)},
+        charts.tasks(names, lines),
+        {name: table[name] for name in ("probe", "method", *NUMBERS)},
         title="Every task at one length",
         key="probe_tasks",
-        alt="Share of right answers of dense attention in every task, with intervals and chance",
+        alt="Share of right answers of each method in every task, with intervals and chance",
         help=cached.glossary("forced choice"),
     )
     st.caption(f"{where['n']:,} questions in each task, the answer in the middle. Bars: 95% intervals.")
     widgets.source(run)
+
+
+def _loses(label: str, rows: list[dict], able: dict[str, bool]) -> str:
+    """In which of the tasks that dense attention can do a method is shown to lose."""
+    lost = [title(row["probe"]) for row in rows if able[row["probe"]] and row["difference_high"] < 0]
+    named = f": {', '.join(lost)}" if lost else ""
+    return f"{label} is shown to lose, on the same questions, in {len(lost)} of these {sum(able.values())}{named}."
 
 
 def beyond() -> None:

@@ -82,6 +82,17 @@ def settle(session: MutableMapping, name: str, options: list, default: object) -
     return None if value is None else unusable(name, to_url(value))
 
 
+def follow(session: MutableMapping, name: str, options: list, usual: object) -> str | None:
+    """Keep a control inside `options`, and as long as nobody chose a value, at what this page opens with: `usual`."""
+    mark = f"{name}_unchosen"
+    if name not in session[LINKED] and session[CHOSEN][name] == session.get(mark):
+        choose(session, **{name: None})
+    unchosen = session[CHOSEN][name] is None
+    said = settle(session, name, options, usual)
+    session[mark] = session[CHOSEN][name] if unchosen else None
+    return said
+
+
 def unusable(name: str, raw: str) -> str:
     """The sentence about a value that was dropped."""
     called = CONTROLS[name].name or name.replace("_", " ")

@@ -93,7 +93,8 @@ def examples(*, context: Context) -> Result:
     keys = [context.add_text(title, text) for title, text in sample_texts().values()]
     for key in keys:
         wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key))]
-    wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(keys[0]), *routed(context, keys[0])]
+    register = keys[list(sample_texts()).index("register")]
+    wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(register), *routed(context, keys[0])]
     with tempfile.TemporaryDirectory() as scratch:
         store, runs = RunStore(scratch), []
         for at, (verb, arguments) in enumerate(wanted):

@@ -112,6 +112,26 @@ def test_settle_keeps_what_is_offered_and_tells_what_is_not():
     assert state.settle(session, "layer", [None, 0, 1], None) is None
 
 
+def test_what_nobody_chose_follows_the_page_and_what_was_chosen_stays():
+    session, params, texts = {}, {}, ["a" * 12, "b" * 12, "c" * 12]
+
+    def page(usual: str) -> str:
+        visit(session, params)
+        state.follow(session, "text", texts, usual)
+        state.write(session, params)
+        return session["text"]
+
+    assert [page(usual) for usual in (texts[0], texts[1], texts[0])] == [texts[0], texts[1], texts[0]]
+    session["text"] = texts[2]  # a widget
+    assert page(texts[1]) == page(texts[0]) == texts[2]
+    session["text"] = texts[0]  # chosen, though it is what the page opens with
+    assert page(texts[0]) == page(texts[1]) == texts[0]
+    linked = {}
+    assert not visit(linked, {"text": texts[0]})
+    state.follow(linked, "text", texts, texts[1])
+    assert linked["text"] == texts[0]
+
+
 def test_what_a_fragment_lets_somebody_choose_stands_in_the_address():
     session, params = {}, {}
     visit(session, params)

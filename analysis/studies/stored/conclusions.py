@@ -1,0 +1,67 @@
+"""Whether the headline conclusions of the stored studies are what they were on the first bundled model.
+
+`before.csv` holds one headline per line: the stored study (the name of its file), what is concluded, the number behind
+it (the list it lies in, `NAME=VALUE` pairs that find its row, and its key), whether it is a difference (or a level, on
+no side of 0), and what it was on the first model, which hardly read far: revision de617271ffab, November 2026.
+"""
+
+import csv
+from functools import cache
+from pathlib import Path
+
+from analysis.studies.stored.panels import column, ends_of
+
+SAME, FLIPPED = "the same", "**the other way round**"
+WAITS = "not measured again yet"
+LOST, FOUND, NEITHER = "no longer told apart", "now told apart", "neither told apart"
+COLUMNS = [
+    column("study", "study"),
+    column("conclusion", "conclusion"),
+    column("before", "first model"),
+    column("now", "this model"),
+    column("verdict", "the conclusion is"),
+]
+
+
+@cache
+def headlines() -> list[dict]:
+    """The lines of `before.csv`; an empty interval is None."""
+    with open(Path(__file__).with_name("before.csv"), encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    ends = ("before", "before_low", "before_high")
+    return [row | {name: float(row[name]) if row[name] else None for name in ends} for row in rows]
+
+
+def conclusions(studies: dict[str, dict]) -> list[dict]:
+    """Every headline: `study conclusion before now verdict`, the values with `_low` and `_high` (None: no interval).
+    One whose study is not among `studies` (file name -> numbers), or has no such row any more, waits."""
+    rows = []
+    for line in headlines():
+        row = {name: line[name] for name in ("study", "conclusion", "before", "before_low", "before_high")}
+        now = found(line, studies.get(line["study"], {}))
+        before = (line["before"], line["before_low"], line["before_high"])
+        said = WAITS if now is None else verdict(before, now) if line["judged"] == "yes" else ""
+        rows.append(row | dict(zip(("now", "now_low", "now_high"), now or [None] * 3, strict=True)) | {"verdict": said})
+    return rows
+
+
+def found(line: dict, numbers: dict) -> tuple[float, float | None, float | None] | None:
+    """(value, low, high) of a headline in the numbers of its study; None where the study has no such row."""
+    wanted = [pair.split("=", 1) for pair in line["where"].split(";") if pair]
+    rows = [row for row in numbers.get(line["table"], []) if all(str(row.get(name)) == value for name, value in wanted)]
+    if len(rows) != 1 or rows[0].get(line["key"]) is None:
+        return None
+    row = rows[0]
+    low, high = [row[end] for end in ends_of(row, line["key"])] or (None, None)
+    return row[line["key"]], low, high
+
+
+def verdict(before: tuple, now: tuple) -> str:
+    """What became of a difference, each (value, low, high): on which side of 0 it lay and lies. Without intervals
+    nothing is said."""
+    if None in (*before, *now):
+        return ""
+    was, is_ = (0 if low <= 0 <= high else 1 if value > 0 else -1 for value, low, high in (before, now))
+    if was == is_:
+        return SAME if was else NEITHER
+    return FLIPPED if was and is_ else LOST if was else FOUND
