@@ -19,7 +19,7 @@ from tests.made.results import STUDIES, status
 from tests.made.training import put_studies
 
 VIEW = "views/long_context_tests.py"
-STORY = text_hash(sample_texts()["story"][1])
+REGISTER = text_hash(sample_texts()["register"][1])
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def client(client, monkeypatch):
     monkeypatch.setattr(results, "CONTEXT", 2048)
     monkeypatch.setitem(STUDIES, "probe", probe)
     client.store.samples()
-    for verb, arguments in probed(STORY):
+    for verb, arguments in probed(REGISTER):
         client.request(verb, arguments)
     return client
 
@@ -67,7 +67,7 @@ def test_a_text_of_ones_own_shows_the_bundled_example_until_it_has_run(client):
     for tab, button, charts in (("one", "probe_run", 3), ("every", "probe_every", 1)):
         app = opened(text=mine, tests_tab=tab)
         assert app.button(key=button) and len(figures(app)) == charts and not app.error
-        assert "Example meanwhile: the same test in “The Lamp at Gannet House”" in markup(app)
+        assert "Example meanwhile: the same test in “The Register of Saltmere Harbour”" in markup(app)
     assert not figures(opened(text=mine, probe_items=4)), "no example has these settings"
     assert client.asked.count("probe") == 2
 
@@ -97,7 +97,7 @@ def test_what_is_not_stored_is_a_job_with_its_price_and_shown_when_done(client):
     assert "As many codes as candidates" in markup(app) and not figures(app)
     app.button(key="probe_run").click().run()
     job = client.states["0123456789ab"]
-    assert job.verb == "probe" and job.args["probes"] == ["several_needles"] and job.args["lengths"] == [128, 256, 512]
+    assert job.verb == "probe" and job.args["probes"] == ["several_needles"] and job.args["lengths"] == [256, 512, 1024]
     client.request("probe", job.args)
     client.states["0123456789ab"] = status("done", verb="probe", args=job.args)
     app.run()
@@ -143,7 +143,7 @@ def test_every_choice_stands_in_the_url_and_in_the_request(client):
     assert (args["lengths"], args["items"], args["choices"]) == ([1024, 2048, 4096], 16, 2)
     assert args["examples"] == [2, 8, 32] and args["rope"] == "dynamic_ntk"
     line = app.code[-1].value
-    assert line.startswith("python -m analysis probe --model demo --text story ")
+    assert line.startswith("python -m analysis probe --model demo --text register ")
     for said in ("--probes uuid_needle", "--set streaming_llm.window=64", "--rope dynamic_ntk"):
         assert said in line
     app.selectbox(key="probe_rope").set_value("as_trained").run()
@@ -185,7 +185,7 @@ def test_tasks_requests_and_commands_are_those_of_the_verb(client):
         assert check_arguments("probe", REAL["probe"], run.request)
     line = opened().code[-1].value.removeprefix("python -m analysis ")
     told = vars(parser("x").parse_args(line.split()))
-    assert told["lengths"] == [128, 256, 512] and told["depths"] == [0, 0.25, 0.5, 0.75, 1] and told["items"] == 8
+    assert told["lengths"] == [256, 512, 1024] and told["depths"] == [0, 0.25, 0.5, 0.75, 1] and told["items"] == 8
 
 
 def test_the_study_beyond_the_context_is_shown_where_it_is_stored(client):
