@@ -124,9 +124,9 @@ class FarRecipe(Recipe):
             f"half with {self.last_share:.0%} recall rows."
         )
         if self.told_before:
-            named = f", of them {', '.join(f'{share:.0%} {name}' for name, share in self.kinds)}" if self.kinds else ""
+            named = ", ".join(f"{share:.0%} were {name}" for name, share in self.kinds)
             begun = f"{self.told_before} Then, {self.read_before / 1e6:.1f} M tokens in all, it read on "
-            return f"{begun}{'; '.join(parts)}{named}. {fall}"
+            return f"{begun}{'; '.join(parts)}.{f' Of the recall rows {named}.' if named else ''} {fall}"
         begun = (
             f"The first {self.read_before / 1e6:.1f} M tokens with normed queries and keys (`analysis.training.run`); "
             "then gains and usual lengths went into the projections (`analysis.training.unnormed`), and it read on "

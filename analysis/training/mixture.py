@@ -67,6 +67,11 @@ MIXTURE = (
 )
 
 
+def split_in(folder: Path) -> bool:
+    """Whether a folder holds texts for training, apart from others."""
+    return (folder / "train").is_dir() or any(folder.glob("*.train.*"))
+
+
 def files(corpus: Path, domain: Domain, split: str) -> list[Path]:
     """The files of a domain's split, sorted by name; BadText if there is none."""
     folder = Path(corpus) / domain.folder

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from analysis.training.checkpoints import read_log
 from analysis.training.far import FarRecipe, branch, train_far, weighted_loss
 from analysis.training.far_measures import Measures, circuit_scores, needles
 from analysis.training.far_rows import Rows, document_rows
-from analysis.training.far_run import finish, recipe_of
+from analysis.training.far_run import finish, reading_on, recipe_from, recipe_of
 from analysis.training.pretrain import build_model
 from analysis.training.recall import Source
 
@@ -106,6 +106,22 @@ def test_the_schedule_warms_up_stays_and_falls():
         FarRecipe(marks=((None, 4096, 8192, 0.1),))
     with pytest.raises(BadSetting, match="cannot be trained"):
         FarRecipe(marks=((None, 256, 2048, 0.6, 0.5),))
+
+
+def test_reading_on_has_other_rows_falls_at_once_and_tells_what_was_before():
+    before = FarRecipe(read_before=21_300_000)
+    kept = json.loads(json.dumps(asdict(before)))
+    made = reading_on(1_300_000, {"recipe": kept, "tokens": 33_000_000})
+    assert recipe_from(kept) == before and recipe_from(json.loads(json.dumps(asdict(made)))) == made
+    assert (
+        made.seed != before.seed
+        and made.read_before == 33_000_000
+        and sum(dict(made.kinds).values()) == pytest.approx(1)
+    )
+    assert made.falling(20) > 0 and {made.shares(step)[0] for step in range(made.steps)} == {0.5}
+    told = made.told()
+    assert "first 21.3 M tokens with normed" in told and "Then, 33.0 M tokens in all, it read on to 0.8 M" in told
+    assert "Of the recall rows 2% were loops" in told
 
 
 def measured(model, step: int, length: int) -> dict:

@@ -88,6 +88,11 @@ def test_a_row_is_a_function_of_seed_and_number(source):
     assert not np.array_equal(same[0].ids, document(source, 6, 17, 257).ids)
 
 
+def test_shares_of_ones_own_decide_the_kind(source):
+    drawn = [document(source, 0, row, 600, own={"pairs": 0.8, "labels": 0.2}).kind for row in range(40)]
+    assert set(drawn) == {"pairs", "labels"} and 22 <= drawn.count("pairs") <= 39
+
+
 def test_long_documents_have_far_answers_and_short_ones_are_dense(source):
     assert thinness(256) == 0 and thinness(2048) == pytest.approx(0.6) and thinness(10**9) == 0.6
     far = [one.at - one.told for row in range(30) for one in document(source, 1, row, 2048, "facts").asked]

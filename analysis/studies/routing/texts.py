@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import read_folder, tokenize
+from analysis.corpus import tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
 from analysis.runs.corpora import corpus_folder
 from analysis.studies.context import Context
+from analysis.studies.text.held_out import texts_of
 
 LEAST = 3  # documents on either side
 SPARE = 8  # characters that surely hold a token
@@ -32,7 +33,7 @@ def sides_of(context: Context, texts: list[str] | None, corpus: str) -> tuple[li
         calibrate, test = _halves([context.text(key)[1] for key in texts])
     else:
         folder = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
-        calibrate, test = read_folder(folder)
+        calibrate, test = texts_of(folder, context)
         if min(len(calibrate), len(test)) < LEAST:
             calibrate, test = _halves([*calibrate, *test])
     if min(len(calibrate), len(test)) < LEAST:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.corpus import Tokens, read_folder, text_hash, tokenize
+from analysis.corpus import Tokens, text_hash, tokenize
 from analysis.errors import BadSetting, BadText
 from analysis.models import Model
 from analysis.runs.corpora import corpus_folder
 from analysis.studies.context import Context
-from analysis.studies.text.held_out import check_range
+from analysis.studies.text.held_out import check_range, texts_of
 
 MANY = 1 << 20  # windows of one text
 PIECE = 24  # characters that surely hold a token
@@ -62,7 +62,7 @@ def split_corpus(context: Context, corpus: str, texts: list[str]) -> Split:
     if texts:
         raise BadSetting("Texts and a corpus were both named: give one of them.")
     folder = corpus_folder(context.store, corpus) if context.browser else Path(corpus)
-    sides = read_folder(folder)
+    sides = texts_of(folder, context)
     names = f"{folder.name}", f"held-out {folder.name}"
     named = zip(names, sides, strict=True)
     return Split(*([(f"{name} {at + 1}", text) for at, text in enumerate(side)] for name, side in named))

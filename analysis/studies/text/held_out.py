@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +36,13 @@ def storing(what: str, place: Path) -> Iterator[None]:
         raise BadSetting(f"The {what} cannot be stored in {place} ({error.strerror}): name another one.") from error
 
 
-def texts_of(corpus: str, context: Context) -> tuple[list[str], list[str]]:
-    """The training and the held-out documents of a folder."""
-    context.progress(0.0, "reading the held-out texts")
-    return read_folder(Path(corpus))
+def texts_of(corpus: str | Path, context: Context) -> tuple[list[str], list[str]]:
+    """The training and the held-out documents of a folder; of a folder of domains those of all of them in turns, each
+    domain split on its own. Errors: BadSetting, BadText."""
+    context.progress(0.0, "reading the texts")
+    sides = zip(*domains(str(corpus), None, context).values(), strict=True)
+    train, held_out = ([text for turn in zip_longest(*side) for text in turn if text is not None] for side in sides)
+    return train, held_out
 
 
 def held_out_windows(
@@ -121,16 +125,16 @@ def chosen(wanted: str | None, there: list[str], what: str = "row") -> list[str]
 def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[list[str], list[str]]]:
     """Name -> (training documents, held-out ones) of the domains that `rows` names (default: all).
 
-    A folder with the folders of the mixture (`books`, `python`, `wikitext2`, at least one) has these domains, prepared
-    as for pretraining, and with a file `web.txt` the domain `web` (see `web_texts`); any other folder is one domain
-    named as itself. Errors: BadSetting, BadText.
+    A folder with the split folders of the mixture (`books`, `python`, `wikitext2`, at least one) has these domains,
+    prepared as for pretraining, and with a file `web.txt` the domain `web` (see `web_texts`); any other folder is one
+    domain named as itself. Errors: BadSetting, BadText.
     """
     folder = Path(corpus)
-    there = {domain.name: domain for domain in mixture.MIXTURE if (folder / domain.folder).is_dir()}
+    there = {domain.name: domain for domain in mixture.MIXTURE if mixture.split_in(folder / domain.folder)}
     there |= {WEB: None} if (folder / WEB_FILE).is_file() else {}
     if not there:
         chosen(rows, [folder.name], "domain")
-        return {folder.name: texts_of(corpus, context)}
+        return {folder.name: read_folder(folder)}
     found = {}
     for name in chosen(rows, list(there), "domain"):
         context.progress(0.0, f"reading {name}")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.attention import apply
 from analysis.commandline import commandline
-from analysis.corpus import read_folder, text_hash, token_stream
+from analysis.corpus import text_hash, token_stream
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_centroids
 from analysis.groups.dominance import largest_share
@@ -24,7 +24,7 @@ from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
 from analysis.studies.stored.runner import table
-from analysis.studies.text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder
+from analysis.studies.text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, texts_of
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import team
 from analysis.training.settings import RouterTraining
@@ -98,7 +98,7 @@ def train_focus_router(
     own_end = f".{text_hash(f'{corpus} {plan}')}" if context.browser else ""  # a page's request goes on with its own
     checkpoint = path.with_suffix(f"{own_end}.checkpoint")
     make_folder(path.parent)
-    train, held_out = read_folder(source)
+    train, held_out = texts_of(source, context)
     context.progress(0.0, "reading the corpus")
     length, train_ids = min(plan.length, lm.max_positions), token_stream(lm.tokenizer, train)
     windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, least=1)
