@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from analysis.attention import apply
 from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.metrics.quality import perplexity
 from analysis.models import load_model
 from analysis.probes.pieces import Pieces
 from analysis.probes.scoring import answer_logs, chosen
@@ -41,14 +44,48 @@ def circuit_scores(model, length: int = RANDOM, sequences: int = 4, seed: int = 
     return torch.stack(previous).float().cpu().numpy(), torch.stack(induction).float().cpu().numpy()
 
 
-def needles(model, tokenizer, text: str, task: str, length: int, items: int = 24, choices: int = 4) -> float:
-    """Share of the program's own long-context questions that dense attention answers rightly (chance 1 / choices)."""
+def needles(
+    model, tokenizer, text: str, task: str, length: int, items: int = 24, choices: int = 4, method: Method | None = None
+) -> float:
+    """Share of the program's own long-context questions that dense attention, or `method`, answers rightly (chance 1 /
+    choices)."""
     lm, pieces, right = load_model(model, tokenizer=tokenizer), Pieces(tokenizer, text), []
     for n in range(items):
         place = {"examples": 8} if TASKS[task].axis == "examples" else {"depth": (n % 5) / 4}
         item = TASKS[task].make(pieces, Ask(length, choices, **place), np.random.default_rng([n, length]))
-        right.append(chosen(answer_logs(lm, METHODS["dense"](), item), item.right))
+        right.append(chosen(answer_logs(lm, method or METHODS["dense"](), item), item.right))
     return round(float(np.mean(right)), 3)
+
+
+def cost_of_window(
+    model, tokenizer, valid: dict, shares: dict[str, float], window: int = 64, windows: int = 8
+) -> float:
+    """By which share the perplexity of the mixture {domain: uint16[T]} is higher when only the last `window` tokens are
+    read, on `windows` evenly spaced windows of the whole context of each domain."""
+    lm, nats = load_model(model, tokenizer=tokenizer), []
+    context = lm.max_positions
+    for method in (METHODS["dense"](), METHODS["streaming_llm"](window=window, n_sink=0)):
+        losses = {}
+        for name, ids in valid.items():
+            rows = ids[: len(ids) // context * context].reshape(-1, context)
+            rows = rows[np.linspace(0, len(rows) - 1, min(windows, len(rows))).round().astype(int)]
+            with apply(lm, method):
+                losses[name] = perplexity(lm, rows.reshape(-1), context).losses.mean()
+        nats.append(sum(shares[name] * loss for name, loss in losses.items()))
+    return float(np.exp(nats[1] - nats[0]) - 1)
+
+
+def tasks(model, tokenizer, text: str, length: int = 1024, items: int = 48, window: int = 128) -> dict:
+    """Task -> {`dense`, `window`}: shares of right answers with dense attention and with a window, and `items`."""
+    near = METHODS["streaming_llm"](window=window)
+    return {
+        name: {
+            "dense": needles(model, tokenizer, text, name, length, items),
+            "window": needles(model, tokenizer, text, name, length, items, method=near),
+            "items": items,
+        }
+        for name in TASKS
+    }
 
 
 @dataclass

@@ -5,7 +5,8 @@ reads far, from the model with normed queries and keys in FOLDER.
 the result is written as a Hugging Face folder.
 
 `--more TOKENS --begin FOLDER --output FOLDER` reads on from such a folder, with half of the rows recall documents, at a
-rate that falls again. All can be stopped at any time and said again.
+rate that falls again; `--measure FOLDER` measures one and writes its card anew. Training can be stopped at any time and
+asked for again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from analysis.training.bundle import card, export
 from analysis.training.checkpoints import read_log
 from analysis.training.circuit import copy_losses
 from analysis.training.far import MORE, MORE_OF, FarRecipe, branch, train_far
-from analysis.training.far_measures import RANDOM, Measures, circuit_scores
+from analysis.training.far_measures import RANDOM, Measures, circuit_scores, cost_of_window, tasks
 from analysis.training.mixture import build, known, read_shards
 from analysis.training.recall import Source
 from analysis.training.unnormed import without_norms
@@ -47,12 +48,17 @@ def main() -> None:
     parser.add_argument("--more", type=int, help="read on from a folder that is done: tokens, most at a falling rate")
     parser.add_argument("--from", dest="checkpoint", type=Path, help="branch off: from here, not from the newest")
     parser.add_argument("--output", type=Path, help="branch off: the Hugging Face folder")
+    parser.add_argument("--measure", type=Path, help="measure this finished folder, and train nothing")
     parser.add_argument("--no-dear", action="store_true", help="measure no needles and no gain of context")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     bundled = CACHE / "demo" / "tokenizer.json"
     about = build(asked.corpus, asked.work / "tokens", tokenizer=bundled)
     shards = {split: read_shards(asked.work / "tokens", about, split) for split in ("train", "valid")}
+    if asked.measure:
+        kept = json.loads((asked.measure / "pretrain.json").read_text(encoding="utf-8"))["recipe"]
+        measure(asked.measure, recipe_from(kept), about, shards["valid"])
+        return
     source = Source(known(asked.work / "tokens" / "tokenizer.json"), shards["train"])
     text = sample_texts()["story"][1]
     measures = Measures(shards["valid"], about, AutoTokenizer.from_pretrained(CACHE / "demo"), text)
@@ -98,12 +104,16 @@ def usual(train: dict) -> torch.Tensor:
 
 def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, output: Path) -> dict:
     """Write the folder of a trained model with its card: measured on the whole valid texts, weights as shipped."""
-    with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(p.bfloat16())
-    weight_bytes = export(model, None, work, output, recipe)
-    model.float().eval()
-    name, log = next(iter(valid)), read_log(work)
+    export(model, None, work, output, recipe)
+    (output / "log.jsonl").write_text((work / "log.jsonl").read_text())
+    return measure(output, recipe, about, valid)
+
+
+def measure(folder: Path, recipe: FarRecipe, about: dict, valid: dict) -> dict:
+    """Measure a finished folder on the whole valid texts and write its card and `pretrain.json`."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer, text = AutoTokenizer.from_pretrained(folder), sample_texts()["story"][1]
+    name, log = next(iter(valid)), read_log(folder)
     previous, induction = circuit_scores(model)
     context, read = recipe.context, recipe.natural() + recipe.read_before
     numbers = {
@@ -115,13 +125,16 @@ def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, outpu
         "gains": {n: context_gain(model, valid[n], context, context // 16, context * 3 // 8) for n in valid},
         "circuit": {"previous_token": previous.round(3).tolist(), "induction": induction.round(3).tolist()},
         "second_copy": copy_losses(model, RANDOM, 16, about["vocabulary"])[1],
+        "tasks": tasks(model, tokenizer, text, min(1024, context)),
+        "cost_of_window": cost_of_window(
+            model, tokenizer, valid, {n: part["share"] for n, part in about["domains"].items()}
+        ),
+        "weight_bytes": (folder / "model.safetensors").stat().st_size,
     }
     numbers["context_gain"] = numbers["gains"][name] | {"domain": name}
-    numbers["weight_bytes"] = weight_bytes
-    (output / "log.jsonl").write_text((work / "log.jsonl").read_text())
-    (output / "README.md").write_text(card(recipe, about, log, numbers), encoding="utf-8")
+    (folder / "README.md").write_text(card(recipe, about, log, numbers), encoding="utf-8")
     made = {"recipe": asdict(recipe), "mixture": about} | numbers
-    (output / "pretrain.json").write_text(json.dumps(made, indent=1) + "\n")
+    (folder / "pretrain.json").write_text(json.dumps(made, indent=1) + "\n")
     return numbers
 
 

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText
 from analysis.places import CACHE
+from analysis.training import far_run
 from analysis.training.asked import AFTER, Asked
 from analysis.training.checkpoints import read_log
 from analysis.training.far import FarRecipe, branch, train_far, weighted_loss
@@ -216,7 +217,9 @@ def test_the_measures_name_every_domain_and_ask_the_programs_own_questions(sourc
     assert found["second_copy"] == pytest.approx(np.log(4096), abs=0.5) and found["induction_heads"] == 0
 
 
-def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path):
+def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path, monkeypatch):
+    asked = {name: {"dense": 0.75, "window": 0.25, "items": 4} for name in ("labels", "passages")}
+    monkeypatch.setattr(far_run, "tasks", lambda model, tokenizer, text, length: asked)
     part = {"documents": 3, "tokens": 904, "bytes": 3000}
     domains = {name: more | {"train": part, "valid": part} for name, more in ABOUT["domains"].items()}
     work, output, about = tmp_path / "work", tmp_path / "out", ABOUT | {"domains": domains}
@@ -230,6 +233,12 @@ def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path):
     assert "Llama family: 2 layers, width 32, 2 query heads and 1 key-value heads of 16" in card
     assert (
         f"**{numbers['bits_per_byte']['python']:.3f}**" in card and "length 16 in steps of 64, 50% recall rows" in card
+    )
+    aimed = "at 1,024 tokens, of 4 questions | at least 70% | 75% (with a window of 128: 25%) | yes |"
+    assert (
+        f"| labels from examples {aimed}" in card
+        and "| best previous-token head | above 0.6 | 0." in card
+        and "| **no** |" in card
     )
     assert numbers["tokens"] == 1024 and json.loads((output / "pretrain.json").read_text())["recipe"]["decay"] == 256
     assert TINY.natural() == round(
