@@ -53,4 +53,4 @@ class Story:
         }
 
 
-STORY = Story(sample=0, query=1630, key=1479, finder=(5, 2), spreader=(5, 4))
+STORY = Story(sample=0, query=2006, key=783, finder=(5, 4), spreader=(5, 3))
