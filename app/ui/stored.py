@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis.commandline import commandline
+from analysis.runs.conclusions import changed
 from analysis.runs.studies import other_weights
 from app import cached
 from app.ui import asking, jobs, widgets
@@ -49,6 +50,8 @@ def opened(
         missing(what, name, small, reads, **chosen)
         return None
     widgets.prose(found["sentence"], kind)
+    if st.session_state["model"] == "demo":
+        widgets.prose(changed(name, found), "note")
     badge(found)
     return found
 

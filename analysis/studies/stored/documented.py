@@ -6,10 +6,10 @@ from typing import Any
 from analysis.files import read_json, write_whole
 from analysis.places import CACHE, revision
 from analysis.runs import Result
+from analysis.runs.conclusions import conclusions, ends_of
 from analysis.runs.studies import other_weights, study_files
 from analysis.studies import NAMED
-from analysis.studies.stored.conclusions import COLUMNS, conclusions
-from analysis.studies.stored.panels import column, ends_of
+from analysis.studies.stored.panels import column
 
 PLACE = Path(__file__).resolve().parents[3] / "docs" / "measured.md"
 MOST_ROWS = 64  # of a table beside the rows: a longer one is a curve, which a page draws
@@ -21,6 +21,13 @@ that are out of date, and with `--minutes 0` only says which. Numbers in bracket
 notes below a table say.
 """
 
+COLUMNS = [
+    column("study", "study"),
+    column("conclusion", "conclusion"),
+    column("before", "first model"),
+    column("now", "this model"),
+    column("verdict", "the conclusion is"),
+]
 CHANGED = """## Do the conclusions change?
 
 The first bundled model hardly read far (0.018 nats from far context on novels); this one does. Each headline number on

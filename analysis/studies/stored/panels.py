@@ -15,19 +15,10 @@ BEFORE = (
     "of tokens that are narrower than 95% asks for. What is said holds in these texts, until it is measured again."
 )
 
-WITH_PLAIN_ENDS = {"difference": "", "mean": "", "recovery": "", "against_static": "against_"}  # and what leads theirs
-
 
 def column(name: str, label: str, unit: str = "") -> dict:
     """A column of the rows: its key, what a reader calls it, its unit."""
     return {"name": name, "label": label, "unit": unit}
-
-
-def ends_of(row: dict, name: str) -> list[str]:
-    """The keys of the interval of a value, if the row has one: `NAME_low` and `NAME_high`, or `low` and `high`."""
-    plain = WITH_PLAIN_ENDS.get(name)
-    keys = ([f"{name}_low", f"{name}_high"], [] if plain is None else [f"{plain}low", f"{plain}high"])
-    return next((pair for pair in keys if pair and all(key in row for key in pair)), [])
 
 
 def columns(study: str) -> list[dict]:

@@ -2,13 +2,14 @@
 
 import pytest
 
-from analysis.studies.stored.conclusions import (
+from analysis.runs.conclusions import (
     FLIPPED,
     FOUND,
     LOST,
     NEITHER,
     SAME,
     WAITS,
+    changed,
     conclusions,
     found,
     headlines,
@@ -41,5 +42,7 @@ def test_a_headline_whose_study_is_not_measured_again_waits():
     line = next(line for line in headlines() if line["judged"] == "yes" and line["before"] > 0)
     pairs = dict(pair.split("=", 1) for pair in line["where"].split(";"))
     row = pairs | {line["key"]: -1.0, f"{line['key']}_low": -2.0, f"{line['key']}_high": -0.5}
+    (said,) = changed(line["study"], {line["table"]: [row]})
+    assert said.startswith(f"{line['conclusion']}: the other way round with this model. +0.")
     (now,) = [one for one in conclusions({line["study"]: {line["table"]: [row]}}) if one["verdict"] == FLIPPED]
     assert (now["conclusion"], now["now"]) == (line["conclusion"], -1.0)

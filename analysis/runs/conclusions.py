@@ -9,18 +9,10 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from analysis.studies.stored.panels import column, ends_of
-
 SAME, FLIPPED = "the same", "**the other way round**"
 WAITS = "not measured again yet"
 LOST, FOUND, NEITHER = "no longer told apart", "now told apart", "neither told apart"
-COLUMNS = [
-    column("study", "study"),
-    column("conclusion", "conclusion"),
-    column("before", "first model"),
-    column("now", "this model"),
-    column("verdict", "the conclusion is"),
-]
+WITH_PLAIN_ENDS = {"difference": "", "mean": "", "recovery": "", "against_static": "against_"}  # and what leads theirs
 
 
 @cache
@@ -56,6 +48,13 @@ def found(line: dict, numbers: dict) -> tuple[float, float | None, float | None]
     return row[line["key"]], low, high
 
 
+def ends_of(row: dict, name: str) -> list[str]:
+    """The keys of the interval of a value, if the row has one: `NAME_low` and `NAME_high`, or `low` and `high`."""
+    plain = WITH_PLAIN_ENDS.get(name)
+    keys = ([f"{name}_low", f"{name}_high"], [] if plain is None else [f"{plain}low", f"{plain}high"])
+    return next((pair for pair in keys if pair and all(key in row for key in pair)), [])
+
+
 def verdict(before: tuple, now: tuple) -> str:
     """What became of a difference, each (value, low, high): on which side of 0 it lay and lies. Without intervals
     nothing is said."""
@@ -65,3 +64,18 @@ def verdict(before: tuple, now: tuple) -> str:
     if was == is_:
         return SAME if was else NEITHER
     return FLIPPED if was and is_ else LOST if was else FOUND
+
+
+def changed(study: str, numbers: dict) -> list[str]:
+    """One sentence for each headline of a stored study that lies on another side of 0 than on the first model."""
+    mine = (row for row in conclusions({study: numbers}) if row["study"] == study)
+    return [
+        f"{row['conclusion']}: {row['verdict'].strip('*')} with this model. {_spelled(row, 'before')} on the first "
+        f"bundled one, which hardly read far; {_spelled(row, 'now')} here."
+        for row in mine
+        if row["verdict"] in (FLIPPED, LOST, FOUND)
+    ]
+
+
+def _spelled(row: dict, name: str) -> str:
+    return f"{row[name]:+.4f} ({row[f'{name}_low']:+.4f} to {row[f'{name}_high']:+.4f})"
