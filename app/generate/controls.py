@@ -6,7 +6,7 @@ CONTROLS = {
     "generate": Control(  # methods and their settings, see quality.cards
         matching(r"[a-z0-9_.~-]{1,400}"), "snapkv~ratio-0.75", "choice of methods"
     ),
-    "generate_question": Control(matching(r"[^\x00-\x1f\x7f]{0,300}"), "", "question"),
+    "generate_question": Control(matching(r"[^\x00-\x1f\x7f]{0,300}"), name="question"),
     "generate_new": Control(whole(), 48, "number of new tokens"),
     "generate_prompt": Control(whole(7), name="prompt length"),
     "generate_known": switch(True, "time of the question"),

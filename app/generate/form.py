@@ -10,8 +10,8 @@ from app.ui import asking, fields, widgets
 
 MOST_NEW, MOST_METHODS = 256, 2
 EXAMPLES = (  # (beginning of a sample's title, question behind it)
-    ("The Register", "At which berth lies the Nightjar?"),
-    ("The Register", "Who is the master of the Fortitude?"),
+    ("The Register", "Who is the master of the Nightjar? The master of the Nightjar is"),
+    ("The Register", "Who is the master of the Fortitude? The master of the Fortitude is"),
     ("The Lamp", "Of what was the Captain's niece called?"),
     ("The Watch", "The light was kept by"),
 )
@@ -19,7 +19,10 @@ FAMILIES = {"memory": "keeps fewer keys", "prefill": "reads fewer blocks", "read
 
 
 def form(card: dict) -> list[Asked]:
-    """The controls; returns the methods that are asked for beside dense."""
+    """The controls; returns the methods that are asked for beside dense. The register opens with a question, as long as
+    nobody typed one."""
+    usual = EXAMPLES[0][1] if st.session_state["text"] == cached.sample("register") else None
+    state.follow(st.session_state, "generate_question", [st.session_state["generate_question"] or usual], usual)
     described = cached.catalogue()
     offered = sorted((name for name in described if name != "dense"), key=lambda name: _order(described[name]))
     picker = cards.Picker("generate", tuple(offered), MOST_METHODS)
@@ -60,7 +63,7 @@ def request(asked: list[Asked]) -> dict:
     """The arguments of `generate` for the present choices."""
     chosen = st.session_state
     args = {"model": chosen["model"], "text": chosen["text"], "methods": [one.spec for one in asked]}
-    args |= {"question": chosen["generate_question"].strip(), "new_tokens": chosen["generate_new"]}
+    args |= {"question": (chosen["generate_question"] or "").strip(), "new_tokens": chosen["generate_new"]}
     args |= {"length": chosen["generate_prompt"], "known": chosen["generate_known"] or not args["question"]}
     return args | {"chat": chosen["generate_chat"]}
 

@@ -26,7 +26,7 @@ AT_FIRST = 4  # methods on the page that compares them when nothing was chosen, 
 # What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods
 # are compared; `worth` of a page that reads no text, for each of `shapes`; `opened` on heads, with the one of the
 # most far reading in the story, and on the softmax temperature; `tour` of the tour through the story; `needle` and
-# `every` task of the long-context tests.
+# `every` task of the long-context tests; `generate`, an answer.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
 
 
@@ -81,6 +81,11 @@ def probed(text: str) -> list[tuple[str, dict]]:
     return [("probe", common | ASKED["needle"]), ("probe", common | ASKED["every"] | {"probes": list(TASKS)})]
 
 
+def generated(text: str) -> list[tuple[str, dict]]:
+    """(verb, arguments) of the first request of the page Generate."""
+    return [("generate", {"model": "demo", "text": text} | ASKED["generate"])]
+
+
 def examples(*, context: Context) -> Result:
     """Compute the examples anew and put them in the place of the old ones, in `examples` of the fitted state: those
     that come with the program are made with `--state models_cache/demo`. numbers: `path`, `runs`, `bytes`."""
@@ -94,7 +99,8 @@ def examples(*, context: Context) -> Result:
     for key in keys:
         wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key))]
     register = keys[list(sample_texts()).index("register")]
-    wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(register), *routed(context, keys[0])]
+    wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(register), *generated(register)]
+    wanted += routed(context, keys[0])
     with tempfile.TemporaryDirectory() as scratch:
         store, runs = RunStore(scratch), []
         for at, (verb, arguments) in enumerate(wanted):

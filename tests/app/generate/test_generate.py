@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.runs import Result
+from analysis.studies.start.examples import generated as opens_with
 from app import cached
 from app.generate import held
 from app.generate.held import Place
@@ -60,10 +61,11 @@ def generated(args: dict, said: tuple[str, str] = (" a b c d", " a x y z")) -> R
 
 @pytest.fixture
 def stored(client):
-    """A stored run of the page's first request; its text."""
-    text = cached.samples()[0][0]
-    made = generated(asking(text))
-    client.store.put("generate", asking(text), made, made.numbers["protocol"], 3.0)
+    """A stored run of the page's first request, that of the bundled example; its text."""
+    text = cached.sample("register")
+    ((verb, args),) = opens_with(text)
+    made = generated(args)
+    client.store.put(verb, args, made, made.numbers["protocol"], 3.0)
     return text
 
 
