@@ -31,10 +31,10 @@ def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
         if place < 4:
             app.button(key="tour_next").click().run()
     assert not client.asked
-    assert said[1].startswith("At “H”, where “Hester” begins, head 2 of layer 5 (one of 48) puts 90% of its attention")
-    assert said[2].startswith("There it finds “es”, which followed “H” the last time, 151 tokens earlier")
-    assert "as if over 31 tokens; a softmax temperature of 0.5 sharpens that to 4." in said[3]
-    assert app.query_params["step"] == "cut" and "by +3.5% on average, and by +10.8% where" in said[4]
+    assert said[1].startswith("At “F”, where “Farrow” begins, head 4 of layer 5 (one of 48) puts 96% of its attention")
+    assert said[2].startswith("There it finds “arrow”, which followed “F” the last time, 1,223 tokens earlier")
+    assert "as if over 30 tokens; a softmax temperature of 0.5 sharpens that to 6." in said[3]
+    assert app.query_params["step"] == "cut" and "by +3.6% on average, and by +12.6% where" in said[4]
     app.button(key="tour_back").click().run()
     assert app.query_params["step"] == "sharpen"
 
@@ -42,7 +42,7 @@ def test_the_tour_goes_forth_and_back_without_asking_the_worker(client):
 def test_a_step_has_an_address(client):
     app = opened(TOUR, step="pair")
     key, query = part(app, "contexts")["panels"]
-    assert (key["pieces"][key["hit"]], query["pieces"][query["hit"]]) == ("es", " H")
+    assert (key["pieces"][key["hit"]], query["pieces"][query["hit"]]) == ("arrow", " F")
     assert app.button(key="tour_next") and "step" in app.query_params
 
 
