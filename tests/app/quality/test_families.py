@@ -21,7 +21,7 @@ def client(client, monkeypatch):
 
 
 def opened(**link: object) -> AppTest:
-    return opened_page("views/quality_vs_speed.py", **link)
+    return opened_page("views/quality_vs_speed.py", **{"text": cached.sample("story")} | link)
 
 
 def wanted(name: str, text: str, **more: object) -> dict:
