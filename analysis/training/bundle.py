@@ -63,7 +63,7 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
     worse = gain["nats"] < 0
     said = {"shape": shape, "rows": rows, "curve": curve, "told": recipe.told()}
     said |= {"named": " | ".join(domains), "dashes": "---|" * len(domains), "better": "worse" if worse else "better"}
-    said |= {"targets": targets(numbers)} if "tasks" in numbers else {"targets": ""}
+    said |= {"targets": f"\n\n{targets(numbers)}" if "tasks" in numbers else ""}
     said |= _gained(gain) | {"minutes": numbers["seconds"] / 60}
     millions = {"parameters": "parameters", "weights": "weight_bytes", "tokens": "tokens"}
     said |= {name: numbers[key] / 1e6 for name, key in millions.items()}
@@ -87,7 +87,7 @@ def targets(numbers: dict) -> str:
         rows.append((f"far context, {name}, nats", f"at least {least}", gain, "{:.3f}", gain >= least, FAR))
     wanted = {"uuid_needle": 0.9, "several_needles": 0.9, "json": 0.7, "labels": 0.7}
     for name, found in tasks.items():
-        least, title = wanted.get(name), f"{TASKS[name].title.lower()} at 1,024 tokens, of {found['items']} questions"
+        least, title = wanted.get(name), f"{TASKS[name].title} at 1,024 tokens, of {found['items']} questions"
         aimed = f"at least {least:.0%}" if least else "-"
         right = f"{found['dense']:.0%} (with a window of 128: {found['window']:.0%})"
         rows.append((title, aimed, right, "{}", None if least is None else found["dense"] >= least, PROBE))

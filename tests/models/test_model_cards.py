@@ -7,6 +7,7 @@ import pytest
 from analysis.places import CACHE
 from analysis.training.bundle import card
 from analysis.training.checkpoints import read_log
+from analysis.training.far_run import recipe_from
 from analysis.training.pretrain import Recipe
 
 
@@ -15,7 +16,8 @@ def written(name: str, **changed: float) -> str:
     folder = CACHE / name
     made = json.loads((folder / "pretrain.json").read_text())
     made["context_gain"] |= changed
-    return card(Recipe(**made["recipe"]), made["mixture"], read_log(folder), made)
+    recipe = recipe_from(made["recipe"]) if "marks" in made["recipe"] else Recipe(**made["recipe"])
+    return card(recipe, made["mixture"], read_log(folder), made)
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-gpt2"])

@@ -236,7 +236,7 @@ def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path, monkeypatc
     )
     aimed = "at 1,024 tokens, of 4 questions | at least 70% | 75% (with a window of 128: 25%) | yes |"
     assert (
-        f"| labels from examples {aimed}" in card
+        f"| Labels from examples {aimed}" in card
         and "| best previous-token head | above 0.6 | 0." in card
         and "| **no** |" in card
     )
