@@ -87,7 +87,7 @@ def _examples(run: Run, name: str, layer: int, head: int) -> None:
 
 def _tokens(run: Run, layer: int, head: int) -> None:
     """The tokens that the head reads, reads from, and both, more often than by chance."""
-    st.subheader("Which tokens", anchor=False, help=cached.glossary("lift"))
+    st.subheader("Which tokens", anchor=False, help=cached.glossary("lift of a token"))
     found = _of(run, "tokens", layer=layer, head=head)
     found["kind"] = [KINDS[kind] for kind in found["kind"]]
     columns = {
@@ -95,7 +95,7 @@ def _tokens(run: Run, layer: int, head: int) -> None:
         "query": tables.Column("query", "token"),
         "key": tables.Column("key", "token"),
         "count": tables.Column("times", "whole"),
-        "lift": tables.Column("lift", "number", 1, help=cached.glossary("lift")),
+        "lift": tables.Column("lift", "number", 1, help=cached.glossary("lift of a token")),
     }
     identity = f"{run.id}.{layer}.{head}"
     label = "Tokens and pairs that come more often than by chance"
