@@ -39,6 +39,7 @@ ELSEWHERE = {  # verb -> the tests that run in small what is behind it
     "stress": "test_stress.py",
     "examples": "test_examples.py",
     "make-shape": "test_shapes.py",
+    "take": "test_take.py",
 }
 MORE = """
 compare story --router k8-top1 --other k8-top2
