@@ -93,10 +93,13 @@ def merges(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale:
 
 
 def _subtracted(group: tuple, local: tuple, overlap: tuple) -> Tensor:
-    """exp(a) + exp(b) - exp(c), in float32 and with the largest logsumexp taken out."""
+    """exp(a) + exp(b) - exp(c), in float32 and with the largest logsumexp taken out. A row of which nothing is left, as
+    where a sharp head's one key is taken away that was never counted twice, has no answer: zeros."""
     top = torch.stack([group[1], local[1], overlap[1]]).amax(0)
     a, b, c = (torch.exp(part[1] - top)[..., None] for part in (group, local, overlap))
-    return (a * group[0].float() + b * local[0].float() - c * overlap[0].float()) / (a + b - c)
+    left = a + b - c
+    whole = a * group[0].float() + b * local[0].float() - c * overlap[0].float()
+    return torch.where(left == 0, 0.0, whole / left)
 
 
 def _part(q: Tensor, k: Tensor, v: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:

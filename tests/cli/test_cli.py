@@ -155,7 +155,7 @@ REFUSED = {
     "a number that is none": (["pairs", "story", "--min-distance", "nan"], "invalid int value: 'nan'"),
     "an unknown option": (["groups", "story", "--fast"], "unrecognized arguments: --fast"),
     "a text that is not there": (["groups", "absent.txt"], "There is no file 'absent.txt'"),
-    "a directory as text": (["groups", "{home}"], "There is no file"),
+    "a directory as text": (["groups", "{home}"], "is a folder and one text is needed here"),
     "a name too long for a file": (["groups", "x" * 5000], "cannot be used: File name too long"),
     "a binary file": (["inspect", "{home}/tiny/model.safetensors"], "looks like a binary file"),
     "a method's setting": (["groups", "story", "--set", "focus.top=2"], "'focus.top=2' sets nothing"),

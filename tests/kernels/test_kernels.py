@@ -183,6 +183,20 @@ def test_merging_by_hand():
         assert out.item() == 3 and total == lse
 
 
+def test_a_row_of_which_subtraction_leaves_nothing_is_zeros():
+    """A sharp head reads key 0 alone, far back in its group; taken away as if the window held it, nothing is left."""
+    q = torch.full((1, 1, 6, 4), 100.0)
+    k = torch.zeros(1, 1, 6, 4)
+    k[:, :, 0] = 100.0
+    members = torch.ones(1, 6, 1, dtype=torch.bool)
+    members[:, 1:5] = (
+        False  # tokens 0 and 5 are of the group: two of its last two, while token 0 left the window of two
+    )
+    found = merges(q, k, torch.ones(1, 1, 6, 4), members, 2)
+    assert found["subtraction"] == {"cosine": pytest.approx(5 / 6), "lowest": 0.0, "error": 1.0}
+    assert found["exact overlap"]["error"] < 1e-6
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_subtracting_the_overlap_fails_and_disjoint_sets_hold(dtype):
     q, k, v = made(1, 4, 2, 1024, 64, dtype)

@@ -147,7 +147,7 @@ def test_every_choice_stands_in_the_url_and_in_the_request(client):
     for said in ("--probes uuid_needle", "--set streaming_llm.window=64", "--rope dynamic_ntk"):
         assert said in line
     app.selectbox(key="probe_rope").set_value("as_trained").run()
-    assert app.selectbox(key="probe_reach").value == 512, "4,096 tokens were right with other positions only"
+    assert app.selectbox(key="probe_reach").value == 1024, "4,096 tokens were right with other positions only"
     app.multiselect(key="probe_pick").set_value([]).run()
     assert app.query_params["probe_methods"] == "none" and not app.exception
 

@@ -86,7 +86,7 @@ def test_what_cannot_be_is_one_sentence(ask, tmp_path):
     for given, said in (({"tokens": 3}, "number of tokens"), ({"queries": 2}, "number of queries")):
         with pytest.raises(BadSetting, match=said):
             ask(**given)
-    with pytest.raises(BadText, match="no folder with a .txt"):
+    with pytest.raises(BadText, match="no folder with a file of text"):
         ask(corpus=str(tmp_path))
     (tmp_path / "a.txt").write_text("hi there")
     with pytest.raises(BadSetting, match="long enough to read from"):
