@@ -1,11 +1,13 @@
 """Whether the headline conclusions of the stored studies are what they were on the first bundled model.
 
 `before.csv` holds one headline per line: the stored study (the name of its file), what is concluded, the number behind
-it (the list it lies in, `NAME=VALUE` pairs that find its row, and its key), whether it is a difference (or a level, on
-no side of 0), and what it was on the first model, which hardly read far: revision de617271ffab, November 2026.
+it (the list it lies in, `NAME=VALUE` or `NAME~BEGINNING` that find its row, and its key), whether it is a difference
+(or a level, on no side of 0), and what it was on the first model, which hardly read far: revision de617271ffab,
+November 2026.
 """
 
 import csv
+import re
 from functools import cache
 from pathlib import Path
 
@@ -39,13 +41,21 @@ def conclusions(studies: dict[str, dict]) -> list[dict]:
 
 def found(line: dict, numbers: dict) -> tuple[float, float | None, float | None] | None:
     """(value, low, high) of a headline in the numbers of its study; None where the study has no such row."""
-    wanted = [pair.split("=", 1) for pair in line["where"].split(";") if pair]
-    rows = [row for row in numbers.get(line["table"], []) if all(str(row.get(name)) == value for name, value in wanted)]
+    wanted = [re.fullmatch(r"(\w+)([=~])(.*)", one).groups() for one in line["where"].split(";")]
+    rows = [
+        row
+        for row in numbers.get(line["table"], [])
+        if all(_fits(str(row.get(name)), value, sign == "=") for name, sign, value in wanted)
+    ]
     if len(rows) != 1 or rows[0].get(line["key"]) is None:
         return None
     row = rows[0]
     low, high = [row[end] for end in ends_of(row, line["key"])] or (None, None)
     return row[line["key"]], low, high
+
+
+def _fits(said: str, value: str, whole: bool) -> bool:
+    return said == value if whole else said.startswith(value)
 
 
 def ends_of(row: dict, name: str) -> list[str]:

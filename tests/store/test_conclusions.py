@@ -34,12 +34,15 @@ def test_a_headline_finds_its_one_row_and_the_interval_of_its_number():
     assert found(line, {"rows": rows}) == (0.5, 0.4, 0.6)
     assert found(line | {"where": "k=1;arm=b"}, {"rows": rows}) == (2.0, None, None)
     assert found(line | {"where": "k=1"}, {"rows": rows}) is None, "two rows are no headline"
+    assert found(line | {"where": "k=1;arm~b"}, {"rows": rows}) == (2.0, None, None), "a beginning is enough"
     assert found(line | {"where": "k=3"}, {"rows": rows}) is None
 
 
 def test_a_headline_whose_study_is_not_measured_again_waits():
     assert {row["verdict"] for row in conclusions({})} == {WAITS}
-    line = next(line for line in headlines() if line["judged"] == "yes" and line["before"] > 0)
+    line = next(
+        line for line in headlines() if line["judged"] == "yes" and line["before"] > 0 and "~" not in line["where"]
+    )
     pairs = dict(pair.split("=", 1) for pair in line["where"].split(";"))
     row = pairs | {line["key"]: -1.0, f"{line['key']}_low": -2.0, f"{line['key']}_high": -0.5}
     (said,) = changed(line["study"], {line["table"]: [row]})
