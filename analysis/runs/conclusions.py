@@ -41,7 +41,7 @@ def conclusions(studies: dict[str, dict]) -> list[dict]:
 
 def found(line: dict, numbers: dict) -> tuple[float, float | None, float | None] | None:
     """(value, low, high) of a headline in the numbers of its study; None where the study has no such row."""
-    wanted = [re.fullmatch(r"(\w+)([=~])(.*)", one).groups() for one in line["where"].split(";")]
+    wanted = re.findall(r"(\w+)([=~])([^;]*)", line["where"])
     rows = [
         row
         for row in numbers.get(line["table"], [])
