@@ -82,7 +82,7 @@ with widgets.guarded():
     usual = cached.sample("register" if page.url_path in REGISTER else "story")
     gone = state.follow(st.session_state, "text", list(cached.texts()), usual)
     if gone:
-        dropped.append("The link's text is not stored on this machine; the first sample is shown instead.")
+        dropped.append("The link's text is not stored on this machine; a bundled sample is shown instead.")
     fields.write_address()
     if not bare:
         topbar.topbar(next(chips for views in VIEWS.values() for _, title, chips, _ in views if title == page.title))

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-SAME, FLIPPED = "the same", "**the other way round**"
+SAME, FLIPPED = "the same", "the other way round"
 WAITS = "not measured again yet"
 LOST, FOUND, NEITHER = "no longer told apart", "now told apart", "neither told apart"
 WITH_PLAIN_ENDS = {"difference": "", "mean": "", "recovery": "", "against_static": "against_"}  # and what leads theirs
@@ -80,7 +80,7 @@ def changed(study: str, numbers: dict) -> list[str]:
     """One sentence for each headline of a stored study that lies on another side of 0 than on the first model."""
     mine = (row for row in conclusions({study: numbers}) if row["study"] == study)
     return [
-        f"{row['conclusion']}: {row['verdict'].strip('*')} with this model. {_spelled(row, 'before')} on the first "
+        f"{row['conclusion']}: {row['verdict']} with this model. {_spelled(row, 'before')} on the first "
         f"bundled one, which hardly read far; {_spelled(row, 'now')} here."
         for row in mine
         if row["verdict"] in (FLIPPED, LOST, FOUND)

@@ -68,7 +68,8 @@ MORE_OF = {"loops": 0.02, "copies": 0.1, "facts": 0.2, "pairs": 0.35, "labels": 
 class FarRecipe(Recipe):
     """Everything that decides the weights. `tokens` in all; the last `decay` of them at a falling rate, with
     `last_share` recall rows at its end. `read_before`: tokens that the weights it begins with have read (0: it begins
-    with none), and `told_before` how. `kinds`: share of each kind of recall document (empty: the usual ones)."""
+    with none), `natural_before` those of them that were natural text (None: all), `told_before` how they were read.
+    `kinds`: share of each kind of recall document (empty: the usual ones)."""
 
     family: str = "llama_plain"
     tokens_per_pass: int = 1024
@@ -79,6 +80,7 @@ class FarRecipe(Recipe):
     answer_weight: float = 2.0
     last_share: float = 0.1
     read_before: int = 0
+    natural_before: int | None = None
     told_before: str = ""
     kinds: tuple[tuple[str, float], ...] = ()
     marks: tuple[Phase, ...] = PHASES
@@ -141,9 +143,10 @@ class FarRecipe(Recipe):
         )
 
     def natural(self) -> int:
-        """Tokens of natural text that the run reads, as expected from the shares."""
+        """Tokens of natural text that the weights have read in the end, as expected from the shares."""
         ends = np.diff([self.seen(step) for step in range(self.steps + 1)])
-        return round(sum(size * (1 - sum(self.shares(step))) for step, size in enumerate(ends)))
+        before = self.read_before if self.natural_before is None else self.natural_before
+        return before + round(sum(size * (1 - sum(self.shares(step))) for step, size in enumerate(ends)))
 
     def phase(self, step: int) -> int:
         """The phase of a step."""

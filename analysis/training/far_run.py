@@ -92,8 +92,9 @@ def reading_on(tokens: int, before: dict) -> FarRecipe:
     """The recipe with which a model that is done reads on; `before` is its folder's pretrain.json."""
     made = {"seed": before["recipe"]["seed"] + 1, "warm_up": 10, "tokens": tokens, "decay": tokens * 9 // 10}
     made |= {"marks": MORE, "last_share": MORE[-1].recall, "kinds": tuple(MORE_OF.items())}
-    told = recipe_from(before["recipe"]).told()
-    return FarRecipe(**made, read_before=before["tokens"], told_before=told)
+    recipe = recipe_from(before["recipe"])
+    read = {"read_before": before["tokens"], "natural_before": recipe.natural(), "told_before": recipe.told()}
+    return FarRecipe(**made, **read)
 
 
 def usual(train: dict) -> torch.Tensor:
@@ -115,7 +116,7 @@ def measure(folder: Path, recipe: FarRecipe, about: dict, valid: dict) -> dict:
     tokenizer, text = AutoTokenizer.from_pretrained(folder), sample_texts()["story"][1]
     name, log = next(iter(valid)), read_log(folder)
     previous, induction = circuit_scores(model)
-    context, read = recipe.context, recipe.natural() + recipe.read_before
+    context, read = recipe.context, recipe.natural()
     numbers = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "tokens": recipe.read_before + recipe.seen(recipe.steps),

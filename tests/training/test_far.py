@@ -119,6 +119,7 @@ def test_reading_on_has_other_rows_falls_at_once_and_tells_what_was_before():
         and made.read_before == 33_000_000
         and sum(dict(made.kinds).values()) == pytest.approx(1)
     )
+    assert made.natural() == before.natural() + round(made.seen(made.steps) * 0.48)
     assert made.falling(20) > 0 and {made.shares(step)[0] for step in range(made.steps)} == {0.5}
     told = made.told()
     assert "first 21.3 M tokens with normed" in told and "Then, 33.0 M tokens in all, it read on to 0.8 M" in told
