@@ -138,7 +138,8 @@ def html(data: bytes, until: float) -> Read:
         tag.insert_before("\n" if tag.name in LINES else "\n\n")
         tag.insert_after("" if tag.name in LINES else "\n\n")
     lines = [" ".join(line.split()).translate(GIVEN_BACK) for line in soup.get_text().split("\n")]
-    said = ["its text read, without tags", *[f"{len(left):,} scripts, styles or frames left out"] * bool(left)]
+    kinds = "script, style or frame" if len(left) == 1 else "scripts, styles or frames"
+    said = ["its text read, without tags", *[f"{len(left):,} {kinds} left out"] * bool(left)]
     return _tidy("\n".join(lines)), said
 
 

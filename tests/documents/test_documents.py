@@ -15,6 +15,11 @@ WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 CELLS = ("markdown", "# The ferry"), ("code", "leave()\nreturn_()"), ("code", "")
 
 
+def test_one_script_is_said_in_the_singular():
+    found = read_document(b"<p>The ferry left.</p><script>alert(1)</script>", "one.html")
+    assert found.said == "HTML page: its text read, without tags; 1 script, style or frame left out; 3 words."
+
+
 @pytest.mark.parametrize(
     ("name", "data", "text", "said"),
     [
