@@ -1,5 +1,6 @@
 """Train a router in a real browser with the real model: from form to router, live balance, stored studies."""
 
+import json
 import re
 import statistics
 
@@ -23,10 +24,11 @@ def training(page, address: str, words: str, **link: object):
     settle(page)
 
 
-def test_the_first_view_shows_what_the_router_in_use_has_learned(app_server, page):
+def test_the_first_view_shows_what_the_router_in_use_has_learned(app_server, page, root):
     training(page, app_server, "The router in use: k8-top1")
+    steps = json.loads((root / "models_cache" / "demo" / "focus" / "k8-top1.json").read_text())["about"]["steps"]
     expect(
-        page.get_by_text(re.compile("^The router k8-top1 learned for 600 steps; on text it never saw"))
+        page.get_by_text(re.compile(f"^The router k8-top1 learned for {steps} steps; on text it never saw"))
     ).to_be_visible()
     expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=PATIENCE)
     expect(page.get_by_role("region", name="Perplexities").locator("tbody tr")).to_have_count(4)
