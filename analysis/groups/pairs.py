@@ -17,9 +17,15 @@ from analysis.groups.shares import FarShares
 PAIR_COLUMNS = "layer head group query_position key_position distance affinity attention uniform".split()
 
 ROW = {
-    "attention": float, "layer": int, "query_position": int, "key_position": int, "head": int, "group": int,
-    "affinity": float, "uniform": float,
-}  # fmt: skip
+    "attention": float,
+    "layer": int,
+    "query_position": int,
+    "key_position": int,
+    "head": int,
+    "group": int,
+    "affinity": float,
+    "uniform": float,
+}
 SLACK = 4  # a merge of the strongest pairs runs once this many times as many rows wait
 
 

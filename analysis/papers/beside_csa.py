@@ -74,18 +74,24 @@ def _capped(cap: int | None) -> tuple[Number, ...]:
     """The stored calibration: at a cap of its sweep on WikiText, or without one at the cap that passes, on code."""
     if cap is None:
         where = ("rows", {"corpus": "python", "context": 1024})
-        worst = Number("code, the cap that passes: worst bin, change of perplexity", (*where, "worst_bin_change"), "",
-                       "Last bin Δ", "calibration")  # fmt: skip
+        worst = Number(
+            "code, the cap that passes: worst bin, change of perplexity",
+            (*where, "worst_bin_change"),
+            "",
+            "Last bin Δ",
+            "calibration",
+        )
         return (worst,)
     where = ("sweeps", {"corpus": "wikitext", "context": 1024, "beta": 1.0, "cap": cap})
     last, middle = ((*where, "bins", {"bin": place}, "difference") for place in (15, 8))
     columns = ("% of dense reads", "Last bin (positions 945-1008) Δ", "Mid-window Δ, within" if cap == 64 else "")
     return (
-        Number(f"WikiText, at most {cap} keys: of T x T pairs", (*where, "reads_full"), "share", columns[0],
-               "calibration"),
+        Number(
+            f"WikiText, at most {cap} keys: of T x T pairs", (*where, "reads_full"), "share", columns[0], "calibration"
+        ),
         Number("last bin, against dense", last, "change", columns[1], "calibration", ends=""),
         Number("middle of the window, against dense", middle, "change", columns[2], "calibration", ends=""),
-    )  # fmt: skip
+    )
 
 
 def ranks(row: str) -> Beside:
@@ -95,8 +101,9 @@ def ranks(row: str) -> Beside:
     path = ("ranks", {"corpus": "wikitext", "context": 1024}, "ranks")
     if row in ("GPT-2 small", "Pythia 410M"):
         size = [Number("layers", ("integers", "layers"), ""), Number("heads", ("integers", "heads"), "")]
-        counted = Number("heads in all, with a budget each; the cap is one more", path, "", "Policy size",
-                         "calibration", "count")  # fmt: skip
+        counted = Number(
+            "heads in all, with a budget each; the cap is one more", path, "", "Policy size", "calibration", "count"
+        )
         return Beside(job, RANKS, (counted, *size))
     says, fold = ("median", "median") if row == "most heads" else ("largest", "largest")
     kept = Number(f"{says} rank of the heads, WikiText", path, "keys", "Effective rank", "calibration", fold)
@@ -117,10 +124,16 @@ def asked(row: str) -> Beside:
         )
     ]
     numbers += [
-        Number(f"perplexity, {arm}, cap 128, against fixed budgets", ("rows", {"cap": 128, "arm": arm},
-               "against_static"), "change", "", "query-router", ends="against_")
+        Number(
+            f"perplexity, {arm}, cap 128, against fixed budgets",
+            ("rows", {"cap": 128, "arm": arm}, "against_static"),
+            "change",
+            "",
+            "query-router",
+            ends="against_",
+        )
         for arm in arms
-    ]  # fmt: skip
+    ]
     if not row.startswith("query"):
         numbers.append(Number("parameters", ("parameters",), "", "Parameters", "query-router"))
     return Beside(study("query-router"), QUERY, tuple(numbers))

@@ -110,8 +110,15 @@ def drops(row: str) -> Beside:
         numbers = [*stored_scores("focus", change=True)]
         for says, shots in (("own prompts", 0), ("8 examples", 8)):
             where = [{"task": task, "method": FOCUS, "shots": shots} for task in TASKS]
-            numbers += [Number(f"{one['task']}, {says}: longer than the window", ("rows", one, "longer_than_window"),
-                               "share", study="benchmarks") for one in where]  # fmt: skip
+            numbers += [
+                Number(
+                    f"{one['task']}, {says}: longer than the window",
+                    ("rows", one, "longer_than_window"),
+                    "share",
+                    study="benchmarks",
+                )
+                for one in where
+            ]
         numbers += stored_scores("focus", shots=8, change=True)
         return Beside(benchmark(*TASKS, methods="dense,focus"), TESTS, tuple(numbers), "The four benchmarks' files.")
     return Beside(Job(said="python -m analysis model --model MODEL"), GROUPS, needs=LARGE)
@@ -200,10 +207,11 @@ def content(row: str) -> Beside:
     if " - " in row:
         far = {**MINE, "long_text": "windows", "router": "k8-top1", "min_distance": 128, "top": 100, "layer": None}
         far = {name: value for name, value in far.items() if name != "seed"}
-        job = Job("pairs", far | {"group": None, "head": None, "text": ""}
-                  | {"content": True})  # fmt: skip
-        best = (Number("strongest far pair: distance", ("pairs", {}, "distance"), "tokens", "Distance"),
-                Number("its affinity", ("pairs", {}, "affinity"), "", "Group affinity"))  # fmt: skip
+        job = Job("pairs", far | {"group": None, "head": None, "text": ""} | {"content": True})
+        best = (
+            Number("strongest far pair: distance", ("pairs", {}, "distance"), "tokens", "Distance"),
+            Number("its affinity", ("pairs", {}, "affinity"), "", "Group affinity"),
+        )
         return Beside(job, PAIRS, best)
     args = {"model": "", "text": "", "long_text": "windows", "router": "k8-top1"}
     job = Job("groups", args)
@@ -216,9 +224,11 @@ def content(row: str) -> Beside:
         "G1": "content word",
     }.get(row)
     if label is None:
-        last = [Number(f"layer {layer}: {says}", ("layers", {"layer": layer}, key), unit)
-                for layer in (0, 5) for says, key, unit in (("largest group's share", "dominance", "share"),
-                                                            ("confidence", "confidence", ""))]  # fmt: skip
+        last = [
+            Number(f"layer {layer}: {says}", ("layers", {"layer": layer}, key), unit)
+            for layer in (0, 5)
+            for says, key, unit in (("largest group's share", "dominance", "share"), ("confidence", "confidence", ""))
+        ]
         return Beside(job, GROUPS, tuple(last))
     purest = {"label": label}
     return Beside(
@@ -235,8 +245,11 @@ def content(row: str) -> Beside:
 def _arm(arm: str, says: str) -> tuple[Number, ...]:
     one = at(ARMS, arm=arm)
     found = (one(f"{says}, held out", "perplexity", column="PPL"),)
-    return found if arm == "dense" else (*found, Number("recovered of the window's loss", ("rows", {"arm": arm},
-                                                        "recovery"), "share", "", ARMS))  # fmt: skip
+    return (
+        found
+        if arm == "dense"
+        else (*found, Number("recovered of the window's loss", ("rows", {"arm": arm}, "recovery"), "share", "", ARMS))
+    )
 
 
 def _tuned(domain: str, arm: str, column: str = "") -> Number:

@@ -72,11 +72,15 @@ def balance(row: str) -> Beside:
     numbers = []
     for phase, trained in ((1, "Centroid-only"), (2, "Full fine-tuning")):
         numbers += [
-            one(f"largest group's share, mean of layers, phase {phase}", f"share_{phase}", "share",
-                f"{trained}: Dominance"),
+            one(
+                f"largest group's share, mean of layers, phase {phase}",
+                f"share_{phase}",
+                "share",
+                f"{trained}: Dominance",
+            ),
             one(f"in the worst layer, phase {phase}", f"worst_{phase}", "share"),
             one(f"stability, phase {phase}", f"stability_{phase}", "", f"{trained}: Stability"),
-        ]  # fmt: skip
+        ]
     numbers.append(one("passed 90% at step", "collapsed_at", ""))
     return Beside(study(DOMINANCE, **SIZES), COLLAPSE, tuple(numbers))
 
@@ -151,8 +155,10 @@ def overhead(row: str) -> Beside:
 def merged(row: str) -> Beside:
     """Appendix D: how the two parts of attention are put together."""
     way = "subtraction" if row.startswith("Subtraction") else "disjoint"
-    numbers = [Number("cosine to the definition", ("merges", way, "cosine"), "", "Cosine similarity"),
-               Number("lowest of a row", ("merges", way, "lowest"), "")]  # fmt: skip
+    numbers = [
+        Number("cosine to the definition", ("merges", way, "cosine"), "", "Cosine similarity"),
+        Number("lowest of a row", ("merges", way, "lowest"), ""),
+    ]
     if way == "subtraction":
         numbers.append(Number("with the true overlap taken away", ("merges", "exact overlap", "cosine"), ""))
     return Beside(pitfalls(), SPEED, tuple(numbers))

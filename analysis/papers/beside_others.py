@@ -76,8 +76,10 @@ def far(row: str) -> Beside:
 def best(row: str) -> Beside:
     """Focal, figures 8a and 8b: the best temperature, and the limits of a learned one."""
     if "0.3" in row:
-        numbers = [at("focal-temperatures", arm=f"t {t}")(f"t = {t}, above dense training", "against_dense", "nats")
-                   for t in ("0.3", "0.4", "0.5", "0.6")]  # fmt: skip
+        numbers = [
+            at("focal-temperatures", arm=f"t {t}")(f"t = {t}, above dense training", "against_dense", "nats")
+            for t in ("0.3", "0.4", "0.5", "0.6")
+        ]
         return Beside(study("focal-temperatures", **FOCAL), sharper("temperatures"), tuple(numbers), LARGER)
     pairs = [(5, 10.0), (5, 11.31)] if "11.31" in row else [(low, 10.0) for low in range(1, 8)]
     numbers = [
@@ -113,8 +115,10 @@ def closed(row: str) -> Beside:
         Number(f"{says}, mean of heads", ("closures", where, "mean_of_ratios"), "share", "Gap Closure", "routing"),
         Number(f"{says}, ratio of means", ("closures", where, "ratio_of_means"), "share", "", "routing"),
     ]
-    numbers += [Number(f"recall of {column}", ("curve", {"router": name, "l": number}, "recall"), "share", column,
-                       "routing") for column, name in names.items()]  # fmt: skip
+    numbers += [
+        Number(f"recall of {column}", ("curve", {"router": name, "l": number}, "recall"), "share", column, "routing")
+        for column, name in names.items()
+    ]
     return Beside(study("routing"), CLOSURE, tuple(numbers))
 
 

@@ -47,9 +47,14 @@ def _cluster(x: Tensor, buckets: int, seed: int, iterations: int) -> Tensor:
 
         rows = F.normalize(x, dim=-1).cpu().numpy()
         means = faiss.Kmeans(
-            x.shape[1], buckets, niter=iterations, seed=seed, spherical=True, max_points_per_centroid=SAMPLE,
+            x.shape[1],
+            buckets,
+            niter=iterations,
+            seed=seed,
+            spherical=True,
+            max_points_per_centroid=SAMPLE,
             min_points_per_centroid=1,
-        )  # fmt: skip
+        )
         means.train(rows)
         centroids = F.normalize(torch.as_tensor(means.centroids), dim=-1).to(x)
         if int(torch.bincount(nearest(F.normalize(x, dim=-1), centroids), minlength=buckets).min()) > 0:

@@ -24,8 +24,10 @@ def export(model, method, work: Path, out: Path, recipe) -> int:
     model.to(torch.bfloat16).save_pretrained(part)
     PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_file(str(work / "tokens" / "tokenizer.json")),
-        bos_token=END_OF_TEXT, eos_token=END_OF_TEXT, model_max_length=recipe.context,
-    ).save_pretrained(part)  # fmt: skip
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        model_max_length=recipe.context,
+    ).save_pretrained(part)
     if method is not None and hasattr(method.addon(), "save"):
         place = getattr(method.addon(), "place", "focus/pretrained.safetensors")
         method.addon().save(part / place, kind="trained", steps=recipe.steps)
@@ -56,10 +58,11 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
     )
     curve = "\n".join(
         f"| {entry['step']:,} | {entry['tokens'] / 1e6:.1f} M | {entry['seconds'] / 60:.0f} | {entry['length']:,} | "
-        + " | ".join(f"{entry[f'valid_{name}']:.3f}" for name in domains) + " |"
+        + " | ".join(f"{entry[f'valid_{name}']:.3f}" for name in domains)
+        + " |"
         for entry in log
         if f"valid_{next(iter(domains))}" in entry and "length" in entry
-    )  # fmt: skip
+    )
     worse = gain["nats"] < 0
     said = {"shape": shape, "rows": rows, "curve": curve, "told": recipe.told()}
     said |= {"named": " | ".join(domains), "dashes": "---|" * len(domains), "better": "worse" if worse else "better"}

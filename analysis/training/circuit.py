@@ -55,8 +55,14 @@ class Circuit:
     def model(self):
         """The freshly initialised model."""
         shape = {"layers": self.layers, "width": self.width, "heads": self.heads, "kv_heads": self.heads}
-        recipe = Recipe(**shape, family=self.family, intermediate=3 * self.width, context=self.length, seed=self.seed,
-                        tokens_per_step=self.length)  # fmt: skip
+        recipe = Recipe(
+            **shape,
+            family=self.family,
+            intermediate=3 * self.width,
+            context=self.length,
+            seed=self.seed,
+            tokens_per_step=self.length,
+        )
         return build_model(recipe, self.vocabulary)
 
 

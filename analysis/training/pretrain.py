@@ -152,10 +152,18 @@ def optimisers(parameters: dict[str, torch.nn.Parameter], recipe: Recipe) -> tup
 
 
 def train(
-    recipe: Recipe, train_tokens: dict[str, np.ndarray], valid_tokens: dict[str, np.ndarray], about: dict, work: Path,
-    device: str = "cpu", evaluate_every: int = 200, checkpoint_seconds: float = 300.0, stop_at: int | None = None,
-    report: Callable[[float, str], None] = lambda fraction, stage: None, made_with: Callable = training_method,
-):  # fmt: skip
+    recipe: Recipe,
+    train_tokens: dict[str, np.ndarray],
+    valid_tokens: dict[str, np.ndarray],
+    about: dict,
+    work: Path,
+    device: str = "cpu",
+    evaluate_every: int = 200,
+    checkpoint_seconds: float = 300.0,
+    stop_at: int | None = None,
+    report: Callable[[float, str], None] = lambda fraction, stage: None,
+    made_with: Callable = training_method,
+):
     """Train (or continue) in `work`; returns (model in float32, method or None) after the last step
     or after step `stop_at`. `made_with(recipe, device)` gives the method.
 

@@ -67,18 +67,25 @@ def _controls(found: list[str]) -> list[str]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         widgets.settled("benchmark_shots", list(SHOTS), None)
         st.selectbox(
-            "Examples in a prompt", SHOTS, key="benchmark_shots", width=190,
+            "Examples in a prompt",
+            SHOTS,
+            key="benchmark_shots",
+            width=190,
             format_func=lambda n: "the task's own" if n is None else f"{n}",
             help="More examples make prompts long, so that reading less makes a difference.",
-        )  # fmt: skip
+        )
         widgets.settled("benchmark_items", list(ITEMS), 100)
-        st.selectbox("Questions", ITEMS, key="benchmark_items", width=150,
-                     format_func=lambda n: f"the first {n}" if n else "all")  # fmt: skip
+        st.selectbox(
+            "Questions", ITEMS, key="benchmark_items", width=150, format_func=lambda n: f"the first {n}" if n else "all"
+        )
         st.segmented_control(
-            "The question", list(SET_UPS), key="benchmark_question", required=True,
+            "The question",
+            list(SET_UPS),
+            key="benchmark_question",
+            required=True,
             format_func=lambda name: f"{SET_UPS[name].short} ({SET_UPS[name].letter})",
             help=cached.glossary("question dense or sparse"),
-        )  # fmt: skip
+        )
     asked = SET_UPS[chosen["benchmark_question"]]
     widgets.prose(f"Set-up {asked.letter}: {asked.means}", "quiet")
     return chosen["benchmark_pick"]

@@ -80,9 +80,13 @@ def overview(run: Run, table: dict, names: Names) -> tuple[int, int]:
     with st.grid(2, min_column_width=420, gap="large"):
         with st.container():
             st.segmented_control(
-                "Shown as", ["map", "scatter"], key="heads_shown", format_func=str.capitalize, required=True,
+                "Shown as",
+                ["map", "scatter"],
+                key="heads_shown",
+                format_func=str.capitalize,
+                required=True,
                 label_visibility="collapsed",
-            )  # fmt: skip
+            )
             if st.session_state["heads_shown"] == "scatter":
                 _scatter(table, name, (layer, head), names)
             else:

@@ -83,9 +83,11 @@ def tile(run: Run) -> None:
     here = around(numbers["query"], best[0] if best else numbers["query"], length)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
-            "Exact tile around the query and its top key", key="tile_here", icon=":material/zoom_in:",
+            "Exact tile around the query and its top key",
+            key="tile_here",
+            icon=":material/zoom_in:",
             on_click=lambda: state.choose(st.session_state, tile=here),
-        )  # fmt: skip
+        )
         if wanted:
             st.button(
                 "Close the tile",

@@ -87,14 +87,21 @@ def controls() -> list[Asked]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         asked = methods()
         st.selectbox(
-            "Positions", list(WAYS), format_func=WAYS.get, key="probe_rope", width=230,
+            "Positions",
+            list(WAYS),
+            format_func=WAYS.get,
+            key="probe_rope",
+            width=230,
             help=cached.glossary("dynamic NTK"),
-        )  # fmt: skip
+        )
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
         st.selectbox(
-            "Questions in a cell", ITEMS, key="probe_items", width=150,
+            "Questions in a cell",
+            ITEMS,
+            key="probe_items",
+            width=150,
             help="More questions narrow the intervals and take longer in proportion.",
-        )  # fmt: skip
+        )
         st.selectbox("Candidates", CHOICES, key="probe_choices", width=110, help=cached.glossary("forced choice"))
     return asked
 
@@ -120,9 +127,15 @@ def methods() -> list[Asked]:
         state.choose(chosen, probe_methods="~".join(named) or "none")
     chosen["probe_pick"] = [name for name in offered if name in named][:MOST]
     st.multiselect(
-        "Methods, beside dense", offered, key="probe_pick", format_func=lambda name: described[name]["title"],
-        max_selections=MOST, placeholder="Choose up to five", on_change=_picked, width=420,
-    )  # fmt: skip
+        "Methods, beside dense",
+        offered,
+        key="probe_pick",
+        format_func=lambda name: described[name]["title"],
+        max_selections=MOST,
+        placeholder="Choose up to five",
+        on_change=_picked,
+        width=420,
+    )
     words = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_prefill"}  # of the page on quality
     mine = {name: cards.parse(chosen[words[described[name]["saves"]]], offered) for name in chosen["probe_pick"]}
     return [_asked(name, described[name], own.get(name, {}), offered) for name, own in mine.items()]

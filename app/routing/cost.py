@@ -67,9 +67,12 @@ def _step(run: Run) -> None:
         "quiet",
     )
     jobs.run_button(
-        f"Time {ROUTERS[router].title} against dense{' again' if stored else ''}", "route-time", args, "routing_time",
+        f"Time {ROUTERS[router].title} against dense{' again' if stored else ''}",
+        "route-time",
+        args,
+        "routing_time",
         instead_of=stored.id if stored else None,
-    )  # fmt: skip
+    )
     if stored is None:
         return
     widgets.source(stored)

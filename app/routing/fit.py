@@ -33,11 +33,15 @@ def show(card: dict) -> None:
     else:
         stored = cached.store().find("route", args)
         jobs.run_button(
-            "Calibrate and test again" if stored else "Calibrate and test", "route", args, "route_run",
-            tokens=2 * PROMPTS * args["length"], instead_of=stored.id if stored else None,
+            "Calibrate and test again" if stored else "Calibrate and test",
+            "route",
+            args,
+            "route_run",
+            tokens=2 * PROMPTS * args["length"],
+            instead_of=stored.id if stored else None,
             smaller=lambda: [Scope("without the MLP router", {"route_mlp": False})] * args["mlp"],
             type="secondary" if stored else "primary",
-        )  # fmt: skip
+        )
         if stored is not None:
             _found(stored)
     with st.expander("The same from the command line", icon=":material/terminal:"):
@@ -78,13 +82,23 @@ def _form(card: dict) -> None:
     length = _length(card["name"])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.number_input(
-            "Buckets (C)", 2, 1 << 16, key="route_buckets", value=None, placeholder=f"{max(2, length // 32)}",
-            width=130, help=cached.glossary("bucket of keys"),
-        )  # fmt: skip
+            "Buckets (C)",
+            2,
+            1 << 16,
+            key="route_buckets",
+            value=None,
+            placeholder=f"{max(2, length // 32)}",
+            width=130,
+            help=cached.glossary("bucket of keys"),
+        )
         st.text_input(
-            "Heads", key="route_heads", width=190, max_chars=200, on_change=_heads,
+            "Heads",
+            key="route_heads",
+            width=190,
+            max_chars=200,
+            on_change=_heads,
             help="all, or layer:head with commas between, as in 2:0,4:3",
-        )  # fmt: skip
+        )
         st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
         st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
         st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))

@@ -98,10 +98,15 @@ def _table(run: Run, heads: list[dict], layer: int, head: int) -> None:
     values = {name: [row[name] for row in heads] for name in columns}
     every = list(zip(values["layer"], values["head"], strict=True))
     tables.table(
-        columns, values, key="routing_heads", identity=f"{run.id}{run.created}",
+        columns,
+        values,
+        key="routing_heads",
+        identity=f"{run.id}{run.created}",
         label="Heads; choose one to look at it",
-        selected=every.index((layer, head)), on_row=lambda: _row(every), height=400,
-    )  # fmt: skip
+        selected=every.index((layer, head)),
+        on_row=lambda: _row(every),
+        height=400,
+    )
     widgets.numbers(values, "routing-heads", "routing_heads_numbers")
 
 

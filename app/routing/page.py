@@ -83,16 +83,24 @@ def _controls(opened: Run) -> dict:
     chosen["route_l_pick"] = chosen["route_l"] or min(opened.numbers["l"], most)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.slider(
-            f"Buckets that each query visits, of {buckets:,}", 1.0, most, step=STEPS, key="route_l_pick", width=300,
-            format="%g", help=cached.glossary("recall@l"), on_change=fields.keep_pick, args=("route_l",),
-        )  # fmt: skip
+            f"Buckets that each query visits, of {buckets:,}",
+            1.0,
+            most,
+            step=STEPS,
+            key="route_l_pick",
+            width=300,
+            format="%g",
+            help=cached.glossary("recall@l"),
+            on_change=fields.keep_pick,
+            args=("route_l",),
+        )
         _distance(cells)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.toggle(f"Leave out the first {LEFT_OUT} keys", key="route_sinks", help=cached.glossary("attention sink"))
         cell = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
         st.segmented_control(
             "Tested on", list(ON), format_func=ON.get, key="route_on", required=True, help=cached.glossary("corpus")
-        )  # fmt: skip
+        )
         if chosen["route_on"] == "stored":
             return cell | {"partition": _partition(cells, cell)}
     return cell | {"partition": "raw keys"}
@@ -104,9 +112,13 @@ def _distance(cells: list[dict]) -> None:
         state.choose(st.session_state, route_distance=distances[0])
     widgets.settled("route_distance", distances, distances[0])
     st.segmented_control(
-        "Keys at least so far back, tokens", distances, key="route_distance", required=True,
-        format_func=lambda value: f"{value:,}", help=cached.glossary("far attention"),
-    )  # fmt: skip
+        "Keys at least so far back, tokens",
+        distances,
+        key="route_distance",
+        required=True,
+        format_func=lambda value: f"{value:,}",
+        help=cached.glossary("far attention"),
+    )
 
 
 def _partition(cells: list[dict], cell: dict) -> str:
@@ -116,9 +128,13 @@ def _partition(cells: list[dict], cell: dict) -> str:
     state.settle(st.session_state, "route_partition", offered, "raw keys")
     if len(offered) > 1:
         st.selectbox(
-            "Buckets of", offered, format_func=PARTITIONS.get, key="route_partition", width=300,
+            "Buckets of",
+            offered,
+            format_func=PARTITIONS.get,
+            key="route_partition",
+            width=300,
             help=cached.glossary("own partition"),
-        )  # fmt: skip
+        )
     return st.session_state["route_partition"]
 
 

@@ -21,13 +21,20 @@ def show() -> None:
         with st.popover("Upload several texts", icon=":material/upload_file:", key=f"route_popover_{nonce}"):
             name = f"route_upload_{nonce}"
             st.file_uploader(
-                f"At least {LEAST} files", key=name, accept_multiple_files=True, on_change=_uploaded,
-                args=(name,), help=topbar.FILES,
-            )  # fmt: skip
+                f"At least {LEAST} files",
+                key=name,
+                accept_multiple_files=True,
+                on_change=_uploaded,
+                args=(name,),
+                help=topbar.FILES,
+            )
         st.button(
-            f"Cut the text in use into {LEAST} parts", key="route_cut", on_click=_cut, icon=":material/content_cut:",
+            f"Cut the text in use into {LEAST} parts",
+            key="route_cut",
+            on_click=_cut,
+            icon=":material/content_cut:",
             help=ALIKE,
-        )  # fmt: skip
+        )
     widgets.trouble("route_trouble")
 
 

@@ -44,16 +44,22 @@ def _choices(layer: int, head: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         widgets.layer_pills(card["layers"], layer)
         st.pills(
-            "Head", list(range(card["heads"])), key="route_head_pick", required=True,
+            "Head",
+            list(range(card["heads"])),
+            key="route_head_pick",
+            required=True,
             help=cached.glossary("attention head"),
             on_change=lambda: state.choose(chosen, head=chosen["route_head_pick"]),
-        )  # fmt: skip
+        )
         st.selectbox(
-            "Router", [kind for kind in ROUTERS if kind not in ABLATIONS], key="route_router", width=230,
+            "Router",
+            [kind for kind in ROUTERS if kind not in ABLATIONS],
+            key="route_router",
+            width=230,
             format_func=lambda kind: ROUTERS[kind].title,
             help=cached.glossary("bucket routers"),
             on_change=lambda: state.choose(chosen, route_router=chosen["route_router"]),
-        )  # fmt: skip
+        )
 
 
 def sentence(visit: Run, buckets: dict, visited: float) -> str:
@@ -151,6 +157,10 @@ def _buckets(visit: Run, visited: float) -> None:
         with st.container():
             st.subheader("The first buckets", anchor=False, help=cached.glossary("bucket of keys"))
             tables.table(
-                BUCKETS, values, key="routing_buckets", identity=f"{visit.id}{visit.created}.{int(visited)}",
-                label="Buckets in the router's order", height=340,
-            )  # fmt: skip
+                BUCKETS,
+                values,
+                key="routing_buckets",
+                identity=f"{visit.id}{visit.created}.{int(visited)}",
+                label="Buckets in the router's order",
+                height=340,
+            )

@@ -39,9 +39,13 @@ def show(run: Run) -> None:
     }
     widgets.settled("run_other", [None, *named], None)
     st.selectbox(
-        f"Compare with another run: {kind}", list(named), index=None, key="run_other", format_func=named.get,
+        f"Compare with another run: {kind}",
+        list(named),
+        index=None,
+        key="run_other",
+        format_func=named.get,
         placeholder="no other",
-    )  # fmt: skip
+    )
     if st.session_state["run_other"] is None:
         return
     other = cached.store().open(st.session_state["run_other"])
@@ -60,9 +64,13 @@ def _configuration(run: Run, other: Run) -> None:
         "second": [_words(second) for _, _, second in told],
     }
     tables.table(
-        ASKED, values, key="runs_asked", identity=f"{run.id}.{other.id}", label="Differences in how they were made",
+        ASKED,
+        values,
+        key="runs_asked",
+        identity=f"{run.id}.{other.id}",
+        label="Differences in how they were made",
         height=240,
-    )  # fmt: skip
+    )
     widgets.numbers(values, "configuration", "runs_asked_rows")
 
 
@@ -133,13 +141,19 @@ def _tables(run: Run, other: Run) -> None:
     with st.grid(2, min_column_width=380, gap="large"):
         if drawn is not None:
             widgets.chart(
-                drawn, values, title=f"Both runs: {name}", key="runs_both",
+                drawn,
+                values,
+                title=f"Both runs: {name}",
+                key="runs_both",
                 alt=f"{name} of both runs, row by row",
-            )  # fmt: skip
+            )
         widgets.chart(
-            charts.against(rows, column), values, title=f"Row against row: {name}", key="runs_against",
+            charts.against(rows, column),
+            values,
+            title=f"Row against row: {name}",
+            key="runs_against",
             alt=f"{name} of the second run against the first, for every row that both have",
-        )  # fmt: skip
+        )
     if (step := charts.thinned(rows)) > 1:
         st.caption(f"Every {step}th row is drawn; the CSV has all.")
 

@@ -39,12 +39,22 @@ def controls() -> None:
     widgets.settled("runs_made", [None, *verbs], None)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(
-            "Search", key="runs_find", max_chars=80, width=320, placeholder="words, a text, a setting, an id",
+            "Search",
+            key="runs_find",
+            max_chars=80,
+            width=320,
+            placeholder="words, a text, a setting, an id",
             help="Finds the runs that have all of these words in their verb, text, model, settings, date or id.",
-        )  # fmt: skip
+        )
         st.selectbox(
-            "Runs of", verbs, index=None, key="runs_made", width=320, format_func=words.kind, placeholder="everything",
-        )  # fmt: skip
+            "Runs of",
+            verbs,
+            index=None,
+            key="runs_made",
+            width=320,
+            format_func=words.kind,
+            placeholder="everything",
+        )
         st.toggle("Pinned only", key="runs_pinned")
         _bundle_in()
 
@@ -98,19 +108,28 @@ def bundle(ids: list[str], label: str, key: str) -> None:
         return out.getvalue()
 
     st.download_button(
-        label, made, file_name=f"focuscope-{ids[0] if len(ids) == 1 else 'runs'}.zip", mime="application/zip", key=key,
-        icon=":material/outbox:", type="tertiary", on_click="ignore", help=cached.glossary("bundle (of runs)"),
-    )  # fmt: skip
+        label,
+        made,
+        file_name=f"focuscope-{ids[0] if len(ids) == 1 else 'runs'}.zip",
+        mime="application/zip",
+        key=key,
+        icon=":material/outbox:",
+        type="tertiary",
+        on_click="ignore",
+        help=cached.glossary("bundle (of runs)"),
+    )
 
 
 def _bundle_in() -> None:
     nonce = st.session_state.setdefault("runs_nonce", 0)
     with st.popover("Bring in a bundle", icon=":material/move_to_inbox:"):
         st.file_uploader(
-            "A bundle made here or on another machine", key=f"runs_upload_{nonce}", on_change=_uploaded,
+            "A bundle made here or on another machine",
+            key=f"runs_upload_{nonce}",
+            on_change=_uploaded,
             args=(f"runs_upload_{nonce}",),
             help="Up to 64 MB; larger ones with python -m analysis bundle-in FILE.zip.",
-        )  # fmt: skip
+        )
         st.caption("Names, sizes, schema and every checksum are checked before anything is kept.")
 
 
@@ -185,9 +204,13 @@ def disk(rows: Sequence[Row]) -> None:
         own = [row.id for row in rows if not row.pinned and not row.example]
         if own:
             st.button(
-                f"Delete the {_runs(len(own))} of this list", key="runs_delete_all", on_click=delete, args=(own,),
-                icon=":material/delete:", help="Deletes the runs of this search that are not pinned; you can undo it.",
-            )  # fmt: skip
+                f"Delete the {_runs(len(own))} of this list",
+                key="runs_delete_all",
+                on_click=delete,
+                args=(own,),
+                icon=":material/delete:",
+                help="Deletes the runs of this search that are not pinned; you can undo it.",
+            )
         if used.deleted:
             gone = [run.id for run in cached.store().deleted()]
             widgets.prose(f"{_runs(len(gone))} deleted in the last 7 days, {spell_bytes(used.deleted_bytes)}.", "quiet")

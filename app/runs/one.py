@@ -54,23 +54,36 @@ def _buttons(run: Run) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if link:
             st.button(
-                f"Open on {pages.title(link['page'])}", key="run_open", type="primary", icon=":material/open_in_new:",
-                on_click=pages.go, args=(link,),
-                help="With every control as it was when this run was asked for." if link["exact"]
+                f"Open on {pages.title(link['page'])}",
+                key="run_open",
+                type="primary",
+                icon=":material/open_in_new:",
+                on_click=pages.go,
+                args=(link,),
+                help="With every control as it was when this run was asked for."
+                if link["exact"]
                 else "With the controls that its arguments name: the run was stored before pages kept all of theirs.",
-            )  # fmt: skip
+            )
         if not run.example:
             pinned = run.marks.pinned
             st.button(
-                "Unpin" if pinned else "Pin", key="run_pin", icon=":material/keep:", on_click=_pin,
-                args=(run.id, not pinned), help="A pinned run is never removed to make room.",
-            )  # fmt: skip
+                "Unpin" if pinned else "Pin",
+                key="run_pin",
+                icon=":material/keep:",
+                on_click=_pin,
+                args=(run.id, not pinned),
+                help="A pinned run is never removed to make room.",
+            )
         listed.bundle([run.id], "Bundle", "run_bundle")
         if not run.example:
             st.button(
-                "Delete", key="run_delete", icon=":material/delete:", type="tertiary", on_click=listed.delete,
+                "Delete",
+                key="run_delete",
+                icon=":material/delete:",
+                type="tertiary",
+                on_click=listed.delete,
                 args=([run.id],),
-            )  # fmt: skip
+            )
 
 
 def _pin(run_id: str, pinned: bool) -> None:

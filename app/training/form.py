@@ -102,9 +102,13 @@ def _pictures(args: dict, stored: Run | None) -> None:
 
 def _form() -> None:
     st.segmented_control(
-        "Phase", list(PHASES), format_func=PHASES.get, key="train_phase", required=True,
+        "Phase",
+        list(PHASES),
+        format_func=PHASES.get,
+        key="train_phase",
+        required=True,
         help=cached.glossary("phase 1 and phase 2"),
-    )  # fmt: skip
+    )
     first = st.session_state["train_phase"] == 1
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         named = "Learn from", "Texts to learn from"
@@ -115,9 +119,13 @@ def _form() -> None:
         fields.number("Steps", "train_steps", 1, 100_000, "optimiser step", width=120)
         if first:
             st.text_input(
-                "Name", key="train_label", max_chars=16, width=130, on_change=_named,
+                "Name",
+                key="train_label",
+                max_chars=16,
+                width=130,
+                on_change=_named,
                 help="Added to the router's name, so that it replaces no other. Letters and digits.",
-            )  # fmt: skip
+            )
     with st.expander("More settings", icon=":material/tune:"), st.grid(4, min_column_width=170, gap="small"):
         fields.number("Tokens in a step", "train_tokens", 2, 262_144, "optimiser step", width="stretch")
         _real("Learning rate, router", "train_rate", "learning rate")
@@ -126,9 +134,11 @@ def _form() -> None:
             fields.number("Sinks, tokens", "train_sinks", 0, 64, "attention sink", width="stretch")
             st.selectbox("Gate", GATES, key="train_gate", help=cached.glossary("gate"))
             st.selectbox(
-                "Balance", BALANCES, key="train_balance",
+                "Balance",
+                BALANCES,
+                key="train_balance",
                 help=cached.glossary("Sinkhorn normalisation"),
-            )  # fmt: skip
+            )
             _real("Temperature", "train_temperature", "temperature (router)")
             fields.number("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations", width="stretch")
             fields.number("Size of routing vectors", "train_size", 1, 1024, "router", width="stretch")
@@ -137,9 +147,12 @@ def _form() -> None:
         readings = list(READINGS[:2] if first else READINGS)
         widgets.settled("train_reading", readings, "soft")
         st.selectbox(
-            "Reads through", readings, key="train_reading", help=cached.glossary("gate"),
+            "Reads through",
+            readings,
+            key="train_reading",
+            help=cached.glossary("gate"),
             format_func=lambda name: name.replace("_", " "),
-        )  # fmt: skip
+        )
         fields.number("Seed", "train_seed", 0, 9999, "protocol", width="stretch")
 
 

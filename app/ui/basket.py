@@ -125,18 +125,28 @@ def popover() -> None:
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 st.markdown(f"{at + 1}\\. {plain(one.facts['title'])}", width="stretch")
                 st.button(
-                    "Remove", key=f"report_remove_{at}", icon=":material/close:", type="tertiary", on_click=held.pop,
+                    "Remove",
+                    key=f"report_remove_{at}",
+                    icon=":material/close:",
+                    type="tertiary",
+                    on_click=held.pop,
                     args=(at,),
-                )  # fmt: skip
+                )
             st.caption(plain(f"{one.facts['page']} · {one.facts['made with']}"))
             if one.picture:
                 st.html(_image(one, width=320))
         size = sum(one.bytes for one in held)
         st.caption(f"{spell_bytes(size)} of {spell_bytes(MOST_BYTES)}; it stays until this tab is closed.")
         st.download_button(
-            "Download as one HTML file", lambda: page(held).encode(), file_name="focuscope-report.html",
-            mime="text/html", key="report_download", icon=":material/download:", type="primary", on_click="ignore",
-        )  # fmt: skip
+            "Download as one HTML file",
+            lambda: page(held).encode(),
+            file_name="focuscope-report.html",
+            mime="text/html",
+            key="report_download",
+            icon=":material/download:",
+            type="primary",
+            on_click="ignore",
+        )
 
 
 def redraw() -> None:

@@ -106,16 +106,21 @@ else:
 
 shared = state.study_args(st.session_state, "router")
 controls = st.expander(
-    "Every layer beside random centroids and k-means", icon=":material/table_chart:", key="groups_controls_open",
+    "Every layer beside random centroids and k-means",
+    icon=":material/table_chart:",
+    key="groups_controls_open",
     on_change="rerun",
-)  # fmt: skip
+)
 if controls.open:
     with controls, widgets.guarded():
         groups_beside.controls(shared, len(group))
 beside = st.expander(
-    "Beside another router", icon=":material/compare_arrows:", expanded=st.session_state["other"] is not None,
-    key="groups_beside_open", on_change="rerun",
-)  # fmt: skip
+    "Beside another router",
+    icon=":material/compare_arrows:",
+    expanded=st.session_state["other"] is not None,
+    key="groups_beside_open",
+    on_change="rerun",
+)
 if beside.open:
     with beside, widgets.guarded():
         groups_beside.another(shared, layer, labels, len(group))

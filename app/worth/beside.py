@@ -21,13 +21,24 @@ def controls(offered: dict[str, str]) -> None:
     widgets.settled("shape_beside", [None, *others], None)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.selectbox(
-            "On a GPU", list(GPUS), index=None, key="gpu", format_func=GPUS.get, width=280,
-            placeholder="none: shares only", help=cached.glossary("estimated and measured"),
-        )  # fmt: skip
+            "On a GPU",
+            list(GPUS),
+            index=None,
+            key="gpu",
+            format_func=GPUS.get,
+            width=280,
+            placeholder="none: shares only",
+            help=cached.glossary("estimated and measured"),
+        )
         st.selectbox(
-            "Beside another model", list(others), index=None, key="shape_beside", format_func=others.get, width=280,
+            "Beside another model",
+            list(others),
+            index=None,
+            key="shape_beside",
+            format_func=others.get,
+            width=280,
             placeholder="none",
-        )  # fmt: skip
+        )
 
 
 def show(named: list[tuple[str, Run]], context: int, batch: int) -> None:
@@ -45,9 +56,13 @@ def show(named: list[tuple[str, Run]], context: int, batch: int) -> None:
         values[f"model_{at}"] = list(facts[at].values())
         columns[f"model_{at}"] = tables.Column(name, wrap=True)
     tables.table(
-        columns, values, key="worth_beside", identity=f"{[run.id for _, run in named]}.{context}.{batch}",
-        label="The models at this context and batch", height=60 + 34 * len(facts[0]),
-    )  # fmt: skip
+        columns,
+        values,
+        key="worth_beside",
+        identity=f"{[run.id for _, run in named]}.{context}.{batch}",
+        label="The models at this context and batch",
+        height=60 + 34 * len(facts[0]),
+    )
     widgets.numbers({columns[name].title: cells for name, cells in values.items()}, "models", "worth_beside_rows")
     if gpu:
         widgets.prose(f"{ROOFLINE} Source: {gpu['source']}.", "quiet")

@@ -23,8 +23,10 @@ def card(args: dict, shape: dict, rows: dict, at: int, verdict: str) -> None:
         told = [(label, value) for label, value, _ in figures]
         widgets.numbers(
             {"what": ["verdict", *(label for label, _ in told)], "value": [verdict, *(value for _, value in told)]},
-            "worth-verdict", "worth_verdict", "The verdict",
-        )  # fmt: skip
+            "worth-verdict",
+            "worth_verdict",
+            "The verdict",
+        )
 
 
 def snippet(args: dict, shape: dict, context: int, batch: int) -> str:

@@ -11,10 +11,19 @@ from tests.made.results import HEADS, LAYERS, protocol, tokens
 BUCKETS, BUDGETS = 64, (1, 2, 4, 8)
 MADE = "2026-01-01T00:00:00+00:00"
 RECALL = {  # at 2 buckets
-    "random": 0.03, "static_prior": 0.3, "recency": 0.2, "kmeans": 0.1, "whitening": 0.05, "gwr_geometric": 0.11,
-    "gwr_linear": 0.4, "gwr_linear_intercept": 0.39, "mlp": 0.5, "mlp_squared": 0.45, "linear_cross_entropy": 0.42,
+    "random": 0.03,
+    "static_prior": 0.3,
+    "recency": 0.2,
+    "kmeans": 0.1,
+    "whitening": 0.05,
+    "gwr_geometric": 0.11,
+    "gwr_linear": 0.4,
+    "gwr_linear_intercept": 0.39,
+    "mlp": 0.5,
+    "mlp_squared": 0.45,
+    "linear_cross_entropy": 0.42,
     "oracle": 0.7,
-}  # fmt: skip
+}
 CELLS = [(64, 0, "raw keys"), (16, 0, "raw keys"), (16, 4, "raw keys"), (64, 4, "raw keys"), (64, 0, "whitening")]
 
 

@@ -125,9 +125,13 @@ def generated(lm: Model, method: Method, one: Coded, until: tuple[str, ...], den
     stops = {"stop_strings": list(until), "tokenizer": lm.tokenizer} if until else {}
     with torch.no_grad(), apply(lm, used, kernels=not dense_question):
         made = lm.lm.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=room, do_sample=False,
-            pad_token_id=lm.tokenizer.pad_token_id or lm.tokenizer.eos_token_id or 0, **stops,
-        )  # fmt: skip
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=room,
+            do_sample=False,
+            pad_token_id=lm.tokenizer.pad_token_id or lm.tokenizer.eos_token_id or 0,
+            **stops,
+        )
     text = lm.tokenizer.decode(made[0, prompt.shape[1] :], skip_special_tokens=True)
     ends = [text.find(word) for word in until if word in text]
     return text[: min(ends)] if ends else text

@@ -128,11 +128,23 @@ def calibrate(
     asked |= {"total": total, "reads": reads, "beta": beta if total is None and not reads else None, "caps": swept}
     asked |= {"tolerance": tolerance, "tolerance_bin": tolerance_bin, "seed": seed, "name": name}
     made = protocol(
-        "calibrate", lm, "+".join(about["texts"]), about["tokens"], window=window, seed=seed, kernel=KERNEL,
-        windows=ids_hash(windows), measured_on=[ids_hash(one) for one, _ in held_out], mass=mass, min_pos=min_pos,
-        floor=floor, beta=about["beta"], tolerance=tolerance, tolerance_bin=tolerance_bin,
+        "calibrate",
+        lm,
+        "+".join(about["texts"]),
+        about["tokens"],
+        window=window,
+        seed=seed,
+        kernel=KERNEL,
+        windows=ids_hash(windows),
+        measured_on=[ids_hash(one) for one, _ in held_out],
+        mass=mass,
+        min_pos=min_pos,
+        floor=floor,
+        beta=about["beta"],
+        tolerance=tolerance,
+        tolerance_bin=tolerance_bin,
         command=commandline("calibrate", source | asked),
-    )  # fmt: skip
+    )
     policy = Policy(name, ranks, budgets, cap, {**about, "protocol": made, "sweep": _brief(rows)})
     path, notes = store_policy(context, lm, policy)
     if output:

@@ -52,9 +52,17 @@ def cap_sweep(
     sides = {"documents": units_of(documents), "report": two_sides(documents)}
     rows = sweep(context, lm, windows, made.budgets, caps, tolerance, tolerance_bin, **sides)
     about = protocol(
-        "cap-sweep", lm, "+".join(text_keys(given)), windows.size, window=windows.shape[1], seed=seed, kernel=KERNEL,
-        windows=ids_hash(windows), unit=rows[0]["unit"], bins=BINS,
-    )  # fmt: skip
+        "cap-sweep",
+        lm,
+        "+".join(text_keys(given)),
+        windows.size,
+        window=windows.shape[1],
+        seed=seed,
+        kernel=KERNEL,
+        windows=ids_hash(windows),
+        unit=rows[0]["unit"],
+        bins=BINS,
+    )
     numbers = {
         **summary(rows),
         "tolerance": tolerance,

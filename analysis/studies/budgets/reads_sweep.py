@@ -52,9 +52,17 @@ def reads_sweep(
     measured = measure_all(context, lm, windows, variants).values()
     rows = [{"share": s, "total": t, **row} for s, t, row in zip(shares, totals, measured, strict=True)]
     about = protocol(
-        "reads-sweep", lm, "+".join(text_keys(given)), windows.size, window=length, seed=seed, kernel=KERNEL,
-        windows=ids_hash(windows), unit=rows[0]["unit"], bins=BINS,
-    )  # fmt: skip
+        "reads-sweep",
+        lm,
+        "+".join(text_keys(given)),
+        windows.size,
+        window=length,
+        seed=seed,
+        kernel=KERNEL,
+        windows=ids_hash(windows),
+        unit=rows[0]["unit"],
+        bins=BINS,
+    )
     numbers = {
         "rows": rows,
         "sentence": mean_beside_worst(rows),

@@ -74,10 +74,18 @@ def reads_text(
         "windows": len(windows),
         "notes": [*reading.notes, *notes, *few_tokens(rows)],
         "protocol": protocol(
-            "reads-text", lm, text, len(reading.tokens), window=length, seed=seed, kernel=KERNEL,
-            unit=rows[0]["unit"], bins=BINS, policy=made.integers,
+            "reads-text",
+            lm,
+            text,
+            len(reading.tokens),
+            window=length,
+            seed=seed,
+            kernel=KERNEL,
+            unit=rows[0]["unit"],
+            bins=BINS,
+            policy=made.integers,
         ),
-    }  # fmt: skip
+    }
     tables = {
         "tokens": token_table(reading),
         "rows": pd.DataFrame(rows).drop(columns="bins"),

@@ -75,11 +75,17 @@ def pitfalls(
         "router": router_facts(router, made),
         "notes": [f"The first {len(ids):,} tokens of the text."],
         "protocol": protocol(
-            "pitfalls", lm, text, len(ids), window=len(ids), seed=seed, router=router,
+            "pitfalls",
+            lm,
+            text,
+            len(ids),
+            window=len(ids),
+            seed=seed,
+            router=router,
             kernel=f"torch's flash kernel of the processor; {pig.tables} tables of {pig.bits} bits",
             command=commandline("pitfalls", {"text": "TEXT", "model": lm.name, "router": router, "seed": seed}),
         ),
-    }  # fmt: skip
+    }
     numbers["sentence"] = sentence(numbers)
     return Result(numbers, {"rows": pd.DataFrame(table)})
 

@@ -105,9 +105,10 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
 def _own(context: Context, lm: Model, router: str, made: FocusRouter) -> dict[tuple[str, int], FocusRouter]:
     """Trained routers of as many groups that were made for a k of their own, (name, k) -> router."""
     known = [
-        facts for facts in stored_routers(context, lm)
+        facts
+        for facts in stored_routers(context, lm)
         if facts["kind"] == "trained" and facts.get("revision") == lm.revision and facts["groups"] == made.K
-    ]  # fmt: skip
+    ]
     named = {(facts["name"], facts["top"]) for facts in known if facts["name"] == f"k{made.K}-top{facts['top']}"}
     return {(name, k): trained_router(context, lm, name) for name, k in sorted(named) if name != router}
 

@@ -81,9 +81,17 @@ class Parts:
 
 
 def calibrate(
-    context: Context, model: Model, prompts: list[Prompt], heads: dict[int, list[int]], rotated: list[bool],
-    cells: list[Cell], buckets: int, seed: int, mlp: bool = True, parts: Parts | None = None,
-) -> Fitted:  # fmt: skip
+    context: Context,
+    model: Model,
+    prompts: list[Prompt],
+    heads: dict[int, list[int]],
+    rotated: list[bool],
+    cells: list[Cell],
+    buckets: int,
+    seed: int,
+    mlp: bool = True,
+    parts: Parts | None = None,
+) -> Fitted:
     """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
 
     Two passes over the prompts: keys and second moments, then masses. `mlp`: also those that are trained step by step,

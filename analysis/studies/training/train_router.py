@@ -75,9 +75,15 @@ def train_focus_router(
     chosen = {"groups": groups, "top": top, "window": window, "n_sink": n_sink, "d_s": d_s, "gate": gate}
     chosen |= {"temperature": temperature, "iterations": iterations, "balance": balance, "similarity": similarity}
     plan = RouterTraining(
-        **chosen, steps=steps, tokens_per_step=tokens_per_step, rate=rate, seed=seed, phase=phase, base_rate=base_rate,
+        **chosen,
+        steps=steps,
+        tokens_per_step=tokens_per_step,
+        rate=rate,
+        seed=seed,
+        phase=phase,
+        base_rate=base_rate,
         reading=reading,
-    )  # fmt: skip
+    )
     if not corpus:
         raise BadSetting("Training needs a corpus: name a folder of .txt, .md or .py files.")
     if context.browser and output:
@@ -138,9 +144,15 @@ def train_focus_router(
     options = [name for name in inspect.signature(train_focus_router).parameters if hasattr(plan, name)]
     asked = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
     made = protocol(
-        "train-router", lm, about["corpus_hash"], len(test_ids), window=length, seed=seed, steps=steps,
+        "train-router",
+        lm,
+        about["corpus_hash"],
+        len(test_ids),
+        window=length,
+        seed=seed,
+        steps=steps,
         command=commandline("train-router", asked),
-    )  # fmt: skip
+    )
     notes = save(context, lm, router, control, path, **about, protocol=made)
     for done in path.parent.glob(f"{path.stem}.*checkpoint"):
         done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
