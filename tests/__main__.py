@@ -1,6 +1,6 @@
-"""All tests: first those that share the machine, side by side, then one by one those that hold a time limit. What
-every change must pass takes 8 to 11 minutes on two cores; `--all` adds the long ones (long walks in Chromium, hostile
-input, Ray), 25 to 33 minutes. ARGS go to pytest instead."""
+"""All tests, side by side; one that holds a time limit has the machine to itself. What every change must pass takes
+8 to 11 minutes on two cores; `--all` adds the long ones (long walks in Chromium, hostile input, Ray), 25 to 33 minutes.
+ARGS go to pytest instead."""
 
 import os
 import subprocess
@@ -11,18 +11,13 @@ LOOK = ["-q", "-p", "tests.progress", "-o", "console_output_style=classic"]
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status of pytest, of the first part that fails; both parts run."""
+    """The exit status of pytest."""
     rest = [word for word in arguments if word != "--all"]
     long = len(rest) < len(arguments)
     if rest:
         return _pytest([*(["-m", ""] if long else []), *rest])
-    usual = "" if long else " and not slow"
     processes = str(min(max(os.cpu_count() or 1, 2) + 1, MOST))  # a browser waits: one more than cores
-    together = _pytest(["-m", f"not alone{usual}", *LOOK, "-n", processes, "--dist", "worksteal"])
-    print("Now one by one, with the machine to themselves: the tests that hold a time limit.", flush=True)
-    places = ["tests/browser"] + ["tests/stress"] * long  # where such tests are
-    alone = _pytest(["-m", f"alone{usual}", *LOOK, *places])
-    return together or alone
+    return _pytest(["-m", "" if long else "not slow", *LOOK, "-n", processes, "--dist", "worksteal"])
 
 
 def _pytest(arguments: list[str]) -> int:

@@ -6,8 +6,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import filelock
 import hypothesis
 import pytest
+
+from tests.turns import Turns
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = tempfile.mkdtemp(prefix="focuscope-tests-")
@@ -25,9 +28,28 @@ hypothesis.settings.load_profile("shared")  # a machine that others use draws ex
 WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
 
 
+TURNS = pytest.StashKey[Turns | None]()
+
+
+def pytest_configure(config):
+    """Of several processes, each takes its turns."""
+    several = getattr(config, "workerinput", None)
+    config.stash[TURNS] = Turns(several["testrunuid"]) if several else None
+
+
 def pytest_unconfigure(config):
     """Remove the state folder that the tests wrote into."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
+    if turns := config.stash.get(TURNS, None):
+        turns.close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """A test that holds a time limit runs alone; waiting for that is no part of anybody's time limit."""
+    turns = item.config.stash[TURNS]
+    with turns.taken(item.get_closest_marker("alone") is not None) if turns else contextlib.nullcontext():
+        return (yield)
 
 
 def pytest_runtest_setup(item):
@@ -60,6 +82,25 @@ def missing(reason: str):
 def root() -> Path:
     """The folder of the project."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory, pytestconfig):
+    """`once(name, make)` -> the folder of this name that `make(folder)` has filled, once for all processes of a run."""
+    place = tmp_path_factory.getbasetemp()
+    place = place.parent if hasattr(pytestconfig, "workerinput") else place
+
+    def made(name, make):
+        folder, done = place / name, place / f"{name}.done"
+        with filelock.FileLock(place / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # somebody failed here
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="module")

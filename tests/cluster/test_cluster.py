@@ -17,6 +17,7 @@ from analysis.jobs import Jobs, runner
 from analysis.runs import RunStore
 
 STUDIES = "tests.made.fake_studies:STUDIES"
+ENGINES = ["processes", pytest.param("ray", marks=pytest.mark.slow)]  # `--all` installs Ray
 SLOW = 200  # seconds a loaded machine may need for what takes a fiftieth of that
 
 
@@ -36,7 +37,7 @@ def no_cluster_is_left():
         sys.modules["ray"].shutdown()
 
 
-@pytest.fixture(params=["processes", "ray"])
+@pytest.fixture(params=ENGINES)
 def jobs(request, tmp_path):
     store = RunStore(tmp_path / "state")
     made = engine(request.param, store)
@@ -127,7 +128,7 @@ def test_closing_interrupts(jobs):
     assert jobs.watch(job).state == "interrupted" and "was closed" in jobs.watch(job).error
 
 
-@pytest.mark.parametrize("name", ["processes", "ray"])
+@pytest.mark.parametrize("name", ENGINES)
 def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
     store = RunStore(tmp_path)
     jobs, said = engine(name, store, workers=2), []
@@ -151,6 +152,7 @@ def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
         store.close()
 
 
+@pytest.mark.slow
 def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, monkeypatch):
     """As on a cluster: no common folder. Ray runs here, but the worker is treated as one far away."""
     pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
@@ -174,6 +176,7 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
         store.close()
 
 
+@pytest.mark.slow
 def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
     store = RunStore(tmp_path)

@@ -56,6 +56,7 @@ def head():
         shutil.rmtree(place, ignore_errors=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_study_goes_to_a_cluster_and_its_parts_come_back(head, tmp_path):
     address, environment = head

@@ -13,7 +13,7 @@ from analysis.methods.base import Method
 from analysis.methods.focal_learned import FocalWeights
 from tests.conftest import all_of_them
 from tests.made.routed import made_state
-from tests.made.tiny import FAMILIES, LAYERS, WIDTH, left_padded, tiny, token_ids
+from tests.made.tiny import BY_KIND, FAMILIES, LAYERS, WIDTH, left_padded, tiny, token_ids
 
 
 class AllKeys(Method):
@@ -198,7 +198,7 @@ def test_a_later_token_changes_nothing_before_it(family, pytestconfig):
     each(family, check, pytestconfig)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BY_KIND)
 def test_decoding_with_a_cache_equals_one_pass(family, pytestconfig):
     def check(case, lm):
         ids, mask = left_padded(2, 40)
@@ -229,7 +229,7 @@ def test_left_padding_changes_nothing(family, pytestconfig):
     each(family, check, pytestconfig)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BY_KIND)
 def test_the_model_leaves_as_it_came(family, pytestconfig):
     def check(case, lm):
         ids = token_ids()

@@ -9,7 +9,7 @@ from analysis.attention import apply, ran
 from analysis.methods import METHODS
 from tests.conftest import all_of_them
 from tests.contract.test_contract import CASES, AllKeys, copy_of, each, logits, router
-from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
+from tests.made.tiny import BY_KIND, LAYERS, tiny, token_ids
 
 
 def with_empty_groups():
@@ -37,15 +37,9 @@ KERNELS = (
     }
 )
 GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
-KINDS = ("llama", "gpt2", "gemma2")  # shared keys, own keys, capped scores with a window: others are like one of them
 
 
-def families() -> list:
-    """All of them; those whose attention is like another's only in `--all`: the masked matrix has them every time."""
-    return [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in FAMILIES]
-
-
-@pytest.mark.parametrize("family", families())
+@pytest.mark.parametrize("family", BY_KIND)
 def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
     count = 41 if all_of_them(pytestconfig) else 9  # as many again as the prompt has
     monkeypatch.setattr("analysis.kernels.grouped._cpu_cost", lambda *shape: (0.0, 1.0))  # short texts too

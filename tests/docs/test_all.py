@@ -1,32 +1,65 @@
-"""How all tests are run: side by side, then those that hold a time limit, the long ones when they are asked for."""
+"""How all tests are run: side by side, those that hold a time limit alone, the long ones when they are asked for."""
 
+import contextlib
+import fcntl
+import os
 import re
 import subprocess
+import time
+from threading import Thread
 
 import pytest
 
 from tests import __main__ as door
 from tests.progress import Progress
+from tests.turns import Turns
 
 
 def test_the_long_ones_run_when_asked_and_arguments_go_to_pytest(monkeypatch):
     called = []
     monkeypatch.setattr(subprocess, "call", lambda command, **how: called.append(command[3:]) or 0)
     assert door.main([]) == door.main(["--all"]) == door.main(["--all", "-k", "ray"]) == door.main(["-k", "focus"]) == 0
-    usual, alone, whole, whole_alone, some, focus = called
-    assert usual[:2] == ["-m", "not alone and not slow"] and alone[:2] == ["-m", "alone and not slow"]
-    assert alone[-1] == "tests/browser"
-    assert whole == ["-m", "not alone", *usual[2:]] and whole_alone == ["-m", "alone", *alone[2:], "tests/stress"]
-    assert usual[-2:] == ["--dist", "worksteal"] and "-n" not in alone
-    assert "tests.progress" in usual and "tests.progress" in alone
+    usual, whole, some, focus = called
+    assert usual[:2] == ["-m", "not slow"] and usual[-2:] == ["--dist", "worksteal"] and "tests.progress" in usual
+    assert whole == ["-m", "", *usual[2:]]
     assert some == ["-m", "", "-k", "ray"] and focus == ["-k", "focus"]
 
 
-@pytest.mark.parametrize("together, alone, status", [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 2), (-9, 0, -9)])
-def test_a_failure_of_either_part_is_a_failure_and_both_run(monkeypatch, together, alone, status):
-    left = [together, alone]
-    monkeypatch.setattr(subprocess, "call", lambda command, **how: left.pop(0))
-    assert door.main([]) == status and not left
+@pytest.mark.parametrize("status", [0, 1, -9])
+def test_a_failure_is_a_failure(monkeypatch, status):
+    monkeypatch.setattr(subprocess, "call", lambda command, **how: status)
+    assert door.main([]) == status
+
+
+def test_who_is_alone_waits_for_all_and_nobody_begins_meanwhile():
+    early, alone, late, probe = all_turns = [Turns(f"test-{os.getpid()}") for _ in range(4)]
+    said = []
+
+    def run(turns, word, by_itself):
+        with turns.taken(by_itself):
+            said.append(word)
+
+    def gate_is_free() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(probe.gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(probe.gate, fcntl.LOCK_UN)
+            return True
+        return False
+
+    first, second = Thread(target=run, args=(alone, "alone", True)), Thread(target=run, args=(late, "late", False))
+    with early.taken(False):
+        run(late, "beside", False)
+        first.start()
+        while gate_is_free():
+            time.sleep(0.01)
+        second.start()
+        second.join(0.1)
+        said.append("early ends")
+    first.join()
+    second.join()
+    assert said == ["beside", "early ends", "alone", "late"]
+    for turns in all_turns:
+        turns.close()
 
 
 def test_what_holds_a_time_limit_runs_alone(root):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.made.sources import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
@@ -163,12 +165,6 @@ def room(module: str) -> str:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    """The tree of a file, read once."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
 def imports(path: Path) -> list[tuple[int, str]]:
     """(line, dotted name) of everything a file imports, wherever it does so: in statements at any depth, by
     `import_module` of a written name, and as a string "module:attribute" that somebody else imports."""
@@ -297,10 +293,10 @@ def test_only_the_doors_import_by_a_name_that_is_worked_out():
     assert sorted(hidden) == DOORS
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_light_modules_load_nothing_heavy(module):
-    """In a process of its own: what this one has loaded would hide the mistake."""
-    script = f"import sys, {module}; print(*(n for n in ('torch', 'transformers', 'streamlit') if n in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+def test_light_modules_load_nothing_heavy():
+    """One after the other in another process: what this one has loaded would hide the mistake."""
+    script = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
+    script += "    print(name, *(heavy for heavy in ('torch', 'transformers', 'streamlit') if heavy in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script, *LIGHT], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [], f"`import {module}` loads {done.stdout.strip()}"
+    assert done.stdout.splitlines() == LIGHT, "the first line with more than a name: what this module loads"

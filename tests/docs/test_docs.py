@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.cli.options import parser
+from tests.made.sources import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -150,7 +151,7 @@ def test_files_say_what_they_are_and_stay_short():
     wrong = []
     for path in code():
         text, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
-        if text.strip() and not ast.get_docstring(ast.parse(text)):
+        if text.strip() and not ast.get_docstring(parsed(path)):
             wrong.append(f"{name} has no docstring at its top")
         if text.count("\n") > LONGEST:
             wrong.append(f"{name} has {text.count(chr(10))} lines, more than {LONGEST}: it holds two ideas")
@@ -165,7 +166,7 @@ def packed(path: Path) -> list[int]:
         return []
     nodes = [
         node
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return)
     ]
     tables = {node.end_lineno for node in nodes if isinstance(node.value, ast.List | ast.Tuple | ast.Set | ast.Dict)}
@@ -182,7 +183,7 @@ def definitions() -> tuple[list[tuple[str, str]], set[str]]:
     """(file, public name) of what has no docstring, and the names of all methods that have one somewhere."""
     without, documented = [], set()
     for path in [path for path in code() if "tests" not in path.relative_to(ROOT).parts]:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
         for parent in [tree, *(node for node in classes if not node.name.startswith("_"))]:
             for node in parent.body:

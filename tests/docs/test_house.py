@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import run
+from tests.made.sources import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 GLIBC = ("glibc", "2.36")
@@ -131,7 +132,7 @@ def test_requirements_name_what_the_code_imports():
     optional |= {"analysis", "app", "tests"}  # our own
     named = set(re.findall(r"^([a-zA-Z0-9_-]+)", (ROOT / run.BASE).read_text(), flags=re.M))
     for path in [path for room in ("analysis", "app") for path in (ROOT / room).rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             for name in {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names) - optional:

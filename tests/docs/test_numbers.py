@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.made.sources import parsed
+
 ROOT = Path(__file__).parents[2]
 PER_CENT = re.compile(r"[\d}] %(?!\{)")
 TIMES = re.compile(r"[\d}] ?×|\d(?<!\b0)x\b|\}x\b")
@@ -16,11 +18,10 @@ QUOTED = ("2x speedup", "1.3x speedup", "10× attention")  # names of columns th
 
 def strings(path: Path) -> Iterator[str]:
     """Every string of a file; of an f-string the source, so that what follows a number in braces is seen."""
-    text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
-        yield from (part for part in _values(json.loads(text)) if isinstance(part, str))
+        yield from (part for part in _values(json.loads(path.read_text("utf-8"))) if isinstance(part, str))
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.JoinedStr):
             yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):

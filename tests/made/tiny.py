@@ -2,6 +2,7 @@
 
 import functools
 
+import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -51,6 +52,8 @@ CONFIGS = {
     "olmo2": lambda: Olmo2Config(**GROUPED),
 }
 FAMILIES = list(CONFIGS)  # every test of every method
+KINDS = ("llama", "gpt2", "gemma2")  # shared keys, own keys, capped scores with a window: others are like one of them
+BY_KIND = [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in FAMILIES]  # what takes long
 VERIFIED = {  # and those that the table of docs/models.md tries besides
     "phi3": lambda: Phi3Config(**GROUPED),
     "gemma3_text": lambda: Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=12),

@@ -16,7 +16,7 @@ from analysis.models import load_model
 from analysis.routers.rotation import turned, unrotate
 from analysis.studies.routing.passes import read_prompt, rotated_layers
 from tests.made.routed import made_state
-from tests.made.tiny import FAMILIES, GROUPED, LAYERS, tiny, token_ids
+from tests.made.tiny import BY_KIND, FAMILIES, GROUPED, LAYERS, tiny, token_ids
 
 C = 6
 
@@ -166,7 +166,7 @@ def test_by_hand():
             assert read[0][head, i].tolist() == wanted
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BY_KIND)
 def test_visiting_all_buckets_is_dense(family):
     lm, ids = tiny(family), token_ids()
     stock = logits(lm, ids)

@@ -16,7 +16,7 @@ from analysis.models import load_model
 from analysis.statistics import CORE, HeadReading, attention_statistics, head_labels
 from analysis.statistics.inputs import check_room, masks
 from tests.made.full_tables import ALL, agree, few, materialised, read
-from tests.made.tiny import FAMILIES, GROUPED, LAYERS, left_padded, tiny, token_ids
+from tests.made.tiny import BY_KIND, FAMILIES, GROUPED, LAYERS, left_padded, tiny, token_ids
 
 
 @pytest.mark.parametrize("without_first", [False, True])
@@ -26,7 +26,7 @@ def test_all_families_equal_the_full_tables(family, without_first):
     agree(read(lm, ids, without_first=without_first), materialised(lm, ids, without_first=without_first))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BY_KIND)
 def test_padded_batches_equal_the_full_tables(family):
     lm, (ids, mask) = tiny(family), left_padded(3, 30)
     ids = torch.where(mask.bool(), few(batch=3, length=30), ids)

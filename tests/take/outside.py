@@ -2,7 +2,7 @@
 
 JOBS: a list of {"model", "folder", "ids", "mask", "cut", "new", "out"}, folders by path. Writes for each the logits of
 the whole texts, those after the first `cut` tokens through the KV cache, greedy tokens, and how many keys are held;
-where "static" is true also, beside it, what a static KV cache is answered.
+where "static" is true also, beside it, what a static KV cache is answered. Prints the methods that the code knows.
 """
 
 import json
@@ -49,6 +49,7 @@ def main() -> None:
             Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
         held = torch.tensor([layer.keys.shape[2] for layer in begun.past_key_values.layers])
         save_file({"whole": whole, "after": after.contiguous(), "written": written, "held": held}, job["out"])
+    print(*focuscope_attention.RULES)
 
 
 if __name__ == "__main__":

@@ -54,10 +54,9 @@ def texts(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     return left_padded()
 
 
-@pytest.fixture(scope="module")
-def outside(tmp_path_factory):
-    """(family, method) -> what the process outside computed; one process for all."""
-    home, jobs = tmp_path_factory.mktemp("taken"), []
+def run_outside(home: Path) -> None:
+    """One process that runs every case; what it computed lies in `home`."""
+    jobs = []
     for family, name in CASES:
         model, out = home / family, home / f"{family}-{name}.safetensors"
         if not model.exists():
@@ -70,6 +69,18 @@ def outside(tmp_path_factory):
     script = Path(__file__).with_name("outside.py")
     done = subprocess.run([sys.executable, "-I", script, home / "jobs.json"], cwd=home, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    (home / "rules.txt").write_text(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def home(once):
+    """What the process outside left."""
+    return once("taken", run_outside)
+
+
+@pytest.fixture(scope="session")
+def outside(home):
+    """(family, method) -> what the process outside computed."""
     said = {pair: (home / f"{pair[0]}-{pair[1]}.txt").read_text() for pair in STATIC}
     return lambda family, name: load_file(home / f"{family}-{name}.safetensors") | {"static": said.get((family, name))}
 
@@ -107,11 +118,8 @@ def test_a_static_cache_is_refused_where_keys_are_dropped(outside):
     assert refused == "Keys can be dropped from a DynamicCache only: choose no other KV cache." and fine == ""
 
 
-def test_the_file_that_leaves_knows_what_may_be_taken():
-    script = "import sys; sys.path.insert(0, sys.argv[1]); import focuscope_attention as f; print(*f.RULES)"
-    folder = Path("analysis/take").resolve()
-    done = subprocess.run([sys.executable, "-I", "-c", script, folder], capture_output=True, text=True)
-    assert done.stdout.split() == list(TAKEN) and set(MADE) == set(TAKEN)
+def test_the_file_that_leaves_knows_what_may_be_taken(home):
+    assert (home / "rules.txt").read_text().split() == list(TAKEN) and set(MADE) == set(TAKEN)
 
 
 @pytest.mark.parametrize(

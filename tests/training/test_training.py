@@ -16,7 +16,7 @@ from analysis.models import load_model
 from analysis.training import focus, run
 from analysis.training.focus import train_router
 from analysis.training.settings import RouterTraining
-from tests.made.tiny import FAMILIES, tiny, token_ids
+from tests.made.tiny import BY_KIND, tiny, token_ids
 
 IDS = token_ids(1, 400, seed=5)[0].numpy()
 PLAN = RouterTraining(
@@ -42,7 +42,7 @@ def clean(model) -> bool:
     return not hooked and "focuscope" not in model.lm.config._attn_implementation
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BY_KIND)
 def test_the_loss_falls_and_every_parameter_learns(family, tmp_path):
     model, ids = load_model(tiny(family)), IDS[:65]  # one window fits, so every step sees the same batch
     before, seen = state(model), []

@@ -20,7 +20,7 @@ from analysis.training import run
 from analysis.training.focus import finetune, train_router
 from analysis.training.settings import RouterTraining
 from tests.made.studied import asker, studied_home
-from tests.made.tiny import FAMILIES, LAYERS, WIDTH, tiny
+from tests.made.tiny import BY_KIND, LAYERS, WIDTH, tiny
 from tests.training.test_training import IDS, PLAN, clean, same, state
 
 SECOND = replace(PLAN, phase=2, base_rate=1e-3)
@@ -32,7 +32,7 @@ def start(seed=3) -> FocusRouter:
     return made.scale_to([torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", BY_KIND)
 def test_the_copy_and_its_router_learn_and_the_model_stays(family, tmp_path):
     model, ids = load_model(tiny(family)), IDS[:65]
     before, given = state(model), start()
