@@ -170,6 +170,8 @@ class Worker:
 def _context_class(module: ModuleType) -> Callable[..., Any]:
     """What studies get as `context`: the module's own class, for the project's studies theirs, else a plain holder."""
     own = module.__name__ == STUDIES.split(":")[0]
+    if own:
+        importlib.import_module("analysis.methods")  # torch too, before any task is timed
     place = importlib.import_module("analysis.studies.context") if own else module
     found: Callable[..., Any] = getattr(place, "Context", SimpleNamespace)
     return found

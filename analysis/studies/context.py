@@ -1,31 +1,37 @@
-"""What every study is given beside its arguments: models, texts, where fitted state lives, a way to report progress."""
+"""What every study is given beside its arguments: models, texts, where fitted state lives, a way to report progress.
+
+Torch is imported where a model is: a verb that only counts tokens starts without it.
+"""
 
 import copy
 import datetime
 import importlib.metadata
 import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
 from analysis.files import read_json, write_json
-from analysis.methods import METHODS
-from analysis.models import CACHE, SPREAD, Model, attention_modules, load_model
-from analysis.places import revision
+from analysis.places import CACHE, SPREAD, revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
-from analysis.statistics.inputs import check_room
 from analysis.studies import STUDIES
+from analysis.tokenizer import Unloaded, unloaded
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from analysis.models import Model
 
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
 STREAMED = "softmax over blocks of queries"  # the kernel of whatever looks at the attention itself
@@ -60,11 +66,13 @@ class Context:
         self._model: tuple[str, Model, str] | None = None  # name, model, the revision that was loaded
 
     @contextmanager
-    def by_layer(self, model: Model, began: float, share: float, stage: str) -> Iterator[None]:
+    def by_layer(self, model: "Model", began: float, share: float, stage: str) -> Iterator[None]:
         """Tell layer by layer how far a pass of the model is, from the fraction `began` on a `share` of the work."""
+        from analysis.models import attention_modules
+
         depth = model.num_layers
 
-        def hook(module: torch.nn.Module, args: tuple) -> None:
+        def hook(module: "Module", args: tuple) -> None:
             layer = cast(int, module.layer_idx)
             self.at(began + share * layer / depth, f"{stage}, layer {layer + 1} of {depth}")
 
@@ -75,8 +83,10 @@ class Context:
             for handle in handles:
                 handle.remove()
 
-    def model(self, name: str = "demo") -> Model:
+    def model(self, name: str = "demo") -> "Model":
         """The model by name; the last one used stays loaded while its files stay the same."""
+        from analysis.models import load_model
+
         root = CACHE if self.browser else None
         if self._model is None or self._model[::2] != (name, revision(name, root)):
             self.progress(0.0, f"loading {name}")
@@ -84,6 +94,13 @@ class Context:
             loaded = load_model(name, self.device, root=root)
             self._model = (name, loaded, loaded.revision)
         return self._model[1]
+
+    def counts(self, name: str = "demo") -> "Model | Unloaded":
+        """The model by name, to count tokens with: its weights are loaded only where its tokenizer cannot be had
+        without, or where a device was named, which has to be tried."""
+        held = self._model is not None and self._model[0] == name
+        light = None if held or self.device != "auto" else unloaded(name, CACHE if self.browser else None)
+        return light or self.model(name)
 
     def add_text(self, name: str, text: str) -> str:
         """Keep a text for this context; returns its hash."""
@@ -101,6 +118,8 @@ class Context:
 
     def torch_device(self) -> str:
         """The device for a model that is made here: a CUDA device when there is one, unless one was named."""
+        import torch
+
         named = self.device not in ("auto", SPREAD)
         return self.device if named else ("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -133,7 +152,7 @@ class Context:
             self.kept[name] = belongs, make()
         return self.kept[name][1]
 
-    def forget(self, kind: str, name: str, model: Model) -> list[str]:
+    def forget(self, kind: str, name: str, model: "Model") -> list[str]:
         """A `router`, `policy` or `method` of a model was made anew: stored runs that used the earlier one of this name
         move to the trash. Returns sentences that say so, for the notes of a result."""
         if self.store is None and self.state:
@@ -145,7 +164,7 @@ class Context:
             if store is not self.store:
                 store.close()
 
-    def state_dirs(self, model: Model) -> list[Path]:
+    def state_dirs(self, model: "Model") -> list[Path]:
         """Where what was fitted on a model is looked for; new state is written to the first.
 
         The folder that was named, and no other; else this installation's own, then what came with the model (only
@@ -158,7 +177,7 @@ class Context:
         beside = [Path(weights)] if weights and Path(weights) != model.state_dir else []
         return [root / "fitted" / model.slug / model.revision, model.state_dir, *beside]
 
-    def stored(self, model: Model, pattern: str) -> list[Path]:
+    def stored(self, model: "Model", pattern: str) -> list[Path]:
         """The files of a model's fitted state that a pattern names, such as `csa/*.json`, those read first in front."""
         return [path for folder in self.state_dirs(model) for path in sorted(folder.glob(pattern)) if path.is_file()]
 
@@ -183,7 +202,9 @@ class Reading:
         return [np.concatenate([ids[:keep], random.permutation(ids[keep:])]) for ids in self.windows]
 
 
-def read(context: Context, model: Model, key: str, long_text: str = "windows", passes: bool = True) -> Reading:
+def read(
+    context: Context, model: "Model | Unloaded", key: str, long_text: str = "windows", passes: bool = True
+) -> Reading:
     """Tokenise a stored text. `long_text`: `windows` cuts a long text, `first` keeps its first window only. `passes`:
     the model is to read it; TooLarge, which names what fits, where memory lacks for a window.
     """
@@ -192,6 +213,10 @@ def read(context: Context, model: Model, key: str, long_text: str = "windows", p
     name, text = context.text(key)
     tokens = tokenize(model.tokenizer, text, model.max_positions, *([1] if long_text == "first" else []))
     if passes:
+        import torch
+
+        from analysis.statistics.inputs import check_room
+
         longest = max(stop - start for start, stop in tokens.spans)
         check_room(model, torch.empty(1, longest, device="meta"))
     return Reading(name, text, tokens, notes(tokens, model.max_positions))
@@ -212,6 +237,8 @@ def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
 
 def _needs(method: str) -> str:
     """The kind of fitted state that a method takes."""
+    from analysis.methods import METHODS
+
     return METHODS[method].needs if method in METHODS else ""
 
 
@@ -221,8 +248,12 @@ def check_seed(seed: int) -> None:
         raise BadSetting(f"The seed is {seed} and must lie between 0 and {(1 << 32) - 1:,}.")
 
 
-def protocol(verb: str, model: Model, text: str | None = None, tokens: int | None = None, **more: Any) -> dict:
-    """Where and how a number about a model was made, kept with every number; `more` adds and overrides."""
+def protocol(
+    verb: str, model: "Model | Unloaded", text: str | None = None, tokens: int | None = None, **more: Any
+) -> dict:
+    """Where and how a number about a model was made, kept with every number; `more` adds and overrides. Without weights
+    nothing was computed in a type or by a kernel."""
+    lm = None if isinstance(model, Unloaded) else model
     about = {
         "model": model.name,
         "revision": model.revision,
@@ -230,18 +261,19 @@ def protocol(verb: str, model: Model, text: str | None = None, tokens: int | Non
         "tokens": tokens,
         "window": model.max_positions,
         "seed": None,
-        "dtype": model.precision,
-        "device": str(model.device),
-        "kernel": model.lm.config._attn_implementation,
+        "dtype": lm and lm.precision,
+        "device": str(lm.device) if lm else "cpu",
+        "kernel": lm and lm.lm.config._attn_implementation,
     }
     return made_on(verb=verb, **about | more)
 
 
 def made_on(**what: Any) -> dict:
     """`what`, and the machine, versions and time it was made with."""
+    torch = sys.modules.get("torch")  # what needs none computes in one thread
     return {
         **what,
-        "threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads() if torch else 1,
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

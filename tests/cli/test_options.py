@@ -106,6 +106,15 @@ def test_help_of_a_verb_loads_nothing_heavy():
         assert done.stdout.splitlines()[-1] == "[]", (line, done.stdout[-200:], done.stderr[-200:])
 
 
+def test_counting_tokens_loads_no_weights():
+    script = "import sys; from analysis.__main__ import main; main(sys.argv[1:])\n"
+    script += "print([name for name in ('torch', 'transformers', 'pandas', 'scipy', 'numba') if name in sys.modules])"
+    line = [sys.executable, "-c", script, "inspect", "story"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]", (done.stdout[-200:], done.stderr[-200:])
+    assert "tokens: " in done.stdout
+
+
 def test_the_bundled_studies_run_at_the_sizes_they_document():
     told = read("python -m analysis study focal-temperatures --seed 1")
     made = asked(told)

@@ -20,7 +20,7 @@ SEAMS = f"attention calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
 TOOLS = f"take training timing inference probes {METHODS}"
-STUDY = f"studies {TOOLS}"  # what every room of the studies may import, and in which order they stand on each other
+STUDY = f"studies tokenizer {TOOLS}"  # what every room of the studies may import, and in which order they stand on each other
 TEXT = f"studies.text {STUDY}"
 STORED = f"studies.stored {TEXT}"
 PARTED = "heads groups budgets routing temperature worth"
@@ -99,6 +99,7 @@ ARROWS = {
     "shapes": f"models places costs runs {BOTTOM}",
     "available": f"places costs {BOTTOM}",
     "models": f"weights places corpus {BOTTOM}",
+    "tokenizer": f"places {BOTTOM}",
     "weights": f"arithmetic places {BOTTOM}",
     "arithmetic": BOTTOM,
     "places": BOTTOM,

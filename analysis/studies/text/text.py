@@ -1,11 +1,10 @@
-"""What a text is for a model, before anything is computed; and its tokens as the table every page paints from."""
+"""The tokens of a text as the table every page paints from, and what one of them is called."""
 
 import numpy as np
 import pandas as pd
 
 from analysis.groups.words import content_tokens, word_of_tokens
-from analysis.runs import Result
-from analysis.studies.context import Context, Reading, protocol, read
+from analysis.studies.context import Reading
 
 
 def token_table(reading: Reading) -> pd.DataFrame:
@@ -44,24 +43,3 @@ def quoted(name: str) -> str:
     """What `named` gives, in quotation marks: 'ra' in 'C|ra|le'."""
     piece, inside, word = name.partition(" in ")
     return f"{piece!r} in {word!r}" if inside else repr(name)
-
-
-def inspect(model: str = "demo", text: str = "", long_text: str = "windows", *, context: Context) -> Result:
-    """Tokens, windows and warnings of a text for this model.
-
-    numbers: `tokens characters bytes windows max_positions byte_fallback_share notes`.
-    """
-    lm = context.model(model)
-    reading = read(context, lm, text, long_text, passes=False)
-    numbers = {
-        "name": reading.name,
-        "tokens": reading.tokens.total,
-        "shown": len(reading.tokens),
-        "characters": len(reading.text),
-        "bytes": len(reading.text.encode("utf-8", "replace")),
-        "windows": len(reading.tokens.spans),
-        "max_positions": lm.max_positions,
-        "byte_fallback_share": reading.tokens.byte_fallback_share,
-        "notes": reading.notes,
-    }
-    return Result(numbers | {"protocol": protocol("inspect", lm, text, len(reading.tokens))})
