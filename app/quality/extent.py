@@ -6,7 +6,8 @@ from app import cached
 from app.selection import state
 from app.ui import widgets
 
-FIRST = 1024  # tokens read when nothing was chosen: a pass of the bundled model takes a second
+FIRST = 1024  # tokens read of a long text when nothing was chosen: a pass of the bundled model takes a second
+SHORT = 2048  # a text of so many tokens is read whole when nothing was chosen
 SIZES = tuple(1 << power for power in range(7, 18))
 
 
@@ -16,7 +17,7 @@ def what_is_read(tokens: int, most: int) -> dict:
     spelled = {f"{size}": f"the first {size:,} tokens" for size in fits}
     spelled["all"] = f"the whole text, {tokens:,} tokens"
     spelled |= {f"{size}w": f"the whole text in windows of {size:,}" for size in fits if 2 * size <= tokens}
-    default = f"{FIRST}" if FIRST in fits else "all"
+    default = f"{FIRST}" if SHORT < tokens and FIRST in fits else "all"
     if st.session_state["quality_read"] in {f"{size}{kind}" for size in SIZES for kind in ("", "w")} - set(spelled):
         state.choose(st.session_state, quality_read=default)  # it was right for another text
     widgets.settled("quality_read", list(spelled), default)

@@ -122,7 +122,8 @@ def equal_budget(args: dict, text: str) -> Result:
     notes = (
         [] if reached else [f"{asked['name']} reads 64 keys of a query at the least, not {512 * args['share']:.1f}."]
     )
-    numbers = {"target": 512 * args["share"], "window": args["window"], "rows": [row], "methods": [spec]}
+    size = args["window"] or min(results.CONTEXT, len(results.tokens(text)))
+    numbers = {"target": 512 * args["share"], "window": size, "rows": [row], "methods": [spec]}
     numbers |= {"notes": ["The first tokens.", *notes], "protocol": results.protocol("equal-budget", args, 48)}
     return Result(numbers, {"rows": pd.DataFrame([row])})
 

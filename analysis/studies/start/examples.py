@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from analysis.corpus import sample_texts
+from analysis.corpus import sample_texts, tokenize
 from analysis.methods import METHODS
 from analysis.models import CACHE
 from analysis.probes.tasks import TASKS
@@ -24,9 +24,9 @@ RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
 AT_FIRST = 4  # methods on the page that compares them when nothing was chosen, dense among them
 # What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods
-# are compared; `worth` of a page that reads no text, for each of `shapes`; `opened` on heads, with the one of the
-# most far reading in the story, and on the softmax temperature; `tour` of the tour through the story; `needle` and
-# `every` task of the long-context tests; `generate`, an answer.
+# are compared, of a text of at most `short` tokens and of a longer one; `worth` of a page that reads no text, for each
+# of `shapes`; `opened` on heads, with the one of the most far reading in the story, and on the softmax temperature;
+# `tour` of the tour through the story; `needle` and `every` task of the long-context tests; `generate`, an answer.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
 
 
@@ -36,11 +36,13 @@ def requests(text: str) -> dict[str, dict]:
     return {verb: common | more for verb, more in ASKED["pages"].items()}
 
 
-def compared(text: str) -> list[dict]:
-    """Arguments of the first requests of the page that compares methods: the first four, one by one."""
+def compared(text: str, tokens: int) -> list[dict]:
+    """Arguments of the first requests of the page that compares methods, on a text of so many tokens: the first four,
+    one by one."""
+    reading = ASKED["reading"]["short" if tokens <= ASKED["short"] else "long"]
     routed = {name: {"router": ROUTER} if made.needs == "router" else {} for name, made in METHODS.items()}
     asked = [{"name": name, "settings": {}, **more} for name, more in list(routed.items())[:AT_FIRST]]
-    return [{"model": "demo", "text": text, "methods": [one], **ASKED["reading"]} for one in asked]
+    return [{"model": "demo", "text": text, "methods": [one], **reading} for one in asked]
 
 
 def opened(text: str) -> list[tuple[str, dict]]:
@@ -95,9 +97,11 @@ def examples(*, context: Context) -> Result:
         ("model", {"model": "demo"}),
         *(("worth", {"model": shape, **ASKED["worth"]}) for shape in ASKED["shapes"]),
     ]
-    keys = [context.add_text(title, text) for title, text in sample_texts().values()]
-    for key in keys:
-        wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key))]
+    keys = []
+    for title, text in sample_texts().values():
+        keys.append(key := context.add_text(title, text))
+        read = compared(key, tokenize(lm.tokenizer, text, lm.max_positions).total)
+        wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in read)]
     register = keys[list(sample_texts()).index("register")]
     wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(register), *generated(register)]
     wanted += routed(context, keys[0])

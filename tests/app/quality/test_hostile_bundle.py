@@ -40,7 +40,7 @@ def imported(client, tmp_path, monkeypatch):
     text = client.store.text(key)[1]
     other.put_text(text, "The story")
     made = []
-    for args in json.loads(json.dumps(compared(key)).replace("k8-top1", "k4-top1")):
+    for args in json.loads(json.dumps(compared(key, len(results.tokens(text)))).replace("k8-top1", "k4-top1")):
         answer = poisoned(args, text)
         made.append(other.put("evaluate", args, answer, answer.numbers["protocol"], 1.0).id)
     other.bundle(made, tmp_path / "stranger.zip")

@@ -29,7 +29,7 @@ def client(client, monkeypatch):
 
 
 def opened(**link: object) -> AppTest:
-    return opened_page(VIEW, **{"text": cached.sample("story")} | link)
+    return opened_page(VIEW, **{"text": cached.sample("story"), "quality_read": 1024} | link)
 
 
 def columns(app: AppTest, at: int = 0) -> dict:
@@ -49,12 +49,15 @@ def asked(client: FakeJobs, app: AppTest, action) -> int:
 
 def test_the_first_page_asks_what_is_stored_as_example(client):
     """Byte for byte the requests of the examples, so that the first page of a fresh install waits for nothing."""
-    app = opened()
-    assert not app.error
-    wanted = json.loads(json.dumps(compared(cached.sample("story"))).replace("k8-top1", "k4-top1"))
-    assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + cards.AT_FIRST]
-    assert all(client.store.find("evaluate", args) for args in wanted)
-    assert client.asked.count("evaluate") == 4
+    for times, whole in ((1, True), (2, False)):
+        text = "one two three four " * 400 * times
+        key, tokens = client.store.put_text(text, "words"), len(results.tokens(text))
+        app = opened_page(VIEW, text=key)
+        assert not app.error
+        wanted = json.loads(json.dumps(compared(key, tokens)).replace("k8-top1", "k4-top1"))
+        assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + cards.AT_FIRST]
+        assert all(client.store.find("evaluate", args) for args in wanted)
+        assert {args["window"] is None for args in wanted} == {whole} and client.asked.count("evaluate") == 4 * times
 
 
 def test_it_opens_with_a_conclusion_the_numbers_and_a_command(client):
