@@ -33,8 +33,9 @@ def slider(page, method: str, name: str):
 
 @pytest.mark.alone
 def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restores_it(app_server, page):
-    quality_tab(page, app_server)
+    quality_tab(page, app_server, quality_read=1024)
     expect(page.get_by_text(re.compile("^On 1,024 tokens of this text, "))).to_be_visible(timeout=PATIENCE)
+    settle(page)
     expect(page.get_by_text(re.compile("The first 1,024 of the text's .* tokens are scored"))).to_be_visible()
     thumb = slider(page, "streaming_llm", "Window, tokens")
     before = row(page, "StreamingLLM").inner_text()

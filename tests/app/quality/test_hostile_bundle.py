@@ -6,7 +6,7 @@ import json
 import pytest
 
 from analysis.runs import Result, RunStore
-from analysis.studies.start.examples import compared
+from analysis.studies.start.examples import ASKED, compared
 from app import cached
 from tests.app.quality.test_quality import columns, opened
 from tests.made import results
@@ -40,7 +40,8 @@ def imported(client, tmp_path, monkeypatch):
     text = client.store.text(key)[1]
     other.put_text(text, "The story")
     made = []
-    for args in json.loads(json.dumps(compared(key, len(results.tokens(text)))).replace("k8-top1", "k4-top1")):
+    asked = compared(key, ASKED["short"] + 1)  # the first 1,024 tokens, as `opened` reads
+    for args in json.loads(json.dumps(asked).replace("k8-top1", "k4-top1")):
         answer = poisoned(args, text)
         made.append(other.put("evaluate", args, answer, answer.numbers["protocol"], 1.0).id)
     other.bundle(made, tmp_path / "stranger.zip")

@@ -37,7 +37,9 @@ def store(tmp_path):
 
 def test_every_page_of_every_sample_has_its_example(store):
     for _, text in sample_texts().values():
-        asked = [*requests(text_hash(text)).items(), *(("evaluate", args) for args in compared(text_hash(text)))]
+        pages = requests(key := text_hash(text))
+        tokens = store.find("inspect", pages["inspect"]).numbers["tokens"]
+        asked = [*pages.items(), *(("evaluate", args) for args in compared(key, tokens))]
         for verb, arguments in asked:
             run = store.find(verb, arguments)
             assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
