@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from analysis.errors import BadSetting
-from analysis.kernels import cpu, cuda, reference
+from analysis.kernels import compiled, cpu, cuda, reference
 from analysis.kernels.cuda import MOST_DIMENSIONS, why_not
 from analysis.kernels.members import MOST_GROUPS, causal_pairs, kept_pairs
 from analysis.kernels.window import Band
 
-BACKENDS = ("auto", "reference", "torch", "flash_attn")
+BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
 ON_CPU = {"groups": cpu.groups, "lowest shared group": cpu.groups, "masked": cpu.masked, "causal": cpu.causal}
 FAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 # CPU, measured, in pairs of a long dense call, for float32 and for halves. The flash kernel takes fewer queries at once
@@ -25,6 +25,8 @@ KEYS = 512
 BIASED = 1.15  # a pair under a bias
 PER_TOKEN = (120, 300)  # sorting, gathering and merging one membership
 MASKED = (1.5, 1.8)  # masked dense attention
+BLOCK = 24  # queries at once in the compiled kernel; its pairs cost what those of a long dense call do
+PACKED = 40  # laying out keys and values of one membership, or of one token for the window, in pairs
 
 
 def grouped_attention(
@@ -35,9 +37,10 @@ def grouped_attention(
     q [B, H, T, D], k and v [B, G, T, D] with G a divisor of H; members bool [B, T, K], or [T, K] for all texts alike:
     a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given. Runs what
     `plan` says. Returns (out [B, H, T, D], lse [B, H, T] float32, the logsumexp of the scaled scores).
-    `backend`: auto, reference (the definition, differentiable, any precision, its lse in float64 for float64), torch,
-    flash_attn. Errors: BadSetting for wrong shapes and types, values that are no numbers, and for what the backend
-    cannot do. Source: Focus, appendix D; several groups per token: see `cpu`.
+    `backend`: auto, reference (the definition, differentiable, any precision, its lse in float64 for float64), compiled
+    (float32 on the CPU, where a C++ compiler is at hand), torch, flash_attn. Errors: BadSetting for wrong shapes and
+    types, values that are no numbers, and for what the backend cannot do. Source: Focus, appendix D; several groups per
+    token: see `cpu`.
     """
     members, scale = _checked(q, k, v, members, window, scale)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))  # the kernels read whole rows
@@ -49,6 +52,8 @@ def grouped_attention(
             f"The logsumexp of the backend {chosen.backend} has no gradient: use the backend reference, or "
             "torch.no_grad() where no gradient is needed."
         )
+    elif chosen.backend == "compiled":
+        found = compiled.groups(q, k, v, members, window, scale)
     elif q.device.type == "cpu":
         found = ON_CPU[chosen.kernel](q, k, v, members, window, scale)
     elif chosen.kernel in ("masked", "causal"):
@@ -92,14 +97,15 @@ class Plan:
 def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device, backend: str = "auto") -> Plan:
     """Choose for members bool [B, T, K] or [T, K]; errors: BadSetting for what a backend cannot run."""
     device = torch.device(device)
-    backend = _backend(backend, head_dim, dtype, device)
+    backend = _backend(backend, head_dim, dtype, device, members.shape[-1])
     members = members if members.dim() == 3 else members[None]
     length, groups = members.shape[1:]
     of_token = members.sum(-1)
     fewest, most = int(of_token.min()), int(of_token.max())
 
     def made(kernel: str, why: str, cost: float = 1.0, computed: float = 1.0) -> Plan:
-        return Plan(kernel, backend, why, cost, computed, members, window)
+        dense = "torch" if backend == "compiled" and kernel in ("masked", "causal") else backend
+        return Plan(kernel, dense, why, cost, computed, members, window)
 
     if backend == "reference":
         return made("masked", "The reference computes every causal pair, in blocks of queries.")
@@ -121,7 +127,7 @@ def plan(members: Tensor, window: int, heads: int, head_dim: int, dtype, device,
             )
         cost, computed = _packed_cost(sizes, members.shape, window, head_dim, wide, most)
     else:
-        cost, computed = _cpu_cost(sizes, members.shape, window, head_dim, most, dtype)
+        cost, computed = _cpu_cost(sizes, members.shape, window, head_dim, most, dtype, backend == "compiled")
     instead = MASKED[dtype != torch.float32]
     if cost > (instead if most <= 1 else 1):
         return made(
@@ -168,12 +174,19 @@ def _explain(q: Tensor, k: Tensor) -> None:
     raise BadSetting(f"The scores overflow {str(q.dtype)[6:]}: use a smaller scale, or a wider type.")
 
 
-def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device) -> str:
-    """The backend that runs; `auto` takes torch where it can, the reference elsewhere."""
+def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device, groups: int) -> str:
+    """The backend that runs; `auto` takes the compiled kernel where it can, then torch, the reference elsewhere."""
     if name not in BACKENDS:
         raise BadSetting(f"The backend is {str(name)[:40]!r} and must be one of {', '.join(BACKENDS)}.")
     if name == "reference":
         return name
+    if name in ("auto", "compiled") and device.type == "cpu" and compiled.runs(dtype, groups):
+        return "compiled"
+    if name == "compiled":
+        raise BadSetting(
+            f"The backend compiled takes float32 on the CPU, at most {compiled.MOST_GROUPS} groups, and needs a C++ "
+            f"compiler; this is {str(dtype)[6:]} on {device.type} with {groups} groups: use torch or reference."
+        )
     why = why_not(name, head_dim, dtype, device) if device.type == "cuda" or name == "flash_attn" else None
     if device.type not in ("cpu", "cuda"):
         why = f"The backend {name} runs on cpu and cuda only, and the tensors are on {device.type}: use reference."
@@ -186,10 +199,16 @@ def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device)
     raise BadSetting(why)
 
 
-def _cpu_cost(sizes: list[int], shape, window: int, head_dim: int, most: int, dtype) -> tuple[float, float]:
-    """(predicted time, computed pairs), both as multiples of dense causal attention."""
+def _cpu_cost(
+    sizes: list[int], shape, window: int, head_dim: int, most: int, dtype, ours: bool = False
+) -> tuple[float, float]:
+    """(predicted time, computed pairs), both as multiples of dense causal attention; `ours`: by the compiled kernel."""
     batch, length, groups = shape
     halves = dtype != torch.float32
+    if ours:
+        pairs = batch * length * min(window + BLOCK, length) + sum(size * (size + BLOCK) // 2 for size in sizes)
+        time = pairs + PACKED * (batch * length + sum(sizes))
+        return time / (batch * _causal(length, halves)[0]), pairs / causal_pairs(batch, length)
     band = Band.of(length, window, dtype)
     pairs = batch * -(-length // band.rows) * band.rows * band.keys
     time = pairs * BIASED * _tile(band.rows, halves)[1] + PER_TOKEN[halves] * sum(sizes)

@@ -36,7 +36,7 @@ KERNELS = (
         "focus with empty groups": with_empty_groups,
     }
 )
-GROUPED_KERNELS = {"groups (torch)", "lowest shared group (torch)"}
+GROUPED_KERNELS = {f"{name} ({by})" for name in ("groups", "lowest shared group") for by in ("torch", "compiled")}
 
 
 @pytest.mark.parametrize("family", BY_KIND)

@@ -5,20 +5,40 @@ import torch
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.groups.controls import random_tokens
-from analysis.kernels import grouped_attention, plan
+from analysis.kernels import compiled, grouped_attention, plan
 from analysis.kernels.members import kept_pairs
 from analysis.kernels.reference import kept
+
+BUILT = pytest.mark.skipif(compiled.library() is None, reason="no C++ compiler is here")
 
 
 def chosen(members, window=128, dtype=torch.float32, device="cpu", **more):
     return plan(members, window, 8, 64, dtype, device, **more)
 
 
-def test_one_group_per_token_runs_by_groups_and_says_what_it_costs():
-    made = chosen(random_tokens(16384, 8, 1))
-    assert (made.kernel, made.backend) == ("groups", "torch") and made.cost < 0.5 and "of dense" in made.why
+@pytest.mark.parametrize("backend", ["torch", pytest.param("compiled", marks=BUILT)])
+def test_one_group_per_token_runs_by_groups_and_says_what_it_costs(backend):
+    made = chosen(random_tokens(16384, 8, 1), backend=backend)
+    assert (made.kernel, made.backend) == ("groups", backend) and made.cost < 0.5 and "of dense" in made.why
     assert 1 / made.retained == pytest.approx(7.2, abs=0.2)
     assert made.retained < made.computed < 2 * made.retained
+
+
+def test_without_a_compiler_torch_runs(monkeypatch):
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    assert chosen(random_tokens(16384, 8, 1)).backend == "torch"
+    with pytest.raises(
+        BadSetting, match="at most 31 groups, and needs a C\\+\\+ compiler; this is float32 on cpu with 8"
+    ):
+        chosen(random_tokens(4096, 8, 1), backend="compiled")
+
+
+@BUILT
+def test_the_compiled_kernel_runs_where_it_can_and_a_dense_plan_stays_with_torch():
+    members = random_tokens(4096, 8, 1)
+    assert chosen(members).backend == "compiled" and chosen(members, dtype=torch.bfloat16).backend == "torch"
+    assert chosen(random_tokens(4096, 32, 1)).backend == "torch", "a bit for each group"
+    assert chosen(members, window=4096).backend == chosen(random_tokens(4096, 4, 3)).backend == "torch"
 
 
 def test_several_groups_run_by_lowest_shared_group_where_that_pays():
@@ -85,7 +105,7 @@ def test_backends_that_are_asked_for():
 
 
 REFUSED = {
-    "an unknown backend": (dict(backend="magic"), "'magic' and must be one of auto, reference, torch"),
+    "an unknown backend": (dict(backend="magic"), "'magic' and must be one of auto, reference, compiled, torch"),
     "flash-attn that is absent": (dict(backend="flash_attn"), "which is not installed"),
     "float64 on torch": (dict(backend="torch", dtype=torch.float64), "not float64: use reference"),
     "a device torch has no kernel for": (dict(backend="torch", device="meta"), "tensors are on meta"),
@@ -110,7 +130,7 @@ def test_a_gradient_that_the_kernel_lacks_is_refused_and_the_reference_has_it():
     q, k, v = tensors()
     q.requires_grad_()
     members = random_tokens(40, 4, 1)
-    with pytest.raises(BadSetting, match="torch has no gradient: use the backend reference, or torch.no_grad()"):
+    with pytest.raises(BadSetting, match="has no gradient: use the backend reference, or torch.no_grad()"):
         grouped_attention(q, k, v, members, 4)
     with torch.no_grad():
         grouped_attention(q, k, v, members, 4)

@@ -5,11 +5,12 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from analysis.errors import BadSetting
-from analysis.kernels import cpu, grouped_attention, plan, reference, window
+from analysis.kernels import compiled, cpu, grouped_attention, plan, reference, window
 from analysis.kernels.merge import merge, merges
 from analysis.timing import peak_bytes
 
 KERNELS = {"groups": cpu.groups, "masked": cpu.masked}
+IN_FLOAT32 = KERNELS | ({"compiled": compiled.groups} if compiled.library() else {})
 
 
 def made(batch, heads, kv_heads, length, size, dtype=torch.float32, seed=0):
@@ -85,7 +86,7 @@ def exact_in_float32(case, doubled):
     chosen = plan(members, window, shape[1], shape[-1], q.dtype, "cpu")
     assert chosen.pairs == int(keep.sum())
     found = {chosen.kernel: grouped_attention(q, k, v, members, window)}
-    for name, kernel in KERNELS.items():
+    for name, kernel in IN_FLOAT32.items():
         found.setdefault(name, kernel(q, k, v, members, window, shape[-1] ** -0.5))
     for name, (mine, sums) in found.items():
         assert (mine - out).abs().max() < (1e-5 if doubled else 5e-6), (name, chosen)
@@ -121,7 +122,7 @@ def test_models_hand_over_strided_tensors():
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in made(2, 4, 2, 300, 16))
     members = one_group(300, 4, 2)
     out, lse, _ = by_hand(q, k, v, members, 20)
-    for kernel in KERNELS.values():
+    for kernel in IN_FLOAT32.values():
         mine, sums = kernel(q, k, v, members, 20, 0.25)
         assert (mine - out).abs().max() < 5e-6 and (sums - lse).abs().max() < 1e-5
     q, k, v = (x.mT.contiguous().mT for x in (q, k, v))  # not even a row in one piece
@@ -143,7 +144,7 @@ def test_four_tokens_by_hand(members, window, out, read):
     q = k = torch.zeros(1, 1, 4, 1)  # every score is 0: the mean of what is read
     v = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 4, 1)
     members = torch.tensor(members).bool()
-    for kernel in (None, *KERNELS.values()):
+    for kernel in (None, *IN_FLOAT32.values()):
         given = (q, k, v, members, window) if kernel is None else (q, k, v, members[None], window, 1.0)
         mine, lse = (kernel or grouped_attention)(*given)
         torch.testing.assert_close(mine.flatten(), torch.tensor(out).float(), atol=1e-6, rtol=0)
@@ -159,7 +160,7 @@ def test_a_row_whose_only_score_is_zero_is_not_taken_for_an_empty_one():
     assert (out - wanted).abs().max() < 5e-6 and (lse - sums).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values())
+@pytest.mark.parametrize("kernel", IN_FLOAT32.values())
 @pytest.mark.parametrize("several", [False, True])
 def test_no_kernel_holds_t_by_t(kernel, several):
     length = 16384
