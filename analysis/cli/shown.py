@@ -11,10 +11,13 @@ SHOWN = "heads groups words pairs controls arms comparisons curve rows rounds ke
 
 def show(verb: str, result: Result, as_json: bool) -> None:
     """Print a result."""
-    shaped = SHAPES.get(verb, _numbers)(result)
     if as_json:
-        print(dumped({"protocol": result.numbers["protocol"], **shaped}))
+        print(dumped(answer(verb, result)))
         return
+    if verb == "schema":  # the document itself, to write into a file
+        print(json.dumps(result.numbers["schema"], indent=1))
+        return
+    shaped = SHAPES.get(verb, _numbers)(result)
     print(file=sys.stderr)
     for name in SHOWN:
         if name in result.tables:
@@ -24,6 +27,11 @@ def show(verb: str, result: Result, as_json: bool) -> None:
             print(f"{key}: {value}")
     if not result.tables:
         print(json.dumps({k: v for k, v in _plain(shaped).items() if isinstance(v, (dict, list))}, indent=1))
+
+
+def answer(verb: str, result: Result) -> dict:
+    """What `--json` prints of a result: its protocol and its numbers, of some verbs tables too."""
+    return {"protocol": result.numbers["protocol"], **SHAPES.get(verb, _numbers)(result)}
 
 
 def dumped(value: dict) -> str:

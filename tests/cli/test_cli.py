@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from analysis.__main__ import main
+from analysis.cli.answers import schema_of
 from analysis.cli.options import parser
 from analysis.corpus import sample_texts
 from analysis.studies.registry import VERBS
@@ -51,13 +53,14 @@ def call(home, capsys):
 
 
 def strict(text: str) -> dict:
-    """The last line as JSON that every parser takes: no NaN, no Infinity."""
+    """The last line as JSON that every parser takes, no NaN, no Infinity, and as the verb's schema has it."""
 
     def refuse(constant):
         raise ValueError(f"{constant} is no JSON")
 
     told = json.loads(text.splitlines()[-1], parse_constant=refuse)
     assert set(PROTOCOL) <= set(told["protocol"])
+    Draft202012Validator(schema_of(told["protocol"]["verb"])).validate(told)
     return told
 
 
