@@ -8,7 +8,7 @@ from analysis.limits import limits
 from app import cached, topbar
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, chips, classroom, fields, jobs, onward, widgets
+from app.ui import asking, chips, classroom, fields, jobs, onward, repeat, widgets
 
 TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
 VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
@@ -91,11 +91,14 @@ with widgets.guarded():
     with widgets.guarded():
         jobs.strip()
     onward.begin()
+    repeat.begin()
     with widgets.guarded() as troubles:
         page.run()
     if any(isinstance(trouble, (BadModel, TooLarge)) for trouble in troubles):
         st.button("Back to the bundled model", on_click=chips.use_model, args=("demo",), key="way_back")
     if not bare:
+        with widgets.guarded():
+            repeat.rest()
         with widgets.guarded():
             onward.show(page.url_path)
     with widgets.guarded():

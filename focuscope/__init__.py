@@ -4,6 +4,7 @@
     fs.inspect(model, tokenizer, text)                               heads, painted text, far pairs
     fs.compare(model, tokenizer, text, "dense,focus,streaming_llm")  methods against dense attention
     with fs.apply(model, tokenizer, "streaming_llm", window=256): model.generate(...)
+    fs.run("pairs story --min-distance 512").tables["pairs"]         any command of the command line
 
 `model`: a transformers model with its tokenizer, a Hugging Face id, a folder, or `demo`. The names load on first use.
 What is fitted on a model, and what the app computes, lies in the folder FOCUSCOPE_STATE: of an installed package
@@ -13,7 +14,7 @@ What is fitted on a model, and what the app computes, lies in the folder FOCUSCO
 import os
 from pathlib import Path
 
-__all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model"]
+__all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run"]
 
 if (Path(__file__).parent / "analysis").is_dir():  # installed: nobody writes into an installed package
     os.environ.setdefault("FOCUSCOPE_STATE", str(Path.home() / ".focuscope"))

@@ -1,7 +1,10 @@
 """What a notebook shows: pages that need no server and no network, made by the studies of the app's pages."""
 
+import contextlib
 import html
+import io
 import json
+import shlex
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +14,8 @@ import pandas as pd
 
 import analysis
 from analysis import METHODS
+from analysis.cli.asked import asked
+from analysis.cli.options import parser
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError
 from analysis.models import Model, load_model
@@ -23,7 +28,7 @@ from analysis.studies.ready.candidates import candidates, specs
 from analysis.studies.start.report import painted, pair
 from analysis.studies.start.start import start
 
-__all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model"]
+__all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run"]
 
 PAIRS = 6
 HEIGHT = 640  # pixels of the frame in a notebook
@@ -139,6 +144,19 @@ def apply(model="demo", tokenizer=None, method: str = "streaming_llm", **setting
     families = (METHODS[method].saves,) if method in METHODS else ("reads",)
     (ready,) = candidates(context, context.held, [{"name": method, "settings": settings}], families)
     return analysis.apply(context.held, ready.method)
+
+
+def run(words: str) -> Result:
+    """What a command of the command line finds, such as "pairs story --min-distance 512": a verb and its words, as
+    docs/commands.md lists them. `numbers`, `tables` (name -> DataFrame), `arrays`. Errors: AnalysisError in one
+    sentence."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            given = vars(parser("").parse_args(shlex.split(words)))
+    except SystemExit:
+        raise AnalysisError(said.getvalue().strip() or "Nothing was run.") from None
+    return asked(given).run(lambda fraction, stage: None)
 
 
 def head_map(heads: pd.DataFrame, far: int) -> str:

@@ -9,7 +9,7 @@ from app import cached
 from app.benchmarks.controls import ITEMS, SHOTS
 from app.quality.words import Asked
 from app.selection import state
-from app.ui import jobs, stored, tables, widgets
+from app.ui import jobs, repeat, stored, tables, widgets
 from app.ui.charts import SHARE, error_bars, figure, marks, safe, style
 
 NAME = "benchmarks"  # the stored study
@@ -53,7 +53,7 @@ def own(asked: list[Asked]) -> None:
         jobs.run_button("Run these benchmarks", "benchmark", args, "benchmark_run")
     else:
         scores(run)
-    st.code(command(args), language=None, wrap_lines=True)
+    repeat.drawer(command(args))
 
 
 def _controls(found: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.commandline import commandline
 from app import cached
 from app.generate import answers, cache, form
-from app.ui import asking, jobs, take, widgets
+from app.ui import asking, jobs, repeat, take, widgets
 
 
 def page() -> None:
@@ -47,5 +47,4 @@ def page() -> None:
                 "by what each cache still holds, and a click on a new token shows what it read and what was gone.",
                 "more",
             )
-    with st.expander("The same from the command line", icon=":material/terminal:"):
-        st.code(commandline("generate", request | {"text": "TEXT"}), language=None, wrap_lines=True)
+    repeat.drawer(commandline("generate", request | {"text": "TEXT"}))

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.probes import asked as probes, shown, words
-from app.ui import jobs, widgets
+from app.ui import jobs, repeat, widgets
 
 
 def one_test() -> None:
@@ -36,8 +36,7 @@ def one_test() -> None:
         shown.lengths(run)
         with widgets.guarded():
             shown.prompt(run)
-    with st.expander("The same from the command line", icon=":material/terminal:"):
-        st.code(words.command(args, asked), language=None, wrap_lines=True)
+    repeat.drawer(words.command(args, asked))
 
 
 def _example(args: dict) -> Run | None:

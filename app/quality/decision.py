@@ -8,14 +8,13 @@ from app import cached
 from app.quality import headline, speed as quality_speed, words
 from app.quality.words import Shown
 from app.speed import requests
-from app.ui import widgets
+from app.ui import repeat, widgets
 
-PYTHON = """import analysis
+PYTHON = """import focuscope as fs
 
-model = analysis.load_model("{model}")
-method = analysis.METHODS["{name}"]({settings})
+model = fs.load_model("{model}")
 ids = model.tokenizer(text, return_tensors="pt").input_ids
-with analysis.apply(model, method):
+with fs.apply(model, method="{name}"{settings}):
     print(model.tokenizer.decode(model.lm.generate(ids, max_new_tokens=64)[0]))"""
 
 
@@ -35,8 +34,7 @@ def card(shown: Sequence[Shown], most: int, again: str) -> None:
             widgets.numbers(
                 dict(zip(("what", "value", "detail"), map(list, values), strict=True)), "decision", "decision"
             )
-        with st.expander("The same numbers from the command line", icon=":material/terminal:"):
-            st.code(again, language=None, wrap_lines=True)
+        repeat.drawer(again)
 
 
 def _facts(one: Shown) -> list[tuple[str, str, str, str]]:
@@ -60,7 +58,7 @@ def _snippet(one: Shown, most: int) -> str:
     """Python for a method that needs nothing fitted; else the command that runs it with these settings."""
     asked = one.asked
     if not asked.about["needs"]:
-        settings = ", ".join(f"{name}={value!r}" for name, value in asked.settings.items())
+        settings = "".join(f", {name}={value!r}" for name, value in asked.settings.items())
         return PYTHON.format(model=st.session_state["model"], name=asked.name, settings=settings)
     if quality_speed.can_launch(asked):
         return requests.command("launch", quality_speed.launch_request(asked, one.run.numbers["window"], most))

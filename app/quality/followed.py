@@ -11,7 +11,7 @@ from app import cached
 from app.quality import cards, charts, search, speed as quality_speed, words
 from app.quality.words import NEAR, Asked, Shown
 from app.selection import state
-from app.ui import asking, fields, tables, take, widgets
+from app.ui import asking, fields, repeat, tables, take, widgets
 from app.ui.spelled import size
 
 AFTER, CUTS = 256, 4  # tokens that are scored, stretches of the text
@@ -69,9 +69,8 @@ def tab(saves: str, share: float | None) -> None:
     _table(shown, saves)
     with widgets.guarded():
         search.section(saves, asked, prefix)
-    with st.expander("The same numbers from the command line", icon=":material/terminal:"):
-        request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}
-        st.code(commandline("continuation", request | {"texts": ["TEXT"]}), language=None, wrap_lines=True)
+    request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}
+    repeat.drawer(commandline("continuation", request | {"texts": ["TEXT"]}))
 
 
 def _prefix(most: int) -> int:

@@ -11,7 +11,7 @@ from app.routing import recall, texts as own_texts
 from app.routing.controls import HEADS, PARTITIONS
 from app.routing.words import head_columns
 from app.selection import state
-from app.ui import asking, jobs, tables, widgets
+from app.ui import asking, jobs, repeat, tables, widgets
 from app.ui.offers import Scope
 
 PROMPTS = 12
@@ -44,9 +44,7 @@ def show(card: dict) -> None:
         )
         if stored is not None:
             _found(stored)
-    with st.expander("The same from the command line", icon=":material/terminal:"):
-        st.code(command(), language=None, wrap_lines=True)
-        widgets.prose("With --store, this page shows these buckets, routers and curves from then on.", "quiet")
+    repeat.drawer(command(), "With --store, this page shows these buckets, routers and curves from then on.")
 
 
 def arguments() -> dict | None:

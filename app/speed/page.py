@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.speed import charts, curve as speed_curve, inherited, requests, shown
 from app.speed.controls import DTYPES, MEMBERS, ON, WHAT
-from app.ui import asking, fields, jobs, onward, widgets
+from app.ui import asking, fields, jobs, onward, repeat, widgets
 
 SHAPE = ("groups", "top", "window")
 LAUNCH = "Launch sparse inference"
@@ -65,7 +65,7 @@ def _model(answer) -> None:
             if stored is not None:
                 st.subheader("At other lengths", anchor=False, help=cached.glossary("crossover"))
             _curve(answer, "Measure these lengths", card, router, stored)
-    command("launch", request)
+    repeat.drawer(requests.command("launch", request))
 
 
 def _shapes(answer) -> None:
@@ -120,13 +120,7 @@ def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -
             "Hollow marks: the bound with equally full groups.",
             "quiet",
         )
-    command("bench", request)
-
-
-def command(verb: str, request: dict) -> None:
-    """The same measurement without a browser."""
-    with st.expander("The same numbers from the command line", icon=":material/terminal:"):
-        st.code(requests.command(verb, request), language=None, wrap_lines=True)
+    repeat.drawer(requests.command("bench", request))
 
 
 def _button(label: str, verb: str, request: dict, stored, price) -> None:

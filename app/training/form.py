@@ -7,7 +7,7 @@ from app import cached
 from app.selection import state
 from app.training import requests, shown
 from app.training.controls import BALANCES, GATES, PHASES, READINGS
-from app.ui import asking, fields, jobs, stored as stored_studies, widgets
+from app.ui import asking, fields, jobs, repeat, stored as stored_studies, widgets
 
 
 def facts_of(name: str) -> dict:
@@ -62,8 +62,7 @@ def tab() -> None:
         shown.router_numbers(facts_of(st.session_state["router"]))
     if cost := stored_studies.study("step-cost"):
         widgets.prose(f"{cost['sentence']} Measured on: {cost['protocol'].get('processor', 'this machine')}.", "quiet")
-    with st.expander("The same from the command line", icon=":material/terminal:"):
-        st.code(requests.command(args), language=None, wrap_lines=True)
+    repeat.drawer(requests.command(args))
 
 
 def _button(args: dict, card: dict, stored: Run | None) -> None:

@@ -10,6 +10,7 @@ from bs4 import BeautifulSoup
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import focuscope as fs
+from app.ui.repeat import notebook
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
@@ -67,6 +68,17 @@ def test_apply_runs_a_method_and_leaves_the_model_as_it_came(loaded):
         assert not torch.allclose(before, inside) and torch.equal(before, lm(ids).logits)
     with pytest.raises(fs.AnalysisError, match="There is no method 'nothing'"):
         fs.apply(lm, tokenizer, "nothing")
+
+
+def test_run_takes_the_words_of_a_command(tmp_path):
+    save_model(tmp_path / "tiny")
+    (tmp_path / "text.txt").write_text(SHORT)
+    lines = notebook([f"python -m analysis inspect {tmp_path / 'text.txt'} --model {tmp_path / 'tiny'}"])
+    exec(lines, held := {})
+    assert held["found"].numbers["characters"] == len(SHORT)
+    for words, said in (("pairs", "required: TEXT"), ("divine story", "invalid choice: 'divine'")):
+        with pytest.raises(fs.AnalysisError, match=said):
+            fs.run(words)
 
 
 def test_importing_it_loads_nothing_heavy():

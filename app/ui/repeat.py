@@ -1,0 +1,73 @@
+"""A result without its page: three lines for a notebook, and the command for a terminal."""
+
+import streamlit as st
+
+from analysis.commandline import PROGRAM, commandline
+from analysis.corpus import sample_texts, text_hash
+from analysis.runs import Run
+from analysis.studies.registry import VERBS
+from app import cached
+from app.ui import widgets
+
+TITLE = "Copy as code: the same in a notebook or a terminal"
+TOLD = "_told"  # of the session: verbs whose code the page has shown while it is drawn
+PLACES = ("text", "texts", "against")  # arguments that name texts
+FILL_IN = {"TEXT": "TEXT is the file that holds the text", "DIR": "DIR is a folder of texts"}
+UNASKED = ("model", "inspect", "take")  # what pages need besides: no results
+
+
+def begin() -> None:
+    """A page is about to be drawn: it has shown no code yet."""
+    st.session_state[TOLD] = set()
+
+
+def drawer(command: str, more: str = "") -> None:
+    """One request as code, folded away. `command`: as `commandline` writes it. `more`: a sentence below."""
+    st.session_state[TOLD].add(_words(command).split()[0])
+    with st.expander(TITLE, icon=":material/terminal:"):
+        _code([command])
+        if more:
+            widgets.prose(more, "quiet")
+
+
+def rest() -> None:
+    """At the end of a page: the results that it has read, as far as no `drawer` on it shows their code. They are
+    written when it is opened."""
+    runs = [run for run in cached.seen() if run.verb not in (*UNASKED, *st.session_state[TOLD])]
+    if not runs:
+        return
+    shown = st.expander(TITLE, icon=":material/terminal:", key="repeat_rest", on_change="rerun")
+    if shown.open:
+        with shown:
+            _code([command_of(run) for run in runs])
+
+
+def command_of(run: Run) -> str:
+    """The command that makes a stored run; a text that did not come with the program is a file to name there."""
+    names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
+    args = {name: value for name, value in run.request.items() if name != "made"}
+    for name in PLACES:
+        if isinstance(value := args.get(name), list):
+            args[name] = [names.get(one, "TEXT") for one in value]
+        elif value:
+            args[name] = names.get(value, "TEXT")
+    return commandline(run.verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))
+
+
+def notebook(commands: list[str]) -> str:
+    """Lines for a notebook: `run` takes the words of a command."""
+    blocks = [f"found = fs.run({_words(command)!r})\nfound.tables" for command in commands]
+    return "import focuscope as fs\n" + "\n\n".join(blocks)
+
+
+def _code(commands: list[str]) -> None:
+    st.code(notebook(commands), language="python", wrap_lines=True)
+    several = len(commands) > 1
+    said = [f"# {VERBS[_words(one).split()[0]].brief}\n{one}" if several else one for one in commands]
+    st.code("\n\n".join(said), language=None, wrap_lines=True)
+    left = [about for word, about in FILL_IN.items() if any(word in command.split() for command in commands)]
+    widgets.prose(f"{', '.join(left)}." if left else [], "quiet")
+
+
+def _words(command: str) -> str:
+    return command.removeprefix(f"{PROGRAM} ")
