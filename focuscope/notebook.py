@@ -1,10 +1,7 @@
 """What a notebook shows: pages that need no server and no network, made by the studies of the app's pages."""
 
-import contextlib
 import html
-import io
 import json
-import shlex
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +12,7 @@ import pandas as pd
 import analysis
 from analysis import METHODS
 from analysis.cli.asked import asked
-from analysis.cli.options import parser
+from analysis.cli.options import parsed
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError
 from analysis.models import Model, load_model
@@ -150,13 +147,7 @@ def run(words: str) -> Result:
     """What a command of the command line finds, such as "pairs story --min-distance 512": a verb and its words, as
     docs/commands.md lists them. `numbers`, `tables` (name -> DataFrame), `arrays`. Errors: AnalysisError in one
     sentence."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            given = vars(parser("").parse_args(shlex.split(words)))
-    except SystemExit:
-        raise AnalysisError(said.getvalue().strip() or "Nothing was run.") from None
-    return asked(given).run(lambda fraction, stage: None)
+    return asked(parsed(words)).run(lambda fraction, stage: None)
 
 
 def head_map(heads: pd.DataFrame, far: int) -> str:

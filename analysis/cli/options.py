@@ -4,13 +4,16 @@ An option that was not given is not passed on, so that the function's own defaul
 """
 
 import argparse
+import contextlib
+import io
+import shlex
 from inspect import Parameter
 from pathlib import Path
 
 from analysis.cli import words
 from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, METHODS, PROGRAM, option, word
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, BadSetting
 from analysis.studies.registry import STORED, VERBS
 
 SHARED = ("model", "seed")  # of every verb, used or not
@@ -55,6 +58,19 @@ def parser(about: str) -> argparse.ArgumentParser:
             one = names.add_parser(name, help=study.help, description=study.help, argument_default=argparse.SUPPRESS)
             one.asked = (verb, name)
     return made
+
+
+def parsed(line: str) -> dict:
+    """What stands in a command line without its program, such as "pairs story --min-distance 512". Errors: BadSetting
+    with the sentence that the command line says, or the help that was asked for."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            return vars(parser("").parse_args(shlex.split(line)))
+    except ValueError as error:
+        raise BadSetting(f"{line[:80]!r} is no command line: {error}.") from None
+    except SystemExit:
+        raise BadSetting(said.getvalue().strip()) from None
 
 
 def _options(sub: argparse.ArgumentParser, verb: str, study: str | None) -> None:

@@ -133,6 +133,7 @@ ONLY_IN = {
     "transformers": "models weights shapes attention cache training studies.benchmarks take",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
+    "mcp": "cli.server",
     "datasets": "studies.benchmarks.tasks",
     "torch": f"{ROOMS} shapes weights arithmetic __main__ jobs.worker",
 }

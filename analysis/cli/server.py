@@ -1,0 +1,151 @@
+"""An MCP server over standard input and output: agents ask verbs that read local texts, each for its price first."""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from analysis.cli.answers import schema_of
+from analysis.cli.asked import TEXTS, Asked, asked
+from analysis.cli.options import parsed
+from analysis.cli.plan import plan
+from analysis.cli.shown import answer, dumped
+from analysis.cli.signatures import parameters
+from analysis.corpus import sample_texts
+from analysis.errors import AnalysisError, BadSetting
+from analysis.places import CACHE, locate
+from analysis.runs import Result
+from analysis.runs.run import without_model
+from analysis.studies.registry import VERBS
+
+MOST_SECONDS = 600  # of a price, or the run is refused
+MOST_BYTES, MOST_TEXTS = 1_000_000, 20  # of one text, and texts at once
+MOST_ANSWER = 400_000  # characters of an answer
+FILES = ("state", "output", "work", "corpus", "data", "runs")  # options that name other files and folders
+ABOUT = (
+    "Focuscope measures what long-context attention reads. Nothing is downloaded, trained or timed here, and only text "
+    "files of one folder are read. Ask `price` with the same verb and words before `run`; `help` explains a verb."
+)
+
+
+def reading() -> dict[str, str]:
+    """The verbs that are offered, with what they say: they read texts, change nothing that others see and do not take
+    the machine for themselves."""
+    kept = {verb: one for verb, one in VERBS.items() if one.study and not (one.changes or one.exclusive or one.stored)}
+    return {verb: one.help for verb, one in kept.items() if {"text", "texts"} & set(parameters(verb))}
+
+
+class Desk:
+    """What the server answers. `root`: the folder of the texts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.priced = root.resolve(), set()
+
+    def help(self, verb: str) -> str:
+        """How the words of a verb are written, and the JSON Schema of what it answers. Errors: BadSetting."""
+        self._offered(verb)
+        try:
+            parsed(f"{verb} --help")
+        except BadSetting as told:
+            return f"{told}\n\nIts answer: {dumped(schema_of(verb))}"
+        raise AssertionError("--help ends the parser")
+
+    def price(self, verb: str, words: str) -> dict:
+        """What `run` with the same verb and words would do and cost, as `plan` says it. Errors: AnalysisError."""
+        planned = plan(self._asked(verb, words))
+        if planned["price"]["seconds"] > MOST_SECONDS:
+            raise BadSetting(f"{planned['price']['said']}, and at most {MOST_SECONDS} s are run here: ask for less.")
+        self.priced.add((verb, words))
+        return planned
+
+    def run(self, verb: str, words: str) -> dict:
+        """What the verb answers, as `--json` prints it. Errors: AnalysisError; BadSetting before `price` was asked."""
+        wanted = self._asked(verb, words)
+        if (verb, words) not in self.priced:
+            raise BadSetting("Ask `price` with the same verb and words first.")
+        with contextlib.redirect_stdout(sys.stderr):  # standard output belongs to the protocol
+            found = answer(verb, wanted.run(lambda fraction, stage: None))
+        if (size := len(dumped(found))) > MOST_ANSWER:
+            raise BadSetting(
+                f"The answer has {size:,} characters and {MOST_ANSWER:,} are sent: ask about a shorter text."
+            )
+        return found
+
+    def _offered(self, verb: str) -> None:
+        if verb not in reading():
+            raise BadSetting(f"{verb[:40]!r} is not offered here; there are: {', '.join(reading())}.")
+
+    def _asked(self, verb: str, words: str) -> Asked:
+        self._offered(verb)
+        given = parsed(f"{verb} {words}")
+        if named := [name for name in FILES if given.get(name)]:
+            raise BadSetting(f"--{named[0]} names files, and only texts are read here: leave it out.")
+        for name in ("model", "other_model"):
+            place = locate(given[name]) if given.get(name) else None
+            if isinstance(place, Path) and not self._inside(place) and CACHE.resolve() not in place.resolve().parents:
+                raise BadSetting(f"{given[name][:80]!r} lies outside {self.root}: name a model by its id.")
+        places = [one for name in TEXTS if given.get(name) for one in _listed(given[name])]
+        if len(places) > MOST_TEXTS:
+            raise BadSetting(f"{len(places)} texts were named and {MOST_TEXTS} are read at once.")
+        for one in places:
+            self._check_text(one)
+        return asked(given)
+
+    def _check_text(self, place: str) -> None:
+        path = Path(place)
+        if place in sample_texts() and not path.exists():
+            return
+        if not self._inside(path) or not path.is_file():
+            raise BadSetting(
+                f"{place[:80]!r} is no text file in {self.root}: name one, or {', '.join(sample_texts())}."
+            )
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise BadSetting(f"{place[:80]!r} has {size:,} bytes and {MOST_BYTES:,} are read here: take a part of it.")
+
+    def _inside(self, path: Path) -> bool:
+        return self.root in path.resolve().parents
+
+
+def _listed(value: object) -> list[str]:
+    return value if isinstance(value, list) else [value]
+
+
+def server(root: Path):
+    """The server, with the tools `help`, `price` and `run`. Errors: BadSetting where the package `mcp` is missing."""
+    try:
+        from mcp.server import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+    except ImportError:
+        raise BadSetting("The package mcp 2 is missing: pip install -r requirements-mcp.txt.") from None
+    desk, made = Desk(root), MCPServer("focuscope", instructions=ABOUT)
+    verbs = "; ".join(f"{verb}: {said}" for verb, said in reading().items())
+
+    def told(call, *given):
+        try:
+            return call(*given)
+        except AnalysisError as error:
+            raise ToolError(str(error)) from None
+        except OSError as error:
+            raise ToolError(f"A file cannot be used: {error.strerror}.") from None
+
+    @made.tool(name="help", description=f"How a verb is asked, and what it answers. Verbs: {verbs}.")
+    def help_(verb: str) -> str:
+        return told(desk.help, verb)
+
+    @made.tool(description="What a run would do and cost. Words: as after the verb on the command line, text first.")
+    def price(verb: str, words: str) -> str:
+        return dumped(told(desk.price, verb, words))
+
+    @made.tool(description="The answer as JSON, after `price` was asked with the same verb and words.")
+    def run(verb: str, words: str) -> str:
+        return dumped(told(desk.run, verb, words))
+
+    return made
+
+
+def mcp() -> Result:
+    """Serve agents over standard input and output until they close it; texts are those of the folder that it is
+    started in. Errors: BadSetting where the package `mcp` is missing."""
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before anything asks the Hub
+    server(Path.cwd()).run("stdio")
+    return without_model("mcp", {"folder": str(Path.cwd())})
