@@ -126,6 +126,8 @@ def due(verb: str, args: dict, tokens: int | None = None, price: Price | None = 
     """What a request will cost on this machine: seconds, and memory beside the model's weights. `price`: where a page
     predicts it itself."""
     known = card(args.get("model"))
+    if verb == "model" and (size := places.weight_bytes(args["model"], places.CACHE)):
+        price = _loading(size)
     price = price or predicted(store(), verb, args, tokens or counted(args)[0], known)
     in_memory = known is None or known.numbers["device"] == "cpu"
     free = free_memory() if in_memory else None
@@ -150,13 +152,15 @@ def load_price(name: str) -> str | None:
     if store().find("model", {"model": name}) is not None:
         return "It was loaded here before, so it is ready at once."
     size = places.weight_bytes(name, places.CACHE)
-    if size is None:
-        return None
+    return None if size is None else f"{_loading(size).sentence}; {spell_bytes(size)} of weights on this disk."
+
+
+def _loading(size: int) -> Price:
+    """What loading a model of so many bytes of weights costs."""
     loads = [(took, asked) for took, _, asked in store().past("model") if asked["model"] != "demo"]  # that one waits
     cards = [(took, store().find("model", asked)) for took, asked in loads]
     done = [(took, run.numbers["weight_bytes"]) for took, run in cards if run is not None]
-    due = predict(done, size, guess=lambda size: FIRST_SECONDS + size / LOADED)
-    return f"{due.sentence}; {spell_bytes(size)} of weights on this disk."
+    return predict(done, size, guess=lambda size: FIRST_SECONDS + size / LOADED)
 
 
 def counted(args: dict) -> tuple[int, int | None]:

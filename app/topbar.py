@@ -7,6 +7,7 @@ import contextlib
 from io import BytesIO
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from analysis import documents
@@ -24,15 +25,18 @@ SHOWN = 20_000  # characters of a text in its chip
 
 
 def topbar(uses: str) -> None:
-    """Draw the bar; `uses` names the chips that the page has: text, model, groups."""
-    parts = {"text": _text, "model": model_box.chip, "groups": _groups}
+    """Draw the bar; `uses` names the chips that the page has: text, model, groups. Which groups there are is known when
+    the model is: a new one is waited for under the bar."""
+    parts = {"text": _text, "model": model_box.chip}
     with st.container(key="topbar", horizontal=True, vertical_alignment="center", gap="small"):
         widgets.each(*(draw for name, draw in parts.items() if name in uses.split()))
+        groups = st.container(width="content") if "groups" in uses.split() else None
         st.space("stretch")
         widgets.each(classroom.menu, basket.popover, widgets.copy_link)
     widgets.trouble("text_trouble")  # it stays until the next text: a rerun must not swallow it
-    if "text" in uses.split():
-        _arrived()
+    _arrived()
+    if groups is not None:
+        _groups(groups)
     if "model" in uses.split():
         _caution()
 
@@ -87,9 +91,13 @@ def _what_is_read(key: str) -> None:
 
 
 def _arrived() -> None:
-    """What became of the files that were uploaded last, until another text is chosen."""
-    arrived = [key for key in st.session_state.get("text_arrived") or [] if key in cached.texts()]
-    key = st.session_state["text"]
+    """What became of the files that were uploaded last: on the page where they came, until another one or another text
+    is chosen."""
+    page, given = st.session_state.get("text_arrived") or (None, [])
+    if page != st.session_state["page_shown"]:
+        st.session_state["text_arrived"] = None
+        return
+    key, arrived = st.session_state["text"], [key for key in given if key in cached.texts()]
     if key not in arrived:
         return
     said = cached.store().said(key)
@@ -145,7 +153,7 @@ def _take(given: list[tuple[bytes, str]]) -> None:
             refused.append(f"{len(given)} files are more than the {MOST} that are read at once: upload the rest again.")
         if arrived:
             use_text(arrived[0])
-            st.session_state["text_arrived"] = arrived
+            st.session_state["text_arrived"] = st.session_state.get("page_shown"), arrived
         if refused:
             raise BadText(" ".join(refused))
     chips.close("text")
@@ -163,11 +171,12 @@ def bring(data: bytes, name: str) -> str:
     return key
 
 
-def _groups() -> None:
+def _groups(place: DeltaGenerator) -> None:
     with contextlib.suppress(AnalysisError):  # a model that cannot be loaded is said once, on the page
         offered = asking.routers(st.session_state["model"])
         widgets.settled("router", offered, offered[0])
-        chips.chip("groups", st.session_state["router"], "workspaces", lambda: _routers(offered))
+        with place:
+            chips.chip("groups", st.session_state["router"], "workspaces", lambda: _routers(offered))
 
 
 def _routers(offered: list[str]) -> None:

@@ -1,6 +1,7 @@
 """What a request will cost before anybody runs it: the same prediction for pages and for `--plan`."""
 
 from statistics import median
+from typing import NamedTuple
 
 from analysis.runs.memory import held
 from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price
@@ -8,15 +9,27 @@ from analysis.runs.run import Run
 from analysis.runs.store import RunStore
 
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
-TIMES = {
-    "start": 1.1,
-    "pairs": 1.4,
-    "groups": 0.5,
-    "statistics": 0.7,
-    "head": 0.6,
-    "temperature": 0.7,
-    "names": 10.0,
-}  # of one reading
+
+
+class Takes(NamedTuple):
+    """What a verb does with each token: how often it reads what every head gives to which token, and how many plain
+    passes of the model it makes beside, which cost a tenth of that in a small model."""
+
+    readings: float
+    passes: float = 0.0
+
+
+TAKES = {
+    "start": Takes(1.1),
+    "pairs": Takes(1.4),
+    "groups": Takes(0.5),
+    "statistics": Takes(0.7),
+    "head": Takes(0.6),
+    "temperature": Takes(0.7),
+    "names": Takes(1.0, passes=15.0),  # some thirty sets of heads taken away, each on one half of the texts
+    "ablate": Takes(0.0, passes=13.0),  # the estimate with its gradient, all heads, and eight without one
+}
+MADE = {"names": 3072}  # tokens of the texts that a verb makes itself
 SERVED: dict[str, dict[str, object]] = {  # verb -> arguments with which it finds what Start's reading of the text left
     "statistics": {"mass": 0.9, "window": 128, "without_first": False},
     "head": {"part": 0},
@@ -34,19 +47,18 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     """Seconds of a request that reads so many tokens, and memory beside the model's weights where its model was loaded
     here before. `card`: the stored one of the model, by default looked up."""
     model = str(args.get("model") or "demo")
-    card = card or store.find("model", {"model": model})
+    card, tokens = card or store.find("model", {"model": model}), MADE.get(verb, tokens)
     if card is None:
         return store.price(verb, model, tokens, None, args)
-    speed = WORK[card.numbers["device"].partition(":")[0]]
-    rate = FIRST_SECONDS_PER_TOKEN + 6 * card.numbers["parameters"] / speed
-    pace = _pace(store, model, rate) if verb in TIMES else 1.0
+    a_pass = 2 * card.numbers["parameters"] / WORK[card.numbers["device"].partition(":")[0]]
+    pace = _pace(store, model, a_pass) if verb in TAKES else 1.0
     found = _is_read(store, verb, model, args)
 
     def guess(work: float) -> float:
-        return (FOUND if found else 1.0) * pace * _guess(verb, rate, work)
+        return (FOUND if found else 1.0) * pace * _guess(verb, a_pass, work)
 
     def alike(took: float, work: float) -> bool:
-        return verb not in SERVED or (took < QUICK * pace * _guess(verb, rate, work)) == found
+        return verb not in SERVED or (took < QUICK * pace * _guess(verb, a_pass, work)) == found
 
     needed = held(verb, args, tokens, card.numbers, found)
     return store.price(verb, model, tokens, needed, args, guess, alike)
@@ -63,16 +75,18 @@ def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:
     )
 
 
-def _guess(verb: str, rate: float, work: float) -> float:
-    """Seconds of a verb that was never run here, on a machine as fast as WORK says."""
-    return FIRST_SECONDS + TIMES.get(verb, 1.0) * rate * work
+def _guess(verb: str, a_pass: float, work: float) -> float:
+    """Seconds of a verb that was never run here, on a machine as fast as WORK says; `a_pass`: those of one token in one
+    plain pass of the model."""
+    takes = TAKES.get(verb, Takes(1.0))
+    return FIRST_SECONDS + work * (takes.readings * (FIRST_SECONDS_PER_TOKEN + 3 * a_pass) + takes.passes * a_pass)
 
 
-def _pace(store: RunStore, model: str, rate: float) -> float:
-    """How many times as long as guessed the verbs of TIMES took here with this model: what one of them took tells the
+def _pace(store: RunStore, model: str, a_pass: float) -> float:
+    """How many times as long as guessed the verbs of TAKES took here with this model: what one of them took tells the
     first price of the others. Those that found a reading tell nothing."""
     took = [
-        seconds / _guess(verb, rate, tokens) for verb in TIMES for seconds, tokens, _ in store.past(verb, model)[:3]
+        seconds / _guess(verb, a_pass, tokens) for verb in TAKES for seconds, tokens, _ in store.past(verb, model)[:3]
     ]
     return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
 

@@ -8,7 +8,6 @@ from app.heads import finder
 from app.heads.words import LETTERS
 from app.ui import asking, painted, tables, widgets
 
-TOKENS = 3072  # of the texts made for the names
 TERM = "name of a head"
 ROWS = {
     "head": tables.Column("head"),
@@ -53,7 +52,7 @@ def show(table: dict, layer: int, head: int) -> None:
         "more",
     )
     known = stored() is not None
-    run = asking.ask("names", _args(), "Reading the texts made for names", TOKENS)
+    run = asking.ask("names", _args(), "Reading the texts made for names")
     if not known:
         st.rerun()  # the map and the finder show them too
     widgets.prose(run.numbers["sentence"])

@@ -41,7 +41,8 @@ def show(tokens: dict, layer: int, head: int) -> None:
         help=cached.glossary(TERM),
     )
     part, _ = one.place(tokens)
-    run = _ask("top", by, part, "Reading the text without heads", len(tokens["piece"]))
+    size = tokens["window"].count(part)
+    run = _ask("top", by, part, "Reading the text without heads", size)
     widgets.prose(run.numbers["sentence"])
     rows = run.numbers["rows"]
     _map(run, layer, head)
@@ -49,7 +50,7 @@ def show(tokens: dict, layer: int, head: int) -> None:
     widgets.notes(run)
     wanted = f"{layer}.{head}"
     if wanted not in [row["without"] for row in rows]:
-        run = _ask(wanted, by, part, f"Reading the text without head {head} of layer {layer}", len(tokens["piece"]))
+        run = _ask(wanted, by, part, f"Reading the text without head {head} of layer {layer}", size)
     _text(run, wanted, tokens)
 
 

@@ -121,9 +121,8 @@ def _waiting(sentence: str, seconds: float) -> Iterator[None]:
     place = st.empty()
     try:
         with place.container(), st.spinner(sentence, show_time=True):
-            st.html(f'<div class="fs-bar"><i style="animation-duration: {seconds:.1f}s"></i></div>')
-            for height in (90, 260, 180):
-                st.skeleton(height)
+            blocks = "".join(f'<div class="fs-block" style="height: {height}px"></div>' for height in (90, 260, 180))
+            st.html(f'<div class="fs-bar"><i style="animation-duration: {seconds:.1f}s"></i></div>{blocks}')
             yield
     finally:
         place.empty()
@@ -143,7 +142,7 @@ def here(seconds: float) -> dict:
 def card(model: str) -> dict:
     """The numbers of the `model` verb: sizes, routers, parity badge."""
     stored = cached.card(model)
-    run = stored or ask("model", {"model": model}, f"Loading {model} and comparing it with the stock model")
+    run = stored or ask("model", {"model": model}, f"Loading {model} and comparing it with the stock one")
     return run.numbers
 
 

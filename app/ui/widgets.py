@@ -27,11 +27,15 @@ STYLE = """<style>
 .stMainBlockContainer { padding-top: 4rem; }
 .stMainBlockContainer h1 { padding: 0.25rem 0 0; }
 .st-key-topbar [data-testid="stPopoverButton"] { border-radius: 1rem; max-width: 20rem; }
+.st-key-topbar { gap: 0.5rem 0.6rem; }
 .st-key-topbar [data-testid="stPopoverButton"] p { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .stMain:has(.fs-bar) [data-stale="true"], .stMain :has(.fs-bar) ~ * { display: none; }
 .fs-bar { height: 4px; max-width: 46rem; border-radius: 2px; overflow: hidden; background: rgba(128, 128, 128, 0.25); }
 .fs-bar i { display: block; height: 100%; width: 95%; background: #1483B0; transform-origin: left;
   animation: fs-fill linear both; }
+.fs-block { max-width: 46rem; margin-top: 1rem; border-radius: 0.5rem; background: rgba(128, 128, 128, 0.12);
+  animation: fs-breathe 2s ease-in-out infinite; }
+@keyframes fs-breathe { 50% { opacity: 0.45; } }
 @keyframes fs-fill { from { transform: scaleX(0); } }
 .stMainBlockContainer > .stVerticalBlock > [data-testid="stLayoutWrapper"]:has(.st-key-job_strip) { position: sticky;
   top: 3.75rem; z-index: 90; }
@@ -39,6 +43,10 @@ STYLE = """<style>
   background: color-mix(in srgb, Canvas 92%, #1483B0); }
 .st-key-job_strip [data-testid="stProgress"] { flex: 1 1 12rem; }
 .stMain [data-testid="stButtonGroup"] [role="radiogroup"] { flex-wrap: wrap; overflow: visible; mask-image: none; }
+@media (max-width: 1100px) {
+  .stMainBlockContainer { padding-left: 1.25rem; padding-right: 1.25rem; }
+  .st-key-topbar [data-testid="stPopoverButton"] { max-width: 14rem; }
+}
 [class*="st-key-wide_"] { overflow-x: auto; }
 [class*="st-key-wide_"] [data-testid="stPlotlyChart"] { min-width: 36rem; }
 </style>"""

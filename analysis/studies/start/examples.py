@@ -95,6 +95,7 @@ def examples(*, context: Context) -> Result:
     folder = context.state_dirs(lm)[0] / FOLDER.name
     wanted = [
         ("model", {"model": "demo"}),
+        ("names", {"model": "demo"}),
         *(("worth", {"model": shape, **ASKED["worth"]}) for shape in ASKED["shapes"]),
     ]
     keys = []
