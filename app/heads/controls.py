@@ -18,6 +18,7 @@ FINDERS = (5, 10, 20)  # rows of the finder
 
 CONTROLS = {
     "heads_evidence": switch(False),
+    "alike": switch(False, "heads like this one"),
     "named": switch(False, "names of heads"),
     "over_texts": switch(False, "a head over many texts"),
     "heads_corpus": Control(matching(CORPUS), name="choice of texts"),

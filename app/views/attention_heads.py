@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.heads import beside, corpus, evidence, finder, named, numerics, one as heads_one, without
+from app.heads import alike, beside, corpus, evidence, finder, named, numerics, one as heads_one, without
 from app.ui import onward, widgets
 from app.ui.reading import reading
 from app.ui.tabs import drawer
@@ -20,7 +20,8 @@ run, tokens = reading(
 widgets.prose(run.numbers["sentence"])
 finder.controls()
 table = cached.columns(run, "heads")
-layer, head = finder.overview(run, table, named.badges(named.stored()))
+names = named.badges(named.stored())
+layer, head = finder.overview(run, table, names)
 numerics.badge(run)
 widgets.notes(run)
 onward.found(layer=layer, head=head, budget_cells=str(layer * (max(table["head"]) + 1) + head))
@@ -48,6 +49,12 @@ with widgets.guarded():
                 heads_one.distances(one, f"heads_distance_{place}", title, top)
     heads_one.tile(own)
     heads_one.numbers(shown)
+drawer(
+    "alike",
+    lambda: alike.show(table, tokens, layer, head, names),
+    title="Which heads read like this one?",
+    icon=":material/join_inner:",
+)
 drawer(
     "named",
     lambda: named.show(table, layer, head),

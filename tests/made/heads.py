@@ -181,7 +181,17 @@ def head_texts(args: dict, text: str | None) -> Result:
     return Result(numbers, {"spread": spread, "examples": pd.DataFrame(rows), "tokens": tokens, "texts": texts}, {})
 
 
+def alike(args: dict, text: str) -> Result:
+    """Two heads like the chosen one."""
+    rows = [{"layer": 1, "head": 0, "likeness": 0.75, "low": 0.7, "high": 0.8}]
+    rows += [{"layer": 0, "head": 1, "likeness": 0.5, "low": None, "high": None}]
+    numbers = {"even": 0.2, "median": 0.3, "queries": 8, "sentence": "Head 0 of layer 1 reads <most> like it."}
+    numbers |= {"notes": [], "protocol": protocol("alike", args, len(tokens(text)))}
+    return Result(numbers, {"heads": pd.DataFrame(rows)})
+
+
 ANSWERS = {
+    "alike": alike,
     "head-texts": head_texts,
     "ablate": ablate,
     "names": names,

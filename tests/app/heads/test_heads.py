@@ -269,6 +269,19 @@ def test_a_page_inside_another_one_stands_alone(client):
     assert part(opened(head="2.0"), "link")["label"] == "Copy link"
 
 
+# --- heads like this one ----------------------------------------------------------------------------------------------
+
+
+def test_heads_like_this_one_are_listed_with_how_alike_they_are(client):
+    opened()
+    assert "alike" not in client.asked, "the drawer is closed"
+    app = opened(alike="yes", layer=2, head=1)
+    assert not app.error and "Head 0 of layer 1 reads &lt;most&gt; like it." in markup(app)
+    shown = {column["label"]: column["shown"] for column in part(app, "table", 3)["columns"]}
+    assert shown["likeness"] == ["75% (70% to 80%)", "50%"] and shown["label"] == ["far", "induction"]
+    assert client.store.list("alike", 1)[0].request["without_first"] is False
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
