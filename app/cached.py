@@ -179,7 +179,7 @@ def columns(run: Run, name: str) -> dict:
     return _columns(run.id + run.created, name, run)
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
+@st.cache_resource(max_entries=8, show_spinner=False)
 def _array(made: str, name: str, _run: Run):
     return _run.array(name)
 

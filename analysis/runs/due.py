@@ -25,6 +25,7 @@ TAKES = {
     "groups": Takes(0.5),
     "statistics": Takes(0.7),
     "head": Takes(0.6),
+    "head-tokens": Takes(0.4),
     "alike": Takes(0.6),
     "temperature": Takes(0.7),
     "names": Takes(1.0, passes=15.0),  # some thirty sets of heads taken away, each on one half of the texts
@@ -34,6 +35,7 @@ MADE = {"names": 3072}  # tokens of the texts that a verb makes itself
 SERVED: dict[str, dict[str, object]] = {  # verb -> arguments with which it finds what Start's reading of the text left
     "statistics": {"mass": 0.9, "window": 128, "without_first": False},
     "head": {"part": 0},
+    "head-tokens": {"part": 0},
     "alike": {"part": 0},
     "temperature": {"part": 0},
     "groups": {"shuffled": False, "seed": 0},

@@ -8,7 +8,17 @@ HIDDEN_COPIES, INNER_COPIES = 14, 3  # tensors of a layer that are held at once,
 STATES_BYTES = 256 << 20  # of queries and keys of one window: more are not kept, but for the layer that is looked at
 OF_TOKEN_AND_LAYER = 180  # bytes: routing vectors, groups and their controls
 FITTED_ON, FITTED_IN = 2048, 1024  # tokens that fit a router, and of a window of them
-LOOKS = ("start", "report", "statistics", "head", "alike", "pairs", "temperature", "route-visit")  # keep queries, keys
+LOOKS = (
+    "start",
+    "report",
+    "statistics",
+    "head",
+    "head-tokens",
+    "alike",
+    "pairs",
+    "temperature",
+    "route-visit",
+)  # keep queries, keys
 SCORED = ("evaluate", "equal-budget", "reads-text", "reads-sweep", "cap-sweep", "lost-keys", "temperature-curve")
 LOGITS = 2  # tensors [T, vocabulary] that are compared
 

@@ -9,6 +9,7 @@ from app.heads.words import STATISTICS
 from app.selection import state
 from app.ui import asking, painted, tables, widgets
 
+CROSSED = "head-tokens"  # the verb behind what hovering marks
 SIDE = 256  # tokens of an exact tile, and cells of a pattern, on each side
 KEYS = {
     "position": tables.Column("token", "whole", help="its place in the text"),
@@ -124,6 +125,7 @@ def reads(run: Run, tokens: dict) -> None:
     """What the query reads: its top keys as a table, and the whole text painted by its attention."""
     numbers, listed = run.numbers, cached.columns(run, "keys")
     offset, query, length = numbers["offset"], numbers["query"], numbers["length"]
+    both = cached.store().find(CROSSED, _crossed(run))
     st.subheader("What one token reads", anchor=False, help=cached.glossary("attention mass"))
     widgets.prose(numbers["sentence"], "more")
     weights = heads_text.spread(cached.array(run, "row"), offset, query, len(tokens["piece"]))
@@ -134,6 +136,7 @@ def reads(run: Run, tokens: dict) -> None:
         key="heads_text",
         identity=run.id + run.created,
         legend=f"read from token {offset + query:,} by head {numbers['head']} of layer {numbers['layer']}",
+        crossed=None if both is None else _packed(both),
         on_token=lambda: state.choose(st.session_state, query=painted.clicked("heads_text", "token")),
     )
     tables.table(
@@ -146,6 +149,21 @@ def reads(run: Run, tokens: dict) -> None:
         height=280,
     )
     widgets.numbers(listed, "top-keys", "heads_keys_numbers")
+
+
+def _crossed(run: Run) -> dict:
+    """The request for what hovering marks: of the head, window and first token of a run of one head."""
+    kept = ("model", "text", "long_text", "layer", "head", "part", "without_first")
+    return {name: run.request[name] for name in kept}
+
+
+def _packed(run: Run) -> dict:
+    return painted.crossing(run.numbers["offset"], **{name: cached.array(run, name) for name in painted.PACKED})
+
+
+def cross(run: Run) -> None:
+    """Ask for what hovering marks, where the page was drawn without it."""
+    asking.after(CROSSED, _crossed(run), "Looking what every token reads and who reads it", run.numbers["length"])
 
 
 def _tile_of(keys: list[int], query: int, length: int, row: int | None) -> None:

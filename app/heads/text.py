@@ -33,9 +33,12 @@ def show(
     identity: str,
     legend: str,
     tips: Sequence[tuple[str, Sequence]] = (),
+    crossed: dict | None = None,
     on_token: Callable | None = None,
 ) -> None:
-    """The text painted by `weights`, the token `query` of the text marked; a click on a token calls `on_token`."""
+    """The text painted by `weights`, the token `query` of the text marked; a click on a token calls `on_token`.
+    `crossed`: what hovering marks (`painted.crossing`)."""
+    hint = "Hover to see what a token reads and who reads it" if crossed else "Hover to see a token"
     paint, palette = by_weight(weights)
     said = [None if weight is None else f"{weight:.2%}" for weight in weights]
     painted.painted(
@@ -47,8 +50,9 @@ def show(
         place=f"{key}.{len(weights)}",
         tips=tips or [("attention", said)],
         legend=f"{legend}; unpainted: less than 0.3%",
-        hint="Hover to see a token, click to make it the query; a second click or Esc goes back to the first choice.",
+        hint=f"{hint}, click to make it the query; a second click or Esc goes back to the first choice.",
         locked=query,
+        crossed=crossed,
         on_token=on_token,
     )
     kept_text.keep(tokens, paint, palette, title=f"The text, {legend}", key=key, legend="attention")

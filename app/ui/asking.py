@@ -69,6 +69,14 @@ def rest() -> None:
     st.rerun()
 
 
+def after(verb: str, args: dict, doing: str, tokens: int | None = None) -> None:
+    """Under a page that is drawn: ask for what it gets better with, then draw it anew; nothing where that is stored."""
+    if cached.store().find(verb, args) is None:
+        st.session_state[SHOWN] = subject()
+        ask(verb, args, doing, tokens)
+        st.rerun()
+
+
 @contextlib.contextmanager
 def _told(verb: str, args: dict, draw: Draw | None = None) -> Iterator[Tell]:
     """The `bar` of a request, as long as it is asked for, over what `draw` draws."""

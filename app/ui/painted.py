@@ -1,10 +1,12 @@
 """Text painted token by token, and two places of it side by side. Drawing happens in the browser (app/parts)."""
 
 import re
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import streamlit as st
 
 from app.ui.charts import GROUPS
@@ -13,6 +15,7 @@ PARTS = Path(__file__).parent / "parts"
 LINES = ("solid", "dotted", "dashed", "double")  # beside the colour, so that it is never the only channel
 LEVELS = ((1.0, "1–2"), (2.0, "2–4"), (4.0, "4–8"), (8.0, "8–16"), (16.0, "over 16"))  # times chance
 HEAT, HEAT_DARK = "#E58A12", "#C97A14"
+PACKED = ("keys", "readers", "given", "received")
 MIXES = ((13, 18), (26, 32), (42, 48), (60, 62), (82, 76))  # per cent of the colour in the light and in the dark
 
 
@@ -84,6 +87,7 @@ def painted(
     isolate: int | None = None,
     locked: int | None = None,
     place: str | None = None,
+    crossed: dict | None = None,
     on_class: Callable | None = None,
     on_token: Callable | None = None,
     on_arc: Callable | None = None,
@@ -94,7 +98,8 @@ def painted(
     marked token: a new one is scrolled to. `tips`: (label, value per token) shown on hover
     with the token and its index. `arcs`: pairs drawn over the overview strip, dicts of query, key and label. A click
     on a legend entry, a token or an arc calls its `on_` function after the value was stored under `key`
-    (-1 = released); read it with `clicked`.
+    (-1 = released); read it with `clicked`. `crossed`: what tokens read and who reads them, see `crossing`; hovering
+    marks both.
     """
     windows = tokens["window"]
     data = {
@@ -115,12 +120,23 @@ def painted(
         "locked": locked,
         "isolates": on_class is not None,
         "clickable": on_token is not None,
+        "crossed": crossed,
         "numbered": on_class is not None,
         "code": looks_like_code(tokens["piece"]),
     }
     # A state of a component needs a callback to be kept.
     called = {"on_class_change": on_class, "on_token_change": on_token, "on_arc_change": on_arc}
     _PAINTED(key=key, data=data, **{name: act or (lambda: None) for name, act in called.items()})
+
+
+def crossing(first: int, keys, given, readers, received) -> dict:
+    """What hovering a token marks, as small as the browser can take it: of the window that begins at token `first`
+    the places int [T, n] of what every token reads and of its readers, and their shares float [T, n] in 255 steps."""
+    wide = len(keys) > 0xFFFF
+    places = [np.asarray(one, np.uint32 if wide else np.uint16) for one in (keys, readers)]
+    shares = [np.rint(255 * np.asarray(one)).astype(np.uint8) for one in (given, received)]
+    packed = {name: b64encode(one.tobytes()).decode() for name, one in zip(PACKED, [*places, *shares], strict=True)}
+    return packed | {"first": first, "each": keys.shape[1], "wide": wide}
 
 
 def characters(tokens: dict) -> list[tuple[int, int, str]]:

@@ -28,6 +28,7 @@ onward.found(layer=layer, head=head, budget_cells=str(layer * (max(table["head"]
 
 st.header(f"Head {head} of layer {layer}", anchor=False, help=cached.glossary("attention head"))
 finder.step_buttons(table, layer, head)
+own = None
 with widgets.guarded():
     part, query = heads_one.place(tokens)
     own = heads_one.ask(layer, head, part, query)
@@ -77,3 +78,5 @@ drawer(
 )
 numerics.layers(run)
 drawer("heads_evidence", evidence.show)
+if own is not None:
+    heads_one.cross(own)

@@ -190,7 +190,21 @@ def alike(args: dict, text: str) -> Result:
     return Result(numbers, {"heads": pd.DataFrame(rows)})
 
 
+def head_tokens(args: dict, text: str) -> Result:
+    """Every token reads the one before most, and is read by the one after."""
+    table = tokens(text)
+    offset, length, _ = window(args | {"query": None}, table)
+    places = np.arange(length, dtype=np.int32)
+    arrays = {"keys": np.maximum(places - 1, 0)[:, None], "readers": np.minimum(places + 1, length - 1)[:, None]}
+    arrays |= {"given": np.full((length, 1), 0.8, np.float32), "received": np.full((length, 1), 0.4, np.float32)}
+    arrays["received"][-1] = 0.0
+    numbers = {"offset": offset, "length": length, "sentence": "A token reads the one before.", "notes": []}
+    numbers["protocol"] = protocol("head-tokens", args, length)
+    return Result(numbers, {"strongest": table[["position", "piece"]]}, arrays)
+
+
 ANSWERS = {
+    "head-tokens": head_tokens,
     "alike": alike,
     "head-texts": head_texts,
     "ablate": ablate,

@@ -33,11 +33,12 @@ export default function (component) {
   if (moved && typeof data.locked === "number") scrollTo(text, data.locked)
 
   text.onscroll = () => seen(strip, text)
-  text.onpointerover = (e) => { const i = index(e.target); if (i !== null) show(tip, own, i, e.target) }
-  text.onpointerleave = () => { tip.hidden = true }
+  own.crossed = unpacked(data.crossed)
+  text.onpointerover = (e) => { const i = index(e.target); if (i !== null) { show(tip, own, i, e.target); cross(root, own, i) } }
+  text.onpointerleave = () => { tip.hidden = true; cross(root, own, null) }
   text.onclick = (e) => { const i = index(e.target); if (i !== null && data.clickable) lock(own, i === home(text, own.locked) ? null : i, root) }
   text.onkeydown = (e) => keys(e, root, own, text, tip)
-  text.onblur = () => { tip.hidden = true }
+  text.onblur = () => { tip.hidden = true; cross(root, own, null) }
   find("canvas").onclick = (e) => {
     const box = e.target.getBoundingClientRect()
     scrollTo(text, Math.floor(((e.clientX - box.left) / box.width) * data.pieces.length))
@@ -131,6 +132,16 @@ function legend(root, own) {
     }
     box.append(item)
   })
+  for (const [mark, name] of data.crossed ? [["key", "read by the token under the pointer"], ["reader", "reads it later"]] : []) {
+    const item = document.createElement("div"), swatch = document.createElement("span"), said = document.createElement("span")
+    item.className = "item"
+    swatch.className = `swatch t ${mark}`
+    swatch.textContent = "Aa"
+    said.className = "name"
+    said.textContent = name
+    item.append(swatch, said)
+    box.append(item)
+  }
 }
 
 // Shown at once; the page follows with its charts and tables.
@@ -189,10 +200,48 @@ function keys(e, root, own, text, tip) {
     const span = token(text, own.now)
     span.scrollIntoView({ block: "nearest" })
     show(tip, own, own.now, span)
+    cross(root, own, own.now)
   } else if (e.key === "Enter" && own.now !== null && own.data.clickable) lock(own, own.now, root)
-  else if (e.key === "Escape") { tip.hidden = true; if (own.locked !== null && own.data.clickable) lock(own, null, root) }
+  else if (e.key === "Escape") { tip.hidden = true; cross(root, own, null); if (own.locked !== null && own.data.clickable) lock(own, null, root) }
   else return
   e.preventDefault()
+}
+
+// What every token of a window reads and who reads it: typed arrays from the page's base64.
+function unpacked(sent) {
+  if (!sent) return null
+  const bytes = (name) => Uint8Array.from(atob(sent[name]), (c) => c.charCodeAt(0))
+  const places = (name) => new (sent.wide ? Uint32Array : Uint16Array)(bytes(name).buffer)
+  return { first: sent.first, each: sent.each, keys: places("keys"), readers: places("readers"), given: bytes("given"), received: bytes("received") }
+}
+
+// [token, share] of what token `i` reads, or of its readers, above 0.
+function crossing(own, i, places, shares) {
+  const { first, each } = own.crossed
+  const from = (i - first) * each
+  return from < 0 ? [] : [...own.crossed[places].subarray(from, from + each)].map((at, n) => [first + at, own.crossed[shares][from + n] / 255]).filter(([, share]) => share > 0)
+}
+
+// Marks what the hovered token reads and who reads it, in the text and on the strip; null clears.
+function cross(root, own, i) {
+  for (const node of own.marked ?? []) { node.classList.remove("key", "reader"); node.style.removeProperty("--share") }
+  root.querySelectorAll(".strip .tick").forEach((tick) => tick.remove())
+  own.marked = []
+  if (i === null || !own.crossed) return
+  const text = root.querySelector(".text"), strip = root.querySelector(".strip"), total = own.data.pieces.length
+  for (const [name, shares, mark] of [["keys", "given", "key"], ["readers", "received", "reader"]]) {
+    for (const [at, share] of crossing(own, i, name, shares)) {
+      const span = token(text, at)
+      if (!span) continue
+      span.classList.add(mark)
+      span.style.setProperty("--share", `${Math.round(20 + 60 * share)}%`)
+      own.marked.push(span)
+      const tick = document.createElement("i")
+      tick.className = `tick ${mark}`
+      tick.style.left = `${((at + 0.5) / total) * 100}%`
+      strip.append(tick)
+    }
+  }
 }
 
 function show(tip, own, i, span) {
@@ -207,6 +256,10 @@ function show(tip, own, i, span) {
     ? [["tokens", `${whole.first.toLocaleString()} to ${i.toLocaleString()}`], ["bytes", of(data.pieces)]]
     : [["token", i.toLocaleString()]]
   rows.push(...data.tips.map((t) => [t.label, of(t.values)]))
+  for (const [label, name, shares] of own.crossed ? [["reads", "keys", "given"], ["read by", "readers", "received"]] : []) {
+    const said = crossing(own, i, name, shares).slice(0, 3).map(([at, share]) => `${visible(data.pieces[at], true).replace(/\n/g, "")} ${Math.round(100 * share)}%`)
+    rows.push([label, said.join(", ")])
+  }
   for (const [label, value] of rows) {
     if (value === null || value === "") continue
     const dt = document.createElement("dt"), dd = document.createElement("dd")

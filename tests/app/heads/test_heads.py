@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.errors import TooLarge
 from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
-from app.ui import other
+from app.ui import other, painted
 from tests.made.heads import ANSWERS, SENTENCE
 from tests.made.in_process import HOSTILE, at, markup, opened as opened_page, part
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES
@@ -267,6 +267,18 @@ def test_a_page_inside_another_one_stands_alone(client):
     with pytest.raises(IndexError):
         part(app, "link")  # the top bar's
     assert part(opened(head="2.0"), "link")["label"] == "Copy link"
+
+
+def test_hovering_marks_what_a_token_reads_and_who_reads_it(client):
+    app = opened(layer=2, head=1)
+    sent = part(app, "painted")["crossed"]
+    assert client.asked.count("head-tokens") == 1 and (sent["first"], sent["each"], sent["wide"]) == (0, 1, False)
+    keys, readers = (np.frombuffer(b64decode(sent[name]), np.uint16) for name in ("keys", "readers"))
+    assert keys[:3].tolist() == [0, 0, 1] and readers[:2].tolist() == [1, 2]
+    assert set(b64decode(sent["given"])) == {204}, "0.8 in 255 steps"
+    assert painted.crossing(0, *[np.zeros((1 << 16, 1))] * 4)["wide"], "places past 65,535"
+    opened(layer=2, head=1)
+    assert client.asked.count("head-tokens") == 1
 
 
 # --- heads like this one ----------------------------------------------------------------------------------------------

@@ -1,0 +1,83 @@
+"""One head token by token: what every token of a window reads most, and which later tokens read it most."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from analysis.errors import BadSetting
+from analysis.runs import Result
+from analysis.statistics.both_ways import BothWays
+from analysis.statistics.states import BLOCK_BYTES, States
+from analysis.studies.context import Context, protocol, read
+from analysis.studies.heads.head import sink_notes
+from analysis.studies.text.states import check_head, states_of, window_of
+from analysis.studies.text.text import named, quoted, token_table
+
+TOP = 5  # keys and readers of every token
+
+
+def head_tokens(
+    model: str = "demo",
+    text: str = "",
+    layer: int = 0,
+    head: int = 0,
+    top: int = TOP,
+    without_first: bool = False,
+    part: int = 0,
+    long_text: str = "windows",
+    *,
+    context: Context,
+) -> Result:
+    """The `top` keys that every token of window `part` reads most through one head, and its `top` strongest later
+    readers.
+
+    arrays: see `statistics.both_ways.BothWays`. `without_first` leaves the window's first token out and renormalises.
+    table `strongest`: `position piece key given reader received`, the first of both for every token; key and reader
+    are tokens of the text. numbers: `offset` of the window in the text, `length`, `sentence`, `notes`. Errors:
+    BadSetting.
+    """
+    lm = context.model(model)
+    check_head(lm, layer, head)
+    if not 1 <= top <= 100:
+        raise BadSetting(f"Up to 100 keys and readers of each token are found: {top:,} were asked for.")
+    reading = read(context, lm, text, long_text)
+    offset, ids = window_of(reading, part)
+    words = token_table(reading)
+    states = states_of(context, lm, ids, layer)[layer]
+    context.progress(0.5, f"layer {layer}, head {head}")
+    arrays = _both_ways(states, head, top, without_first).arrays()
+    table = words.iloc[offset : offset + len(ids)][["position", "piece"]].reset_index(drop=True)
+    for name, share in (("key", "given"), ("reader", "received")):
+        table[share] = arrays[share][:, 0]
+        table[name] = np.where(table[share] > 0, offset + arrays[f"{name}s"][:, 0], -1)
+    about = {"layer": layer, "head": head, "part": part, "window": len(ids), "without_first": without_first}
+    numbers = {
+        **{"offset": offset, "length": len(ids), "sentence": _sentence(table, words, layer, head)},
+        "notes": [*reading.notes, *sink_notes(without_first)],
+        "protocol": protocol("head-tokens", lm, text, len(ids), kernel="scores from kept queries and keys", **about),
+    }
+    return Result(numbers, {"strongest": table}, arrays)
+
+
+@torch.no_grad()
+def _both_ways(states: States, head: int, top: int, without_first: bool) -> BothWays:
+    length = states.length
+    found, size = BothWays(length, top), max(1, BLOCK_BYTES // 4 // length)
+    for start in range(0, length, size):
+        scores = states.scores(head, start, min(start + size, length)).cpu()
+        if without_first:
+            scores[:, 0] = float("-inf")
+        found.add(scores.softmax(-1).nan_to_num_(0.0), start)
+    return found
+
+
+def _sentence(table: pd.DataFrame, words: pd.DataFrame, layer: int, head: int) -> str:
+    if table["received"].max() <= 0:
+        return f"Through head {head} of layer {layer} no token is read by a later one."
+    best = table.loc[table["received"].idxmax()]
+    reader, read_ = (quoted(named(words, int(best[name]))) for name in ("reader", "position"))
+    back = int(best["reader"] - best["position"])
+    return (
+        f"Through head {head} of layer {layer}, {reader} reads {read_} most of all tokens: {best['received']:.0%} of "
+        f"its attention, {back:,} token{'s' * (back != 1)} back."
+    )
