@@ -67,6 +67,7 @@ function write(root, own) {
   const breaks = new Map(data.breaks.map((at, n) => [at, n + 2]))
   const faint = new Set(data.faint)
   text.spelled = new Map()
+  text.spans = new Map()
   for (const [first, stop, spelled] of data.characters) {
     const paints = data.paint.slice(first, stop)
     const paint = data.numbered ? paints.at(-1) : Math.max(...paints) // a group, or the strongest
@@ -91,6 +92,7 @@ function write(root, own) {
     span.className = "t" + (paint >= 0 ? ` p c${paint} ${data.palette[paint].line ?? ""}` : "") + (faint.has(i) ? " faint" : "")
     span.textContent = visible(piece.slice(lead.length), own.spaces)
     if (data.numbered && paint >= 0 && piece.trim()) span.dataset.tag = data.palette[paint].tag
+    text.spans.set(i, span)
     block.append(span)
   })
   text.replaceChildren(block)
@@ -165,7 +167,7 @@ function marks(root, own) {
   if (own.locked !== null && own.locked !== undefined) token(text, own.locked)?.classList.add("lock")
 }
 
-const token = (text, i) => text.querySelector(`[data-i="${home(text, i)}"]`)
+const token = (text, i) => text.spans.get(home(text, i))
 
 function bar(root, own) {
   for (const name of ["spaces", "numbers"]) {
