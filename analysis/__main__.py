@@ -12,6 +12,7 @@ from analysis.errors import AnalysisError
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; 0 when done, 2 with one sentence on bad input, 130 when interrupted."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its threads else spin on a busy machine
     given = vars(parser(__doc__).parse_args(argv))
     verb = given["verb"]
     try:
@@ -46,5 +47,4 @@ def _progress(fraction: float, stage: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its threads else spin on a busy machine
     sys.exit(main())

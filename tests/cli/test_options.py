@@ -1,12 +1,14 @@
 """Options come from signatures: what was not given is not passed on, and what was given comes back from its command."""
 
 import inspect
+import os
 import shlex
 import subprocess
 import sys
 
 import pytest
 
+from analysis.__main__ import main
 from analysis.cli import words
 from analysis.cli.asked import asked
 from analysis.cli.options import parser, takes_methods
@@ -104,6 +106,14 @@ def test_help_of_a_verb_loads_nothing_heavy():
     for line in (["--help"], ["groups", "--help"], ["study", "--help"], ["groups", "story", "--nothing"]):
         done = subprocess.run([sys.executable, "-c", script, *line], capture_output=True, text=True, timeout=60)
         assert done.stdout.splitlines()[-1] == "[]", (line, done.stdout[-200:], done.stderr[-200:])
+
+
+@pytest.mark.parametrize(("own", "then"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_that_wait_sleep_however_the_command_is_called(own, then, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if own:
+        monkeypatch.setenv("OMP_WAIT_POLICY", own)
+    assert main(["inspect", "story", "--plan"]) == 0 and os.environ["OMP_WAIT_POLICY"] == then
 
 
 def test_counting_tokens_loads_no_weights():
