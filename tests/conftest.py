@@ -67,8 +67,9 @@ def all_of_them(config) -> bool:
 
 
 def pytest_collection_modifyitems(items):
-    """Chromium first: those tests wait, and what others compute meanwhile is gained."""
-    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
+    """What the app's own process answers first: those tests wait, and what others compute meanwhile is gained. Side by
+    side they are one process's, so there is one server and one Chromium."""
+    items.sort(key=lambda item: not (item.get_closest_marker("browser") or "app_server" in item.fixturenames))
 
 
 def missing(reason: str):

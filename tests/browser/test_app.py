@@ -9,7 +9,6 @@ import shutil
 import time
 import uuid
 
-import psutil
 import pytest
 from playwright.sync_api import expect
 
@@ -79,23 +78,6 @@ def test_an_arc_opens_its_pair(start):
     page.locator(".painted path.grip").nth(2).dispatch_event("click")
     page.wait_for_url(re.compile("pair="))
     expect(page.locator(".contexts")).not_to_have_text(before)
-
-
-def test_the_app_stays_small_and_free_of_torch(app_server, page):
-    """After every page was opened: 150 MB is the promise."""
-    for path, words in (("", "How far back"), ("/token-groups", "The text by group"), ("/long-range-pairs", "Where")):
-        visit(page, app_server + path, words)
-    port = int(app_server.rsplit(":", 1)[1])
-    (process,) = [
-        item
-        for item in psutil.process_iter(["cmdline"])
-        if f"--server.port={port}" in (item.info["cmdline"] or []) and "streamlit" in item.info["cmdline"]
-    ]
-    loaded = {mapped.path for mapped in process.memory_maps()}
-    assert not [path for path in loaded if re.search("libtorch|/pandas/|libarrow", path)]
-    memory = process.memory_full_info()
-    print(f"app process: {memory.pss / 1e6:.0f} MB ({memory.rss / 1e6:.0f} MB with all of its shared libraries)")
-    assert memory.rss <= 150e6
 
 
 def test_an_uploaded_text_is_sorted_into_groups_and_a_link_restores_it(app_server, page, browser):

@@ -1,10 +1,13 @@
-"""Every chart of every page in a real browser: it is there, and each of its traces has drawn something."""
+"""Every chart of every page in a real browser: it is there, and each of its traces has drawn something; what the app
+holds in memory then."""
 
 import re
 
+import psutil
 import pytest
 from playwright.sync_api import expect
 
+from tests.conftest import watched
 from tests.made.browsing import PATIENCE, settle
 
 pytestmark = pytest.mark.browser
@@ -35,10 +38,18 @@ def charts(page) -> list[dict]:
     return found
 
 
-def test_no_chart_of_any_page_or_tab_is_blank(app_server, page, root):
-    page.goto(app_server)
+@pytest.fixture(scope="module")
+def walked(app_server, visitor, root):
+    """Every page and tab opened, one after the other: name -> its charts, and the names of the pages."""
+    with watched(visitor) as page:
+        return walk(page, app_server, len(list((root / "app" / "views").glob("*.py"))))
+
+
+def walk(page, address: str, count: int) -> tuple[dict[str, list], set[str]]:
+    """Open all `count` pages from the menu, and their tabs."""
+    page.goto(address)
     links = page.get_by_test_id("stSidebarNavLink")
-    expect(links).to_have_count(len(list((root / "app" / "views").glob("*.py"))), timeout=PATIENCE)
+    expect(links).to_have_count(count, timeout=PATIENCE)
     heading, tabs = page.get_by_test_id("stMain").locator("h1").first, page.get_by_test_id("stMain").get_by_role("tab")
     found, before = {}, ""
     for at in range(links.count()):
@@ -56,10 +67,30 @@ def test_no_chart_of_any_page_or_tab_is_blank(app_server, page, root):
             drawer.locator("summary").click()
             page.wait_for_timeout(300)
             found[f"{name}, Evidence"] = charts(page)
+    return found, set(links.all_inner_texts())
+
+
+def test_no_chart_of_any_page_or_tab_is_blank(walked):
+    found, names = walked
     print({name: len(shown) for name, shown in found.items()})
     assert {name: chart for name, shown in found.items() for chart in shown if chart["blank"]} == {}
     with_charts = [name.split(",")[0] for name, shown in found.items() if shown]
-    without = set(links.all_inner_texts()) - set(with_charts)
+    without = names - set(with_charts)
     assert without == {"Runs", "60-second tour", "Generate"}, (
         "only the list of runs, the tour, which begins with a painted text, and what nothing was generated for yet"
     )
+
+
+def test_the_app_stays_small_and_free_of_torch(app_server, walked):
+    """After every page was opened: 150 MB is the promise."""
+    port = int(app_server.rsplit(":", 1)[1])
+    (process,) = [
+        item
+        for item in psutil.process_iter(["cmdline"])
+        if f"--server.port={port}" in (item.info["cmdline"] or []) and "streamlit" in item.info["cmdline"]
+    ]
+    loaded = {mapped.path for mapped in process.memory_maps()}
+    assert not [path for path in loaded if re.search("libtorch|/pandas/|libarrow", path)]
+    memory = process.memory_full_info()
+    print(f"app process: {memory.pss / 1e6:.0f} MB ({memory.rss / 1e6:.0f} MB with all of its shared libraries)")
+    assert memory.rss <= 150e6

@@ -71,9 +71,16 @@ def test_every_kernel_is_exact_in_float32(case, doubled):
     exact_in_float32(case, doubled)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cases())
 def test_every_kernel_is_exact_in_small_blocks(small_blocks, case):
+    exact_in_float32(case, False)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases())
+def test_every_kernel_is_exact_in_small_blocks_of_a_hundred_cases(small_blocks, case):
     exact_in_float32(case, False)
 
 

@@ -36,9 +36,23 @@ def test_the_floor_alone():
     assert allocate_budget([[9, 1]], 10, floor=0).tolist() == [[9, 1]]
 
 
-@settings(max_examples=1000, deadline=None)
-@given(RANKS, st.integers(0, 50_000), st.integers(0, 5))
+SUMS = given(RANKS, st.integers(0, 50_000), st.integers(0, 5))
+
+
+@settings(max_examples=100, deadline=None)
+@SUMS
 def test_the_sum_is_exact_and_every_share_is_its_quota_rounded(ranks, more, floor):
+    sum_and_quotas(ranks, more, floor)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@SUMS
+def test_and_so_in_a_thousand_cases(ranks, more, floor):
+    sum_and_quotas(ranks, more, floor)
+
+
+def sum_and_quotas(ranks, more, floor):
     ranks = np.array(ranks)
     budget = floor * ranks.size + more
     found = allocate_budget(ranks, budget, floor)

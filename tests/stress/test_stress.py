@@ -42,7 +42,16 @@ def own_disk():
     return subprocess.run(words, capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("name", [name for name in faults.FAULTS if "model" not in name])
+ALSO = {  # what is tried every time there; here with `--all`
+    "worker killed in mid-job": "test_jobs.py",
+    "app killed in mid-job": "test_jobs.py",
+    "corrupt run folder": "test_run_damage.py",
+    "worker out of memory": "test_memory.py",
+}
+HERE = [name for name in faults.FAULTS if "model" not in name]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALSO)) for name in HERE])
 def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
     if name == "full disk" and not own_disk():
         pytest.skip("this machine lets nobody mount a small file system")

@@ -117,7 +117,14 @@ def test_the_pages_that_walk_in_a_browser_have_every_kind_of_control():
     assert there == kinds(*(file for file in app.rglob("*.py") if "sidebar" not in file.name)) and len(there) > 6
 
 
-@pytest.mark.parametrize("view", [view for view in VIEWS if view not in LONG])
+BESIDES = ("views/papers_vs_measured.py",)  # walked in a browser every time, and here with `--all`
+OTHER_TABS = ("views/quality_vs_speed.py", "views/routing.py")  # tabs made as those that are tried every time
+
+
+@pytest.mark.parametrize(
+    "view",
+    [pytest.param(view, marks=[pytest.mark.slow] * (view in BESIDES)) for view in VIEWS if view not in LONG],
+)
 def test_the_address_restores_every_control_for_a_stranger(drawn, view):
     drawn.clear()
     app, moved, tried = at(view, **MORE.get(view, {})).run(timeout=PATIENCE), [], set()
@@ -163,7 +170,7 @@ def turn(app, control: str, tab: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "view", [pytest.param(view, marks=[pytest.mark.slow] * (view == "views/quality_vs_speed.py")) for view in TABBED]
+    "view", [pytest.param(view, marks=[pytest.mark.slow] * (view in OTHER_TABS)) for view in TABBED]
 )
 def test_a_tab_shows_again_what_was_chosen_on_it(drawn, view):
     app = at(view).run(timeout=PATIENCE)

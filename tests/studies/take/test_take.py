@@ -98,6 +98,7 @@ def check(context, home, jobs, ids) -> None:
         assert found["written"].tolist() == written.tolist(), name
 
 
+@pytest.mark.slow  # what the zip holds is run outside every time: tests/take/test_taken.py
 def test_three_methods_run_outside_as_they_do_here(taken, job, home):
     jobs, ids = job
     outside(sys.executable, jobs)
