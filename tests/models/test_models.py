@@ -316,7 +316,7 @@ def test_weights_larger_than_memory_are_refused_before_they_are_read(saved, monk
 
 
 def test_an_announced_size_is_weighed_without_allocating_it(folder):
-    configure(folder, hidden_size=1 << 20, num_hidden_layers=9)
+    configure(folder, hidden_size=1 << 20, num_hidden_layers=900)
     assert "choose a smaller model" in refused(str(folder), TooLarge)
 
 

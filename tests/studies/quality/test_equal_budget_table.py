@@ -12,12 +12,10 @@ from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.quality import budget_table
 from analysis.studies.quality.budget_arms import ENTRIES, RANDOM, Budget, Dealt
 from analysis.studies.quality.budget_shown import panels, sentence
 from analysis.studies.quality.budget_table import SHARES
 from analysis.studies.text.calibration import split
-from tests.conftest import all_of_them
 from tests.made.evaluating import tiny_models
 from tests.made.studied import asker
 
@@ -49,22 +47,19 @@ def ask(home):
 
 
 @pytest.fixture(scope="module")
-def stored(ask, home, pytestconfig):
-    """What the study leaves, after it was stopped once; two shares unless all tests run."""
-    shares = SHARES if all_of_them(pytestconfig) else (SHARES[0], SHARES[-1])
+def stored(ask, home):
+    """What the study leaves, after it was stopped once."""
 
     def stop(fraction, stage):
         if "5%: Quest" in stage:
             raise Cancelled("stop")
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(budget_table, "SHARES", shares)
-        with pytest.raises(Cancelled):
-            ask(stop)
-        stages = []
-        result = ask(lambda fraction, stage: stages.append(stage))
+    with pytest.raises(Cancelled):
+        ask(stop)
+    stages = []
+    result = ask(lambda fraction, stage: stages.append(stage))
     assert not any("StreamingLLM" in stage for stage in stages) and any("SparQ" in stage for stage in stages)
-    assert len(result.tables["rows"]) == len(LABELS) * len(shares)
+    assert len(result.tables["rows"]) == len(LABELS) * len(SHARES)
     return json.loads((home / "e.json").read_text(), parse_constant=pytest.fail)
 
 
