@@ -96,7 +96,7 @@ def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
 
 def test_a_stopped_lora_ends_as_an_unbroken_one(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 2)
-    model, plan = load_model(tiny("llama")), replace(SECOND, reading="alone", steps=6)
+    model, plan = load_model(tiny("llama")), replace(SECOND, reading="alone", steps=4)
 
     def stop(fraction, stage):
         if fraction >= 0.5:
