@@ -7,7 +7,7 @@ from analysis.runs.corpora import TEXTS
 from app import cached
 from app.budgets import charts, policy
 from app.budgets.cap import caps
-from app.budgets.controls import SHARED_OUT
+from app.budgets.controls import SHARED_BY, SHARED_OUT
 from app.selection import state
 from app.ui import asking, fields, jobs, tables, widgets
 from app.ui.offers import Scope
@@ -56,6 +56,14 @@ def _form() -> None:
         else:
             term = "KV reads (% of causal)"
             fields.number("% of the causal pairs", "budget_share", 0.1, 100.0, term, step=5.0, **look)
+        st.selectbox(
+            "Shared out by",
+            list(SHARED_BY),
+            format_func=SHARED_BY.get,
+            key="budget_shared",
+            width=210,
+            help=cached.glossary("keys shared out by ablation"),
+        )
         fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
         st.toggle("Find the smallest cap too", key="budget_sweep", help=cached.glossary("cap"))
 
@@ -67,6 +75,8 @@ def arguments() -> dict:
     args |= {"mass": chosen["budget_mass"], "min_pos": chosen["budget_min_pos"], "floor": chosen["budget_floor"]}
     args |= {"caps": caps(chosen["budget_caps"]) if chosen["budget_sweep"] else []}
     args |= {name: chosen[f"budget_{name}"] / 100 for name in ("tolerance", "tolerance_bin")}
+    if chosen["budget_shared"] != "ranks":
+        args["shared"] = chosen["budget_shared"]
     way = chosen["budget_by"]
     args[way] = chosen["budget_share"] / 100 if way == "reads" else chosen[f"budget_{way}"]
     corpus = chosen["budget_texts"] or chosen["text"]  # texts by their hashes, or the name of a folder

@@ -20,6 +20,7 @@ WAYS = {  # how many keys there are in all -> (its words, label of the number, l
     "reads": ("a share of the causal pairs", "Per cent", 0.1, 100.0, 1.0),
 }
 BARS = {"change": "Change against dense", "perplexity": "Perplexity"}
+SHARED_BY = {"ranks": "ranks", "ablation": "the loss without a head"}
 SHARED_OUT = {"beta": "beta × the sum of ranks", "total": "keys in all", "reads": "share of the reads"}
 
 CONTROLS = {
@@ -49,6 +50,7 @@ CONTROLS = {
     "budget_mass": Control(number, 0.9),
     "budget_min_pos": Control(whole(7), 0),
     "budget_by": Control(one_of(*SHARED_OUT), "beta"),
+    "budget_shared": Control(one_of(*SHARED_BY), "ranks", "way to share out the keys"),
     "budget_beta": Control(number, 1.0),
     "budget_total": Control(whole(9), 5000),
     "budget_share": Control(number, 10.0),  # per cent of the causal pairs

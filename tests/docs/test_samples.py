@@ -42,7 +42,8 @@ gate; soft and hard loss; Sinkhorn iterations; optimiser step; learning rate; co
 entropy (attention); largest probability; numerics of the scores; first-token mass; window mass; mean distance;
 far reading, concentrated; label of a head;
 previous-token score;
-induction score; ablation of a head; likeness of heads; name of a head; head over many texts; lift of a token;
+induction score; ablation of a head; likeness of heads; keys shared out by ablation;
+name of a head; head over many texts; lift of a token;
 attention pattern; without the first token; effective support; temperatures by layer; perplexity
 against the temperature; trained with a temperature;
 key budget; policy; calibration; cap; tolerances of the cap; two denominators of reads; early-position bias;

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.files import write_json
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.models import Model
+from analysis.probes.ablation import estimated
 from analysis.runs import Result
 from analysis.runs.caps import chosen_cap, summary
 from analysis.studies.budgets.cap_rows import two_sides, units_of
@@ -41,6 +43,7 @@ from analysis.studies.text.held_out import check_range, ids_hash
 
 MASS = 0.9  # CSA, step 1
 RANKS_SHARE = 0.4  # of the progress
+SHARED = ("ranks", "ablation")  # what the keys are shared out by
 SIDES = ("calibration text", "text to measure on")
 
 
@@ -55,6 +58,7 @@ def calibrate(
     beta: float = 1.0,
     total: int | None = None,
     reads: float | None = None,
+    shared: str = SHARED[0],
     floor: int = FLOOR,
     caps: list[int] | None = None,
     tolerance: float = TOLERANCE,
@@ -70,11 +74,12 @@ def calibrate(
 
     `texts` are hashes: the first half of several documents calibrates and the rest measures, of a single one its
     halves; `against` measures instead if given. The cap is chosen on the first half of what measures and reported on
-    the second. `corpus`: instead of texts a folder of them, whose held-out ones
-    measure. Each side reads up to `tokens` tokens in windows of `window` (default:
-    as long as the model and the texts allow). Ranks are the mean over positions from `min_pos` on of the fewest keys
-    that hold `mass`. Keys in all: `beta` times the sum of ranks, or `total`, or as many as read the share `reads` of
-    the causal pairs. An empty list of caps sweeps none. `output`: a file for the policy, beside the stored one.
+    the second. `corpus`: instead of texts a folder of them, whose held-out ones measure. Each side reads up to
+    `tokens` tokens in windows of `window` (default: as long as the model and the texts allow). Ranks are the mean over
+    positions from `min_pos` on of the fewest keys that hold `mass`. Keys in all: `beta` times the sum of ranks, or
+    `total`, or as many as read the share `reads` of the causal pairs. `shared`: each head gets its part of them by its
+    rank, or by `ablation` (`sensitivity`), which then stands in place of the ranks, scaled to the same sum. An empty
+    list of caps sweeps none. `output`: a file for the policy, beside the stored one.
     numbers: `ranks` and `budgets` [L][H], `total`, `beta`, `cap` (None when none passes; the policy then has the
     largest), `sweep` (see `cap_sweep.sweep`), `policy` (`layers heads policy`), `positions` (mean rank by position),
     `bias` (mean rank over all positions, from `min_pos` on, and of the last bin), `split`, `sentence`, `notes`,
@@ -86,6 +91,8 @@ def calibrate(
     if swept:
         check_caps(swept, tolerance, tolerance_bin)
     check_range("min_pos", min_pos, 0, 1 << 20)
+    if shared not in SHARED:
+        raise BadSetting(f"Keys are shared out by {' or '.join(SHARED)}, not by {shared!r}.")
     if context.browser and output:
         raise BadSetting("In a browser no file can be named for the policy: leave the output out.")
     lm = context.model(model)
@@ -100,6 +107,8 @@ def calibrate(
     part = RANKS_SHARE if swept else 1.0
     found = measure_ranks(lm, windows, mass, lambda done, stage: context.progress(part * done, stage))
     ranks = found.mean(min_pos)
+    if shared != SHARED[0]:
+        ranks = sensitivity(context, lm, windows, float(ranks.sum()))
     keys = _keys(ranks, beta, total, reads, floor, window)
     budgets, rows = allocate_budget(ranks, keys, floor), []
     if swept:
@@ -114,6 +123,7 @@ def calibrate(
         "mass": mass,
         "min_pos": min_pos,
         "floor": floor,
+        "shared": shared,
         "beta": keys / float(ranks.sum()),
         "texts": text_keys(split.calibrate),
         "halves": texts[0] if split.halved else None,
@@ -125,7 +135,13 @@ def calibrate(
     words = {"texts": ["TEXT"] * len(texts or []), "against": ["TEXT"] * len(against) if against else None}
     source = {"corpus": "DIR"} if corpus else words
     asked = {"model": lm.name, "tokens": tokens, "mass": mass, "floor": floor, "window": window, "min_pos": min_pos}
-    asked |= {"total": total, "reads": reads, "beta": beta if total is None and not reads else None, "caps": swept}
+    asked |= {
+        "shared": shared,
+        "total": total,
+        "reads": reads,
+        "beta": beta if total is None and not reads else None,
+        "caps": swept,
+    }
     asked |= {"tolerance": tolerance, "tolerance_bin": tolerance_bin, "seed": seed, "name": name}
     made = protocol(
         "calibrate",
@@ -160,7 +176,7 @@ def calibrate(
         "positions": about["positions"],
         "bias": about["bias"],
         "split": split.words,
-        "notes": [*_notes(split, windows), *(few_tokens(rows) if rows else []), *notes],
+        "notes": [*_notes(split, windows), *_shared_notes(shared), *(few_tokens(rows) if rows else []), *notes],
         "path": str(output or path),
         "protocol": made,
     }
@@ -182,6 +198,27 @@ def calibrate_on(context: Context, model: Model, texts: list[str], corpus: str, 
     policy = Policy(name, ranks, budgets, int(budgets.max()), about)
     store_policy(context, model, policy)
     return policy
+
+
+def sensitivity(context: Context, model: Model, windows: np.ndarray, total: float) -> np.ndarray:
+    """What the loss of windows [n, W] rises by without each head, by the first-order estimate of ablation with the
+    head's own mean (`ablation.estimated`), nothing where it falls, scaled so that all heads add up to `total`: [L, H].
+    """
+    found = np.zeros((model.num_layers, model.num_heads))
+    for done, window in enumerate(windows):
+        context.progress(RANKS_SHARE, f"estimating the loss without each head, window {done + 1} of {len(windows)}")
+        found += estimated(model, torch.from_numpy(np.asarray(window)).long()[None], "mean")
+    found = np.maximum(found, 0.0)
+    return found * total / found.sum() if found.any() else np.full_like(found, total / found.size)
+
+
+def _shared_notes(shared: str) -> list[str]:
+    if shared == SHARED[0]:
+        return []
+    return [
+        "The keys are shared out by ablation: a head gets as many as the loss is estimated to rise without it. "
+        "The ranks of this policy are these rises, scaled to the same number of keys."
+    ]
 
 
 def _keys(ranks: np.ndarray, beta: float, total: int | None, reads: float | None, floor: int, length: int) -> int:

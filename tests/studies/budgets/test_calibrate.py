@@ -183,6 +183,25 @@ def test_totals_floors_and_positions_are_taken(ask):
         ask(1, caps=[], window=32, tokens=64, total=99, reads=0.5)
 
 
+def test_keys_are_shared_out_by_what_the_loss_rises_without_a_head(ask, context, home, monkeypatch):
+    """Rises of 3, 1 and below nothing get three quarters, a quarter and nothing of the same keys, beside the floor."""
+    rises = np.zeros((3, 4), np.float32)
+    rises[0, 1], rises[1, 0], rises[1, 1] = 3.0, 1.0, -5.0
+    lm = context.model(str(home / "tiny"))
+    assert rises.shape == (lm.num_layers, lm.num_heads)
+    monkeypatch.setattr("analysis.studies.budgets.calibrate.estimated", lambda *_: rises)
+    given = {"caps": [], "window": 32, "tokens": 320}
+    plain, shared = ask(1, **given).numbers, ask(1, **given, shared="ablation").numbers
+    ranks, total = np.array(shared["ranks"]), np.sum(plain["ranks"])
+    assert shared["total"] == plain["total"], "as many keys"
+    assert ranks[0, 1] == pytest.approx(0.75 * total) and ranks[1, 0] == pytest.approx(0.25 * total)
+    assert np.count_nonzero(ranks) == 2 and np.array(shared["budgets"])[1, 1] == 2
+    assert policy_for(context, lm).about["shared"] == "ablation" and "by ablation" in shared["notes"][-1]
+    assert "--shared ablation" in shared["protocol"]["command"]
+    with pytest.raises(BadSetting, match="not by 'luck'"):
+        ask(1, **given, shared="luck")
+
+
 def test_what_is_empty_or_too_short_is_refused_before_a_pass(ask, context, home, monkeypatch):
     monkeypatch.setattr("analysis.studies.budgets.calibrate.measure_ranks", lambda *_: pytest.fail("a pass was made"))
     empty = context.add_text("empty", " ")
