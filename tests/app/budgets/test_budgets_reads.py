@@ -131,7 +131,7 @@ def test_a_calibration_is_a_job_and_its_policy_can_be_used(client):
     app.button(key="budget_calibrate").click().run()
     args = client.states["0123456789ab"].args
     assert args["texts"] == [key(client)] and args["name"] == "mine" and args["total"] == 5000 and "beta" not in args
-    assert (args["mass"], args["min_pos"], args["caps"]) == (0.8, 5, [32, 64, 128, 256, 512])
+    assert (args["mass"], args["min_pos"], args["caps"]) == (0.8, 5, [32, 64, 128, 256, 512]) and "shared" not in args
     measure(client, "calibrate", **args)
     client.states.clear()
     app = page(budgets="calibrate", budget_mass="0.8", budget_by="total", budget_min_pos=5)
@@ -139,6 +139,15 @@ def test_a_calibration_is_a_job_and_its_policy_can_be_used(client):
     store_policy(client.store.root, "mine")
     app.button(key="budget_use").click().run()
     assert app.session_state["budget_policy"] == "mine" and not app.error
+
+
+def test_keys_can_be_shared_out_by_the_loss_without_a_head(client):
+    app = page(budgets="calibrate")
+    app.selectbox(key="budget_shared").select("ablation").run()
+    app.button(key="budget_calibrate").click().run()
+    assert (
+        client.states["0123456789ab"].args["shared"] == "ablation" and app.query_params["budget_shared"] == "ablation"
+    )
 
 
 def test_a_new_policy_is_the_one_in_use_once_its_job_is_done(client):
