@@ -34,6 +34,11 @@ def needs(table: dict, about: dict) -> str:
     ranks = table["rank"]
     low, high = (ranks.index(pick(ranks)) for pick in (min, max))
     which = [f"head {table['head'][at]} of layer {table['layer'][at]}" for at in (low, high)]
+    if about.get("shared") == "ablation":
+        return (
+            f"Keys are shared out by what is lost without a head: most, {ranks[high]:,.0f}, belong to {which[1]}, and "
+            f"fewest, {ranks[low]:,.0f}, to {which[0]}, before the floor."
+        )
     held = f"{share(mass)} of a head's attention" if mass else "Most of a head's attention"
     where = "" if about.get("corpus") in (None, "uploaded") else f"In its calibration texts ({about['corpus']}), "
     held = held if not where else held[:1].lower() + held[1:]
@@ -77,7 +82,10 @@ def made(about: dict) -> str:
     facts += ["uploaded"] if about.get("corpus") == "uploaded" else []
     facts += [f"{about['tokens']:,} tokens"] if about.get("tokens") else []
     facts += [f"windows of {about['window']:,}"] if about.get("window") else []
-    facts += [f"for {share(about['mass'])} of the attention"] if about.get("mass") else []
+    if about.get("shared") == "ablation":
+        facts.append("shared out by the loss without a head")
+    elif about.get("mass"):
+        facts.append(f"for {share(about['mass'])} of the attention")
     facts += [f"positions from {about['min_pos']:,} on"] if about.get("min_pos") else []
     return " · ".join(fact for fact in facts if fact)
 

@@ -170,7 +170,7 @@ def calibrate(
         "budgets": budgets.tolist(),
         "total": keys,
         "beta": about["beta"],
-        **(summary(rows) if rows else {"sweep": [], "cap": None, "sentence": _sentence(ranks, mass)}),
+        **(summary(rows) if rows else {"sweep": [], "cap": None, "sentence": _sentence(ranks, mass, shared)}),
         "policy": policy.integers,
         "name": name,
         "positions": about["positions"],
@@ -258,8 +258,10 @@ def _notes(split: Split, windows: np.ndarray) -> list[str]:
     return said
 
 
-def _sentence(ranks: np.ndarray, mass: float) -> str:
+def _sentence(ranks: np.ndarray, mass: float, shared: str) -> str:
     low, high = ranks.min(), ranks.max()
+    if shared != SHARED[0]:
+        return f"By the loss without it, a head gets from {low:.0f} to {high:.0f} keys, {ranks.mean():.0f} on average."
     return f"{mass:.0%} of a head's attention lies on {ranks.mean():.0f} keys on average, from {low:.0f} to {high:.0f}."
 
 

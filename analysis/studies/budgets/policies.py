@@ -22,7 +22,7 @@ from analysis.studies.text.held_out import make_folder
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 FOLDER, DEFAULT = "csa", "policy"
-KEPT = ("tokens", "window", "mass", "min_pos", "beta", "texts", "halves")  # of how a policy was made
+KEPT = ("tokens", "window", "mass", "min_pos", "shared", "beta", "texts", "halves")  # of how a policy was made
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,8 @@ def test_keys_are_shared_out_by_what_the_loss_rises_without_a_head(ask, context,
     assert ranks[0, 1] == pytest.approx(0.75 * total) and ranks[1, 0] == pytest.approx(0.25 * total)
     assert np.count_nonzero(ranks) == 2 and np.array(shared["budgets"])[1, 1] == 2
     assert policy_for(context, lm).about["shared"] == "ablation" and "by ablation" in shared["notes"][-1]
+    assert shared["sentence"].startswith("By the loss without it, a head gets from 0 to")
+    assert stored_policies(context, lm)[0]["shared"] == "ablation"
     assert "--shared ablation" in shared["protocol"]["command"]
     with pytest.raises(BadSetting, match="not by 'luck'"):
         ask(1, **given, shared="luck")
