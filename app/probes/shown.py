@@ -7,7 +7,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.probes import charts
-from app.probes.words import TASKS, against, spread, title
+from app.probes.words import TASKS, against, ruler, spread, title
 from app.ui import stored, study, tables, widgets
 from app.ui.reading import rows_of
 
@@ -125,6 +125,7 @@ def every_task(run: Run) -> None:
         help=cached.glossary("forced choice"),
     )
     st.caption(f"{where['n']:,} questions in each task, the answer in the middle. Bars: 95% intervals.")
+    widgets.prose(ruler(), "quiet")
     widgets.source(run)
 
 

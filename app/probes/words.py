@@ -8,10 +8,24 @@ from app.quality.words import Asked
 
 AXES = {"depth": "depth of the answer", "examples": "examples", None: ""}
 
+RULER = {  # task -> the closest one of RULER (arXiv 2404.06654), by its name in lm-evaluation-harness
+    "uuid_needle": "niah_single_3",
+    "several_needles": "niah_multikey_1",
+    "json": "niah_multikey_3",
+    "frequent_words": "ruler_fwe",
+}
+
 
 def title(task: str) -> str:
     """The name of a task."""
     return TASKS[task][0]
+
+
+def ruler() -> str:
+    """Which tasks correspond to RULER's, in sentences."""
+    named = ", ".join(f"{title(task)} is like {name}" for task, name in RULER.items())
+    none = " and ".join(title(task) for task in TASKS if task not in RULER)
+    return f"Tasks of RULER: {named}. {none} have none there. RULER lets the model write its answer."
 
 
 def spread(row: dict) -> str:

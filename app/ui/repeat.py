@@ -5,7 +5,6 @@ import streamlit as st
 from analysis.commandline import PROGRAM, commandline
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
-from analysis.studies.registry import VERBS
 from app import cached
 from app.ui import widgets
 
@@ -23,7 +22,7 @@ def begin() -> None:
 
 def drawer(command: str, more: str = "") -> None:
     """One request as code, folded away. `command`: as `commandline` writes it. `more`: a sentence below."""
-    st.session_state[TOLD].add(_words(command).split()[0])
+    st.session_state[TOLD].add(_verb(command))
     with st.expander(TITLE, icon=":material/terminal:"):
         _code([command])
         if more:
@@ -56,17 +55,22 @@ def command_of(run: Run) -> str:
 
 def notebook(commands: list[str]) -> str:
     """Lines for a notebook: `run` takes the words of a command."""
-    blocks = [f"found = fs.run({_words(command)!r})\nfound.tables" for command in commands]
-    return "import focuscope as fs\n" + "\n\n".join(blocks)
+    lines = ["import focuscope as fs"]
+    for command in commands:
+        name = _verb(command).replace("-", "_")
+        lines += [f"{name} = fs.run({_words(command)!r})", f"{name}.tables"]
+    return "\n".join(lines)
 
 
 def _code(commands: list[str]) -> None:
     st.code(notebook(commands), language="python", wrap_lines=True)
-    several = len(commands) > 1
-    said = [f"# {VERBS[_words(one).split()[0]].brief}\n{one}" if several else one for one in commands]
-    st.code("\n\n".join(said), language=None, wrap_lines=True)
+    st.code("\n".join(commands), language=None, wrap_lines=True)
     left = [about for word, about in FILL_IN.items() if any(word in command.split() for command in commands)]
     widgets.prose(f"{', '.join(left)}." if left else [], "quiet")
+
+
+def _verb(command: str) -> str:
+    return _words(command).split()[0]
 
 
 def _words(command: str) -> str:

@@ -75,7 +75,7 @@ def test_run_takes_the_words_of_a_command(tmp_path):
     (tmp_path / "text.txt").write_text(SHORT)
     lines = notebook([f"python -m analysis inspect {tmp_path / 'text.txt'} --model {tmp_path / 'tiny'}"])
     exec(lines, held := {})
-    assert held["found"].numbers["characters"] == len(SHORT)
+    assert held["inspect"].numbers["characters"] == len(SHORT)
     for words, said in (("pairs", "required: TEXT"), ("divine story", "invalid choice: 'divine'")):
         with pytest.raises(fs.AnalysisError, match=said):
             fs.run(words)

@@ -46,7 +46,9 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
     assert app.title[0].value == "How far back can it find something and use it?" and not app.error
     assert "Needle: dense attention gets 60% right" in markup(app) and "loses: 0%" in markup(app)
     dense, streaming, lengths = figures(app)
-    (tasks,) = figures(opened(tests_tab="every"))
+    every = opened(tests_tab="every")
+    (tasks,) = figures(every)
+    assert "Needle is like niah_single_3" in markup(every) and "Labels from examples have none" in markup(every)
     assert dense["data"][0]["z"] == [[0.0] * 3, [0.0] * 3, [1.0] * 3, [1.0] * 3, [1.0] * 3]
     axes = dense["layout"]
     assert axes["yaxis"]["ticktext"] == ["0%", "25%", "50%", "75%", "100%"]

@@ -30,7 +30,7 @@ def test_a_page_without_a_drawer_of_its_own_ends_in_the_code_of_what_it_shows(cl
     assert given["text"] == "TEXT" and given["min_distance"] == run.request["min_distance"]
     calls = [node for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Call)]
     assert f"python -m analysis {calls[0].args[0].value}" in commands.splitlines()
-    assert lines.startswith("import focuscope as fs\nfound = fs.run(")
+    assert "pairs = fs.run(" in lines and lines.startswith("import focuscope as fs\n")
 
 
 def test_a_page_with_a_drawer_of_its_own_has_no_second_one(client):
