@@ -50,8 +50,9 @@ def schema_of(verb: str, name: str = "") -> dict:
 
 @cache
 def _of_protocols() -> dict:
-    """What the protocols of all verbs share, and what some have besides."""
-    return read_off([one["protocol"] for kept in answers().values() for one in kept])
+    """What the protocols of all verbs share, also of those that read no model, and what some have besides."""
+    least = without_model("", {}).numbers["protocol"]
+    return read_off([least, *(one["protocol"] for kept in answers().values() for one in kept)])
 
 
 @cache

@@ -2,15 +2,13 @@
 
 import streamlit as st
 
-from analysis.commandline import PROGRAM, commandline
-from analysis.corpus import sample_texts, text_hash
-from analysis.runs import Run
+from analysis.commandline import PROGRAM
+from analysis.runs.again import command_of
 from app import cached
 from app.ui import widgets
 
 TITLE = "Copy as code: the same in a notebook or a terminal"
 TOLD = "_told"  # of the session: verbs whose code the page has shown while it is drawn
-PLACES = ("text", "texts", "against")  # arguments that name texts
 FILL_IN = {"TEXT": "TEXT is the file that holds the text", "DIR": "DIR is a folder of texts"}
 UNASKED = ("model", "inspect", "take")  # what pages need besides: no results
 
@@ -39,18 +37,6 @@ def rest() -> None:
     if shown.open:
         with shown:
             _code([command_of(run) for run in runs])
-
-
-def command_of(run: Run) -> str:
-    """The command that makes a stored run; a text that did not come with the program is a file to name there."""
-    names = {text_hash(words): name for name, (_, words) in sample_texts().items()}
-    args = {name: value for name, value in run.request.items() if name != "made"}
-    for name in PLACES:
-        if isinstance(value := args.get(name), list):
-            args[name] = [names.get(one, "TEXT") for one in value]
-        elif value:
-            args[name] = names.get(value, "TEXT")
-    return commandline(run.verb, args | ({"corpus": "DIR"} if args.get("corpus") else {}))
 
 
 def notebook(commands: list[str]) -> str:

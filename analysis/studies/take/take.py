@@ -5,19 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.commandline import commandline
-from analysis.corpus import sample_texts, text_hash
 from analysis.errors import BadSetting
 from analysis.files import write_whole
 from analysis.runs import Result, Run, RunStore
+from analysis.runs.again import command_of
 from analysis.runs.studies import POLICY_FORMAT
 from analysis.studies.context import Context, protocol
 from analysis.studies.ready.candidates import FAMILIES, candidates
 from analysis.studies.take.settings import STATES, Setting, settings_of
 from analysis.take.carry import carry
 from analysis.take.pack import pack, readme
-
-TEXTS = ("text", "texts", "against")  # arguments that name texts by their hash
 
 
 def take(
@@ -52,7 +49,7 @@ def take(
         **{"format": POLICY_FORMAT, "method": one.name, "label": one.label, "model": lm.name, "revision": lm.revision},
         **shape,
         **told,
-        **{"quality": chosen.quality, "protocol": found.protocol, "command": _command(found)},
+        **{"quality": chosen.quality, "protocol": found.protocol, "command": command_of(found)},
     }
     data = pack(policy, tensors)
     if output:
@@ -95,13 +92,3 @@ def _means(method: dict, spec: dict) -> bool:
 def _spelled(spec: dict) -> str:
     settings = ", ".join(f"{name} {value}" for name, value in (spec.get("settings") or {}).items())
     return f"{spec['name']} ({settings})" if settings else spec["name"]
-
-
-def _command(run: Run) -> str:
-    """The command that makes the run again; a text that is no sample is a word to fill in."""
-    samples = {text_hash(text): name for name, (_, text) in sample_texts().items()}
-
-    def named(value: object) -> object:
-        return [named(one) for one in value] if isinstance(value, list) else value and samples.get(str(value), "TEXT")
-
-    return commandline(run.verb, {name: named(one) if name in TEXTS else one for name, one in run.request.items()})

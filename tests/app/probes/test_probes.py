@@ -193,7 +193,7 @@ def test_tasks_requests_and_commands_are_those_of_the_verb(client):
 def test_the_study_beyond_the_context_is_shown_where_it_is_stored(client):
     app = opened(tests_evidence="yes")
     assert "Reading twice the context: not measured" in app.info[0].value.replace("\\", "")
-    assert app.code[1].value.startswith("python -m analysis study length-extension --corpus DIR")
+    assert app.code[2].value.startswith("python -m analysis study length-extension --corpus DIR")
     lines = [{"name": name, "y": [3.0, 4.0], "low": None, "high": None, "paper": False} for name in ("own", "NTK")]
     panel = {"title": "Loss by position", "x": "first", "x_label": "first token", "x_values": [1, 257], "series": lines}
     about = {"model": "demo", "window": 4096, "date": "2026-01-01", "command": "python x"}

@@ -85,7 +85,7 @@ def test_the_form_asks_for_what_it_shows_and_a_link_restores_it(client):
         "rate": 3e-4,
     }
     assert job.verb == "train-router" and wanted.items() <= job.args.items() and job.args["gate"] == "centred"
-    assert "--gate centred" in app.code[0].value and "--label try2" in app.code[0].value
+    assert "--gate centred" in app.code[1].value and "--label try2" in app.code[1].value
 
 
 def test_arguments_are_those_of_the_verb(client):

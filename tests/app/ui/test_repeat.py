@@ -9,6 +9,7 @@ from analysis.cli.options import parser
 from analysis.cli.signatures import parameters
 from analysis.corpus import sample_texts
 from analysis.places import CACHE
+from analysis.runs.again import command_of
 from analysis.runs.folder import read_run
 from app.ui import repeat
 from tests.made.in_process import opened, put
@@ -45,7 +46,7 @@ def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
     runs = [read_run(manifest.parent) for manifest in (CACHE / "demo" / "examples").glob("*/manifest.json")]
     for run in [run for run in runs if run.verb == verb]:
         usual = {name: one.default for name, one in parameters(verb).items()}
-        given = usual | read(repeat.command_of(run))
+        given = usual | read(command_of(run))
         left = {"made", "text", "texts", "methods", "config"}
         wanted = {name: value for name, value in run.request.items() if value not in (None, "") and name not in left}
         assert given | wanted == given and given["verb"] == verb
