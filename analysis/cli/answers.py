@@ -50,9 +50,10 @@ def schema_of(verb: str, name: str = "") -> dict:
 
 @cache
 def _of_protocols() -> dict:
-    """What the protocols of all verbs share, also of those that read no model, and what some have besides."""
+    """What every verb writes into its protocol, also one that reads no model; what else stands there is its own."""
+    kept = [one["protocol"] for found in answers().values() for one in found]
     least = without_model("", {}).numbers["protocol"]
-    return read_off([least, *(one["protocol"] for kept in answers().values() for one in kept)])
+    return {"type": "object", "required": sorted(name for name in least if all(name in one for one in kept))}
 
 
 @cache
