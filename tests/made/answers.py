@@ -29,7 +29,7 @@ ASKED = {
     "readers": "{home}/text.txt --token 3 --min-distance 8",
     "ablate": "{home}/text.txt --exact 2",
     "names": "--sequences 5 --confirm 1",
-    "fit-router": "--measure --groups 4",
+    "fit-router": "--groups 4",
     "umap": "{home}/text.txt --router k4-top1",
     "compare": "{home}/text.txt --other k4-top1",
     "group-controls": "{home}/text.txt --router k4-top1",
