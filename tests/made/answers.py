@@ -26,6 +26,8 @@ ASKED = {
     "read": "{home}/text.txt",
     "report": "{home}/text.txt -o {home}/page.html --min-distance 8",
     "head-texts": "--tokens 400 --queries 100",
+    "head-tokens": "{home}/text.txt",
+    "alike": "{home}/text.txt",
     "readers": "{home}/text.txt --token 3 --min-distance 8",
     "ablate": "{home}/text.txt --exact 2",
     "names": "--sequences 5 --confirm 1",
