@@ -35,7 +35,7 @@ STYLE = """<style>
   animation: fs-fill linear both; }
 .fs-block { max-width: 46rem; margin-top: 1rem; border-radius: 0.5rem; background: rgba(128, 128, 128, 0.12);
   animation: fs-breathe 2s ease-in-out infinite; }
-@keyframes fs-breathe { 50% { opacity: 0.45; } }
+@keyframes fs-breathe { 50% { background-color: rgba(128, 128, 128, 0.05); } }
 @keyframes fs-fill { from { transform: scaleX(0); } }
 .stMainBlockContainer > .stVerticalBlock > [data-testid="stLayoutWrapper"]:has(.st-key-job_strip) { position: sticky;
   top: 3.75rem; z-index: 90; }
