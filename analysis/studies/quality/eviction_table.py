@@ -70,8 +70,10 @@ def shown(numbers: dict) -> dict:
     said = []
     for ratio in ratios:
         best = min((row for row in rows if row["ratio"] == ratio), key=lambda row: row["against_dense"])
-        said.append(f"{ratio:.0%} removed: {best['title']} loses least, {nats(best, 'against_dense')}")
-    told = f"{'; '.join(said)}. Dense attention has a perplexity of {numbers['dense']:.2f} there."
+        held = f"{best['title']}, which holds {best['kv_share']:.0%} of the KV cache"
+        said.append(f"{ratio:.0%} removed: the lowest loss is that of {held}, {nats(best, 'against_dense')}")
+    dense = f"Dense attention has a perplexity of {numbers['dense']:.2f} there."
+    told = f"{'; '.join(said)}. What lies between two rules is not judged. {dense}"
     return presented("eviction", told, [drawn], how_sure(numbers["protocol"]))
 
 
