@@ -70,7 +70,7 @@ page = st.navigation(offered(), expanded=True, position="hidden" if bare else "s
 st.session_state["page_shown"] = page.url_path
 
 cached.drawn_anew()
-dropped = state.read(st.session_state, st.query_params)
+dropped = [*widgets.drawn_before(), *state.read(st.session_state, st.query_params)]
 if classroom.on():
     st.html(classroom.STYLE)
 wanted = st.session_state.pop("model_wanted", None)
@@ -87,7 +87,7 @@ with widgets.guarded():
     if not bare:
         topbar.topbar(next(chips for views in VIEWS.values() for _, title, chips, _ in views if title == page.title))
     for sentence in dropped:
-        st.caption(widgets.plain(sentence))
+        widgets.dropped(sentence)
     with widgets.guarded():
         jobs.strip()
     onward.begin()

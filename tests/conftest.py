@@ -68,8 +68,14 @@ def all_of_them(config) -> bool:
 
 def pytest_collection_modifyitems(items):
     """What the app's own process answers first: those tests wait, and what others compute meanwhile is gained. Side by
-    side they are one process's, so there is one server and one Chromium."""
-    items.sort(key=lambda item: not (item.get_closest_marker("browser") or "app_server" in item.fixturenames))
+    side they are one process's, so there is one server and one Chromium. The walk over all pages comes before them:
+    it is held against the memory that the app takes by then."""
+
+    def turn(item) -> tuple[bool, bool]:
+        served = item.get_closest_marker("browser") or "app_server" in item.fixturenames
+        return not served, "walked" not in item.fixturenames
+
+    items.sort(key=turn)
 
 
 def missing(reason: str):

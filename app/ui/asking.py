@@ -66,7 +66,7 @@ def rest() -> None:
     st.session_state[SHOWN] = about
     ask(verb, args, "Reading the shuffled text, a control", tokens)
     cached.store().discard(part)
-    st.rerun()
+    widgets.redraw()
 
 
 def after(verb: str, args: dict, doing: str, tokens: int | None = None) -> None:
@@ -74,7 +74,7 @@ def after(verb: str, args: dict, doing: str, tokens: int | None = None) -> None:
     if cached.store().find(verb, args) is None:
         st.session_state[SHOWN] = subject()
         ask(verb, args, doing, tokens)
-        st.rerun()
+        widgets.redraw()
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ from app.ui.painted import part
 from app.ui.plain import plain
 
 log = logging.getLogger("focuscope.app")
+DROPPED = "_dropped"  # of the session: what was said to have gone of the link while the page was drawn
+REDRAWN = "_redrawn"  # of the session: whether `redraw` ended the last run
 STYLE = """<style>
 .fs-lead { font-size: 1.12rem; line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
 .fs-more { line-height: 1.6; max-width: 46rem; margin: 0 0 0.35rem; unicode-bidi: plaintext; }
@@ -130,7 +132,25 @@ def settled(name: str, options: list, default: object) -> None:
     """Keep a control inside what this model and text offer; a value from a link that had to go is said."""
     gone = state.settle(st.session_state, name, options, default)
     if gone:
-        st.caption(plain(gone))
+        dropped(gone)
+
+
+def dropped(sentence: str) -> None:
+    """Say what of a link had to go."""
+    st.session_state.setdefault(DROPPED, []).append(sentence)
+    st.caption(plain(sentence))
+
+
+def drawn_before() -> list[str]:
+    """At the start of a run: what had to go of the link when the page was drawn the last time, if `redraw` ended it."""
+    said = st.session_state.pop(DROPPED, [])
+    return said if st.session_state.pop(REDRAWN, False) else []
+
+
+def redraw() -> None:
+    """Draw the page anew without anybody having touched it, so that what was said of its link stays."""
+    st.session_state[REDRAWN] = True
+    st.rerun()
 
 
 def layer_pills(depth: int, default: int) -> int:

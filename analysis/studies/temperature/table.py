@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.corpus import natural_samples, tokenize
-from analysis.metrics.intervals import Interval, holm, smallest_effect
+from analysis.metrics.intervals import DOCUMENTS, Interval, holm, smallest_effect
 from analysis.models import Model
 from analysis.studies.stored.panels import BEFORE, columns, of_rows, panel, series
 from analysis.studies.stored.runner import Setting, Study, Windows, option
@@ -31,21 +31,23 @@ class Sizes(Windows):
 
 
 def measure(at: Setting) -> dict:
-    """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain.
+    """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain
+    whose documents are enough for an interval.
 
     `rows`: `domain layer t perplexity difference difference_low difference_high units unit p tokens`; `layer` None: all
     of them; `bins`: `domain t bin first last n perplexity difference`. Errors: BadSetting, BadText.
     """
     lm, sizes = at.lm, at.sizes
     parts = _domains(at)
-    held = [len(ids) for ids, _ in parts.values()]
-    told = counter(at.context, sum(held) * (1 + len(ALL_LAYERS)) + held[0] * lm.num_layers * len(ONE_LAYER))
+    by_layer = _judged(parts)
+    windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
+    told = counter(at.context, windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER))
     found, bins = [], []
-    for place, (name, (ids, documents)) in enumerate(parts.items()):
+    for name, (ids, documents) in parts.items():
         curve = Curve(lm, ids, sizes.seed, told, documents)
         table, its_bins = curve_of(curve, list(ALL_LAYERS))
         mine = [{"domain": name, "layer": None, **row} for row in table]
-        if place == 0:
+        if name == by_layer:
             one_by_one = [curve.one_layer(layer, t) for t in ONE_LAYER for layer in range(lm.num_layers)]
             mine += [{"domain": name, **row} for row in one_by_one]
         for row in mine:
@@ -62,13 +64,13 @@ def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     rows = numbers["rows"]
     names = list(dict.fromkeys(row["domain"] for row in rows))
-    layers = 1 + max(row["layer"] for row in rows if row["layer"] is not None)
+    alone = [row for row in rows if row["layer"] is not None]
     said = [sentence([row for row in rows if row["domain"] == name and row["layer"] is None], name) for name in names]
     return {
         "sentence": " ".join(said),
         "columns": columns("temperature"),
-        "panels": _panels(rows, numbers["bins"], names, layers),
-        "notes": [UNTRAINED, *_best_layer(rows, names[0]), *([] if "p" in rows[0] else [BEFORE])],
+        "panels": _panels(rows, numbers["bins"], names, alone),
+        "notes": [UNTRAINED, *_best_layer(alone), *([] if "p" in rows[0] else [BEFORE])],
     }
 
 
@@ -93,17 +95,23 @@ def _domains(at: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     return parts
 
 
-def _best_layer(rows: list[dict], name: str) -> list[str]:
-    """What the best single layer says when it is the best of many: Holm's p-value of the claims that a layer helps,
-    each one-sided, and what could have been seen."""
-    alone = [row for row in rows if row["layer"] is not None and row["difference_low"] is not None]
+def _judged(parts: dict[str, tuple[np.ndarray, np.ndarray | None]]) -> str:
+    """The first domain with an interval over its documents; where none has one, the first."""
+    several = (name for name, (_, of) in parts.items() if of is not None and len(np.unique(of)) >= DOCUMENTS)
+    return next(several, next(iter(parts)))
+
+
+def _best_layer(rows: list[dict]) -> list[str]:
+    """What the best single layer of these rows says when it is the best of many: Holm's p-value of the claims that a
+    layer helps, each one-sided, and what could have been seen."""
+    alone = [row for row in rows if row["difference_low"] is not None]
     if not alone:
         return []
     at = min(range(len(alone)), key=lambda place: alone[place]["difference"])
     best, adjusted = alone[at], float(holm([_p(row) for row in alone])[at])
     told = adjusted < 0.05 and best["difference"] < 0
-    said = f"{name}, one layer at a time, {len(alone)} comparisons: layer {best['layer']} at {best['t']:g} is lowest "
-    said += f"({best['difference']:+.2%}), "
+    said = f"{best['domain']}, one layer at a time, {len(alone)} comparisons: "
+    said += f"layer {best['layer']} at {best['t']:g} is lowest ({best['difference']:+.2%}), "
     if told:
         return [f"{said}and told apart from dense attention after Holm's correction (p = {adjusted:.2g})."]
     found = Interval(best["difference"], best["difference_low"], best["difference_high"], best["units"])
@@ -122,9 +130,9 @@ def _p(row: dict) -> float:
     return both / 2 if row["difference"] < 0 else 1 - both / 2
 
 
-def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -> list[dict]:
-    """Change against temperature by domain; by position in each domain; layer by layer in the first."""
-    whole, alone = ([row for row in rows if (row["layer"] is None) == all_of_them] for all_of_them in (True, False))
+def _panels(rows: list[dict], bins: list[dict], names: list[str], alone: list[dict]) -> list[dict]:
+    """Change against temperature by domain; by position in each domain; layer by layer in one, of the rows `alone`."""
+    whole = [row for row in rows if row["layer"] is None]
     lines = [of_rows(name, [row for row in whole if row["domain"] == name], "difference") for name in names]
     change = "change of perplexity"
     made = [panel("All layers at one temperature", "t", "temperature", ALL_LAYERS, change, lines, share=True)]
@@ -132,7 +140,8 @@ def _panels(rows: list[dict], bins: list[dict], names: list[str], layers: int) -
         there = [row for row in bins if row["domain"] == name]
         places, title = sorted({row["first"] for row in there}), f"By position in the window, {name}"
         made.append(panel(title, "first", "position", places, change, _by_t(there, SHOWN), share=True))
-    title, lines = f"One layer at a time, {names[0]}", _by_t(alone, ONE_LAYER)
+    title, lines = f"One layer at a time, {alone[0]['domain']}", _by_t(alone, ONE_LAYER)
+    layers = 1 + max(row["layer"] for row in alone)
     return [*made, panel(title, "layer", "layer", range(layers), change, lines, share=True)]
 
 

@@ -196,6 +196,6 @@ def test_the_best_of_many_layers_is_told_apart_only_after_holm():
     (said,) = [note for note in stored["notes"] if "Holm" in note]
     assert "18 comparisons: layer 0 at 1.25 is lowest (-0.06%), and after Holm's correction not told apart" in said
     rest = layers_of({at: 0.01 for at in range(1, 18)}, 0.5)
-    assert "not told apart" in _best_layer(layers_of({0: -0.001}, 0.006) + rest, "novels")[0]
-    assert "(p = 0.054)" in _best_layer(layers_of({0: -0.001}, 0.006) + rest, "novels")[0]
-    assert "and told apart" in _best_layer(layers_of({0: -0.001}, 0.001) + rest, "novels")[0]
+    assert "not told apart" in _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
+    assert "(p = 0.054)" in _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
+    assert "and told apart" in _best_layer(layers_of({0: -0.001}, 0.001) + rest)[0]
