@@ -32,7 +32,8 @@ def pages(key: str, documents: list[str], tokens: int, most: int) -> list[Asked]
     few = [{"name": "streaming_llm"}, {"name": "focus", "router": ROUTER}]
     probed = {"probes": ["uuid_needle"], "lengths": [some // 2], "depths": [0.5], "items": 2}
     routed = {"texts": documents, "prompts": DOCUMENTS // 2, "mlp": False, "store": True, "min_distance": some // 16}
-    prompt = {"texts": [key], "methods": [{"name": "snapkv"}], "cuts": 1, "continuation": some // 8}
+    prompt = {"texts": [key], "methods": [{"name": "snapkv"}], "cuts": 1}
+    prompt |= {"prefix": some - some // 8, "continuation": some // 8}
     return [
         ("Token groups, fitting", "fit-router", {}, 8.0),
         ("Start", "start", {**text, "router": ROUTER}, 3.0),
