@@ -58,7 +58,11 @@ def headline(shown: Sequence[Shown]) -> str:
     """The fastest of the methods that keep the quality and were timed faster than dense; where none was, why not."""
     near = _near(shown)
     if not near:
-        return f"{BEGIN} stay dense. No chosen method keeps the perplexity within {NEAR:.0%}." if shown else ""
+        return (
+            f"{BEGIN} stay dense. No chosen method keeps the perplexity within {NEAR:.0%}{_but(shown)}."
+            if shown
+            else ""
+        )
     timed = _timed_of(near)
     if timed:
         best = max(timed, key=_gain)
@@ -77,6 +81,12 @@ def candidate(shown: Sequence[Shown]) -> Shown | None:
 
 def _near(shown: Sequence[Shown]) -> list[Shown]:
     return [one for one in shown if one.honest and one.row["difference"] <= NEAR]
+
+
+def _but(shown: Sequence[Shown]) -> str:
+    """Ceilings keep the quality too, but save no time."""
+    ceilings = [one for one in shown if one.row["ceiling"] and one.row["difference"] <= NEAR]
+    return f", except {_names(ceilings)} (a ceiling scores every pair to choose: it saves no time)" if ceilings else ""
 
 
 def _timed_of(near: Sequence[Shown]) -> list[Shown]:

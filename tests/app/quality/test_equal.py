@@ -123,7 +123,10 @@ def test_the_headline_is_honest():
     assert "machine: Near, +1.2% perplexity. At" in said([one("Slow", 0.0, slow), near])
     assert "machine: Near, " in said([one("Trade", 0.0, trade), near]), "a method that loses nowhere comes first"
     assert "Far" not in said([one("Far", 0.3, fast), near])
-    assert said([one("Top", 0.0, fast, ceiling=True)]).endswith("No chosen method keeps the perplexity within 5%.")
+    assert said([one("Bad", 0.3, fast)]).endswith("No chosen method keeps the perplexity within 5%.")
+    assert said([one("Top", 0.0, fast, ceiling=True)]).endswith(
+        "keeps the perplexity within 5%, except Top (a ceiling scores every pair to choose: it saves no time)."
+    )
     both = said([one("Slow", 0.0, slow), one("Other", 0.0, timed(SAME, None))])
     assert "machine: stay dense." in both and "Slow at 1,024 tokens: the prompt at 0.52" in both
     assert both.endswith(
