@@ -49,12 +49,16 @@ def skip_softmax(q: Tensor, k: Tensor, block: int, scale: float = 100.0) -> Tens
     length = q.shape[2]
     _between("scale", scale, 0.0, math.inf)
     edge = math.log(scale / length) if scale else -math.inf
-    kept = []
-    for scores in _rows(q, k, block):
-        largest = _blocks(scores, block, -torch.inf).amax(-1)  # [B, H, rows, blocks]
-        before = F.pad(largest.cummax(-1).values[..., :-1], (1, 0), value=-torch.inf)
-        kept.append((largest > before + edge).any(2))
-    return _square(kept)
+    return _square([rises(scores, block) > edge for scores in _rows(q, k, block)])
+
+
+def rises(scores: Tensor, block: int) -> Tensor:
+    """How far the largest score of each block of keys lies above the largest before it, in the row where it is most:
+    [..., blocks] of scores [..., rows, keys], infinite for the first block. Skip softmax keeps a block whose rise
+    exceeds log(lambda), so one pass tells what every lambda would leave out."""
+    largest = _blocks(scores, block, -torch.inf).amax(-1)  # [..., rows, blocks]
+    before = F.pad(largest.cummax(-1).values[..., :-1], (1, 0), value=-torch.inf)
+    return (largest - before).amax(-2)
 
 
 def vertical_slash(q: Tensor, k: Tensor, block: int, vertical: int = 64, slash: int = 256, queries: int = 64) -> Tensor:

@@ -40,6 +40,7 @@ ELSEWHERE = {  # verb -> the tests that run in small what is behind it
     "examples": "test_examples.py",
     "make-shape": "test_shapes.py",
     "take": "test_take.py",
+    "sparse-config": "test_sparse_config.py",
 }
 MORE = """
 compare story --router k8-top1 --other k8-top2

@@ -44,6 +44,7 @@ ASKED = {
     "calibrate": f"{LONG} --tokens 512 --caps 8,16",
     "reads-sweep": "program --shares 1,0.5 --tokens 256",
     "lost-keys": "story --window 32 --first",
+    "sparse-config": f"{LONG} --block 8 --decode 0.1 --lengths 64",
     "fit-method": "routing_transformer story --clusters 4",
     "export-heads": "-o {home}/heads.json --sinks 2 --window 8",
     "import-heads": "{home}/heads.json",

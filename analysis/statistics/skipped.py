@@ -1,0 +1,49 @@
+"""What skip softmax leaves out at every threshold (BLASST, arXiv 2512.12087), and the scale that leaves out a share."""
+
+import numpy as np
+import torch
+
+from analysis.kernels.block_maps import rises
+from analysis.kernels.pool import each
+from analysis.statistics.states import attention_states
+
+DECODED = 32  # last queries of a text, each taken as a token after the prompt
+LOW, HIGH = 0.1, 0.9  # shares that say something of the curve: beyond them it turns
+PHASES = ("prefill", "decode")
+
+
+@torch.no_grad()
+def rises_of(model, ids: np.ndarray, layers: list[int], block: int) -> dict[str, np.ndarray]:
+    """phase -> the rise of every visible block of some layers, all heads, for one window of tokens [T]: float32 [n].
+
+    A threshold lambda leaves out the blocks whose rise is at most log(lambda), as a serving kernel does it, which makes
+    no exception for the diagonal. Of a prompt a block has `block` queries, of a token after it one.
+    """
+    found: dict[str, list] = {phase: [] for phase in PHASES}
+    length = len(ids)
+    for states in attention_states(model, ids, layers).values():
+
+        def one(head: int, states=states) -> None:
+            for start in range(0, length, block):
+                scores = states.scores(head, start, min(start + block, length))
+                found["prefill"].append(rises(scores, block))
+            last = states.scores(head, max(0, length - DECODED), length)
+            found["decode"].append(rises(last[:, None], block).flatten())
+
+        each(one, range(len(states.query)))
+    return {phase: torch.cat(parts).cpu().numpy() for phase, parts in found.items()}
+
+
+def skipped(rises: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """The share of the blocks that each threshold lambda leaves out, [n]."""
+    return (rises[:, None] <= np.log(thresholds)).mean(0)
+
+
+def fit_scale(scales: np.ndarray, shares: np.ndarray) -> tuple[float, float] | None:
+    """(a, b) of scale = a exp(b share), where lambda = scale / T, by least squares on log(scale) over the points whose
+    share lies between LOW and HIGH; None for fewer than three of them, or a curve that does not rise."""
+    used = (shares >= LOW) & (shares <= HIGH)
+    if used.sum() < 3 or np.ptp(shares[used]) == 0:
+        return None
+    b, log_a = np.polyfit(shares[used], np.log(scales[used]), 1)
+    return (float(np.exp(log_a)), float(b)) if b > 0 else None
