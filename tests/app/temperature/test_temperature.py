@@ -8,7 +8,8 @@ from analysis.errors import BadSetting
 from analysis.studies.temperature import trained as focal_temperatures
 from app.temperature import charts as temperature_charts, trained
 from app.temperature.controls import SOFTMAX
-from tests.app.heads.test_heads import client, figures, opened  # noqa: F401
+from tests.app.heads.conftest import client  # noqa: F401
+from tests.app.heads.test_heads import figures, opened
 from tests.conftest import ROOT
 from tests.made.focal import WINDOWS, several
 from tests.made.heads import TRIED, study

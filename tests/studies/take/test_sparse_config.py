@@ -1,4 +1,4 @@
-"""Skip softmax for serving stacks: the fit, the file that leaves, and what is refused."""
+"""`sparse-config`, skip softmax for serving stacks: the fit, the file that leaves, and what is refused."""
 
 import json
 from types import SimpleNamespace
