@@ -109,7 +109,7 @@ def apply(model, method, watch: Callable[[Block, torch.Tensor], None] | None = N
         lm.set_attn_implementation(NAME)
         lm.generate = guarded(lm, lm.generate, lambda: method.cache(lm) if kernels else None)
         yield model
-        calls = [m._focuscope.calls for m in modules]
+        calls = [m._focuscope.calls for m in modules[method.first_layer() :]]
         if any(calls) and not all(calls):
             raise BadModel(f"Only {sum(map(bool, calls))} of {len(calls)} layers of the model passed through the seam.")
     finally:

@@ -176,6 +176,16 @@ def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
     return found
 
 
+def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
+    """The layers of the model, each with its attention and all that follows up to the next; None where they do not
+    stand in one list."""
+    attention = attention_modules(lm)
+    for found in (m for m in lm.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == len(attention)):
+        if all(one in list(layer.modules()) for layer, one in zip(found, attention, strict=True)):
+            return list(found)
+    return None
+
+
 def refuse_family(config) -> None:
     """Raise BadModel for a family whose attention cannot be replaced, by name and with the reason."""
     family = config.get_text_config().model_type

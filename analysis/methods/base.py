@@ -84,6 +84,10 @@ class Method:
         what it found in `fitted` (`analysis.fitted.Fitted`), which `build` is given the next time."""
         return self
 
+    def first_layer(self) -> int:
+        """The first layer that a pass computes: what the layers before it give is known from an earlier pass."""
+        return 0
+
     def prefill(self, prompt: Prompt) -> None:
         """See the first call of a layer before anything attends: for methods that decide once about a whole prompt."""
 

@@ -8,6 +8,7 @@ backward pass for all heads (attribution patching, Nanda 2023).
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ import torch.nn.functional as F
 from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.metrics.quality import divergence
+from analysis.models import decoder_layers
 
 WAYS = ("zero", "mean", "resample")
+KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes
 Heads = Iterable[tuple[int, int]]  # (layer, head)
 
 
@@ -34,11 +37,16 @@ def replaced(out: torch.Tensor, by: str, seed: int = 0) -> torch.Tensor:
 class Without(METHODS["dense"]):
     """Dense attention whose `heads` (layer, head) give something else `by` one of WAYS."""
 
-    def __init__(self, heads: Heads, by: str = "zero", seed: int = 0):
+    def __init__(self, heads: Heads, by: str = "zero", seed: int = 0, resumed: bool = False):
+        """`resumed`: the layers before the first of the heads are not computed (`Passes`)."""
         super().__init__()
-        self.heads, self.by, self.seed = {}, by, seed
+        self.heads, self.by, self.seed, self.resumed = {}, by, seed, resumed
         for layer, head in heads:
             self.heads.setdefault(layer, []).append(head)
+
+    def first_layer(self) -> int:
+        """That of the first head, where a pass begins there."""
+        return min(self.heads, default=0) if self.resumed else 0
 
     def leave(self, layer: int, out: torch.Tensor) -> torch.Tensor:
         """The outputs [B, T, H, D] with those of the heads replaced."""
@@ -84,17 +92,65 @@ def estimated(model, ids: torch.Tensor, by: str = "zero", seed: int = 0) -> np.n
 
 
 @torch.no_grad()
-def ablated(
-    model, ids: torch.Tensor, heads: Heads, by: str = "zero", seed: int = 0, reference: torch.Tensor | None = None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """(nats of each token [B, T - 1] without these heads, KL divergence from `reference` likewise), float32.
-
-    `reference`: logits [B, T - 1, V] of the whole model (`logits_of`), or None for no divergence.
-    """
+def ablated(model, ids: torch.Tensor, heads: Heads, by: str = "zero", seed: int = 0) -> np.ndarray:
+    """Nats of each token [B, T - 1] of windows [B, T] without these heads, float32."""
     with apply(model.lm, Without(heads, by, seed)):
-        logits = logits_of(model, ids)
-    apart = None if reference is None else divergence(reference, logits).cpu().numpy()
-    return _nats(logits, ids).cpu().numpy(), apart
+        return _nats(logits_of(model, ids), ids).cpu().numpy()
+
+
+class Passes:
+    """Passes over the same windows [B, T], the first with all heads, the others each without some.
+
+    The first keeps what every layer gives, up to KEPT_BYTES in all, and the others begin at the first layer that loses
+    a head. `losses`: nats of each token [B, T - 1] with all heads, float32.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model, ids: torch.Tensor, by: str = "zero", seed: int = 0, reference: bool = False) -> None:
+        """`reference`: logits are kept as well, and later passes say how far theirs lie apart."""
+        self.model, self.ids, self.by, self.seed = model, ids, by, seed
+        self.layers, self.outs = decoder_layers(model.lm) or [], []
+        if len(self.layers) * ids.numel() * model.width * model.dtype.itemsize > KEPT_BYTES:
+            self.layers = []
+        handles = [layer.register_forward_hook(self._keep) for layer in self.layers]
+        try:
+            with apply(model.lm, Without([])):
+                logits = logits_of(model, ids)
+        finally:
+            for handle in handles:
+                handle.remove()
+        self.losses, self.reference = _nats(logits, ids).cpu().numpy(), logits if reference else None
+
+    @torch.no_grad()
+    def without(self, heads: Heads) -> tuple[np.ndarray, np.ndarray | None]:
+        """(nats of each token [B, T - 1] without these heads, KL divergence from all heads likewise or None)."""
+        method = Without(heads, self.by, self.seed, resumed=bool(self.layers))
+        skipped = self.layers[: method.first_layer()]
+        try:
+            for layer, out in zip(skipped, self.outs, strict=False):
+                layer.forward = partial(_given, out)
+            with apply(self.model.lm, method):
+                logits = logits_of(self.model, self.ids)
+        finally:
+            for layer in skipped:
+                layer.__dict__.pop("forward", None)
+        apart = None if self.reference is None else divergence(self.reference, logits).cpu().numpy()
+        return _nats(logits, self.ids).cpu().numpy(), apart
+
+    def _keep(self, layer, args, out) -> None:
+        self.outs.append(_copied(out))
+
+
+def _given(out, *args, **kwargs):
+    """What a layer gave before, whatever it is given now; its own, for a later layer may add to it in place."""
+    return _copied(out)
+
+
+def _copied(out):
+    """A layer's output, a tensor or a tuple of them and of nothing."""
+    if isinstance(out, torch.Tensor):
+        return out.clone()
+    return tuple(_copied(one) for one in out) if isinstance(out, tuple) else out
 
 
 @torch.no_grad()

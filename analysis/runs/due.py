@@ -4,7 +4,7 @@ from statistics import median
 from typing import NamedTuple
 
 from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price
+from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price, work
 from analysis.runs.run import Run
 from analysis.runs.store import RunStore
 
@@ -29,7 +29,7 @@ TAKES = {
     "alike": Takes(0.6),
     "temperature": Takes(0.7),
     "names": Takes(1.0, passes=15.0),  # some thirty sets of heads taken away, each on one half of the texts
-    "ablate": Takes(0.0, passes=13.0),  # the estimate with its gradient, all heads, and eight without one
+    "ablate": Takes(0.0, passes=1.0),  # its work is counted in passes
 }
 MADE = {"names": 3072}  # tokens of the texts that a verb makes itself
 SERVED: dict[str, dict[str, object]] = {  # verb -> arguments with which it finds what Start's reading of the text left
@@ -54,18 +54,19 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     card, tokens = card or store.find("model", {"model": model}), MADE.get(verb, tokens)
     if card is None:
         return store.price(verb, model, tokens, None, args)
+    heads = card.numbers["layers"] * card.numbers["heads"]
     a_pass = 2 * card.numbers["parameters"] / WORK[card.numbers["device"].partition(":")[0]]
-    pace = _pace(store, model, a_pass) if verb in TAKES else 1.0
+    pace = _pace(store, model, a_pass, heads) if verb in TAKES else 1.0
     found = _is_read(store, verb, model, args)
 
-    def guess(work: float) -> float:
-        return (FOUND if found else 1.0) * pace * _guess(verb, a_pass, work)
+    def guess(size: float) -> float:
+        return (FOUND if found else 1.0) * pace * _guess(verb, a_pass, size)
 
-    def alike(took: float, work: float) -> bool:
-        return verb not in SERVED or (took < QUICK * pace * _guess(verb, a_pass, work)) == found
+    def alike(took: float, size: float) -> bool:
+        return verb not in SERVED or (took < QUICK * pace * _guess(verb, a_pass, size)) == found
 
     needed = held(verb, args, tokens, card.numbers, found)
-    return store.price(verb, model, tokens, needed, args, guess, alike)
+    return store.price(verb, model, tokens, needed, args, guess, alike, heads)
 
 
 def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:
@@ -79,18 +80,20 @@ def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:
     )
 
 
-def _guess(verb: str, a_pass: float, work: float) -> float:
+def _guess(verb: str, a_pass: float, size: float) -> float:
     """Seconds of a verb that was never run here, on a machine as fast as WORK says; `a_pass`: those of one token in one
     plain pass of the model."""
     takes = TAKES.get(verb, Takes(1.0))
-    return FIRST_SECONDS + work * (takes.readings * (FIRST_SECONDS_PER_TOKEN + 3 * a_pass) + takes.passes * a_pass)
+    return FIRST_SECONDS + size * (takes.readings * (FIRST_SECONDS_PER_TOKEN + 3 * a_pass) + takes.passes * a_pass)
 
 
-def _pace(store: RunStore, model: str, a_pass: float) -> float:
+def _pace(store: RunStore, model: str, a_pass: float, heads: int) -> float:
     """How many times as long as guessed the verbs of TAKES took here with this model: what one of them took tells the
     first price of the others. Those that found a reading tell nothing."""
     took = [
-        seconds / _guess(verb, a_pass, tokens) for verb in TAKES for seconds, tokens, _ in store.past(verb, model)[:3]
+        seconds / _guess(verb, a_pass, work(verb, asked, tokens, heads))
+        for verb in TAKES
+        for seconds, tokens, asked in store.past(verb, model)[:3]
     ]
     return median(share for share in took if share >= QUICK * max(took)) if took else 1.0
 

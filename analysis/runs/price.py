@@ -24,6 +24,8 @@ REPEATED = {  # verb -> its arguments of which every entry reads the text once m
     "reads-text": ("shares",),
     "temperature-curve": ("t", "layers", "by_layer"),
 }
+ABLATED = 4  # plain passes of `ablate` beside those without heads
+EXACT = 8  # heads whose exact passes follow its estimate where none are named
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,20 @@ class Price:
         return None
 
 
-def work(verb: str, request: Mapping[str, object], tokens: int) -> int:
-    """How much is read: `tokens`, once and once more for every entry of the arguments that repeat it."""
+def work(verb: str, request: Mapping[str, object], tokens: int, heads: int = 1) -> int:
+    """How much is read: `tokens`, once and once more for every entry of the arguments that repeat it. Of `ablate` the
+    passes over them, for a model of so many `heads` in all."""
     lists = (request.get(name) for name in REPEATED.get(verb, ()))
-    return max(int(tokens), 1) * (1 + sum(len(given) for given in lists if isinstance(given, list)))
+    again = sum(len(given) for given in lists if isinstance(given, list))
+    return max(int(tokens), 1) * (_ablated(request, heads) if verb == "ablate" else 1 + again)
+
+
+def _ablated(request: Mapping[str, object], heads: int) -> int:
+    """Plain passes that `ablate` is worth: the estimate with its gradient, all heads, and those without some."""
+    asked, together = request.get("heads") or "top", [request.get(name) for name in ("together", "others")]
+    if asked == "top":
+        return ABLATED + int(request.get("exact") or EXACT)
+    return ABLATED + (heads if asked == "all" else sum(map(bool, together)) or len(str(asked).split(",")))
 
 
 def usual(work: float) -> float:

@@ -260,15 +260,21 @@ class RunStore:
         request: Request | None = None,
         guess: Callable[[float], float] = usual,
         alike: Callable[[float, float], bool] = lambda seconds, work: True,
+        heads: int = 1,
     ) -> Price:
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
-        `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts."""
+        `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts; `heads` of the model in all."""
         past = self._index.past(check_verb(verb), model, RECENT)
         counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
-        done = [(took, work(verb, asked, size if counted else 1)) for took, size, asked in past if size or not counted]
+        done = [
+            (took, work(verb, asked, size if counted else 1, heads))
+            for took, size, asked in past
+            if size or not counted
+        ]
         done = [one for one in done if alike(*one)]
-        return predict(done, work(verb, request or {}, tokens if counted or not past else 1), bytes, guess)
+        size = work(verb, request or {}, tokens if counted or not past else 1, heads)
+        return predict(done, size, bytes, guess)
 
     def past(self, verb: str, model: str | None = None) -> Sequence[tuple[float, int, Request]]:
         """(seconds, tokens, request) of the newest runs of `verb` that were computed here, with a model or any."""

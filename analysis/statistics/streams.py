@@ -112,6 +112,10 @@ class Reader:
 
     check = cache = prefill = observe = keep = _nothing
 
+    def first_layer(self) -> int:
+        """Every layer is computed."""
+        return 0
+
     def file(self, layer: int, query, key, past: int, module, tables) -> None:
         """Look at the numerics of a layer, where that is asked for; nothing is kept."""
         if self.reading.numerics is not None:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.budgets import by_hand, calibrate, cap, cost, policy, query, reads, words
+from app.budgets import allocation, by_hand, calibrate, cap, cost, policy, query, reads, words
 from app.budgets.controls import TABS
 from app.selection import state
 from app.ui import widgets
@@ -42,4 +42,4 @@ tabs(
         "cost": lambda: cost.tab(run, stored),
     },
 )
-drawer("budgets_evidence", lambda: widgets.each(cap.study, query.study))
+drawer("budgets_evidence", lambda: widgets.each(cap.study, allocation.show, query.study))

@@ -189,6 +189,20 @@ def calibration_study() -> dict:
     return {"sentence": "1 of 1 pass.", "rows": [cell], "protocol": {"model": "demo", "window": 64, "command": "x"}}
 
 
+def allocation_study() -> dict:
+    """The stored study of how keys are shared out."""
+    rows = []
+    for arm, above in (("evenly", 0.3), ("by ranks", 0.1), ("by ablation", 0.2)):
+        row = {"keys": 16, "arm": arm, "by": "ranks", "evenly": 0.5, "most": 40, "attended": 15.0}
+        row |= {"reads_causal": 0.12, "perplexity": 11.0, "against_dense": above}
+        rows.append(row | {"against_dense_low": above - 0.05, "against_dense_high": above + 0.05})
+    line = {"name": "by ranks", "y": [0.1], "low": None, "high": None, "paper": False}
+    drawn = {"title": "Loss above dense", "x": "keys", "x_label": "keys", "x_values": [16], "y_label": "nats per token"}
+    about = {"sentence": "Ranks share keys out better.", "notes": ["As many in all."], "rows": rows}
+    about |= {"columns": [{"name": "arm", "label": "shared out", "unit": ""}], "panels": [drawn | {"series": [line]}]}
+    return about | {"protocol": {"model": "demo", "window": 64, "command": "x"}}
+
+
 ANSWERS = {"budgets": budgets, "reads-text": reads_text, "lost-keys": lost_keys, "cap-sweep": cap_sweep}
 ANSWERS |= {"calibrations": calibrations, "calibrate": calibrate, "import-policy": import_policy, "evaluate": evaluate}
 

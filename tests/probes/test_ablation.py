@@ -6,7 +6,8 @@ import torch
 
 from analysis.attention import apply
 from analysis.models import load_model
-from analysis.probes.ablation import Without, ablated, estimated, logits_of, replaced
+from analysis.probes import ablation
+from analysis.probes.ablation import Passes, Without, ablated, estimated, replaced
 from tests.contract.test_contract import copy_of
 from tests.made.tiny import FAMILIES, LAYERS, tiny, token_ids
 
@@ -73,9 +74,24 @@ def _exact(model, ids, heads, by) -> float:
     return torch.nn.functional.cross_entropy(logits, ids[0, 1:]).item()
 
 
-def test_without_nothing_nothing_changes():
-    model, ids = load_model(tiny("llama")), token_ids(2, 24)
-    reference = logits_of(model, ids)
-    losses, apart = ablated(model, ids, [], reference=reference)
-    assert apart.shape == losses.shape == (2, 23) and np.abs(apart).max() < 1e-6
-    assert ablated(model, ids, [(0, 0)], reference=reference)[1].mean() > 1e-5
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pass_that_begins_at_the_head_is_the_whole_pass(family):
+    model, ids = load_model(tiny(family)), token_ids(2, 24)
+    passes = Passes(model, ids, reference=True)
+    assert np.abs(passes.losses - ablated(model, ids, [])).max() < 1e-6
+    assert len(passes.outs) == LAYERS == len(passes.layers), "each layer's output is kept"
+    forwards = [layer.forward for layer in passes.layers]
+    for heads in ([(LAYERS - 1, 1)], [(0, 0)], [(LAYERS - 1, 0), (1, 1)], []):
+        losses, apart = passes.without(heads)
+        assert np.abs(losses - ablated(model, ids, heads)).max() < 1e-6, heads
+        assert apart.mean() > 1e-5 if heads else np.abs(apart).max() < 1e-6
+    assert forwards == [layer.forward for layer in passes.layers], "the layers are as they were"
+
+
+def test_what_does_not_fit_is_not_kept(monkeypatch):
+    model, ids = load_model(tiny("llama")), token_ids(1, 24)
+    monkeypatch.setattr(ablation, "KEPT_BYTES", 100)
+    passes = Passes(model, ids)
+    losses, apart = passes.without([(LAYERS - 1, 1)])
+    assert passes.outs == [] and apart is None
+    assert np.abs(losses - ablated(model, ids, [(LAYERS - 1, 1)])).max() < 1e-6

@@ -9,7 +9,7 @@ import pytest
 from analysis.probes.named import LENGTH
 from analysis.runs.due import MADE, predicted
 from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, predict
+from analysis.runs.price import FIRST_SECONDS, predict, work
 from analysis.studies.heads.names import TEXTS
 from tests.made.stored_runs import ASK, PROTOCOL, result
 
@@ -116,7 +116,23 @@ def test_plain_passes_cost_by_the_size_of_the_model_and_made_texts_their_own_len
     price = {verb: predicted(store, verb, {"model": "demo"}, 2000, card()).seconds for verb in ("names", "ablate")}
     assert MADE["names"] == 2 * TEXTS * LENGTH
     assert price["names"] == pytest.approx(FIRST_SECONDS + 3072 * (0.00272 + 15 * 0.00024))
-    assert price["ablate"] == pytest.approx(FIRST_SECONDS + 2000 * 13 * 0.00024)
+    assert price["ablate"] == pytest.approx(FIRST_SECONDS + 2000 * (4 + 8) * 0.00024)
+
+
+@pytest.mark.parametrize(
+    ("asked", "passes"),
+    [
+        ({}, 8),
+        ({"heads": "top", "exact": 20}, 20),
+        ({"heads": "all", "exact": 20}, 48),
+        ({"heads": "1.2,0.1"}, 2),
+        ({"heads": "1.2,0.1", "together": True}, 1),
+        ({"heads": "1.2,0.1", "together": True, "others": True}, 2),
+    ],
+)
+def test_ablation_costs_by_the_passes_that_were_asked_for(asked, passes):
+    """Four more: the estimate with its gradient is worth three, and one is of all heads."""
+    assert work("ablate", asked, 100, heads=48) == 100 * (4 + passes)
 
 
 def test_a_page_that_finds_the_reading_of_start_has_a_price_of_its_own(store):

@@ -200,14 +200,15 @@ def calibrate_on(context: Context, model: Model, texts: list[str], corpus: str, 
     return policy
 
 
-def sensitivity(context: Context, model: Model, windows: np.ndarray, total: float) -> np.ndarray:
-    """What the loss of windows [n, W] rises by without each head, by the first-order estimate of ablation with the
-    head's own mean (`ablation.estimated`), nothing where it falls, scaled so that all heads add up to `total`: [L, H].
+def sensitivity(context: Context, model: Model, windows: np.ndarray, total: float, by: str = "mean") -> np.ndarray:
+    """What the loss of windows [n, W] rises by without each head, by the first-order estimate of ablation `by` zero or
+    the head's own mean (`ablation.estimated`), nothing where it falls, scaled so that all heads add up to `total`:
+    [L, H].
     """
     found = np.zeros((model.num_layers, model.num_heads))
     for done, window in enumerate(windows):
         context.progress(RANKS_SHARE, f"estimating the loss without each head, window {done + 1} of {len(windows)}")
-        found += estimated(model, torch.from_numpy(np.asarray(window)).long()[None], "mean")
+        found += estimated(model, torch.from_numpy(np.asarray(window)).long()[None], by)
     found = np.maximum(found, 0.0)
     return found * total / found.sum() if found.any() else np.full_like(found, total / found.size)
 

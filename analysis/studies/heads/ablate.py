@@ -1,19 +1,23 @@
 """Which head matters for a text: what its loss is without a head, for all heads by estimate and for some exactly."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
 
 from analysis.errors import BadSetting
+from analysis.kernels.parts import now
 from analysis.metrics.intervals import BLOCKS, interval
 from analysis.models import Model
-from analysis.probes.ablation import WAYS, ablated, estimated, logits_of
+from analysis.probes.ablation import WAYS, Passes, estimated
 from analysis.runs import Result
+from analysis.runs.price import EXACT, spell
 from analysis.studies.context import Context, check_seed, protocol, read
 from analysis.studies.text.states import check_head, window_of
 from analysis.studies.text.text import token_table
 
-EXACT = 8  # heads whose exact passes follow the estimate
 DIVERGENCE_BYTES = 1 << 29  # logits of a text up to which the divergence is taken too
 PARTS = 16  # blocks of the text that the interval rests on
 ALL, TOP = "all", "top"
@@ -42,7 +46,8 @@ def ablate(
     each token's loss rises in each exact pass. tables: `heads` (`layer head estimate change low high divergence
     worst`), the exact ones first in their order; `tokens`. The interval is over blocks of this text and says how the
     change varies in it, not in other texts. numbers: `rows` (the exact passes), `loss`, `agreement` (rank correlation
-    of estimate and exact passes), `sentence`, `notes`. Errors: BadSetting.
+    of estimate and exact passes), `seconds` (of the `pass` with all heads, the `estimate`, and `exact` of all
+    `passes` without heads), `sentence`, `notes`. Errors: BadSetting.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -59,31 +64,40 @@ def ablate(
     if ids.shape[1] < 2:
         raise BadSetting("A text of one token predicts nothing: give a longer one.")
     context.progress(0.0, "estimate for all heads")
-    estimate = estimated(lm, ids, by, seed)
-    passes = _passes(asked, estimate, heads, exact, together, others)
-    logits = logits_of(lm, ids)
-    base, _ = ablated(lm, ids, [], by, seed)
-    reference = logits if logits.numel() * logits.element_size() <= DIVERGENCE_BYTES else None
-    rows, changes = [], []
+    estimate, of_estimate = _timed(lambda: estimated(lm, ids, by, seed))
+    names = _passes(asked, estimate, heads, exact, together, others)
+    reference = 4 * ids.numel() * lm.lm.config.get_text_config().vocab_size <= DIVERGENCE_BYTES
+    context.progress(0.1, "all heads")
+    passes, of_all = _timed(lambda: Passes(lm, ids, by, seed, reference))
+    rows, changes, of_exact = [], [], 0.0
     words = token_table(reading)["word"].tolist()
-    for done, (name, some) in enumerate(passes.items()):
-        context.progress((1 + done) / (1 + len(passes)), f"without {name}")
-        losses, apart = ablated(lm, ids, some, by, seed, reference)
-        changes.append((losses - base)[0])
+    for done, (name, some) in enumerate(names.items()):
+        context.progress(0.2 + 0.8 * done / len(names), f"without {name}")
+        (losses, apart), took = _timed(lambda some=some: passes.without(some))
+        of_exact += took
+        changes.append((losses - passes.losses)[0])
         rows.append({"without": name, "offset": offset, **_row(changes[-1], apart, words, offset)})
         if len(some) == 1:
             rows[-1] |= {"layer": some[0][0], "head": some[0][1], "estimate": float(estimate[some[0]])}
     singles = [row for row in rows if "layer" in row]
+    seconds = {"pass": of_all, "estimate": of_estimate, "exact": of_exact, "passes": len(rows)}
     numbers = {
         "rows": rows,
-        "loss": float(base.mean()),
+        "loss": float(passes.losses.mean()),
         "agreement": _agreement(singles),
         "sentence": _sentence(rows, by),
-        "notes": [*reading.notes, *_notes(singles, reference is None)],
+        "seconds": seconds,
+        "notes": [*reading.notes, *_notes(singles, not reference), _took(seconds)],
         "protocol": protocol("ablate", lm, text, ids.shape[1], seed=seed, by=by, part=part, heads=heads),
     }
     tables = {"heads": _table(estimate, singles), "tokens": token_table(reading)}
     return Result(numbers, tables, {"estimate": estimate, "change": np.stack(changes).astype(np.float32)})
+
+
+def _timed(do: Callable[[], Any]) -> tuple[Any, float]:
+    """What `do` gives, and its seconds."""
+    began = now()
+    return do(), now() - began
 
 
 def _asked(lm: Model, heads: str) -> list[tuple[int, int]]:
@@ -158,6 +172,16 @@ def _sentence(rows: list[dict], by: str) -> str:
     return (
         f"With the output of {row['without']} {what}, this text is predicted {row['change']:+.4f} nats per token "
         f"worse{known}{most}; “{row['worst_word'].strip()}” suffers most ({row['worst_change']:+.2f})."
+    )
+
+
+def _took(seconds: dict) -> str:
+    """What the estimate and the exact passes took, by a pass with all heads."""
+    estimate, exact = (seconds[name] / seconds["pass"] for name in ("estimate", "exact"))
+    several = "es" if seconds["passes"] > 1 else ""
+    return (
+        f"A pass with all heads took {spell(seconds['pass'])}, the estimate {estimate:.1f} times as long, and "
+        f"{seconds['passes']} exact pass{several} {exact:.1f} times."
     )
 
 

@@ -107,7 +107,7 @@ def _random(at: Setting, heads: Heads) -> np.ndarray:
     sizes, vocabulary = at.sizes, at.lm.lm.config.vocab_size
     rng = np.random.default_rng([sizes.seed, sizes.length])
     ids = torch.from_numpy(repeated(sizes.sequences, 2 * sizes.length, vocabulary, rng, (sizes.length, sizes.length)))
-    nats = np.concatenate([ablated(at.lm, one[None], heads, sizes.by, sizes.seed)[0] for one in ids])
+    nats = np.concatenate([ablated(at.lm, one[None], heads, sizes.by, sizes.seed) for one in ids])
     return np.stack([nats[:, : sizes.length - 1].mean(1), nats[:, sizes.length - 1 + SETTLED :].mean(1)])
 
 
@@ -121,7 +121,7 @@ def _answers(at: Setting, text: str, heads: Heads) -> np.ndarray:
     """Mean loss of the tokens of each answer."""
     tokens = tokenize(at.lm.tokenizer, text, at.lm.max_positions, 1)
     window = torch.from_numpy(np.asarray(tokens.ids)).long()[None]
-    nats = ablated(at.lm, window, heads, at.sizes.by, at.sizes.seed)[0][0]  # of token p at p - 1
+    nats = ablated(at.lm, window, heads, at.sizes.by, at.sizes.seed)[0]  # of token p at p - 1
     inside = [
         np.flatnonzero((tokens.starts >= one.start(1)) & (tokens.ends <= one.end(1))) for one in ANSWER.finditer(text)
     ]

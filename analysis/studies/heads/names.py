@@ -154,12 +154,12 @@ def _confirm(
     beside = {name: free[: len(cells)] for name, cells in groups.items() if len(cells) <= len(free)}
     sets = [[cell] for cell in [*tried, *free[:OTHERS]]] + [groups[name] for name in beside] + list(beside.values())
     ids = torch.from_numpy(made.ids)
-    base = ablated(lm, ids, [], by, seed)[0]
+    base = ablated(lm, ids, [], by, seed)
     rises = {}
     for done, cells in enumerate(sets):
         context.progress(done / len(sets), f"without {len(cells)} head{'s' * (len(cells) > 1)}, {kind}")
         if tuple(cells) not in rises:
-            rises[tuple(cells)] = rise(ablated(lm, ids, cells, by, seed)[0] - base, made)
+            rises[tuple(cells)] = rise(ablated(lm, ids, cells, by, seed) - base, made)
     means = {cell: float(rises[cell,].mean()) for cell in free[:OTHERS]}
     for row in mine:
         if _cell(row) in tried:

@@ -13,6 +13,7 @@ from app.budgets import edits as budgets_edits, policy as budgets
 from app.ui import widgets
 from tests.app.heads.test_heads import figures
 from tests.made.budgets import (
+    allocation_study,
     calibration_study,
     key,
     map_of,
@@ -171,18 +172,22 @@ def test_an_uploaded_policy_is_stored_or_refused(client, monkeypatch):
 # --- studies and cost -------------------------------------------------------------------------------------------------
 
 
-def test_the_query_router_and_the_table_of_corpora(client):
+def test_the_stored_studies_of_budgets(client):
     app = page(budgets="query")
     assert app.query_params["budgets_evidence"] == "yes", "a link from when this was a tab"
     assert any("query-router --corpus DIR --model demo" in code.value for code in app.code) and "0.905" in markup(app)
+    assert any("study allocation --corpus DIR --model demo" in code.value for code in app.code)
     folder = client.store.root / "fitted" / "demo" / "abc" / "studies"
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "allocation.json").write_text(json.dumps(allocation_study()))
     (folder / "query-router.json").write_text(json.dumps(router_study()))
     (folder / "calibration.json").write_text(json.dumps(calibration_study()))
     app = page(budgets_evidence="yes")
     assert "The query hardly matters." in markup(app) and "33,921 parameters" in markup(app)
     assert figures(app)[-1]["data"][0]["name"] == "static"
     assert "1 of 1 pass." in markup(app)
+    assert "Ranks share keys out better." in markup(app) and "As many in all." in markup(app)
+    assert "Loss above dense" in [one.value for one in app.subheader]
     assert any(one["label"] == "Table 1 of the paper" for one in (part(app, "table", at) for at in range(2)))
 
 

@@ -61,7 +61,7 @@ def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkey
 
     def ablated(lm, window, heads, by, seed):
         seen.append(lm.tokenizer.decode(window[0].tolist()))
-        return np.arange(1, window.shape[1], dtype=np.float32)[None], None  # the loss of a token is its place
+        return np.arange(1, window.shape[1], dtype=np.float32)[None]  # the loss of a token is its place
 
     monkeypatch.setattr(studied, "ablated", ablated)
     at = SimpleNamespace(lm=load_model("demo"), sizes=studied.Sizes())

@@ -55,7 +55,7 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, other, verdic
 
     def ablated(lm, ids, heads, by, seed):
         lost = {(): 0.0, ((0, 1),): own, ((0, 1), (0, 0)): 3 * own}.get(tuple(heads), other)
-        return (made.needs[:, 1:] * (lost + bump * bool(heads)) + 1.0 * bool(heads)).astype(np.float32), None
+        return (made.needs[:, 1:] * (lost + bump * bool(heads)) + 1.0 * bool(heads)).astype(np.float32)
 
     class Model:
         num_layers, num_heads = 2, 2

@@ -1,0 +1,20 @@
+"""Which head should get how many keys? The stored study: by ranks, by ablation and evenly, with as many keys in all."""
+
+import streamlit as st
+
+from app import cached
+from app.ui import stored, study, widgets
+
+TERM = "keys shared out by ablation"
+
+
+def show() -> None:
+    """What was found on held-out documents, drawn and in numbers, and how it was made."""
+    st.header("By ranks or by ablation?", anchor=False, help=cached.glossary(TERM))
+    found = stored.opened("allocation", "Whether ranks or ablation share keys out better", small=True)
+    if found is None:
+        return
+    study.panels(found, "budget_allocation", cached.glossary(TERM))
+    widgets.prose(found["notes"], "quiet")
+    study.rows("allocation", found, "budget_allocation")
+    stored.made(found)
