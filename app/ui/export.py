@@ -10,9 +10,9 @@ from app.ui.painted import part
 _EXPORT = part("export", '<div class="export"></div>\n')
 
 
-def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: str, chart: str = "") -> None:
+def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: str, chart: str = "") -> dict[str, str]:
     """The buttons below a chart (its key: `chart`) or a table: `values` makes its numbers, `name` goes into the
-    names of files, `title` above the picture."""
+    names of files, `title` above the picture. Returns where it comes from (`stamp.facts`)."""
     known = stamp.facts(title)
     st.download_button(
         "CSV",
@@ -34,3 +34,4 @@ def row(values: Callable[[], dict[str, Sequence]], name: str, key: str, title: s
     }
     place = f"{key}_export"
     _EXPORT(key=place, data=data, on_keep_change=lambda: basket.on_keep(place, known, values), width="content")
+    return known

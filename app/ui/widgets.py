@@ -12,7 +12,7 @@ from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import charts, classroom, export, tables
+from app.ui import charts, classroom, export, press, tables
 from app.ui.offers import Waiting
 from app.ui.painted import part
 from app.ui.plain import plain
@@ -250,7 +250,7 @@ def chart(
         }
         more = {"on_select": "rerun", "selection_mode": [select]} if select else {}
         event = st.plotly_chart(figure, key=key, config=config, alt=alt, **more)
-        numbers(values, name, key, title, key)
+        numbers(values, name, key, title, key, figure)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
 
@@ -269,12 +269,16 @@ def numbers(
     key: str,
     title: str = "",
     chart: str = "",
+    figure: dict | None = None,
 ) -> None:
     """The numbers of a chart or table, or how to make them: CSV, Keep for the report, a table behind a button; of a
-    `chart`, by its key, PNG and SVG too. `title` stands on all of them; else they are called by `name`."""
+    `chart`, by its key, PNG and SVG too, and of its `figure` what a paper needs. `title` stands on all of them; else
+    they are called by `name`."""
     made = values if callable(values) else lambda: values
     with st.container(horizontal=True, gap="small", width="content"):
-        export.row(made, name, key, title or name.replace("-", " ").capitalize(), chart)
+        known = export.row(made, name, key, title or name.replace("-", " ").capitalize(), chart)
+        if figure is not None:
+            press.popover(figure, name, key, known)
         shown = st.popover(
             "Numbers as a table", key=f"{key}_numbers", icon=":material/table:", type="tertiary", on_change="rerun"
         )

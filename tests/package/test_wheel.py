@@ -1,6 +1,7 @@
 """The package: the wheel claims no name but `focuscope`, and works without this folder."""
 
 import ast
+import asyncio
 import json
 import os
 import shutil
@@ -88,6 +89,17 @@ print(fs.__file__, strange, len(shown._repr_html_()))
 """
 
 
+async def served(command: Path, folder: Path) -> tuple:
+    """What an agent is told by `focuscope mcp`: the price of a verb on a bundled text, and of a file elsewhere."""
+    import mcp
+    from mcp.client.stdio import StdioServerParameters
+
+    place = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    async with mcp.Client(StdioServerParameters(command=str(command), args=["mcp"], env=place, cwd=folder)) as client:
+        asked = [{"verb": "inspect", "words": text} for text in ("story", "/etc/hostname")]
+        return tuple([await client.call_tool("price", one) for one in asked])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # two minutes where nothing else runs
 def test_the_wheel_is_built_installed_and_used_in_a_clean_environment(tmp_path):
@@ -105,7 +117,8 @@ def test_the_wheel_is_built_installed_and_used_in_a_clean_environment(tmp_path):
         metadata = held.read(next(n for n in held.namelist() if n.endswith("METADATA"))).decode()
     assert top == {"focuscope", next(name for name in top if name.endswith(".dist-info"))}
     wanted = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
-    assert metadata.count("Requires-Dist: ") == len(wanted)
+    needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
+    assert len([line for line in needed if "extra ==" not in line]) == len(wanted)
     venv.create(tmp_path / "clean", with_pip=True)
     python = tmp_path / "clean" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
@@ -118,4 +131,7 @@ def test_the_wheel_is_built_installed_and_used_in_a_clean_environment(tmp_path):
     place, strange, length = run(python, "-c", USE, folder=tmp_path).split()
     assert Path(place).is_relative_to(tmp_path) and strange == "[]" and int(length) > 10_000
     assert "<h2>Heads</h2>" in (tmp_path / "page.html").read_text()
+    price, secret = asyncio.run(served(command, tmp_path))
+    assert not price.is_error and json.loads(price.content[0].text)["price"]["seconds"] > 0
+    assert secret.is_error and "no text file" in secret.content[0].text
     assert "focuscope serve" in subprocess.run([command, "serve", "--nothing"], capture_output=True, text=True).stderr

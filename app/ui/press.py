@@ -1,0 +1,152 @@
+"""A chart for a paper: SVG or PDF as wide as one column or two, drawn by plotly's own engine, kaleido, in Chrome."""
+
+import copy
+import io
+import textwrap
+import threading
+from functools import cache
+
+import streamlit as st
+
+from analysis.errors import AnalysisError, BadSetting
+from analysis.limits import limits
+from app.ui.plain import plain
+
+WIDTHS = {"One column": 3.25, "Two columns": 6.75}  # inches
+KINDS = {"PDF": "application/pdf", "SVG": "image/svg+xml"}
+DOTS = 96  # CSS pixels of an inch
+LETTERS = 8 * DOTS / 72  # pixels: 8 points, as captions have
+DRAWN_WIDE = 640  # pixels that a chart has on a page, about
+FONT = "Helvetica, Arial, sans-serif"
+INK, GRID = "#222222", "#DDDDDD"
+EDGE, LINE, BELOW, LETTER, SYMBOL, MARK = 8, 19, 48, 5.6, 45, 5  # pixels: of the rim, a row of the legend, the axis
+SECONDS = 60  # for one picture
+MISSING = "This needs Chrome or Chromium on this machine, and: pip install -r requirements-figures.txt"
+_one_at_a_time = threading.Lock()  # a browser each
+
+
+class CannotDraw(AnalysisError):
+    """Chrome gave no picture."""
+
+
+@cache
+def ready() -> bool:
+    """Whether kaleido is installed and finds a browser."""
+    try:
+        from choreographer.browsers.chromium import Chromium
+        from kaleido import calc_fig_sync  # noqa: F401
+    except ImportError:
+        return False
+    return Chromium.find_browser(skip_local=False) is not None
+
+
+def popover(figure: dict, name: str, key: str, known: dict[str, str]) -> None:
+    """The button below a chart, which opens on the sizes and kinds; nothing in a shared demo, where each picture would
+    start a browser. `name` goes into the file's name, `known` (`stamp.facts`) into the file."""
+    if limits().demo:
+        return
+    box = st.popover("For a paper", key=f"{key}_press", icon=":material/article:", type="tertiary", on_change="rerun")
+    if not box.open:
+        return
+    with box:
+        if not ready():
+            st.caption(MISSING)
+            return
+        width = st.radio("Width", list(WIDTHS), key=f"{key}_press_width", horizontal=True, format_func=_sized)
+        for kind, mime in KINDS.items():
+            st.download_button(
+                kind,
+                lambda kind=kind: drawn(figure, kind, WIDTHS[width], known),
+                file_name=f"focuscope-{name}-{width.split()[0].lower()}.{kind.lower()}",
+                mime=mime,
+                key=f"{key}_press_{kind}",
+                icon=":material/download:",
+                on_click="ignore",
+            )
+        st.caption("On white, in 8-point letters, without a title: the caption says it. It takes a few seconds.")
+
+
+def _sized(width: str) -> str:
+    return f"{width}, {WIDTHS[width]:g} in"
+
+
+def drawn(figure: dict, kind: str, inches: float, known: dict[str, str]) -> bytes:
+    """The picture; where it comes from stands in the file. Errors: BadSetting without an engine, CannotDraw."""
+    if not ready():
+        raise BadSetting(f"{MISSING}.")
+    from kaleido import calc_fig_sync
+
+    made = for_print(figure, inches)
+    size = {name: made["layout"][name] for name in ("width", "height")}
+    with _one_at_a_time:
+        try:
+            data = calc_fig_sync(
+                made, opts={"format": kind.lower(), **size}, kopts={"mathjax": False, "timeout": SECONDS}
+            )
+        except Exception as error:  # of a browser: whatever it may be, the page goes on
+            raise CannotDraw(f"Chrome could not draw this chart: {plain(error)}") from error
+    return _told_pdf(data, known) if kind == "PDF" else _told_svg(data, known)
+
+
+def for_print(figure: dict, inches: float) -> dict:
+    """The figure on white at its printed size: the plot has about the proportions of the page's, and the legend stands
+    above it, because below it would run into the axis."""
+    made = copy.deepcopy({"data": figure["data"], "layout": figure["layout"]})
+    layout, data = made["layout"], made["data"]
+    width = round(inches * DOTS)
+    plot = width * min(max((layout.get("height") or 340) / DRAWN_WIDE - 0.05, 0.5), 1.0)
+    layout |= {"autosize": False, "paper_bgcolor": "white", "plot_bgcolor": "white"}
+    layout["font"] = {"family": FONT, "size": LETTERS, "color": INK}
+    layout["margin"] = {side: EDGE for side in "lrtb"} | {"pad": 0}
+    above = 0
+    legend = layout.setdefault("legend", {})
+    legend["font"] = legend.get("font", {}) | {"size": LETTERS}
+    if legend.get("orientation") == "h":
+        legend |= {"yref": "paper", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"}
+        above = LINE * _rows([one.get("name", "") for one in data if one.get("showlegend", True)], width)
+    layout |= {"width": width, "height": round(plot + above + BELOW)}
+    for name, axis in layout.items():
+        if name.startswith(("xaxis", "yaxis")):
+            room = width - 2 * BELOW if name.startswith("x") else plot
+            axis["title"] = _title(axis.get("title", {}), room)
+            axis |= {"automargin": True, "gridcolor": GRID, "linecolor": INK}
+            axis["tickfont"] = axis.get("tickfont", {}) | {"size": LETTERS}
+    for trace in data:
+        if isinstance(size := trace.get("marker", {}).get("size"), (int, float)):
+            trace["marker"]["size"] = min(size, MARK)
+        if "colorbar" in trace:
+            bar = trace["colorbar"]
+            bar |= {"thickness": 10, "tickfont": {"size": LETTERS}, "title": _title(bar.get("title", {}), plot)}
+    return made
+
+
+def _rows(names: list[str], width: float) -> int:
+    """Rows of a legend: plotly gives every name the room of the longest."""
+    if len(names) < 2:
+        return len(names)
+    across = max(1, int(width // (max(map(len, names)) * LETTER + SYMBOL)))
+    return -(-len(names) // across)
+
+
+def _title(title: dict, room: float) -> dict:
+    """The title of an axis, broken into lines of at most `room` pixels."""
+    lines = textwrap.wrap(title.get("text", ""), max(12, int(room / LETTER)))
+    return title | {"text": "<br>".join(lines), "font": {"size": LETTERS}, "standoff": 4}
+
+
+def _told_svg(data: bytes, known: dict[str, str]) -> bytes:
+    from html import escape
+
+    told = "; ".join(f"{name}: {said}" for name, said in known.items())
+    head, end, rest = data.partition(b">")  # of the <svg> element itself
+    return head + end + f"<desc>{escape(told)}</desc>".encode() + rest
+
+
+def _told_pdf(data: bytes, known: dict[str, str]) -> bytes:
+    from pypdf import PdfReader, PdfWriter
+
+    writer, made = PdfWriter(clone_from=PdfReader(io.BytesIO(data))), io.BytesIO()
+    more = "; ".join(f"{name}: {said}" for name, said in known.items() if name != "title")
+    writer.add_metadata({"/Title": known["title"], "/Subject": more, "/Creator": "Focuscope"})
+    writer.write(made)
+    return made.getvalue()
