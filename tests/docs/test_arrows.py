@@ -134,6 +134,7 @@ ONLY_IN = {
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
     "mcp": "cli.server",
+    "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",
     "torch": f"{ROOMS} shapes weights arithmetic __main__ jobs.worker",
 }

@@ -129,6 +129,8 @@ def test_requirements_name_what_the_code_imports():
         "ray",
         "playwright",
         "mcp",
+        "kaleido",
+        "choreographer",
     }  # used when installed
     optional |= {"analysis", "app", "tests"}  # our own
     named = set(re.findall(r"^([a-zA-Z0-9_-]+)", (ROOT / run.BASE).read_text(), flags=re.M))
@@ -146,7 +148,7 @@ def test_extras_have_a_requirements_file():
     named = {
         name for path in ROOT.glob("requirements-*.txt") for name in re.findall(r"^([a-z_-]+)", path.read_text(), re.M)
     }
-    assert {"lm_eval", "mcp", "ray", "playwright", "flash-attn"} <= named
+    assert {"lm_eval", "mcp", "kaleido", "ray", "playwright", "flash-attn"} <= named
 
 
 def test_run_and_requirements_ask_for_the_same_torch():
