@@ -8,7 +8,7 @@ from analysis.limits import limits
 from app import cached, topbar
 from app.selection import state
 from app.serve import sharing
-from app.ui import asking, chips, classroom, fields, jobs, onward, repeat, widgets
+from app.ui import asking, chips, cite, classroom, fields, jobs, onward, repeat, widgets
 
 TEXT, GROUPS = "text model", "text model groups"  # chips of the top bar
 VIEWS = {  # heading of the menu -> its views: file, title, the chips it uses, the question it answers
@@ -99,6 +99,7 @@ with widgets.guarded():
     if not bare:
         with widgets.guarded():
             repeat.rest()
+            cite.show(page.url_path)
         with widgets.guarded():
             onward.show(page.url_path)
     with widgets.guarded():

@@ -11,7 +11,7 @@ from analysis.corpus import sample_texts
 from analysis.places import CACHE
 from analysis.runs.again import command_of
 from analysis.runs.folder import read_run
-from app.ui import repeat
+from app.ui import cite, repeat
 from tests.made.in_process import opened, put
 
 
@@ -51,3 +51,13 @@ def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
         wanted = {name: value for name, value in run.request.items() if value not in (None, "") and name not in left}
         assert given | wanted == given and given["verb"] == verb
         assert (given.get("text") or "story") in ["TEXT", *sample_texts()]
+
+
+def test_a_page_ends_in_the_papers_it_rests_on(client):
+    app = opened("groups", text=put(client, "a text of some length " * 4))
+    assert cite.TITLE in [one.label for one in app.expander]
+    app.session_state["cite"] = True
+    app.run()
+    (entry,) = [one.value for one in app.code if one.value.startswith("@")]
+    assert entry.startswith("@misc{focus,") and entry.count("@") == 1
+    assert cite.TITLE not in [one.label for one in opened("runs").expander]

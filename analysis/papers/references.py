@@ -1,0 +1,31 @@
+"""BibTeX of the papers behind methods and pages, from references.bib: an entry is called like its method or paper."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).with_name("references.bib")
+OF_METHOD = {  # methods whose entry has another name; "" where no paper proposes what it does
+    "dense": "",
+    "oracle_topk": "",
+    "oracle_topp": "",
+    "bucket_routing": "gwr_linear_routing",
+    "csa": "calibrated_sparse_attention",
+    "focal": "focal_attention",
+    "focal_learned": "focal_attention",
+}
+
+
+@cache
+def entries() -> dict[str, str]:
+    """Name -> BibTeX entry."""
+    found = FILE.read_text(encoding="utf-8").strip().split("\n\n")
+    return {re.match(r"@\w+\{(\w+),", entry)[1]: entry for entry in found}
+
+
+def bibtex(names: Iterable[str]) -> str:
+    """The entries of methods and papers, each once, in this order; names without one are passed over."""
+    known = entries()
+    keys = dict.fromkeys(OF_METHOD.get(name, name) for name in names)
+    return "\n\n".join(known[key] for key in keys if key in known)
