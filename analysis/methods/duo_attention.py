@@ -54,13 +54,17 @@ class DuoAttention(Evicting):
     def worth(self, prompt: Prompt) -> Tensor:
         """Infinite for every key of a head that retrieves, and for sinks and window; elsewhere 0."""
         kv_heads, length = prompt.key.shape[1:3]
-        far = self.fitted["far"].cpu().expand(-1, kv_heads)
-        streaming = torch.zeros(far.numel(), dtype=torch.bool)
-        streaming[far.flatten().argsort(stable=True)[: int(self.ratio * far.numel())]] = True
+        streaming = self.streaming(self.fitted["far"].cpu().expand(-1, kv_heads))
         places = torch.arange(length, device=prompt.key.device)
         near = (places < self.n_sink) | (places >= length - self.window)
-        retrieves = ~streaming.view(far.shape)[prompt.layer].to(places.device)
+        retrieves = ~streaming[prompt.layer].to(places.device)
         return torch.where(retrieves[:, None] | near, torch.inf, 0.0)[None]
+
+    def streaming(self, scores: Tensor) -> Tensor:
+        """bool [L, G]: the heads of lowest score [L, G], a share `ratio` of all, which keep sinks and a window only."""
+        chosen = torch.zeros(scores.numel(), dtype=torch.bool)
+        chosen[scores.flatten().argsort(stable=True)[: int(self.ratio * scores.numel())]] = True
+        return chosen.view(scores.shape)
 
     def stay(self, layer: int, worth: Tensor) -> Tensor:
         return worth > 0

@@ -7,7 +7,7 @@ position of the text (a fixed order drawn from a seed): both leave what does not
 backward pass for all heads (attribution patching, Nanda 2023).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
@@ -21,6 +21,7 @@ from analysis.models import decoder_layers
 
 WAYS = ("zero", "mean", "resample")
 KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes
+ROWS_BYTES = 1 << 22  # of logits that are compared at once
 Heads = Iterable[tuple[int, int]]  # (layer, head)
 
 
@@ -134,7 +135,7 @@ class Passes:
         finally:
             for layer in skipped:
                 layer.__dict__.pop("forward", None)
-        apart = None if self.reference is None else divergence(self.reference, logits).cpu().numpy()
+        apart = None if self.reference is None else _by_rows(divergence, self.reference, logits)
         return _nats(logits, self.ids).cpu().numpy(), apart
 
     def _keep(self, layer, args, out) -> None:
@@ -157,6 +158,13 @@ def _copied(out):
 def logits_of(model, ids: torch.Tensor) -> torch.Tensor:
     """float32 [B, T - 1, V]: what the model says of each next token of windows [B, T]."""
     return model.lm(ids.to(model.device), use_cache=False).logits[:, :-1].float()
+
+
+def _by_rows(measure: Callable, *tables: torch.Tensor) -> np.ndarray:
+    """What `measure` makes of tables [B, T, V], [B, T]: some rows at a time, which stay in a processor's caches."""
+    rows = max(1, ROWS_BYTES // (4 * tables[0].shape[-1]))
+    parts = zip(*(one.flatten(0, 1).split(rows) for one in tables), strict=True)
+    return torch.cat([measure(*part) for part in parts]).view(tables[0].shape[:2]).cpu().numpy()
 
 
 def _losses(lm, ids: torch.Tensor) -> torch.Tensor:

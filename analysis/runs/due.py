@@ -29,6 +29,7 @@ TAKES = {
     "alike": Takes(0.6),
     "temperature": Takes(0.7),
     "names": Takes(1.0, passes=15.0),  # some thirty sets of heads taken away, each on one half of the texts
+    "head-split": Takes(0.0, passes=3.0),  # one pass and its gradient
     "ablate": Takes(0.0, passes=1.0),  # its work is counted in passes
 }
 MADE = {"names": 3072}  # tokens of the texts that a verb makes itself

@@ -21,6 +21,7 @@ LOOKS = (
 )  # keep queries, keys
 SCORED = ("evaluate", "equal-budget", "reads-text", "reads-sweep", "cap-sweep", "lost-keys", "temperature-curve")
 LOGITS = 2  # tensors [T, vocabulary] that are compared
+OF_GRADIENT = 6  # tensors [T, vocabulary] held at once where a loss and its gradient are taken
 
 
 def held(verb: str, args: Mapping[str, Any], tokens: int, card: Mapping[str, Any], found: bool = False) -> int:
@@ -39,6 +40,9 @@ def held(verb: str, args: Mapping[str, Any], tokens: int, card: Mapping[str, Any
         whole = layers * of_layer
         total += whole if whole <= STATES_BYTES else of_layer
         total += OF_TOKEN_AND_LAYER * tokens * layers
+    if verb in ("ablate", "head-split"):  # the estimate keeps what every layer computed for the way back
+        total += (layers - 1) * window * of_token(item, width, card.get("inner"))
+        total += OF_GRADIENT * 4 * window * card.get("vocabulary", 0)
     if verb in SCORED:
         total += LOGITS * item * window * card.get("vocabulary", 0)
     return total

@@ -21,6 +21,7 @@ CONTROLS = {
     "quality_memory": Control(matching(r"[a-z0-9_.~-]{1,400}"), name="choice of methods that save memory"),
     "quality_prefill": Control(matching(r"[a-z0-9_.~-]{1,400}"), name="choice of methods that save prefill time"),
     "quality_prefix": Control(whole(7), name="prompt length"),
+    "quality_split": switch(False, "heads of DuoAttention"),
     "quality_lose": Control(one_of(*LOSE), 5, "loss that a search may not pass"),
     "quality_equal": Control(one_of(*SHARES), name="budget of all methods"),
     "equal_panel": Control(matching(r"[A-Za-z0-9][A-Za-z0-9 ,._-]{0,79}"), name="text and context"),

@@ -8,11 +8,12 @@ import streamlit as st
 from analysis.commandline import commandline
 from analysis.runs import Run
 from app import cached
-from app.quality import cards, charts, search, speed as quality_speed, words
+from app.quality import cards, charts, search, speed as quality_speed, split, words
 from app.quality.words import NEAR, Asked, Shown
 from app.selection import state
 from app.ui import asking, fields, repeat, tables, take, widgets
 from app.ui.spelled import size
+from app.ui.tabs import drawer
 
 AFTER, CUTS = 256, 4  # tokens that are scored, stretches of the text
 PREFIXES = tuple(1 << power for power in range(7, 18))
@@ -67,6 +68,9 @@ def tab(saves: str, share: float | None) -> None:
         widgets.prose(sentence, "note")
     take.offer({one.row["label"]: (one.run, _at(one).spec) for one in shown}, f"quality_{saves}")
     _table(shown, saves)
+    if duo := next((one for one in asked if one.name == split.METHOD), None):
+        title = "Which heads does DuoAttention let keep every key?"
+        drawer("quality_split", lambda: split.show(duo), title=title, icon=":material/call_split:")
     with widgets.guarded():
         search.section(saves, asked, prefix)
     request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}

@@ -10,6 +10,25 @@ from playwright.sync_api import expect
 from tests.made.browsing import PATIENCE, moved, painted, settle, visit
 
 pytestmark = pytest.mark.browser
+HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
+ANSWER = """() => { window.answer = new Promise((done) => {
+    const answered = (e) => {
+        const token = e.composedPath().find((node) => node.dataset?.i)
+        if (!token) return
+        removeEventListener("pointerover", answered)
+        const text = token.closest(".text"), tip = text.getRootNode().querySelector(".tip")
+        const places = (mark) => [...text.querySelectorAll(`.${mark}`)].map((span) => Number(span.dataset.i))
+        text.getBoundingClientRect()  // what was marked is laid out
+        const found = { token: Number(token.dataset.i), keys: places("key"), readers: places("reader") }
+        Object.assign(found, { tip: tip.hidden ? "" : tip.textContent, laid: (performance.now() - e.timeStamp) / 1000 })
+        requestAnimationFrame(() => {
+            const { port1, port2 } = new MessageChannel()
+            port1.onmessage = () => done({ ...found, painted: (performance.now() - e.timeStamp) / 1000 })
+            port2.postMessage(null)  // comes after the frame
+        })
+    }
+    addEventListener("pointerover", answered)  // after the text's own
+}) }"""
 STORED = 3.0  # seconds from the key on the slider to the redrawn chart: 0.35 alone, here beside whatever else runs
 
 
@@ -71,6 +90,36 @@ def test_the_finder_the_first_token_and_a_query(app_server, page):
     token.click()
     expect(page).to_have_url(re.compile("query=1900"))
     expect(painted(page).locator(".t.lock")).to_have_attribute("data-i", "1900")
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_the_pointer_on_a_token_shows_both_ways_at_once(app_server, page):
+    heads(page, app_server, "?model=demo&head=3.6&query=1900")
+    expect(page.get_by_role("heading", name="Head 6 of layer 3", exact=True)).to_be_visible()
+    text = painted(page).first
+    text.scroll_into_view_if_needed()
+    expect(text.locator(".t.lock")).to_be_in_viewport()
+    page.mouse.move(0, 0)
+    laid, drawn = [], []
+    for token in range(1890, 1911):
+        span = text.locator(f".t[data-i='{token}']")
+        if not span.count():  # a token of white space is not written by itself
+            continue
+        page.evaluate(ANSWER)
+        span.hover()
+        found = page.evaluate("() => window.answer")
+        assert found["token"] == token and "reads" in found["tip"], found
+        assert found["keys"] and max(found["keys"]) <= token, "it reads what stands before it"
+        assert all(reader >= token for reader in found["readers"]), "who reads it comes later"
+        laid.append(found["laid"])
+        drawn.append(found["painted"])
+    assert len(laid) >= 10
+    said = [f"{1000 * statistics.median(one):.0f} ms (at most {1000 * max(one):.0f})" for one in (laid, drawn)]
+    print(f"{len(laid)} tokens: laid out in {said[0]}, painted in {said[1]}")
+    assert statistics.median(drawn) <= HOVERED
+    page.mouse.move(0, 0)
+    expect(text.locator(".key, .reader")).to_have_count(0)
 
 
 @pytest.mark.slow

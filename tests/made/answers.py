@@ -47,6 +47,7 @@ ASKED = {
     "sparse-config": f"{LONG} --block 8 --decode 0.1 --lengths 64",
     "fit-method": "routing_transformer story --clusters 4",
     "export-heads": "-o {home}/heads.json --sinks 2 --window 8",
+    "head-split": "{home}/text.txt",
     "import-heads": "{home}/heads.json",
     "topk-cost": "--lengths 256 --heads 2 --head-dim 16 --keys 16 --repeats 1",
     "route": "--corpus {home}/corpus --length 64 --prompts 4 --min-distance 8 --buckets 8 --visited 2 --store",

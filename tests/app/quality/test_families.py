@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -9,8 +10,10 @@ from analysis.runs import Result
 from app import cached
 from tests.made import results
 from tests.made.in_process import markup, opened as opened_page, part
-from tests.made.quality import continuation
+from tests.made.quality import DESCRIBED, continuation, field, method
 from tests.made.results import STUDIES
+
+PROTOCOL = {"protocol": {"verb": "head-split", "model": "demo", "tokens": 64}}
 
 
 @pytest.fixture
@@ -89,3 +92,30 @@ def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
     assert "&lt;b&gt;3&lt;/b&gt; holds." in markup(app) and not app.error
     early, late, front = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     assert (early["x"], early["y"]) == ([0.25, 0.5], [1.0, 1.0]) and late["x"] == [0.75] and len(front["x"]) == 3
+
+
+def test_the_heads_of_duo_attention_stand_beside_what_the_text_would_miss(client, monkeypatch):
+    def split(args: dict, text: str) -> Result:
+        assert (args["ratio"], args["text"]) == (0.25, cached.sample("story"))
+        rows = {"layer": [1, 0], "head": [0, 1], "rise": [0.2, -0.1], "far": [0.3, 0.6]}
+        table = pd.DataFrame(rows | {"whole": [False, True], "missed": [True, False]})
+        return Result(
+            {"sentence": "It lets 1 of 2 keep every key.", "notes": ["Of first order."]} | PROTOCOL, {"heads": table}
+        )
+
+    duo = method("DuoAttention", field("ratio", 0.5, low=0.0, high=0.99), saves="memory")
+    monkeypatch.setitem(DESCRIBED, "duo_attention", duo)
+    monkeypatch.setitem(STUDIES, "head-split", split)
+    app = opened(quality_saves="memory", quality_memory="snapkv~~duo_attention~ratio-0.25")
+    assert not app.error and "head-split" not in client.asked, "the drawer is closed"
+    app = opened(quality_saves="memory", quality_memory="snapkv~~duo_attention~ratio-0.25", quality_split="yes")
+    assert not app.error and "It lets 1 of 2 keep every key." in markup(app) and "Of first order." in markup(app)
+    columns = {column["label"]: column["shown"] for column in part(app, "table", 1)["columns"]}
+    assert columns["loss without it"] == ["0.2000", "-0.1000"] and columns["keeps"] == [
+        "sinks and a window",
+        "every key",
+    ]
+    assert columns["would keep by loss"] == ["every key", "sinks and a window"]
+    assert not any(
+        "DuoAttention let" in one.label for one in opened(quality_saves="memory", quality_memory="snapkv").expander
+    ), "only then"

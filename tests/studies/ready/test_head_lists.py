@@ -7,8 +7,10 @@ import pytest
 
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
+from analysis.studies.heads.ablate import ablate
 from analysis.studies.ready.fitted import fitted_for
 from analysis.studies.ready.head_lists import export_heads, import_heads
+from analysis.studies.ready.head_split import head_split
 from tests.made.evaluating import tiny_models
 
 SCORES = [[0.5, 1.0], [0.0, 0.25], [1.0, 0.75]]  # 3 layers of 2 key-value heads
@@ -66,3 +68,26 @@ def test_other_files_are_refused_in_one_sentence(home, context, tmp_path, name, 
     (tmp_path / name).write_text(text)
     with pytest.raises(BadSetting, match=said):
         import_heads(str(tmp_path / name), str(home / "tiny"), context=context)
+
+
+def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_path):
+    (tmp_path / "in.tsv").write_text("\n".join("\t".join(map(str, row)) for row in SCORES))
+    model, text = str(home / "tiny"), context.add_text("own", "One two three, said the old man to the sea. " * 4)
+    import_heads(str(tmp_path / "in.tsv"), model, context=context)
+    found = head_split(model, text, ratio=0.5, context=context)
+    rows = found.numbers["rows"]
+    whole = {(row["layer"], row["head"]) for row in rows if row["whole"]}
+    assert whole == {(0, 1), (2, 0), (2, 1)}, "the half with the highest scores"
+    estimate = ablate(model, text, exact=1, context=context).arrays["estimate"]  # [3 layers, 4 heads]
+    for row in rows:
+        of_group = estimate[row["layer"], 2 * row["head"] : 2 * row["head"] + 2]
+        assert (
+            row["rise"] == pytest.approx(of_group.sum(), abs=1e-6) and row["far"] == SCORES[row["layer"]][row["head"]]
+        )
+    assert [row["rise"] for row in rows] == sorted((row["rise"] for row in rows), reverse=True)
+    assert [row["missed"] for row in rows] == [True] * 3 + [False] * 3, "as many by what is missed"
+    both = len(whole & {(row["layer"], row["head"]) for row in rows[:3]})
+    assert (found.numbers["kept"], found.numbers["both"], found.numbers["chance"]) == (3, both, 1.5)
+    assert f"lets 3 of 6 key-value heads keep every key. {both} of them" in found.numbers["sentence"]
+    with pytest.raises(BadSetting, match="not by 'noise'"):
+        head_split(model, text, by="noise", context=context)
