@@ -16,6 +16,7 @@ TAKEN: dict[str, dict] = {  # method -> the one value of a setting that the file
     "dense": {},
     "focus": {"membership": "causal", "reading": "hard"},
     "csa": {"eviction": "never"},
+    "bucket_routing": {"router": "gwr_linear"},
     "snapkv": {},
     "streaming_llm": {"positions": "original"},
     "oracle_topk": {"fraction": 0.0, "keep_window": 0},
@@ -45,4 +46,9 @@ def carry(name: str, method: Method) -> tuple[dict, dict[str, Tensor]]:
         tensors = {name: tensor.detach().float().cpu() for name, tensor in router.state_dict().items()}
     if method.needs == "policy":
         told |= method.to_policy()
+    if method.needs == "buckets":
+        held = method.fitted.tensors
+        told["rotated"] = list(method.fitted.settings.rotated)
+        tensors = {"centroids": held["centroids"], "weights": held[f"{method.router}.weights"]}
+        tensors = {name: tensor.float().cpu() for name, tensor in tensors.items()}
     return told, tensors

@@ -15,6 +15,7 @@ Shapes: B texts, H query heads, G key-value heads, n new tokens, T tokens so far
 """
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +112,28 @@ class Budgets(Rule):
         return torch.cat([largest(block, min(own[h], cap), h) for h in range(heads)], 1)
 
 
+class Buckets(Rule):
+    """Near tokens and the first ones, and the keys in those buckets that a linear router expects the attention in."""
+
+    def file(self, layer, query, key):
+        """Of queries [B, H, n, D] and keys [B, G, n, D] before their rotation: the bucket of each key [B, n, P], and
+        beside it the buckets that each head visits [B, n, H * visited]."""
+        centroids, weights = (self.tensors[name][layer].to(query.device) for name in ("centroids", "weights"))
+        keys = key.repeat_interleave(len(centroids) // key.shape[1], 1)  # [B, P, n, D]
+        labels = (keys @ centroids.mT).argmax(-1)
+        chosen = (query @ weights).topk(self.values["visited"], -1).indices  # [B, H, n, visited]
+        return torch.cat([labels.transpose(1, 2), chosen.transpose(1, 2).flatten(2)], -1)
+
+    def keep(self, block):
+        parts, buckets = self.tensors["centroids"].shape[1:3]
+        heads = block.scores.shape[1]
+        labels = block.of_keys[..., :parts].transpose(1, 2).repeat_interleave(heads // parts, 1)  # [B, H, T]
+        chosen = block.of_queries[..., parts:].unflatten(-1, (heads, -1)).transpose(1, 2)  # [B, H, n, visited]
+        visits = chosen.new_zeros(*chosen.shape[:3], buckets, dtype=torch.bool).scatter_(-1, chosen, True)
+        far = visits.gather(-1, labels[:, :, None].expand(-1, -1, chosen.shape[2], -1))
+        return far | block.near(self.values["window"], self.values["n_sink"])
+
+
 class OracleTopK(Rule):
     """Each query of each head reads its k keys of largest score."""
 
@@ -174,6 +197,7 @@ RULES = {
     "dense": Rule,
     "focus": Focus,
     "csa": Budgets,
+    "bucket_routing": Buckets,
     "snapkv": SnapKV,
     "streaming_llm": StreamingLLM,
     "oracle_topk": OracleTopK,
@@ -231,7 +255,12 @@ class Seat:
 
     def __init__(self, rule: Rule, layer: int):
         self.rule, self.layer = rule, layer
-        self.past, self.first, self.cache, self.known = 0, None, None, None
+        self.past, self.first, self.cache, self.known, self.tables = 0, None, None, None, None
+
+    def learn(self, new: Tensor | None) -> None:
+        """Keep what the rule remembers of the new tokens [B, n, ...]."""
+        if new is not None:
+            self.known = torch.cat([self.known[:, : self.past], new], 1) if self.past else new
 
 
 def observe(module, args, kwargs):
@@ -244,9 +273,18 @@ def observe(module, args, kwargs):
         batch, n = hidden.shape[:2]
         real = hidden.new_ones(batch, n) if mask is None else mask[:, 0, :, :n].diagonal(dim1=-2, dim2=-1)
         seat.first = real.int().argmax(-1).expand(batch)  # [B]
-    new = seat.rule.remember(seat.layer, hidden)
-    if new is not None:
-        seat.known = torch.cat([seat.known[:, : seat.past], new], 1) if seat.past else new
+    seat.tables = kwargs.get("position_embeddings")  # (cos, sin) of the rotary embedding
+    seat.learn(seat.rule.remember(seat.layer, hidden))
+
+
+def unrotated(x: Tensor, module, tables: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Queries or keys [B, heads, n, D] as they were before the rotary embedding, undone by the model's own function."""
+    if tables is None:
+        return x.float()
+    cos, sin = (table.float() for table in tables)
+    size = cos.flatten()[0].square() + sin.flatten()[0].square()
+    turn = sys.modules[type(module).__module__].apply_rotary_pos_emb
+    return turn(x.float(), x.float(), cos / size, -sin / size)[0]
 
 
 def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None, **kwargs):
@@ -265,6 +303,10 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     columns = torch.arange(total, device=key.device) + before
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     keys, values = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key.float(), value))
+    if "rotated" in seat.rule.setting:
+        tables = seat.tables if seat.rule.setting["rotated"][seat.layer] else None
+        new = key[:, :, seat.past - before : seat.past - before + n]
+        seat.learn(seat.rule.file(seat.layer, *(unrotated(x, module, tables) for x in (query, new))))
     known = None if seat.known is None else padded(seat.known, before, total)
     sharp, out = seat.rule.sharpen(query.float()), value.new_empty(*query.shape[:3], value.shape[-1])
     for start in range(0, n, ROWS):

@@ -26,10 +26,13 @@ KNOWN = {
     },
     "ranks": {"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}}
     | {"description": RANKS},
+    "rotated": {"type": "array", "items": {"type": "boolean"}}
+    | {"description": "layer by layer, whether a rotary embedding is undone before a key's bucket is looked up"},
     "quality": {"type": ["string", "null"], "description": "what was measured, in one sentence"},
     "protocol": {"type": "object", "description": "how it was measured"},
     "command": {"type": "string", "description": "the command that measures it again"},
 }
+NEEDED = {"policy": ["policy"], "buckets": ["rotated"]}  # what a method needs -> what stands beside its settings
 MADE = {"router": {"temperature": {"type": "number"}, "similarity": {"enum": ["dot", "cosine"]}}}  # beside the fields
 
 
@@ -52,7 +55,7 @@ def _of_method(name: str) -> dict:
     fields = {one["name"]: _field(one) for one in cls.describe()["fields"]} | MADE.get(cls.needs, {})
     only = {field: {"const": value} for field, value in TAKEN[name].items() if field in fields}
     then = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
-    needed = {"required": ["policy"]} if cls.needs == "policy" else {}
+    needed = {"required": NEEDED[cls.needs]} if cls.needs in NEEDED else {}
     return {"if": {"properties": {"method": {"const": name}}}, "then": then | needed}
 
 

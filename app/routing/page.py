@@ -12,7 +12,7 @@ from app.routing import closure, cost, fit, heads, recall, token
 from app.routing.controls import ON, PARTITIONS, TABS
 from app.routing.words import LEFT_OUT
 from app.selection import state
-from app.ui import asking, fields, stored, widgets
+from app.ui import asking, fields, stored, take, widgets
 from app.ui.tabs import tabs
 
 STEPS = 0.25  # buckets
@@ -44,6 +44,8 @@ def _shown(opened: Run, card: dict) -> None:
             widgets.prose(run.numbers["sentence"])
             widgets.prose(run.numbers["notes"] if run.request["text"] else [], "quiet")
         distances = {name: cell[name] for name in ("min_distance", "sinks")} | {"made": run.request["made"]}
+        if run.request["partition"] == "raw keys":
+            take.offer({"Bucket routing": (run, {"name": "bucket_routing"})}, "routing")
         _tabs(opened, run, distances, card)
 
 

@@ -17,6 +17,7 @@ from analysis.methods import METHODS
 from analysis.take.carry import TAKEN, carry
 from analysis.take.pack import pack
 from tests.contract.test_contract import router
+from tests.made.routed import made_state
 from tests.made.tiny import LAYERS, WIDTH, left_padded, tiny, token_ids
 
 CUT, NEW = 32, 6  # tokens of the prompt, and of the answer
@@ -24,6 +25,7 @@ MADE = {
     "dense": lambda: METHODS["dense"](),
     "focus": lambda: METHODS["focus"].build(router(6, 2), n_sink=2),
     "csa": lambda: METHODS["csa"].build({"layers": LAYERS, "heads": 4, "policy": [*range(2, 14), 9]}),
+    "bucket_routing": lambda: METHODS["bucket_routing"].build(made_state(), visited=2, window=4, n_sink=1),
     "snapkv": lambda: METHODS["snapkv"](ratio=0.6, window=4),
     "streaming_llm": lambda: METHODS["streaming_llm"](n_sink=2, window=6),
     "oracle_topk": lambda: METHODS["oracle_topk"](k=5),
@@ -32,7 +34,9 @@ MADE = {
     "keydiff": lambda: METHODS["keydiff"](ratio=0.6),
 }
 OWN = ("gpt2", "gpt_neox", "mistral", "gemma2")  # families whose attention is called or bounded in a way of its own
-CASES = [("llama", name) for name in MADE] + [(family, name) for family in OWN for name in ("focus", "csa", "snapkv")]
+CASES = [("llama", name) for name in MADE] + [
+    (family, name) for family in OWN for name in ("focus", "csa", "bucket_routing", "snapkv")
+]
 STATIC = [("llama", "snapkv"), ("llama", "csa")]  # tried with a static KV cache too
 
 

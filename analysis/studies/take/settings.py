@@ -7,6 +7,7 @@ from analysis.runs.search import USUAL
 
 POLICIES = ("budgets", "cap-sweep", "reads-sweep", "reads-text", "lost-keys")  # verbs about one policy of budgets
 ROUTERS = ("groups", "pairs", "start", "launch", "umap", "group-controls")  # and about one router of token groups
+BUCKETS = ("route-at",)  # and about bucket routing, at some number of buckets
 STATES = ("router", "policy")
 
 
@@ -26,6 +27,9 @@ def settings_of(run: Run) -> list[Setting]:
         return [Setting({"name": "csa", "policy": request.get("policy") or USUAL["policy"]})]
     if run.verb in ROUTERS:
         return [Setting({"name": "focus", "router": request.get("router") or USUAL["router"]})]
+    if run.verb in BUCKETS:
+        spec = {"name": "bucket_routing", "settings": {"visited": max(1, int(numbers["l"]))}}
+        return [Setting(spec, numbers["sentence"])]
     asked = [one for one in [*(request.get("methods") or []), request.get("method")] if isinstance(one, dict)]
     if run.verb == "equal-budget":
         return [Setting(spec, _of_reads(row)) for spec, row in zip(numbers["methods"], numbers["rows"], strict=True)]

@@ -4,6 +4,7 @@ import pytest
 
 from analysis.errors import BadText, NotFitted
 from analysis.studies.routing.rows import NAMES
+from analysis.studies.take.settings import settings_of
 from app import cached
 from app.routing import texts as own_texts, token as routing_token, words as routing_words
 from app.selection import state
@@ -233,3 +234,14 @@ def test_arguments_are_those_of_the_verbs(client):
     app = page(route_tab="cost")
     app.button(key="routing_time").click().run()
     assert check_arguments("route-time", REAL["route-time"], client.states["0123456789ab"].args)
+
+
+def test_what_the_slider_says_can_be_taken_along(client):
+    app = page(route_l="3.25")
+    app.button(key="routing_make").click().run()
+    assert client.asked.count("take") == 1
+    (run,) = [one for one in client.store.list("route-at") if one.request["visited"] == 3.25]
+    (setting,) = settings_of(run)
+    buckets = int(run.numbers["l"])
+    assert setting.spec == {"name": "bucket_routing", "settings": {"visited": buckets}}
+    assert setting.quality == run.numbers["sentence"]
