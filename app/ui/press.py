@@ -98,12 +98,11 @@ def for_print(figure: dict, inches: float) -> dict:
     layout |= {"autosize": False, "paper_bgcolor": "white", "plot_bgcolor": "white"}
     layout["font"] = {"family": FONT, "size": LETTERS, "color": INK}
     layout["margin"] = {side: EDGE for side in "lrtb"} | {"pad": 0}
-    above = 0
-    legend = layout.setdefault("legend", {})
-    legend["font"] = legend.get("font", {}) | {"size": LETTERS}
-    if legend.get("orientation") == "h":
-        legend |= {"yref": "paper", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"}
-        above = LINE * _rows([one.get("name", "") for one in data if one.get("showlegend", True)], width)
+    above = LINE * _rows([one.get("name", "") for one in data if one.get("showlegend", True)], width - 2 * BELOW)
+    layout["legend"] = layout.get("legend", {}) | {
+        **{"orientation": "h", "xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": 1.02},
+        **{"yanchor": "bottom", "maxheight": 4 * width, "font": {"size": LETTERS}},
+    }
     layout |= {"width": width, "height": round(plot + above + BELOW)}
     for name, axis in layout.items():
         if name.startswith(("xaxis", "yaxis")):

@@ -29,7 +29,7 @@ def settings_of(run: Run) -> list[Setting]:
         return [Setting({"name": "focus", "router": request.get("router") or USUAL["router"]})]
     if run.verb in BUCKETS:
         spec = {"name": "bucket_routing", "settings": {"visited": max(1, int(numbers["l"]))}}
-        return [Setting(spec, numbers["sentence"])]
+        return [Setting(spec, _recall(numbers))]
     asked = [one for one in [*(request.get("methods") or []), request.get("method")] if isinstance(one, dict)]
     if run.verb == "equal-budget":
         return [Setting(spec, _of_reads(row)) for spec, row in zip(numbers["methods"], numbers["rows"], strict=True)]
@@ -74,6 +74,15 @@ def quality(row: dict, numbers: dict) -> str | None:
             "of dense attention's KV cache"
         )
     return f"{said}."
+
+
+def _recall(numbers: dict) -> str:
+    """What a run of `route-at` says of the router that is taken along."""
+    recall = next(row["recall"] for row in numbers["means"] if row["router"] == "gwr_linear")
+    return (
+        f"visiting {numbers['l']:g} of {numbers['buckets']:,} buckets, GWR linear finds {recall:.1%} of the far "
+        "attention; its perplexity was not measured in this run."
+    )
 
 
 def _of_reads(row: dict) -> str:

@@ -237,11 +237,14 @@ def test_arguments_are_those_of_the_verbs(client):
 
 
 def test_what_the_slider_says_can_be_taken_along(client):
+    client.refusals["take"] = BadText("The packing is tried elsewhere.")
     app = page(route_l="3.25")
     app.button(key="routing_make").click().run()
-    assert client.asked.count("take") == 1
+    assert client.asked.count("take") == 1 and [one.value[:11] for one in app.error] == ["The packing"]
     (run,) = [one for one in client.store.list("route-at") if one.request["visited"] == 3.25]
     (setting,) = settings_of(run)
     buckets = int(run.numbers["l"])
     assert setting.spec == {"name": "bucket_routing", "settings": {"visited": buckets}}
-    assert setting.quality == run.numbers["sentence"]
+    (recall,) = [row["recall"] for row in run.numbers["means"] if row["router"] == "gwr_linear"]
+    said = f"visiting 3.25 of 64 buckets, GWR linear finds {recall:.1%} of the far attention;"
+    assert setting.quality.startswith(said)
