@@ -26,8 +26,9 @@ TAKEN: dict[str, dict] = {  # method -> the one value of a setting that the file
 }
 
 
-def carry(name: str, method: Method) -> tuple[dict, dict[str, Tensor]]:
-    """The part of a policy.json that is the own one of a method made for a model, and its tensors, float32 by name.
+def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tensor]]:
+    """The part of a policy.json that is the own one of a method made for a model of so many layers, and its tensors,
+    float32 by name.
 
     Errors: BadSetting, one sentence, for a method or a setting that the file that leaves does not know.
     """
@@ -44,6 +45,8 @@ def carry(name: str, method: Method) -> tuple[dict, dict[str, Tensor]]:
         router = method.addon()
         told["settings"] |= {"temperature": router.temperature, "similarity": router.settings.similarity}
         tensors = {name: tensor.detach().float().cpu() for name, tensor in router.state_dict().items()}
+    if method.saves == "memory":
+        told["ratios"] = [method.ratio] * layers  # as libraries for eviction take them, one for each layer
     if method.needs == "policy":
         told |= method.to_policy()
     if method.needs == "buckets":

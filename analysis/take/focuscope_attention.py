@@ -149,7 +149,7 @@ class Focal(Rule):
 
 
 class Evicting(Rule):
-    """Reads the prompt densely, then keeps the share 1 - ratio of its keys that are `worth` most."""
+    """Reads the prompt densely; then each layer keeps the share 1 - ratio of its keys that are `worth` most."""
 
     def worth(self, query: Tensor, key: Tensor) -> Tensor:
         """[B, G, T] of query [B, H, T, D] and key [B, G, T, D]; larger stays."""
@@ -157,7 +157,7 @@ class Evicting(Rule):
 
     def stay(self, layer, query, key):
         worth = self.worth(query.float(), key.float())
-        count = int(worth.shape[-1] * (1 - self.values["ratio"]))
+        count = int(worth.shape[-1] * (1 - self.setting["ratios"][layer]))
         order = worth.flip(-1).argsort(dim=-1, descending=True, stable=True)[..., :count]  # of equal ones the later
         return torch.zeros_like(worth, dtype=torch.bool).scatter_(-1, worth.shape[-1] - 1 - order, True)
 
@@ -352,6 +352,8 @@ def attach(model, folder=None):
     if made != own:
         shapes = f"{made[0]} layers of {made[1]} heads and this model has {own[0]} of {own[1]}"
         raise ValueError(f"policy.json is for {shapes}.")
+    if len(setting.get("ratios", [0] * made[0])) != made[0]:
+        raise ValueError(f"policy.json has {len(setting['ratios'])} ratios for {made[0]} layers: give one for each.")
     numbers = folder / "tensors.safetensors"
     rule = RULES[setting["method"]](setting, load_file(numbers) if numbers.exists() else {})
     for module in model.modules():

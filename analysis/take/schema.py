@@ -26,6 +26,8 @@ KNOWN = {
     },
     "ranks": {"type": "array", "items": {"type": "array", "items": {"type": "number", "minimum": 0}}}
     | {"description": RANKS},
+    "ratios": {"type": "array", "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1}}
+    | {"description": "layer by layer, the share of the prompt's keys that is removed; layers may differ"},
     "rotated": {"type": "array", "items": {"type": "boolean"}}
     | {"description": "layer by layer, whether a rotary embedding is undone before a key's bucket is looked up"},
     "quality": {"type": ["string", "null"], "description": "what was measured, in one sentence"},
@@ -55,7 +57,8 @@ def _of_method(name: str) -> dict:
     fields = {one["name"]: _field(one) for one in cls.describe()["fields"]} | MADE.get(cls.needs, {})
     only = {field: {"const": value} for field, value in TAKEN[name].items() if field in fields}
     then = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
-    needed = {"required": NEEDED[cls.needs]} if cls.needs in NEEDED else {}
+    needed = NEEDED.get(cls.needs) or ["ratios"] * (cls.saves == "memory")
+    needed = {"required": needed} if needed else {}
     return {"if": {"properties": {"method": {"const": name}}}, "then": then | needed}
 
 

@@ -37,15 +37,16 @@ OWN = ("gpt2", "gpt_neox", "mistral", "gemma2")  # families whose attention is c
 CASES = [("llama", name) for name in MADE] + [
     (family, name) for family in OWN for name in ("focus", "csa", "bucket_routing", "snapkv")
 ]
+RATIOS = [0.25, 0.75, 0.5]  # of layers that keep unlike shares
 STATIC = [("llama", "snapkv"), ("llama", "csa")]  # tried with a static KV cache too
 
 
-def unpacked(name: str, method, folder: Path) -> Path:
-    """A folder with what is taken along of a method for a tiny model."""
-    told, tensors = carry(name, method)
+def unpacked(name: str, method, folder: Path, **more) -> Path:
+    """A folder with what is taken along of a method for a tiny model; `more` is changed in its policy.json."""
+    told, tensors = carry(name, method, LAYERS)
     policy = {"format": 1, "method": name, "label": method.title, "model": "tiny", "revision": "0"}
     policy |= {"layers": LAYERS, "heads": 4, "kv_heads": 2, "width": WIDTH, "quality": None, "protocol": {}}
-    with zipfile.ZipFile(io.BytesIO(pack(policy | {"command": ""} | told, tensors))) as file:
+    with zipfile.ZipFile(io.BytesIO(pack(policy | {"command": ""} | told | more, tensors))) as file:
         file.extractall(folder)
     return folder
 
@@ -69,6 +70,10 @@ def run_outside(home: Path) -> None:
         ids, mask = texts(name)
         job = {"model": str(model), "folder": str(folder), "ids": ids.tolist(), "mask": mask.tolist(), "out": str(out)}
         jobs.append(job | {"cut": CUT, "new": NEW, "static": (family, name) in STATIC})
+    ids, mask = texts("snapkv")
+    folder = unpacked("snapkv", MADE["snapkv"](), home / "by-layer", ratios=RATIOS)
+    job = {"model": str(home / "llama"), "folder": str(folder), "ids": ids.tolist(), "mask": mask.tolist()}
+    jobs.append(job | {"out": str(home / "by-layer.safetensors"), "cut": CUT, "new": NEW})
     (home / "jobs.json").write_text(json.dumps(jobs))
     script = Path(__file__).with_name("outside.py")
     done = subprocess.run([sys.executable, "-I", script, home / "jobs.json"], cwd=home, capture_output=True, text=True)
@@ -108,6 +113,13 @@ def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
         assert found["held"].tolist() == [kept] * LAYERS  # dropped for good, not masked
 
 
+def test_layers_may_keep_unlike_shares(home):
+    found = load_file(home / "by-layer.safetensors")
+    added = texts("snapkv")[0].shape[1] - CUT
+    assert found["held"].tolist() == [int(CUT * (1 - ratio)) + added for ratio in RATIOS]
+    assert found["written"].shape[1] == CUT + NEW
+
+
 def test_the_settings_matter_here(outside):
     """Else all methods would agree whatever the file does."""
     dense, others = outside("llama", "dense"), [outside("llama", name) for name in MADE if name != "dense"]
@@ -136,6 +148,6 @@ def test_the_file_that_leaves_knows_what_may_be_taken(home):
 )
 def test_what_cannot_be_taken_says_so_in_one_sentence(name, method, words):
     with pytest.raises(BadSetting) as refused:
-        carry(name, method)
+        carry(name, method, LAYERS)
     said = str(refused.value)
     assert words in said and said.endswith(".") and said.count(". ") == 0

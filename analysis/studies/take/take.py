@@ -43,7 +43,7 @@ def take(
     if (made := found.protocol.get("revision")) not in (None, lm.revision):
         raise BadSetting(f"The run {run} was made with other weights of {name} ({made}): run it again.")
     one = candidates(context, lm, [chosen.spec], FAMILIES)[0]
-    told, tensors = carry(one.name, one.method)
+    told, tensors = carry(one.name, one.method, lm.num_layers)
     shape = {"layers": lm.num_layers, "heads": lm.num_heads, "kv_heads": lm.num_kv_heads, "width": lm.width}
     policy = {
         **{"format": POLICY_FORMAT, "method": one.name, "label": one.label, "model": lm.name, "revision": lm.revision},
