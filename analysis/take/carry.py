@@ -25,6 +25,11 @@ TAKEN: dict[str, dict] = {  # method -> the one value of a setting that the file
     "keydiff": {},
 }
 
+ELSEWHERE = {  # method -> the command that writes it as serving stacks and other tools read it
+    "skip_softmax": "sparse-config TEXT TEXT -o sparse.json",
+    "duo_attention": "export-heads -o full_attention_heads.tsv",
+}
+
 
 def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tensor]]:
     """The part of a policy.json that is the own one of a method made for a model of so many layers, and its tensors,
@@ -32,6 +37,8 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
 
     Errors: BadSetting, one sentence, for a method or a setting that the file that leaves does not know.
     """
+    if name in ELSEWHERE:
+        raise BadSetting(f"{method.title} leaves in a file of its own: python -m analysis {ELSEWHERE[name]}.")
     if name not in TAKEN:
         titles = ", ".join(METHODS[one].title for one in TAKEN if one != "dense")
         raise BadSetting(f"{method.title} cannot be taken along yet; these can: {titles}.")

@@ -100,6 +100,11 @@ def test_a_hostile_document_ends_in_one_sentence(name, data, words):
     assert str(error.value).count("\n") == 0 and str(error.value).endswith(".")
 
 
+def test_markdown_that_is_no_text_ends_in_one_sentence():
+    with pytest.raises(BadText, match=r"^a\.md is not valid UTF-8.*\.$"):
+        read_any(b"caf\xe9 ![](file:///etc/hostname)", "a.md")
+
+
 def test_a_document_that_keeps_its_reader_busy_is_given_up(monkeypatch):
     monkeypatch.setattr(documents, "SECONDS", 1)
     with pytest.raises(BadText, match=r"a\.html takes longer than 1 s to read"):

@@ -141,6 +141,11 @@ def test_the_file_that_leaves_knows_what_may_be_taken(home):
 @pytest.mark.parametrize(
     "name, method, words",
     [
+        (
+            "skip_softmax",
+            METHODS["skip_softmax"](),
+            "Skip softmax leaves in a file of its own: python -m analysis sparse",
+        ),
         ("performer", METHODS["performer"](), "Performer cannot be taken along yet; these can: Focus, "),
         ("focus", METHODS["focus"].build(router(), reading="soft"), "with reading hard only, and here it is soft"),
         ("csa", METHODS["csa"].build([2] * 13, eviction="at the budget"), "with eviction never only"),

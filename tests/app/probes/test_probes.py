@@ -88,6 +88,14 @@ def test_the_numbers_stand_in_a_table_with_points_against_dense(client):
     assert shown["points against dense"] == ["–", "−60 (−68 to −50)"] and shown["questions"] == ["120", "120"]
 
 
+def test_tasks_of_ruler_are_named_and_those_without_one_too():
+    said = probes_words.ruler()
+    assert set(probes_words.RULER) < set(probes_words.TASKS) and all(
+        name in said for name in probes_words.RULER.values()
+    )
+    assert all(probes_words.title(task) in said for task in probes_words.TASKS) and said.count("have none there") == 1
+
+
 def test_one_question_is_shown_and_escaped(client):
     said = markup(opened())
     assert "<mark>a &lt;b&gt;code&lt;/b&gt;</mark>" in said and "The code is" in said
