@@ -114,8 +114,8 @@ def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None
     """The statistic in use against any other, a third one or the layer in colour."""
     titles = {"layer": "Layer"} | {one: about.title for one, about in STATISTICS.items()}
     with st.container(horizontal=True, gap="small"):
-        st.selectbox("Across", list(STATISTICS), format_func=titles.get, key="heads_across", width=230)
-        st.selectbox("Colour", list(titles), format_func=titles.get, key="heads_colour", width=230)
+        st.selectbox("Across", list(STATISTICS), format_func=titles.get, key="heads_across", width=205)
+        st.selectbox("Colour", list(titles), format_func=titles.get, key="heads_colour", width=205)
     across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
     _drawn(
         charts.scatter(table, across, name, colour, now, names),
