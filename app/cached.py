@@ -13,7 +13,7 @@ from analysis.jobs import Jobs
 from analysis.runs import Price, Run, RunStore
 from analysis.runs.due import counted as counted_in, predicted
 from analysis.runs.price import FIRST_SECONDS, free_memory, predict, spell_bytes
-from analysis.runs.studies import studies as studies_in, study_files, study_folders
+from analysis.runs.studies import study as read_study, study_files, study_folders
 
 GLOSSARY = Path(__file__).parent / "ui" / "glossary.md"
 PATIENCE = 600  # seconds a request may take: the first one of a new model loads it
@@ -207,16 +207,21 @@ def router_name(args: dict) -> str:
     return f"k{args['groups']}-top{args['top']}{f'-{label}' if label else ''}"
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _studies(files: tuple[tuple[Path, float], ...]) -> tuple[dict[str, dict], list[str]]:
-    return studies_in([path for path, _ in files])
+@st.cache_resource(max_entries=2, show_spinner=False)  # a large one takes 2 MB, and a page shows one or two
+def _study(file: Path, changed: float) -> tuple[dict | None, str]:
+    return read_study(file)
 
 
-def studies(model: str, revision: str) -> tuple[dict[str, dict], list[str]]:
-    """name -> numbers of the studies stored for a model, shared between sessions and not to be changed; and one
-    sentence for each that is damaged."""
-    files = study_files(study_folders(store(), model, revision))
-    return _studies(tuple((path, path.stat().st_mtime) for path in files))
+def study(model: str, revision: str, name: str) -> tuple[dict | None, str]:
+    """The numbers of the study `name` stored for a model, shared between sessions and not to be changed, and "". None
+    where there is none; then with one sentence if its file is damaged."""
+    file = next((path for path in files_of_studies(model, revision) if path.stem == name), None)
+    return (None, "") if file is None else _study(file, file.stat().st_mtime)
+
+
+def files_of_studies(model: str, revision: str) -> list[Path]:
+    """The files of the studies that are stored for a model, damaged ones among them."""
+    return study_files(study_folders(store(), model, revision))
 
 
 def made_routers(model: str) -> list[str]:

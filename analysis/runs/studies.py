@@ -49,13 +49,17 @@ def other_weights(told: dict, revision: str | None) -> bool:
 
 def studies(files: list[Path]) -> tuple[dict[str, dict], list[str]]:
     """name -> numbers of every study that is whole, and one sentence for each that is not."""
-    found, said = {}, []
-    for path in files:
-        try:
-            found[path.stem] = _whole(path)
-        except (OSError, ValueError) as error:
-            said.append(f"The stored study {path.stem[:60]} is left out ({error}): run its command again.")
-    return found, said
+    read = {path.stem: study(path) for path in files}
+    found = {name: numbers for name, (numbers, _) in read.items() if numbers is not None}
+    return found, [said for _, said in read.values() if said]
+
+
+def study(path: Path) -> tuple[dict | None, str]:
+    """The numbers of a stored study and "", or None and one sentence that says what is wrong with its file."""
+    try:
+        return _whole(path), ""
+    except (OSError, ValueError) as error:
+        return None, f"The stored study {path.stem[:60]} is left out ({error}): run its command again."
 
 
 def policies(state_folders: list[Path]) -> dict[str, dict]:

@@ -10,7 +10,7 @@ import numpy as np
 from app.heads.words import STATISTICS, Statistic, letters
 from app.ui import charts
 from app.ui.charts import HERE, figure
-from app.ui.head_map import CHOSEN, SCALE, head_map
+from app.ui.head_map import BOTH_WAYS, CHOSEN, SCALE, head_map
 
 DECADE = 10.0  # a statistic whose values are this many times apart gets a log colour
 FLOOR = 1e-4  # attention below is drawn like this
@@ -110,7 +110,7 @@ def scatter(
 def losses(table: dict, layer: int, head: int) -> dict:
     """Layer x head map of the estimated rise of the loss, red above 0 and blue below, the chosen head framed."""
     cells = zip(table["layer"], table["head"], strict=True)
-    about = {"colorscale": "RdBu", "reversescale": True, "zmid": 0}
+    about = {"colorscale": BOTH_WAYS, "reversescale": True, "zmid": 0}
     about |= {"colorbar": {"thickness": 12, "title": {"text": "nats per token", "side": "right"}}}
     points = {
         "text": [

@@ -24,7 +24,7 @@ def without_them() -> None:
 def trained() -> None:
     """Small models trained to look back, with and without normalised queries and keys, whichever model is in use."""
     st.header("Which models learn to look back?", anchor=False, help=cached.glossary("induction score"))
-    found = asking.studies(TRAINED_WITH)[0].get("circuit")
+    found = asking.study(TRAINED_WITH, "circuit")[0]
     if found is None:
         stored.missing("Which models learn to look back", "circuit", reads=False)
         return

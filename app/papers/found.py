@@ -21,12 +21,17 @@ class Stored:
     """What is stored, looked up once for a drawing of the page."""
 
     def __init__(self):
-        self.studies = asking.studies(st.session_state["model"])[0]
+        self._model = st.session_state["model"]
+        self._revision = asking.card(self._model)["revision"]
         self._runs: dict[str, dict | None] = {}
 
     def __call__(self, number: Number, beside: Beside) -> Mapping | None:
         """The stored numbers that a number stands in: a study's, else those of the run of the row's job."""
-        return self.studies.get(number.study) if number.study else self.run(beside.job)
+        return self.study(number.study) if number.study else self.run(beside.job)
+
+    def study(self, name: str) -> dict | None:
+        """The numbers of a stored study; None where it is not there."""
+        return cached.study(self._model, self._revision, name)[0]
 
     def run(self, job: Job) -> dict | None:
         """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""
@@ -42,7 +47,7 @@ class Stored:
     def missing(self, beside: Beside) -> list[str]:
         """The studies that a row has numbers from and that are not stored for this model."""
         named = dict.fromkeys(number.study for number in beside.numbers if number.study)
-        return [name for name in named if name not in self.studies]
+        return [name for name in named if self.study(name) is None]
 
     def measure(self, job: Job) -> None:
         """Run a job of LIVE that has no stored run yet, if that takes seconds for the model in use."""
@@ -56,7 +61,7 @@ class Stored:
     def protocols(self, beside: Beside, numbers: list[Number]) -> list[dict]:
         """How these numbers were made, each source once."""
         sources = list(dict.fromkeys(number.study for number in numbers))
-        found = [self.studies[name] if name else self.run(beside.job) for name in sources]
+        found = [self.study(name) if name else self.run(beside.job) for name in sources]
         return [one["protocol"] for one in found]
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from app.probes.words import AXES
 from app.ui.charts import CHANCE, NAMES, bars, error_bars, figure, line, safe, style
+from app.ui.head_map import SCALE
 
-SCALE = "Viridis"
 SURE = "*"  # marks a cell that is above chance by itself
 DARK = 0.62  # share of right answers from which the colour behind a number is light
 

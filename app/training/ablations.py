@@ -8,17 +8,17 @@ from app.ui import asking, fields, stored, study as study_panels, widgets
 
 def tab() -> None:
     """One stored study at a time: its sentence, its panels, its rows, the command."""
-    found = asking.studies(st.session_state["model"])[0]
-    grids = {name: about for name, about in found.items() if "panels" in about and shown_here(name)}
-    if not grids:
+    model = st.session_state["model"]
+    here = [name for name in asking.study_names(model) if shown_here(name)]
+    names = [name for name in here if "panels" in (asking.study(model, name)[0] or {})]
+    if not names:
         stored.missing("An ablation", "NAME")
         st.caption("The names of the studies stand in: python -m analysis study --help")
         return
-    names = list(grids)
     widgets.settled("ablation", [None, *names], None)
     shown = st.session_state["ablation"] or names[0]
     chosen = fields.pick(st.selectbox, "Study", names, "ablation", shown, format_func=_titled, width=480)
-    study = grids[chosen]
+    study = asking.study(model, chosen)[0]
     widgets.prose(study["sentence"], "more")
     stored.badge(study)
     study_panels.panels(study, "ablation")

@@ -159,9 +159,14 @@ def inspected() -> dict:
     return ask("inspect", state.study_args(st.session_state), "Counting the tokens").numbers
 
 
-def studies(model: str) -> tuple[dict[str, dict], list[str]]:
-    """name -> numbers of the studies stored for a model, not to be changed; a sentence for each damaged one."""
-    return cached.studies(model, card(model)["revision"])
+def study(model: str, name: str) -> tuple[dict | None, str]:
+    """The numbers of a study stored for a model, not to be changed, or None; then with what damages its file, if so."""
+    return cached.study(model, card(model)["revision"], name)
+
+
+def study_names(model: str) -> list[str]:
+    """Names of the studies stored for a model, damaged ones among them."""
+    return [file.stem for file in cached.files_of_studies(model, card(model)["revision"])]
 
 
 def routers(model: str) -> list[str]:

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+from plotly.colors import get_colorscale
+
 from app.ui.charts import HERE, figure
 
-SCALE, CHOSEN = "Viridis", "#E0592A"
+SCALE, BOTH_WAYS = get_colorscale("Viridis"), get_colorscale("RdBu")
+CHOSEN = "#E0592A"
 UNSEEN = {"marker": {"opacity": 0}}
 
 

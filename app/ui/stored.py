@@ -11,9 +11,9 @@ from app.ui import asking, jobs, widgets
 
 def study(name: str) -> dict | None:
     """The stored study of this name for the model in use, or None; a damaged file is said."""
-    found, said = asking.studies(st.session_state["model"])
-    widgets.prose([sentence for sentence in said if f"study {name} " in sentence], "note")
-    return found.get(name)
+    found, damage = asking.study(st.session_state["model"], name)
+    widgets.prose([damage] if damage else [], "note")
+    return found
 
 
 EARLIER = "The model was trained on or replaced since: what is said here was true of its earlier weights."

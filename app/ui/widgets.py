@@ -13,6 +13,7 @@ from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.ui import charts, classroom, export, press, tables
+from app.ui.figure import Figure
 from app.ui.offers import Waiting
 from app.ui.painted import part
 from app.ui.plain import plain
@@ -249,7 +250,7 @@ def chart(
             "modeBarButtonsToRemove": remove + ([] if select else ["pan2d", "resetScale2d"]),
         }
         more = {"on_select": "rerun", "selection_mode": [select]} if select else {}
-        event = st.plotly_chart(figure, key=key, config=config, alt=alt, **more)
+        event = st.plotly_chart(Figure(figure), key=key, config=config, alt=alt, **more)
         numbers(values, name, key, title, key, figure)
         return event["selection"]["box" if select == "box" else "points"] if select else None
 
