@@ -5,6 +5,7 @@ from functools import cache
 import plotly.io
 import streamlit.elements.plotly_chart  # noqa: F401  it registers the template
 from plotly.basedatatypes import BaseFigure
+from plotly.colors import get_colorscale
 from plotly.validator_cache import ValidatorCache
 
 
@@ -21,6 +22,11 @@ class Figure(BaseFigure):
     def to_dict(self) -> dict:
         """What is sent; not to be changed."""
         return self._plain
+
+
+def colours(name: str) -> list:
+    """The [place, colour] pairs of one of plotly's scales: by name alone the browser may take other ones."""
+    return get_colorscale(name)
 
 
 @cache

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from plotly.colors import get_colorscale
-
 from app.ui.charts import HERE, figure
+from app.ui.figure import colours
 
-SCALE, BOTH_WAYS = get_colorscale("Viridis"), get_colorscale("RdBu")
+SCALE, BOTH_WAYS = colours("Viridis"), colours("RdBu")
 CHOSEN = "#E0592A"
 UNSEEN = {"marker": {"opacity": 0}}
 

@@ -129,7 +129,7 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 # Libraries that only some rooms may import, also inside a function ("studies.benchmarks" is one module of a room).
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
-    "plotly": "",
+    "plotly": "app.ui.figure",
     "transformers": "models weights shapes attention cache training studies.benchmarks take",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
