@@ -22,6 +22,7 @@ from analysis.models import decoder_layers
 WAYS = ("zero", "mean", "resample")
 KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes
 ROWS_BYTES = 1 << 22  # of logits that are compared at once
+UNSCORED = -100  # in place of what follows the last token
 Heads = Iterable[tuple[int, int]]  # (layer, head)
 
 
@@ -84,7 +85,7 @@ def estimated(model, ids: torch.Tensor, by: str = "zero", seed: int = 0) -> np.n
         p.requires_grad_(False)
     try:
         with apply(lm, kept), torch.enable_grad():
-            _losses(lm, ids).mean().backward()
+            _loss(lm, ids).backward()
     finally:
         for p in trained:
             p.requires_grad_(True)
@@ -167,8 +168,10 @@ def _by_rows(measure: Callable, *tables: torch.Tensor) -> np.ndarray:
     return torch.cat([measure(*part) for part in parts]).view(tables[0].shape[:2]).cpu().numpy()
 
 
-def _losses(lm, ids: torch.Tensor) -> torch.Tensor:
-    return _nats(lm(ids.to(lm.device), use_cache=False).logits[:, :-1].float(), ids)
+def _loss(lm, ids: torch.Tensor) -> torch.Tensor:
+    logits = lm(ids.to(lm.device), use_cache=False).logits.float()
+    targets = F.pad(ids[:, 1:].to(logits.device), (0, 1), value=UNSCORED)  # where a slice of the logits would be a copy
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=UNSCORED)
 
 
 def _nats(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

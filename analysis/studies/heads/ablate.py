@@ -47,7 +47,7 @@ def ablate(
     worst`), the exact ones first in their order; `tokens`. The interval is over blocks of this text and says how the
     change varies in it, not in other texts. numbers: `rows` (the exact passes), `loss`, `agreement` (rank correlation
     of estimate and exact passes), `seconds` (of the `pass` with all heads, the `estimate`, and `exact` of all
-    `passes` without heads), `sentence`, `notes`. Errors: BadSetting.
+    `passes` without heads; the first two are slower in a fresh process), `sentence`, `notes`. Errors: BadSetting.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -63,12 +63,12 @@ def ablate(
     ids = torch.from_numpy(np.asarray(window)).long()[None]
     if ids.shape[1] < 2:
         raise BadSetting("A text of one token predicts nothing: give a longer one.")
-    context.progress(0.0, "estimate for all heads")
+    reference = 4 * ids.numel() * lm.lm.config.get_text_config().vocab_size <= DIVERGENCE_BYTES
+    context.progress(0.0, "all heads")
+    passes, of_all = _timed(lambda: Passes(lm, ids, by, seed, reference))
+    context.progress(0.05, "estimate for all heads")
     estimate, of_estimate = _timed(lambda: estimated(lm, ids, by, seed))
     names = _passes(asked, estimate, heads, exact, together, others)
-    reference = 4 * ids.numel() * lm.lm.config.get_text_config().vocab_size <= DIVERGENCE_BYTES
-    context.progress(0.1, "all heads")
-    passes, of_all = _timed(lambda: Passes(lm, ids, by, seed, reference))
     rows, changes, of_exact = [], [], 0.0
     words = token_table(reading)["word"].tolist()
     for done, (name, some) in enumerate(names.items()):
