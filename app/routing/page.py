@@ -44,9 +44,9 @@ def _shown(opened: Run, card: dict) -> None:
             widgets.prose(run.numbers["sentence"])
             widgets.prose(run.numbers["notes"] if run.request["text"] else [], "quiet")
         distances = {name: cell[name] for name in ("min_distance", "sinks")} | {"made": run.request["made"]}
+        _tabs(opened, run, distances, card)
         if run.request["partition"] == "raw keys":
             take.offer({"Bucket routing": (run, {"name": "bucket_routing"})}, "routing")
-        _tabs(opened, run, distances, card)
 
 
 def made(model: str) -> str:
