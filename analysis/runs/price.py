@@ -98,7 +98,8 @@ def _ablated(request: Mapping[str, object], heads: int) -> int:
     """Plain passes that `ablate` is worth: the estimate with its gradient, all heads, and those without some."""
     asked, together = request.get("heads") or "top", [request.get(name) for name in ("together", "others")]
     if asked == "top":
-        return ABLATED + int(request.get("exact") or EXACT)
+        exact = request.get("exact")
+        return ABLATED + (exact if isinstance(exact, int) and exact else EXACT)
     return ABLATED + (heads if asked == "all" else sum(map(bool, together)) or len(str(asked).split(",")))
 
 
