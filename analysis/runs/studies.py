@@ -47,13 +47,6 @@ def other_weights(told: dict, revision: str | None) -> bool:
     return (name not in STORED or STORED[name].weights) and told.get("revision") != revision
 
 
-def studies(files: list[Path]) -> tuple[dict[str, dict], list[str]]:
-    """name -> numbers of every study that is whole, and one sentence for each that is not."""
-    read = {path.stem: study(path) for path in files}
-    found = {name: numbers for name, (numbers, _) in read.items() if numbers is not None}
-    return found, [said for _, said in read.values() if said]
-
-
 def study(path: Path) -> tuple[dict | None, str]:
     """The numbers of a stored study and "", or None and one sentence that says what is wrong with its file."""
     try:

@@ -39,11 +39,13 @@ def skipped(rises: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     return (rises[:, None] <= np.log(thresholds)).mean(0)
 
 
-def fit_scale(scales: np.ndarray, shares: np.ndarray) -> tuple[float, float] | None:
+def fit_scale(
+    scales: np.ndarray, shares: np.ndarray, inside: tuple[float, float] = (LOW, HIGH), enough: int = 3
+) -> tuple[float, float] | None:
     """(a, b) of scale = a exp(b share), where lambda = scale / T, by least squares on log(scale) over the points whose
-    share lies between LOW and HIGH; None for fewer than three of them, or a curve that does not rise."""
-    used = (shares >= LOW) & (shares <= HIGH)
-    if used.sum() < 3 or np.ptp(shares[used]) == 0:
+    share lies `inside`; None for fewer than `enough` of them, or a curve that does not rise."""
+    used = (shares >= inside[0]) & (shares <= inside[1])
+    if used.sum() < enough or np.ptp(shares[used]) == 0:
         return None
     b, log_a = np.polyfit(shares[used], np.log(scales[used]), 1)
     return (float(np.exp(log_a)), float(b)) if b > 0 else None

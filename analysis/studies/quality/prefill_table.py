@@ -12,6 +12,7 @@ from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.probes.rotary import base_for, rotary_base
+from analysis.statistics.skipped import fit_scale
 from analysis.studies.quality.following import NOTHING, Followed, follow
 from analysis.studies.ready.candidates import Candidate, candidates
 from analysis.studies.stored.panels import chart, difference, how_sure, nats, presented
@@ -66,20 +67,20 @@ def measure(at: Setting) -> dict:
         rows += [_row(name, length, found[name], found["dense"], documents) for name in names]
     points = _calibration(at, windows[0]) if "skip_softmax" in names else []
     about = {"continuation": at.sizes.continuation, "kernel": "kept blocks", "dense_kernel": "torch dense"}
-    numbers = {"rows": rows, "calibration": points, "law": fit_scale(points)}
+    numbers = {"rows": rows, "calibration": points, "law": law_of(points)}
     return numbers | {"protocol": at.about(windows, documents, **about)}
 
 
-def fit_scale(points: list[dict]) -> dict | None:
-    """`a b error` of scale = a exp(b skipped) by least squares of the logarithm over points `scale skipped` that do not
-    saturate; `error`: the largest factor by which a point is off. None with fewer than two different points."""
-    inside = [(one["skipped"], np.log(one["scale"])) for one in points if FEW <= one["skipped"] <= MANY]
-    if len({skipped for skipped, _ in inside}) < 2:
+def law_of(points: list[dict]) -> dict | None:
+    """`a b error` of scale = a exp(b skipped) over points `scale skipped` that do not saturate; `error`: the largest
+    factor by which one of them is off. None with fewer than two different points."""
+    inside = [one for one in points if FEW <= one["skipped"] <= MANY]
+    scales, skipped = (np.array([one[key] for one in inside]) for key in ("scale", "skipped"))
+    made = fit_scale(scales, skipped, (FEW, MANY), 2)
+    if made is None:
         return None
-    skipped, logs = np.array(inside).T
-    b, log_a = np.polyfit(skipped, logs, 1)
-    off = np.abs(log_a + b * skipped - logs).max()
-    return {"a": float(np.exp(log_a)), "b": float(b), "error": float(np.exp(off))}
+    a, b = made
+    return {"a": a, "b": b, "error": float(np.exp(np.abs(np.log(a) + b * skipped - np.log(scales)).max()))}
 
 
 def shown(numbers: dict) -> dict:

@@ -8,7 +8,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from analysis.studies.quality.prefill_table import SCALES, fit_scale
+from analysis.studies.quality.prefill_table import SCALES, law_of
 from tests.made.studied import asker, studied_home
 
 
@@ -20,9 +20,9 @@ def home(tmp_path_factory):
 def test_the_law_of_the_scale_by_hand():
     """scale = 2 exp(5 s) at three shares; a share that saturates is left out, one point is no law."""
     points = [{"scale": 2 * np.exp(5 * s), "skipped": s} for s in (0.2, 0.5, 0.8)]
-    found = fit_scale([*points, {"scale": 1e4, "skipped": 1.0}])
+    found = law_of([*points, {"scale": 1e4, "skipped": 1.0}])
     assert found == pytest.approx({"a": 2.0, "b": 5.0, "error": 1.0})
-    assert fit_scale(points[:1]) is None
+    assert law_of(points[:1]) is None
 
 
 def test_rules_by_length(home, tmp_path):
