@@ -7,7 +7,7 @@ are for a prompt that is there as a whole, and a later token changes what an ear
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from analysis.errors import BadSetting
 from analysis.kernels.blocks import BLOCK
 
 SINKS, NEAR = 30, 100  # columns and diagonals that `vertical_slash` always keeps
+TOGETHER = 8 << 20  # bytes of scores that are made at once
 
 
 @torch.no_grad()
@@ -49,7 +50,7 @@ def skip_softmax(q: Tensor, k: Tensor, block: int, scale: float = 100.0) -> Tens
     length = q.shape[2]
     _between("scale", scale, 0.0, math.inf)
     edge = math.log(scale / length) if scale else -math.inf
-    return _square([rises(scores, block) > edge for scores in _rows(q, k, block)])
+    return _square(_by_rows(q, k, block, lambda scores: rises(scores, block) > edge))
 
 
 def rises(scores: Tensor, block: int) -> Tensor:
@@ -105,11 +106,12 @@ def xattention(q: Tensor, k: Tensor, block: int, stride: int = 8, threshold: flo
     cells, size = block // stride, q.shape[-1] ** -0.5 / stride
     q, k = (F.pad(x, (0, 0, 0, -length % stride)).unflatten(2, (-1, stride)) for x in (q, k))  # [B, H, cells, S, D]
     q, k = q.flip(3).flatten(3), k.flatten(3)
-    kept = []
-    for scores in _rows(q, k, cells, size):
-        share = torch.softmax(scores, -1).sum(2)  # [B, H, cells]
-        kept.append(_reaching(_blocks(share, cells).sum(-1), threshold))
-    blocks = _square(kept)
+
+    def kept(scores: Tensor) -> Tensor:
+        share = torch.softmax(scores, -1).sum(-2)  # [..., cells]
+        return _reaching(_blocks(share, cells).sum(-1), threshold)
+
+    blocks = _square(_by_rows(q, k, cells, kept, size))
     blocks[..., 0] = True
     return blocks
 
@@ -122,16 +124,27 @@ KINDS = {
 }
 
 
-def _rows(q: Tensor, k: Tensor, block: int, size: float | None = None) -> Iterator[Tensor]:
-    """Scores [B, H, rows, keys so far] of one row of blocks after the other, -inf in the future."""
-    size = q.shape[-1] ** -0.5 if size is None else size
-    places = torch.arange(k.shape[2], device=q.device)
-    grouped = q.unflatten(1, (k.shape[1], -1))  # [B, G, H / G, T, D]
+def _by_rows(
+    q: Tensor, k: Tensor, block: int, judge: Callable[[Tensor], Tensor], size: float | None = None
+) -> list[Tensor]:
+    """What `judge` makes of the scores [..., rows, keys so far], -inf in the future, as [..., blocks so far]: for one
+    row of blocks after the other [B, H, blocks so far], as many heads at once as stay in the cache."""
+    shared = q.shape[1] // k.shape[1]
+    queries = (q * (q.shape[-1] ** -0.5 if size is None else size)).unflatten(1, (-1, shared)).flatten(0, 1)
+    keys = k.flatten(0, 1).transpose(1, 2)  # [B G, D, T]; the queries [B G, H / G, T, D]
+    future = torch.ones(block, block, dtype=torch.bool, device=q.device).triu(1)
+    judged = []
     for start in range(0, q.shape[2], block):
-        rows = places[start : start + block]
-        used = start + len(rows)
-        scores = (grouped[:, :, :, start:used] @ k[:, :, None, :used].transpose(3, 4)).flatten(1, 2) * size
-        yield scores.masked_fill_(places[:used] > rows[:, None], -torch.inf)
+        rows = queries[:, :, start : start + block]
+        own, used = rows.shape[2], start + rows.shape[2]
+        together = max(1, TOGETHER // (shared * own * used * q.element_size()))
+        parts = []
+        for mine, read in zip(rows.split(together), keys[..., :used].split(together), strict=True):
+            scores = (mine.flatten(1, 2) @ read).unflatten(1, (shared, own))
+            scores[..., start:].masked_fill_(future[:own, :own], -torch.inf)
+            parts.append(judge(scores))
+        judged.append(torch.cat(parts).unflatten(0, (len(q), -1)).flatten(1, 2))
+    return judged
 
 
 def _blocks(x: Tensor, block: int, beyond: float = 0.0) -> Tensor:

@@ -1,6 +1,7 @@
 """Prompts read by blocks: time against dense, the share of blocks that is skipped, and the loss, by length; and the
 scale at which skip softmax skips what is asked for."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import numpy as np
 import torch
 
 from analysis.errors import BadSetting
+from analysis.kernels.blocks import BLOCK
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.probes.rotary import base_for, rotary_base
-from analysis.statistics.skipped import fit_scale
+from analysis.statistics.skipped import fit_scale, rises_of, skipped
 from analysis.studies.quality.following import NOTHING, Followed, follow
 from analysis.studies.ready.candidates import Candidate, candidates
 from analysis.studies.stored.panels import chart, difference, how_sure, nats, presented
@@ -173,15 +175,19 @@ def _round(at: Setting, names: list[str], windows: np.ndarray, length: int, done
 
 
 def _calibration(at: Setting, window: np.ndarray) -> list[dict]:
-    """What skip softmax skips of one window, by length and scale."""
+    """What skip softmax leaves out of one window at each length and scale, every layer reading what dense ones made."""
 
     def make(_: Path | None) -> dict:
-        points = []
+        points, layers = [], list(range(at.lm.num_layers))
         for length in at.sizes.prompts:
-            for scale in SCALES:
-                at.context.progress(0.95, f"skip softmax, {length:,} tokens, scale {scale:g}")
-                one = _follow(at, METHODS["skip_softmax"](scale=scale), window, length)
-                points.append({"length": length, "scale": scale, "skipped": 1 - one.blocks})
+            at.context.progress(0.95, f"skip softmax, every scale at {length:,} tokens")
+            with _stretched(at, length):
+                rises = rises_of(at.lm, window[:length], layers, BLOCK)["prefill"]
+            shares = skipped(rises, np.array(SCALES) / length).tolist()
+            points += [
+                {"length": length, "scale": scale, "skipped": share}
+                for scale, share in zip(SCALES, shares, strict=True)
+            ]
         return {"points": points}
 
     decides = [at.lm.revision, str(at.lm.dtype), at.sizes.prompts, SCALES, ids_hash(window[None])]
@@ -194,8 +200,13 @@ def _plain(at: Setting, name: str) -> Candidate:
 
 def _follow(at: Setting, method: Method, window: np.ndarray, length: int) -> Followed:
     whole = length + at.sizes.continuation
-    with rotary_base(at.lm, base_for(at.lm, "dynamic_ntk", 1.0, 0.0, whole)):
+    with _stretched(at, whole):
         return follow(at.lm, method, torch.as_tensor(window[:whole]), length, NOTHING)
+
+
+def _stretched(at: Setting, length: int) -> AbstractContextManager:
+    """The model's positions for that many tokens: stretched beyond its context."""
+    return rotary_base(at.lm, base_for(at.lm, "dynamic_ntk", 1.0, 0.0, length))
 
 
 prefill = Study("prefill", __doc__, Sizes, measure, shown, sample, tables=("rows", "calibration"))
