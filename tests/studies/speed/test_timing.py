@@ -12,18 +12,21 @@ from analysis.errors import BadSetting, TooLarge
 from analysis.kernels import cpu
 from analysis.studies.context import Context
 from analysis.studies.speed import bench as study
-from analysis.timing import AttentionTime, Timing, clock, fastest_dense, time_attention, time_parts
+from analysis.timing import AttentionTime, Timing, fastest_dense, time_attention, time_parts
+from tests.made.clock import Clock
 
 
 def test_rounds_take_turns_and_the_first_one_warms_up():
     called, told = [], []
-    found = clock({"a": lambda: called.append("a"), "b": lambda: called.append("b")}, 3, lambda *x: told.append(x))
+    found = timing.clock(
+        {"a": lambda: called.append("a"), "b": lambda: called.append("b")}, 3, lambda *x: told.append(x)
+    )
     assert called == list("baabbaab"), "every other round the order turns"
     assert [len(found[name].seconds) for name in "ab"] == [3, 3]
     assert found["a"].low <= found["a"].median <= found["a"].high
     assert told[0] == (0.0, "b") and len(told) == 8 and all(0 <= fraction < 1 for fraction, _ in told)
     with pytest.raises(BadSetting, match="0 rounds measure nothing"):
-        clock({}, 0)
+        timing.clock({}, 0)
 
 
 def test_the_summary_of_a_timing():
@@ -61,10 +64,15 @@ def test_the_opponent_is_the_quickest_kernel_that_runs(monkeypatch):
     def broken(q, k, v):
         raise RuntimeError("no kernel")
 
-    slow = {"slow": lambda q, k, v: sum(q @ q.mT for _ in range(50)), "quick": lambda q, k, v: q, "broken": broken}
-    monkeypatch.setattr(timing, "_dense_kernels", lambda q: slow)
-    name, run, missing = fastest_dense(*torch.randn(3, 1, 2, 400, 8))
-    assert name == "quick" and run is slow["quick"] and "broken (does not run on this shape and type)" in missing
+    def slow(q, k, v):
+        clock.seconds += 1
+        return q
+
+    kernels, clock = {"slow": slow, "quick": lambda q, k, v: q, "broken": broken}, Clock()
+    monkeypatch.setattr(timing, "now", clock)
+    monkeypatch.setattr(timing, "_dense_kernels", lambda q: kernels)
+    name, run, missing = fastest_dense(*torch.randn(3, 1, 2, 4, 8))
+    assert name == "quick" and run is kernels["quick"] and "broken (does not run on this shape and type)" in missing
 
 
 def test_every_dense_candidate_computes_causal_attention():
