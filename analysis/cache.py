@@ -61,7 +61,7 @@ class GrowingLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states, value_states) -> None:
         """Begin with keys and values [B, G, T, D]."""
-        self._kept = Growing(key_states), Growing(value_states)
+        self._kept = Growing(_own(key_states)), Growing(_own(value_states))
         self.is_initialized = True
 
     def update(self, key_states, value_states, *args, **kwargs):
@@ -97,6 +97,11 @@ class GrowingLayer(CacheLayerMixin):
     def nbytes(self) -> int:
         """Bytes held, free room included."""
         return sum(buffer.nbytes for buffer in self._kept or ())
+
+    @property
+    def most_bytes(self) -> int:
+        """The most bytes that were held at once since the text began."""
+        return self.nbytes
 
     @property
     def read_bytes(self) -> int:
@@ -178,6 +183,7 @@ class CompactLayer(GrowingLayer):
     def __init__(self):
         super().__init__()
         self.held: Ragged | None = None
+        self._most = 0  # bytes held when keys were dropped, with the copy of those that stay
 
     @property
     def is_compact(self) -> bool:
@@ -186,7 +192,9 @@ class CompactLayer(GrowingLayer):
 
     def compact(self, kept: torch.Tensor) -> None:
         """Keep only what `kept` bool [B, G, T] says, T the tokens so far."""
+        before = self.nbytes
         self.held = Ragged(*(buffer.rows for buffer in self._kept), kept)
+        self._most = before + self.held.nbytes
         self._kept = None
 
     def update(self, key_states, value_states, *args, **kwargs):
@@ -201,11 +209,15 @@ class CompactLayer(GrowingLayer):
 
     def reset(self) -> None:
         super().reset()
-        self.held = None
+        self.held, self._most = None, 0
 
     @property
     def nbytes(self) -> int:
         return self.held.nbytes if self.is_compact else super().nbytes
+
+    @property
+    def most_bytes(self) -> int:
+        return max(self._most, self.nbytes)
 
     @property
     def read_bytes(self) -> int:
@@ -255,6 +267,17 @@ def cache_bytes(cache: Cache) -> tuple[int, int]:
     return held, read
 
 
+def most_bytes(cache: Cache) -> int:
+    """The most bytes that a KV cache held while it took in a prompt, layer by layer: what is dropped of a layer goes
+    before the next one is read."""
+    below = most = 0
+    for layer in cache.layers:
+        own = isinstance(layer, GrowingLayer)
+        size = layer.nbytes if own else layer.keys.nbytes + layer.values.nbytes
+        most, below = max(most, below + (layer.most_bytes if own else size)), below + size
+    return most
+
+
 def keys_held(cache: Cache) -> float:
     """Keys that a key-value head holds, the mean over texts, heads and layers."""
     found = []
@@ -264,6 +287,12 @@ def keys_held(cache: Cache) -> float:
         else:
             found.append(layer.get_seq_length() if isinstance(layer, GrowingLayer) else layer.keys.shape[-2])
     return sum(found) / len(found)
+
+
+def _own(rows: torch.Tensor) -> torch.Tensor:
+    """Rows that keep no larger tensor alive: a model with one projection for queries, keys and values hands out views
+    of all three."""
+    return rows if rows.untyped_storage().nbytes() == rows.nbytes else rows.clone()
 
 
 def _cache(kwargs: dict) -> Cache | None:

@@ -14,7 +14,7 @@ from analysis.errors import BadSetting
 
 MUST_STAY = 2.0  # more than any mean of attention weights
 POOL = 5  # keys that share their score in SnapKV
-ROWS = 512  # queries whose weights are held at once
+ROWS, BYTES = 512, 16 << 20  # queries whose weights are held at once, and of how many bytes at the most
 REACH, SINKS = 512, 4  # positions ahead that expected attention looks at, and the first keys that it never drops
 
 
@@ -95,8 +95,9 @@ def _tova(queries: Tensor, keys: Tensor, window: int) -> Tensor:
 
 def _h2o(queries: Tensor, keys: Tensor, window: int) -> Tensor:
     total = queries.new_zeros(*queries.shape[:2], keys.shape[2])
-    for start in range(0, keys.shape[2], ROWS):
-        total += weights(queries[:, :, start : start + ROWS], keys, start).sum(2)
+    rows = max(1, min(ROWS, BYTES // (total.nbytes or 1)))
+    for start in range(0, keys.shape[2], rows):
+        total += weights(queries[:, :, start : start + rows], keys, start).sum(2)
     return total.unflatten(1, (keys.shape[1], -1)).mean(2)
 
 

@@ -24,8 +24,8 @@ class DuoAttention(Evicting):
 
     A head's score is the attention that it gives to neither the first token nor the last 128, measured exactly on a
     calibration text: the original trains such a score instead, and a file of trained ones can be read. `ratio` is the
-    share of all key-value heads that keep sinks and a window only. Tokens after the prompt stay in both kinds of heads;
-    in the original the window moves on.
+    share of all key-value heads that keep sinks and a window only, so that share of the KV cache goes but for their
+    sinks and windows. Tokens after the prompt stay in both kinds of heads; in the original the window moves on.
     """
 
     title = "DuoAttention"

@@ -18,6 +18,7 @@ COLUMNS = {
     "each": tables.Column("each token after it"),
     "cache": tables.Column("KV cache, prompt read", help=cached.glossary("KV cache")),
     "share": tables.Column("of dense", "share"),
+    "most": tables.Column("at most, reading the prompt", help=cached.glossary("KV cache at most")),
     "keys": tables.Column("keys a head holds", "number", 0),
     "apart": tables.Column("first difference", help=cached.glossary("first difference")),
 }
@@ -43,6 +44,7 @@ def written(run: Run, tokens: dict) -> None:
         "each": [_time(row, "ms_per_token") for row in rows],
         "cache": [size(row["kv_bytes"]) for row in rows],
         "share": [row["kv_share"] for row in rows],
+        "most": [size(row["kv_most_bytes"]) for row in rows],
         "keys": [row["kept_keys"] for row in rows],
         "apart": ["–" if at == 0 else _apart(row) for at, row in enumerate(rows)],
     }

@@ -26,12 +26,15 @@ COLUMNS = {
     "perplexity": tables.Column("perplexity", "number", help=cached.glossary("perplexity")),
     "held": tables.Column("KV cache held", "number", words="held_words", help=cached.glossary("KV cache")),
     "share": tables.Column("of dense", "share"),
+    "most": tables.Column(
+        "at most, reading the prompt", "number", words="most_words", help=cached.glossary("KV cache at most")
+    ),
     "keys": tables.Column("keys a head holds", "number", 1),
     "blocks": tables.Column("blocks of the prompt read", "share"),
     "speed": tables.Column("prompt, times dense", "number"),
     "token": tables.Column("each token, times dense", "number"),
 }
-ONLY = {"memory": ("held", "share", "keys", "speed", "token"), "prefill": ("blocks", "speed")}
+ONLY = {"memory": ("held", "share", "most", "keys", "speed", "token"), "prefill": ("blocks", "speed")}
 
 
 def tab(saves: str, share: float | None) -> None:
@@ -166,7 +169,8 @@ def _table(shown: Sequence[Shown], saves: str) -> None:
         "blocks": "blocks",
     }.items():
         values[column] = [row[name] for row in rows]
-    values |= {"held": [row["kv_bytes"] for row in rows], "held_words": [size(row["kv_bytes"]) for row in rows]}
+    for column, name in {"held": "kv_bytes", "most": "kv_most_bytes"}.items():
+        values |= {column: [row[name] for row in rows], f"{column}_words": [size(row[name]) for row in rows]}
     for column, phase in (("speed", "the prompt"), ("token", "later tokens")):
         values[column] = [1.0, *(_times(one, phase) for one in shown)]
     columns = {name: one for name, one in COLUMNS.items() if name in ("method", "change", "perplexity", *ONLY[saves])}

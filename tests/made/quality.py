@@ -147,9 +147,11 @@ def continuation(args: dict, text: str | None) -> Result:
     share = args["share"] or (1 - settings["ratio"] if memory else 0.125)
     common = {"setting": "no question", "kept_keys": 64.0, "perplexity": 20.0, "units": 16, "unit": "stretches"}
     dense = common | {"method": "dense", "label": "Dense", "settings": {}, "kv_bytes": 4_000_000, "kv_share": 1.0}
+    dense |= {"kv_most_bytes": 4_000_000}
     dense |= {"blocks": None, "difference": 0.0, "low": None, "high": None}
     row = common | {"method": asked["name"], "label": about["title"], "settings": settings}
     row |= {"kv_bytes": round(4e6 * share) if memory else 4_000_000, "kv_share": share if memory else 1.0}
     row |= {"blocks": None if memory else share, "difference": 0.02 if memory else 0.1, "low": 0.01, "high": 0.12}
+    row |= {"kv_most_bytes": row["kv_bytes"] + 1_000_000 * memory}
     numbers = {"rows": [dense, row], "notes": ["A note."], "sentence": "It follows."}
     return Result(numbers | {"protocol": {"verb": "continuation", "model": args["model"], "tokens": 4 * 64}})

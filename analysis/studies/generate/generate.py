@@ -44,8 +44,9 @@ def generate(
     keys unless methods are given. Tokens are shown as they are made.
 
     numbers: `rows`, dense first: `method label settings saves text tokens ended`, `ms_first`, `ms_per_token` (median),
-    `kv_bytes` when the text had been read and compressed, `kv_share` of dense attention's, `kept_keys` per layer and
-    key-value head, `held_bytes` at the end, `first_difference` (index of the first new token unlike dense, or None),
+    `kv_bytes` when the text had been read and compressed, `kv_share` of dense attention's, `kv_most_bytes` held at once
+    until then, one layer at a time in full, `kept_keys` per layer and key-value head, `held_bytes` at the end,
+    `first_difference` (index of the first new token unlike dense, or None),
     `kernel`, `masked` (the times say nothing about reading less); `prompt_tokens`, `cut` (tokens that were compressed),
     `layers heads kv_heads windows` (of each layer, or None), `traced`, `sentence`, `notes`.
     tables: `tokens` of the prompt; `answers`: `side step token piece start end ms`. arrays, one row for each side:
@@ -123,7 +124,8 @@ def _row(lm: Model, side: Candidate, own: Written, dense: Written) -> dict:
         **{"method": side.name, "label": side.label, "settings": side.settings, "saves": side.method.saves},
         **{"text": lm.tokenizer.decode(own.tokens), "tokens": len(own.tokens), "ended": own.tokens[-1] in ends(lm)},
         **{"ms_first": own.first * 1e3, "ms_per_token": float(np.median(own.steps)) * 1e3 if own.steps else None},
-        **{"kv_bytes": own.kv_bytes, "kv_share": own.kv_bytes / dense.kv_bytes, "kept_keys": own.keys},
+        **{"kv_bytes": own.kv_bytes, "kv_share": own.kv_bytes / dense.kv_bytes},
+        **{"kv_most_bytes": own.most, "kept_keys": own.keys},
         **{"held_bytes": own.held, "first_difference": at, "kernel": own.kernels, "masked": own.masked},
     }
 

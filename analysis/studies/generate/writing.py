@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from analysis.attention import apply, ran
-from analysis.cache import CompactLayer, GrowingCache, cache_bytes, keys_held
+from analysis.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
 from analysis.calls import MASKED
 from analysis.inference import next_token
 from analysis.kernels.parts import now
@@ -23,14 +23,15 @@ class Written:
     """What one method wrote. Times in seconds: `first` to the first token, `steps` of each after it.
 
     `kv_bytes` and `keys` (mean per layer and key-value head) when the text had been read and its cache compressed;
-    `held` bytes at the end. `kept` bool [L, G, cut], which keys of the text stayed. `masked`: what
-    was not read was hidden by a mask, so that the times say nothing about reading less.
+    `most` bytes that it held until then, `held` bytes at the end. `kept` bool [L, G, cut], which keys of the text
+    stayed. `masked`: what was not read was hidden by a mask, so that the times say nothing about reading less.
     """
 
     tokens: list[int]
     first: float
     steps: list[float]
     kv_bytes: int
+    most: int
     keys: float
     held: int
     kept: np.ndarray
@@ -53,7 +54,7 @@ def write(
         for counted in (False, True):
             begun, cache = now(), method.cache(lm.lm) or GrowingCache(lm.lm.config)
             token = next_token(lm.lm, prompt[:, :cut] if counted else prompt[:, : min(cut, WARM)], cache)
-        held, keys = cache_bytes(cache)[0], keys_held(cache)
+        held, most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
         kept = kept_keys(lm, method, cut)
         hidden = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
         if cut < len(ids):
@@ -69,7 +70,7 @@ def write(
         found = ran(lm)
     masked = hidden or any(one.kernel == MASKED for one in found if one.phase != "continued")
     kernels = "; ".join(dict.fromkeys(f"{one.phase}: {one.kernel}" for one in found))
-    return Written(tokens, first, steps, held, keys, cache_bytes(cache)[0], kept, masked, kernels)
+    return Written(tokens, first, steps, held, most, keys, cache_bytes(cache)[0], kept, masked, kernels)
 
 
 def ends(lm: Model) -> set[int]:

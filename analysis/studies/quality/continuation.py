@@ -22,7 +22,7 @@ MISSED = 0.1  # of a budget: farther from it is said
 MOST_CUTS, MOST = 64, 64  # cuts of a text; methods and ratios
 UNKNOWN, KNOWN, SECOND = "question unknown", "question known", "second question"
 COLUMNS = (
-    "label ratio setting kept_keys kv_bytes kv_share blocks perplexity difference low high units".split()
+    "label ratio setting kept_keys kv_bytes kv_share kv_most_bytes blocks perplexity difference low high units".split()
 )  # of the table; low and high are of the difference
 
 
@@ -52,7 +52,8 @@ def continuation(
     question too; with a `second` question that one is read through the cache that was compressed for the first.
 
     numbers: `rows`, dense first in every setting: `method label setting ratio`, `kept_keys` per layer and key-value
-    head, `kv_bytes` really held after the prompt, `kv_share` of dense attention's, `blocks` (share of the prompt's that
+    head, `kv_bytes` really held after the prompt, `kv_share` of dense attention's, `kv_most_bytes` held at once until
+    then (a layer drops its keys before the next one is read), `blocks` (share of the prompt's that
     was read, or None), `perplexity` of the continuation, `difference` to dense as a share with `low`, `high` and the
     `unit` of `units` (documents, of one text its stretches; none below five); `sentence`, `notes`. tables: `rows` in
     short; `losses` (`row document cut position loss`).
@@ -149,6 +150,7 @@ def _row(one: Candidate, turn: Turn, found: list[Followed], dense: list[Followed
         "kept_keys": float(np.mean([part.keys for part in found])),
         "kv_bytes": round(held),
         "kv_share": held / every,
+        "kv_most_bytes": round(float(np.mean([part.kv_most for part in found]))),
         "blocks": None if found[0].blocks is None else float(np.mean([part.blocks for part in found])),
         "perplexity": plain.change,
         "difference": change.change,

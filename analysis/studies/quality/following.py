@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from analysis.attention import apply
-from analysis.cache import CompactLayer, GrowingCache, cache_bytes, keys_held
+from analysis.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
 from analysis.kernels.parts import now
 from analysis.methods.base import Method
 from analysis.methods.blockwise import Blockwise
@@ -32,12 +32,13 @@ NOTHING = Turn(PLAIN, [], [])
 @dataclass(frozen=True)
 class Followed:
     """Losses [n] of what follows one prompt in nats; of the KV cache when the prompt was read, bytes and mean keys per
-    layer and key-value head; `blocks`: the share of the prompt's blocks that was read, None of a method that does not
-    read by blocks; `seconds` that reading the prompt took, the choice of keys or blocks included; `masked`: keys that
-    were to leave were hidden instead."""
+    layer and key-value head, and `kv_most`, the most bytes that it held until then; `blocks`: the share of the
+    prompt's blocks that was read, None of a method that does not read by blocks; `seconds` that reading the prompt
+    took, the choice of keys or blocks included; `masked`: keys that were to leave were hidden instead."""
 
     losses: np.ndarray
     kv_bytes: int
+    kv_most: int
     keys: float
     blocks: float | None
     seconds: float
@@ -60,10 +61,10 @@ def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -
         begun = now()
         first = lm.lm(prompt[None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
         seconds = now() - begun
-        held, keys = cache_bytes(cache)[0], keys_held(cache)
+        held, most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
         blocks = method.share_read if isinstance(method, Blockwise) else None
         masked = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
         rest = lm.lm(after[None], past_key_values=cache, use_cache=True).logits
     logits = torch.cat([first[:, -1:], rest], 1)[0, len(asked) :]
     losses = F.cross_entropy(logits.float(), target, reduction="none")
-    return Followed(losses.double().cpu().numpy(), held, keys, blocks, seconds, masked)
+    return Followed(losses.double().cpu().numpy(), held, most, keys, blocks, seconds, masked)

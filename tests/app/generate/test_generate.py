@@ -32,6 +32,7 @@ def asking(text: str, **more: object) -> dict:
 def row(label: str, text: str, share: float, apart: int | None, **more: object) -> dict:
     made = {"method": "snapkv" if share < 1 else "dense", "label": label, "settings": {}, "saves": "memory"}
     made |= {"text": text, "tokens": NEW, "ended": False, "ms_first": 80.0, "ms_per_token": 4.0, "kv_bytes": 1000}
+    made |= {"kv_most_bytes": 1400}
     made |= {"kv_share": share, "kept_keys": PROMPT * share, "held_bytes": 1100, "first_difference": apart}
     return made | {"kernel": "k", "masked": False} | more
 

@@ -44,6 +44,7 @@ def test_memory_is_drawn_against_the_bytes_that_are_held(client):
     assert [trace["x"] for trace in figure["data"]] == [[4.0], [2.0]] and figure["data"][1]["y"] == [0.02]
     assert figure["layout"]["xaxis"]["title"]["text"] == "KV cache held, MB (left is better)"
     assert columns["method"] == ["Dense", "SnapKV"] and columns["of dense"] == ["100.0%", "50.0%"]
+    assert columns["at most, reading the prompt"] == ["4 MB", "3 MB"]
     assert "SnapKV holds 50% of dense attention&#x27;s KV cache" in markup(app) and "from 16 stretches" in markup(app)
     assert app.slider(key="quality_memory.snapkv.ratio").value == 0.5
     app.slider(key="quality_memory.snapkv.ratio").set_value(0.9).run()

@@ -62,7 +62,7 @@ def test_the_losses_are_those_of_one_masked_pass(ask, context, home, asked):
     assert not torch.allclose(losses(result, 1)[0], losses(result, 0)[0], atol=1e-4)
 
 
-def test_budgets_are_keys_and_bytes(ask):
+def test_budgets_are_keys_and_bytes(ask, context, home):
     result = ask([{"name": "snapkv", "settings": {"window": 4}}, ADA], ratios=[0.25, 0.75])
     dense, *rows = result.numbers["rows"]
     assert [(row["method"], row["ratio"]) for row in rows] == [
@@ -74,6 +74,8 @@ def test_budgets_are_keys_and_bytes(ask):
     for row in rows:
         assert row["kept_keys"] == int(32 * (1 - row["ratio"])) and row["kv_share"] == 1 - row["ratio"]
         assert row["kv_bytes"] == dense["kv_bytes"] * (1 - row["ratio"])
+        layers = context.model(str(home / "tiny")).num_layers
+        assert row["kv_most_bytes"] == row["kv_bytes"] + dense["kv_bytes"] / layers, "one layer holds all of its keys"
         assert row["setting"] == PLAIN and row["units"] == 2 and row["low"] is None and row["blocks"] is None
     assert result.numbers["protocol"]["cuts"] == 2 and len(result.tables["losses"]) == 5 * 2 * 12
 

@@ -1,0 +1,95 @@
+"""Memory of eviction, traced tensor by tensor on a model whose KV cache outweighs the rest: what is held, and the most
+that a prompt takes, fall as the ratio says."""
+
+import functools
+from dataclasses import dataclass
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from analysis.attention import apply
+from analysis.cache import GrowingCache, cache_bytes, most_bytes
+from analysis.fitted import Fitted
+from analysis.kernels.decode import Growing
+from analysis.methods import METHODS
+from tests.made.alive import Alive
+from tests.made.tiny import tiny, token_ids
+
+DEEP, HEADS, PROMPT = 8, 2, 256
+WITHIN = 0.1
+SINKS, WINDOW = 4, 16  # of DuoAttention's heads without retrieval
+MEMORY = [name for name, made in METHODS.items() if made.saves == "memory"]
+
+
+@functools.cache
+def deep():
+    """A model with narrow layers and wide heads: 2 MB of keys and values for 256 tokens, beside 0.2 MB of states."""
+    torch.manual_seed(0)
+    shape = dict(vocab_size=96, hidden_size=16, intermediate_size=16, num_hidden_layers=DEEP, head_dim=64)
+    heads = dict(num_attention_heads=HEADS, num_key_value_heads=HEADS, max_position_embeddings=PROMPT)
+    return AutoModelForCausalLM.from_config(LlamaConfig(**shape, **heads), attn_implementation="sdpa").eval()
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Bytes of tensors while a prompt was read, at `most` and `after` it, and what the KV cache says of itself."""
+
+    most: int
+    after: int
+    held: int
+    held_at_most: int
+
+
+def traced(method, cached=True) -> Traced:
+    lm = deep()
+    with apply(lm, method, kernels=True), torch.no_grad(), Alive([*lm.parameters(), *lm.buffers()]) as alive:
+        cache = (method.cache(lm) or GrowingCache(lm.config)) if cached else None
+        lm(token_ids(1, PROMPT), past_key_values=cache, use_cache=cached, logits_to_keep=1)
+        said = (cache_bytes(cache)[0], most_bytes(cache)) if cached else (0, 0)
+        return Traced(alive.most, alive.now, *said)
+
+
+@functools.cache
+def dense() -> tuple[Traced, Traced]:
+    return traced(METHODS["dense"]()), traced(METHODS["dense"](), cached=False)
+
+
+def made(name: str, ratio: float):
+    if name != "duo_attention":
+        return METHODS[name](ratio=ratio, **({"window": 16} if "window" in vars(METHODS[name]) else {}))
+    fitted = Fitted(name, {"far": torch.rand(DEEP, HEADS, generator=torch.Generator().manual_seed(0))})
+    return METHODS[name].build(fitted, ratio=ratio, n_sink=SINKS, window=WINDOW)
+
+
+def kept(name: str, ratio: float) -> float:
+    """The share of the KV cache that should be held: of DuoAttention, whose ratio counts heads, what whole heads keep
+    and the sinks and windows of the others."""
+    gone = int(ratio * DEEP * HEADS) / (DEEP * HEADS)
+    return 1 - gone * (1 - (SINKS + WINDOW) / PROMPT) if name == "duo_attention" else 1 - ratio
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_the_cache_and_the_peak_fall_as_the_ratio_says(name, ratio=0.75):
+    share, (whole, passes) = kept(name, ratio), dense()
+    with_cache, without = traced(made(name, ratio)), traced(made(name, ratio), cached=False)
+    assert whole.held == whole.held_at_most == 2 * DEEP * HEADS * PROMPT * 64 * 4
+    assert with_cache.held == pytest.approx(share * whole.held, rel=WITHIN), "what the cache says that it holds"
+    assert with_cache.after - without.after == pytest.approx(share * (whole.after - passes.after), rel=WITHIN)
+    adds, wanted = with_cache.most - without.most, share * (whole.most - passes.most)
+    layer = whole.held / DEEP
+    if name in ("pyramid_kv", "duo_attention"):  # layers hold different shares, and the last one counts less
+        assert adds <= (1 + WITHIN) * with_cache.held and with_cache.held_at_most <= with_cache.held + layer
+    else:
+        assert adds == pytest.approx(wanted, rel=WITHIN), "what the cache adds to the peak of the pass"
+        assert with_cache.held_at_most == pytest.approx(with_cache.held + layer, rel=0.01)
+
+
+def test_a_view_of_something_larger_is_not_kept_alive():
+    """GPT-2 makes queries, keys and values in one product; the cache keeps keys and values only."""
+    lm, cache = tiny("gpt2"), GrowingCache(tiny("gpt2").config)
+    with torch.no_grad():
+        lm(token_ids(1, 32), past_key_values=cache, use_cache=True)
+    for layer in cache.layers:
+        for buffer in layer._kept:
+            assert isinstance(buffer, Growing) and buffer.rows.untyped_storage().nbytes() == buffer.rows.nbytes
