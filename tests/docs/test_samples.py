@@ -32,7 +32,7 @@ confidence; purity; random group of equal size; lift; affinity; Sinkhorn normali
 and causal membership; temperature (router); fit without training; trained router; random centroids; random tokens;
 shuffled text; long-range pair; distance; kind of a pair;
 content word; byte fallback; perplexity; bits per byte; interval;
-parity badge; causality check; PCA; UMAP; run; protocol; price; estimated and measured; KV cache; KV
+parity badge; causality check; PCA; UMAP; run; protocol; price; estimated and measured; KV cache; KV cache at most; KV
 reads (% of causal); reads per key-value head; attention's share; largest possible gain; softmax temperature;
 sparse attention; sliding window;
 attention sink; top-p rank; recall@l; needle; speed-up; bound (speed-up); crossover; time to first token; set A and set
