@@ -15,6 +15,10 @@ EXAMPLES = (  # (beginning of a sample's title, question behind it)
     ("The Lamp", "Of what was the Captain's niece called?"),
     ("The Watch", "The light was kept by"),
 )
+FIRST = {  # beside model, text and question: what is asked for as long as nothing was chosen
+    "methods": [{"name": "snapkv", "settings": {"ratio": 0.75}}],
+    **{"new_tokens": 48, "length": None, "known": True, "chat": True},
+}
 FAMILIES = {"memory": "keeps fewer keys", "prefill": "reads fewer blocks", "reads": "reads fewer keys"}
 
 
@@ -66,6 +70,11 @@ def request(asked: list[Asked]) -> dict:
     args |= {"question": (chosen["generate_question"] or "").strip(), "new_tokens": chosen["generate_new"]}
     args |= {"length": chosen["generate_prompt"], "known": chosen["generate_known"] or not args["question"]}
     return args | {"chat": chosen["generate_chat"]}
+
+
+def example() -> dict:
+    """The arguments of the bundled answer."""
+    return {"model": "demo", "text": cached.sample("register"), "question": EXAMPLES[0][1]} | FIRST
 
 
 def tokens(args: dict) -> int:

@@ -3,13 +3,18 @@
 import streamlit as st
 
 from analysis.commandline import commandline
+from analysis.jobs import JobStatus
+from analysis.runs import Run
 from app import cached
 from app.generate import answers, cache, form
 from app.ui import asking, jobs, repeat, take, widgets
 
+BEGUN = "_generate_begun"  # of the session: the models and texts for which the page began by itself
+LAST = 20  # stored runs among which the last answers for a text are looked for
+
 
 def page() -> None:
-    """Form, button, answers, painted cache."""
+    """Form, button, answers, painted cache. A text that is opened is answered at once where that costs little."""
     card = asking.card(st.session_state["model"])
     asking.settle_router()
     asked = form.form(card)
@@ -32,19 +37,51 @@ def page() -> None:
             st.session_state.pop(answers.STOPPED, None)
             answers.live(job.id)
         elif stored is not None:
-            prompt = cached.columns(stored, "tokens")
-            answers.written(stored, prompt)
+            answers.written(stored, cached.columns(stored, "tokens"))
             asked = [one for one in stored.request["methods"] if one["name"] != "dense"]
             rows = stored.numbers["rows"][1:]  # after dense attention
             found = {row["label"]: (stored, spec) for row, spec in zip(rows, asked, strict=True)}
             take.offer(found, "generate")
-            st.subheader("What is still in the cache", anchor=False, help=cached.glossary("eviction"))
-            with widgets.guarded():
-                cache.shown(stored, prompt)
-        elif not answers.stopped(request, job if mine else None):
-            widgets.prose(
-                "The answers stand side by side as they are written, dense attention first. Then the text is painted "
-                "by what each cache still holds, and a click on a new token shows what it read and what was gone.",
-                "more",
-            )
+            _painted(stored)
+        elif answers.stopped(request, job if mine else None):
+            pass
+        elif _begins(request, job):
+            widgets.redraw()
+        else:
+            _meanwhile(request)
     repeat.drawer(commandline("generate", request | {"text": "TEXT"}))
+
+
+def _painted(run: Run) -> None:
+    st.subheader("What is still in the cache", anchor=False, help=cached.glossary("eviction"))
+    with widgets.guarded():
+        cache.shown(run, cached.columns(run, "tokens"))
+
+
+def _begins(request: dict, job: JobStatus | None) -> bool:
+    """Whether the first answers for a model and text were started just now; later ones wait for the button."""
+    begun, about = st.session_state.setdefault(BEGUN, set()), (request["model"], request["text"])
+    if about in begun or (job is not None and job.state in jobs.WAITING):
+        return False
+    begun.add(about)
+    return jobs.begin("generate", request, form.tokens(request))
+
+
+def _meanwhile(request: dict) -> None:
+    """What can be shown until the present choices are answered: the last answers for this text, else the example."""
+    store, about = cached.store(), ("model", "text")
+    asked = [run.request for run in store.list("generate", LAST)]
+    found = (store.find("generate", one) for one in asked if all(one[name] == request[name] for name in about))
+    mine = next(filter(None, found), None)
+    run = mine or store.find("generate", form.example())
+    if run is None:
+        return
+    said = (
+        "The answers below were written with other settings; the button above writes them anew."
+        if mine
+        else f"Example meanwhile: the bundled model reads “{dict(cached.samples())[run.request['text']]}”. The button "
+        "above asks about your text."
+    )
+    widgets.prose(said, "note")
+    answers.written(run, cached.columns(run, "tokens"))
+    _painted(run)

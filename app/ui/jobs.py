@@ -59,6 +59,15 @@ def run_button(
         offers.offer([*smaller(), *offers.of_text(args, tokens)], due.price, key)
 
 
+def begin(verb: str, args: dict, tokens: int) -> bool:
+    """Submit a job without a click, where a request of its price would not wait for one either; whether it was."""
+    due = cached.due(verb, args, tokens)
+    if due.price.slow or due.over or not limits().allows(verb):
+        return False
+    _submit(verb, args, due.price.seconds, None)
+    return True
+
+
 def current() -> JobStatus | None:
     """The job named in the URL, or None when there is none or it is unknown here."""
     try:

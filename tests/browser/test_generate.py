@@ -41,6 +41,7 @@ def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server
     settle(page)
     upload(page, "masters.txt", OWN.encode())
     expect(page.get_by_role("button", name="Text: masters")).to_be_visible(timeout=PATIENCE)
+    page.wait_for_url(re.compile("job="))  # a text that is opened is answered without a click
     settle(page)
     asked = page.get_by_role("textbox", name="Question behind the text")
     asked.fill(ASKED)

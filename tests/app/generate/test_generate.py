@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.runs import Result
+from analysis.runs import Price, Result
 from analysis.studies.start.examples import generated as opens_with
 from app import cached
-from app.generate import held
+from app.generate import form, held
 from app.generate.held import Place
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part, put
 from tests.made.results import CONTEXT, HEADS, LAYERS, FakeJobs, protocol, status, tokens
@@ -60,13 +60,18 @@ def generated(args: dict, said: tuple[str, str] = (" a b c d", " a x y z")) -> R
     return Result(numbers | {"protocol": about}, {"tokens": prompt, "answers": answers}, arrays)
 
 
+def stored_request(text: str) -> dict:
+    """What the bundled example answers."""
+    ((_, args),) = opens_with(text)
+    return args
+
+
 @pytest.fixture
 def stored(client):
     """A stored run of the page's first request, that of the bundled example; its text."""
     text = cached.sample("register")
-    ((verb, args),) = opens_with(text)
-    made = generated(args)
-    client.store.put(verb, args, made, made.numbers["protocol"], 3.0)
+    made = generated(args := stored_request(text))
+    client.store.put("generate", args, made, made.numbers["protocol"], 3.0)
     return text
 
 
@@ -78,10 +83,36 @@ def table(app: AppTest, label: str) -> dict:
     return {column["label"]: column["shown"] for column in mine["columns"]}
 
 
+def test_a_text_that_is_opened_is_answered_at_once_and_what_is_changed_then_waits(client: FakeJobs, stored):
+    """The first answers begin without a click; until those of other settings are asked for, the earlier ones stay."""
+    text = put(client, "a text of some length " * 4)
+    app = opened(text=text)
+    job = client.states["0123456789ab"]
+    assert (job.verb, job.args) == ("generate", asking(text)) and not app.error
+    assert app.query_params["job"] == "0123456789ab" and "first answer begins" in app.caption[-1].value
+    client.states["0123456789ab"] = status("done", verb="generate", args=job.args)
+    made = generated(asking(text))
+    client.store.put("generate", asking(text), made, made.numbers["protocol"], 3.0)
+    app.run()
+    assert "written with other settings" not in markup(app) and part(app, "contexts")["panels"]
+    app.number_input(key="generate_new").set_value(8).run()
+    assert "written with other settings" in markup(app) and part(app, "painted") and not app.error
+    assert client.states["0123456789ab"].args == asking(text), "nothing more was asked for"
+
+
+def test_what_takes_long_waits_for_the_button_beside_the_example(client: FakeJobs, stored, monkeypatch):
+    text, price = put(client, "a text of some length " * 4), Price(900.0, 600.0, 1200.0, None, 2, 0.1)
+    monkeypatch.setattr(cached, "due", lambda *given, **more: cached.Due(price, "It takes about 15 min"))
+    app = opened(text=text)
+    assert "0123456789ab" not in client.states and "Example meanwhile" in markup(app) and not app.error
+    assert part(app, "contexts")["panels"] and part(app, "painted")
+    assert form.example() == stored_request(cached.sample("register"))
+
+
 def test_the_button_asks_for_what_was_chosen_and_the_answers_stream(client: FakeJobs):
     text = put(client, "a text of some length " * 4)
     app = opened(text=text, generate="snapkv~ratio-0.5~~streaming_llm", generate_question="Who was it?", generate_new=8)
-    assert "side by side as they are written" in markup(app) and not app.error
+    client.states["0123456789ab"] = status("cancelled", verb="generate", args=client.states["0123456789ab"].args)
     app.toggle(key="generate_known").set_value(False).run()
     app.button(key="generate_run").click().run()
     job = client.states["0123456789ab"]
