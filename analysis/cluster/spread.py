@@ -17,9 +17,11 @@ from analysis.jobs import Jobs
 from analysis.jobs.client import STUDIES
 from analysis.runs import Result, Run, RunStore
 from analysis.studies import NAMED, STUDIES as VERBS
+from analysis.studies.context import Context
 
 MOST = 1000  # parts
 LOOK = 0.25  # seconds between two looks at the jobs
+SHARED = {"search": "analysis.studies.quality.search:PARTS"}  # studies that hand out parts of their own, to whom
 TEXTS = ("text", "texts")
 
 
@@ -40,25 +42,47 @@ def spread(
     """
     if not 0 < len(values) <= MOST or len(set(map(str, values))) != len(values):
         raise BadSetting(f"{len(values):,} values of {over} were given, and 1 to {MOST:,} different ones are spread.")
-    ids = {}
+    runs = _runs(jobs, verb, {f"{over} {value}": {**args, over: value} for value in values}, progress)
+    return merged(over, {value: store.open(runs[f"{over} {value}"]) for value in values})
+
+
+def share_out(jobs: Jobs, store: RunStore, verb: str, args: dict, progress: Callable[[float, str], None]) -> Result:
+    """A study of SHARED, here, whose parts the workers compute as it asks for them, round by round. Stored parts are
+    not computed again; when the study is done they go. Errors: those of the study; AnalysisError for a part."""
+    made: dict[str, None] = {}
+
+    def others(part: str, requests: list[dict], tell: Callable[[float, str], None]) -> list[dict]:
+        runs = _runs(jobs, part, {f"{part} {at + 1}": one for at, one in enumerate(requests)}, tell)
+        made.update(dict.fromkeys(runs.values()))
+        return [store.open(run).numbers for run in runs.values()]
+
+    result = VERBS[verb](**args, context=Context(store, progress, browser=False, others=others))
+    for run in made:
+        store.delete(run)
+    return result
+
+
+def _runs(jobs: Jobs, verb: str, requests: dict[str, dict], progress: Callable[[float, str], None]) -> dict[str, str]:
+    """The run of each request, as jobs. AnalysisError with the first that failed, when all have ended."""
+    ids: dict[str, str] = {}
     try:
-        for value in values:
-            ids[str(value)] = _submit(jobs, verb, {**args, over: value}, ids, progress)
+        for name, args in requests.items():
+            ids[name] = _submit(jobs, verb, args, ids, progress)
         found = _wait(jobs, ids, progress)
     except BaseException:
         for job in ids.values():
             jobs.cancel(job)
         raise
-    failed = [(value, status) for value, status in found.items() if status.state != "done"]
+    failed = [(name, status) for name, status in found.items() if status.state != "done"]
     if failed:
-        value, status = failed[0]
-        raise AnalysisError(f"{len(failed)} of {len(ids)} parts failed; {over} {value}: {status.error}")
-    return merged(over, {value: store.open(found[str(value)].run_id) for value in values})
+        name, status = failed[0]
+        raise AnalysisError(f"{len(failed)} of {len(ids)} parts failed; {name}: {status.error}")
+    return {name: status.run_id for name, status in found.items()}
 
 
 def spread_command(
     study: str,
-    over: str,
+    over: str = "",
     given: str = "{}",
     engine: str = "local",
     workers: int = 2,
@@ -66,11 +90,13 @@ def spread_command(
     *,
     progress: Callable[[float, str], None],
 ) -> Result:
-    """Run the verb or named study `study` over NAME=A,B,C, its other arguments `given` as JSON. Errors: BadSetting."""
+    """Run the verb or named study `study` over NAME=A,B,C, its other arguments `given` as JSON. Without `over`, a study
+    that hands out parts of its own, such as `search`. Errors: BadSetting."""
     if study not in VERBS and study not in NAMED:
         raise BadSetting(f"There is no study {study[:40]!r}; there are: {', '.join([*VERBS, *NAMED])}.")
-    name, values = _over(over)
-    studies = STUDIES if study in VERBS else STUDIES.replace(":STUDIES", ":NAMED")
+    shared = not over and study in SHARED
+    name, values = ("", []) if shared else _over(over)
+    studies = SHARED[study] if shared else STUDIES if study in VERBS else STUDIES.replace(":STUDIES", ":NAMED")
     args = _given(given)
     store = RunStore()
     try:
@@ -79,6 +105,8 @@ def spread_command(
         jobs = _engine(engine, store, studies, workers, gpus)
         try:
             with contextlib.redirect_stdout(sys.stderr):  # Ray prints what it lost; the answer stands there alone
+                if shared:
+                    return share_out(jobs, store, study, args, progress)
                 return spread(jobs, store, study, args, name, values, progress)
         finally:
             jobs.close()

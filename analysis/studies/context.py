@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from analysis.models import Model
 
+Others = Callable[[str, list[dict], Callable[[float, str], None]], list[dict]]
 VERSIONS = ("torch", "transformers", "tokenizers", "numpy")
 STREAMED = "softmax over blocks of queries"  # the kernel of whatever looks at the attention itself
 
@@ -44,7 +45,8 @@ class Context:
     `progress(fraction, stage)` is called at every border of a chunk and may raise Cancelled. `show(curve)`: what a long
     study can draw before it has ended, column -> values; whoever waits sees it with the next progress. `at`: as
     `progress`, from inside a pass, while hooks or a method are on the model.
-    `browser` restricts local model folders to `models_cache/`. `kept`: what a study leaves for its next call.
+    `browser` restricts local model folders to `models_cache/`. `kept`: what a study leaves for its next call. `others`:
+    other workers that help, `others(verb, requests, progress)` -> the numbers of each request; None without any.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class Context:
         browser: bool = True,
         show: Callable[[dict[str, list]], None] | None = None,
         at: Callable[[float, str], None] | None = None,
+        others: Others | None = None,
     ) -> None:
-        self.store, self.device, self.state, self.browser = store, device, state, browser
+        self.store, self.device, self.state, self.browser, self.others = store, device, state, browser, others
         self.progress = progress or (lambda fraction, stage: None)
         self.show = show or (lambda curve: None)
         self.at = at or (lambda fraction, stage: None)

@@ -58,7 +58,10 @@ def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server
     expect(drafts.first).to_contain_text(ANSWER)
 
     number(page, "New tokens", 12)
+    expect(page.get_by_text("written with other settings")).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="Generate", exact=True).click()
+    expect(page.get_by_text("written with other settings")).to_have_count(0, timeout=PATIENCE)
+    expect(drafts.first).to_contain_text("12 tokens · ", timeout=PATIENCE)
     expect(page.get_by_text(re.compile("^SnapKV, ratio 0.75 differs from dense attention at token"))).to_be_visible(
         timeout=PATIENCE
     )

@@ -1,5 +1,6 @@
 """One suite for both engines of jobs, worker processes and Ray; and one question asked in many parts."""
 
+import json
 import os
 import re
 import shlex
@@ -12,9 +13,12 @@ import pytest
 from analysis.cli.options import parser
 from analysis.cluster import RayJobs, spread
 from analysis.cluster.spread import spread_command
+from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
 from analysis.jobs import Jobs, runner
 from analysis.runs import RunStore
+from analysis.studies.context import Context
+from analysis.studies.quality.search import search
 
 STUDIES = "tests.made.fake_studies:STUDIES"
 ENGINES = ["processes", pytest.param("ray", marks=pytest.mark.slow)]  # `--all` installs Ray
@@ -150,6 +154,26 @@ def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
     finally:
         jobs.close()
         store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "ray"])
+def test_a_search_hands_its_rounds_to_the_workers(name, state):
+    """Found as by one process, and the parts do not stay among the runs."""
+    if name == "ray":
+        pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
+    given = {"methods": [{"name": "tova"}], "prefix": 64, "continuation": 16, "cuts": 8, "lose": 0.5}
+    told = json.dumps(given | {"texts": ["story"]})
+    said = []
+    found = spread_command("search", "", told, name, 2, progress=lambda done, stage: said.append(done)).numbers
+    store = RunStore()
+    text = store.put_text(sample_texts()["story"][1], "story")
+    alone = search("demo", [text], **given, context=Context(store)).numbers
+    for mine, right in zip(found["rows"], alone["rows"], strict=True):
+        assert mine["budget"] == right["budget"] and mine["difference"] == pytest.approx(right["difference"], abs=1e-5)
+    assert found["chosen"]["label"] == alone["chosen"]["label"] and said == sorted(said) and said[-1] > 0.9
+    assert not store.list("search-part")
+    store.close()
 
 
 @pytest.mark.slow

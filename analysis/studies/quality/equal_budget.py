@@ -1,6 +1,6 @@
 """Methods at one budget: the setting of each at which its queries read as many keys, on average, as all others' do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,12 +9,12 @@ import torch
 from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
-from analysis.metrics.sparsity import ReadCounter
+from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics import forward
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
-from analysis.studies.ready.candidates import candidates
+from analysis.studies.ready.candidates import Candidate, candidates
 from analysis.studies.text.scoring import whole_windows
 
 NO_CAP = 1 << 20  # of CSA's policy, unless one is given
@@ -82,25 +82,46 @@ def equal_budget(
     return Result(numbers, {"rows": pd.DataFrame(rows)})
 
 
-def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float) -> tuple[dict, dict]:
-    """One method's row, and its spec, at the nearest value of its field."""
+def ladder(context: Context, lm: Model, asked: dict, window: np.ndarray, shares: Sequence[float]) -> list[dict]:
+    """A method as `evaluate` takes one, at the values of its field that come near to each of `shares` of the causal
+    pairs of one window. Errors: BadSetting."""
+    read, _ = _reading(context, lm, asked, [window])
+    values = []
+    for target in (share * (len(window) + 1) / 2 for share in shares):
+        low, high, start = candidates(context, lm, [asked])[0].method.budget_range(len(window), target)
+        values.append(nearest(read, low, high, target, start, REACHED))
+    return [at_budget(asked, value) for value in dict.fromkeys(values)]
+
+
+def _reading(
+    context: Context, lm: Model, asked: dict, ids: list[np.ndarray]
+) -> tuple[Callable[[int], float], dict[int, tuple[Candidate, Reads]]]:
+    """(keys that a query reads on average at a value of the method's field, what was read at each value so far)."""
     name = asked.get("name") if isinstance(asked, dict) else asked
     if name not in FIELDS:
         raise BadSetting(
             f"{str(name)[:40]} has no setting that counts its keys, so no budget can be given to it: choose from "
             f"{', '.join(FIELDS)}."
         )
-    seen = {}
+    seen: dict[int, tuple[Candidate, Reads]] = {}
 
     def read(value: int) -> float:
-        context.progress(1 - 0.8 ** len(seen), f"{METHODS[name].title}, {FIELDS[name]} {value:,}")
-        chosen, counter = candidates(context, lm, [at_budget(asked, value)])[0], ReadCounter(len(ids[0]))
-        for window in ids:
-            with torch.no_grad(), apply(lm, chosen.method, watch=counter):
-                forward(lm, window)
-        seen[value] = chosen, counter.reads(chosen.method)
+        if value not in seen:
+            context.progress(1 - 0.8 ** len(seen), f"{METHODS[name].title}, {FIELDS[name]} {value:,}")
+            chosen, counter = candidates(context, lm, [at_budget(asked, value)])[0], ReadCounter(len(ids[0]))
+            for window in ids:
+                with torch.no_grad(), apply(lm, chosen.method, watch=counter):
+                    forward(lm, window)
+            seen[value] = chosen, counter.reads(chosen.method)
         return seen[value][1].attended
 
+    return read, seen
+
+
+def _settle(context: Context, lm: Model, asked: dict, ids: list[np.ndarray], target: float) -> tuple[dict, dict]:
+    """One method's row, and its spec, at the nearest value of its field."""
+    read, seen = _reading(context, lm, asked, ids)
+    name = asked["name"]
     low, high, start = candidates(context, lm, [asked])[0].method.budget_range(len(ids[0]), target)
     value = nearest(read, low, high, target, start)
     chosen, reads = seen[value]
@@ -124,12 +145,14 @@ def at_budget(asked: dict, value: int) -> dict:
     return asked | {"policy": {"cap": NO_CAP} | given | {field: value}}
 
 
-def nearest(read: Callable[[int], float], low: int, high: int, target: float, start: int | None = None) -> int:
+def nearest(
+    read: Callable[[int], float], low: int, high: int, target: float, start: int | None = None, near: float = NEAR
+) -> int:
     """The whole number in low..high at which the growing function `read` comes nearest to `target`, with few calls.
 
     From `start` (default `low`) it doubles, or takes a quarter, until the target lies between two numbers; then the
-    next one is where a straight line meets it, and every second time the middle. It ends within NEAR of the target, or
-    where nothing is left between.
+    next one is where a straight line meets it, and every second time the middle. It ends within `near` of the target,
+    a share of it, or where nothing is left between.
     """
     found: dict[int, float] = {}
 
@@ -138,16 +161,16 @@ def nearest(read: Callable[[int], float], low: int, high: int, target: float, st
             found[value] = read(value)
         return found[value]
 
-    def near() -> bool:
-        return min(abs(value - target) for value in found.values()) <= NEAR * target
+    def reached() -> bool:
+        return min(abs(value - target) for value in found.values()) <= near * target
 
     below = above = min(max(low if start is None else start, low), high)
-    while at(above) < target and above < high and not near():
+    while at(above) < target and above < high and not reached():
         below, above = above, min(high, max(2 * above, above + 1))
-    while at(below) > target and below > low and not near():
+    while at(below) > target and below > low and not reached():
         below, above = max(low, below // 4), below
     steps = 0
-    while above - below > 1 and not near():
+    while above - below > 1 and not reached():
         slope = (at(above) - at(below)) / (above - below)
         guess = round(below + (target - at(below)) / slope) if steps % 2 == 0 and slope > 0 else (below + above) // 2
         guess = min(max(guess, below + 1), above - 1)

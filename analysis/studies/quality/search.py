@@ -1,49 +1,28 @@
 """Search for a setting: the smallest budget that loses less than a given share, over methods and settings."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 
 from analysis.errors import BadSetting, BadText
-from analysis.methods import METHODS
 from analysis.metrics.paired import perplexity_change
-from analysis.models import Model
 from analysis.runs import Result
-from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.quality.following import NOTHING, follow
-from analysis.studies.ready.candidates import Candidate, candidates
+from analysis.studies.context import STREAMED, Context, check_seed, protocol
+from analysis.studies.quality.arms import PART, Arm, Reader, arm, arms
+from analysis.studies.ready.candidates import FAMILIES
 from analysis.studies.text.calibration import document_windows, text_keys
-from analysis.studies.text.held_out import check_range, ids_hash, make_folder
+from analysis.studies.text.held_out import check_range, make_folder
 
-STEPS = (5, 10, 15, 25, 35, 50, 75)  # of `Method.at_step`: per cent of the keys that are kept, or a rule's own scale
 FIRST = 2  # stretches of text on which every setting is tried
 FEWEST = 3  # settings that are left for all of the stretches
-SAVES = ("memory", "prefill")
 COLUMNS = "label budget difference stretches left".split()
-
-
-@dataclass
-class Arm:
-    """A method at one setting, with what it lost so far: `losses` of stretches [n, positions], and the `budgets` of
-    each: the share of the KV cache that it held, or of the blocks that it read."""
-
-    candidate: Candidate
-    losses: list[list[float]] = field(default_factory=list)
-    budgets: list[float] = field(default_factory=list)
-
-    @property
-    def budget(self) -> float:
-        """The mean share over the stretches."""
-        return float(np.mean(self.budgets))
-
-    def change(self, dense: "Arm") -> float:
-        """By how much it raises the perplexity of dense attention, on the stretches it has read."""
-        apart = np.array(self.losses) - np.array(dense.losses[: len(self.losses)])
-        return float(np.expm1(apart.mean()))
+OF = {  # what is saved -> what a method does, and of what its budget is a share
+    "reads": ("reads", "of the causal pairs"),
+    "memory": ("keeps", "of the KV cache"),
+    "prefill": ("reads", "of the prompt's blocks"),
+}
+Read = Callable[[Sequence[tuple[Arm, Sequence[int]]], float, float], None]
 
 
 def search(
@@ -68,6 +47,10 @@ def search(
     budget among those that lose less than `lose`, and a smaller loss among the others. The winner alone is judged on
     the reporting half: it holds where the one-sided 95% limit of its loss stays below `lose`.
 
+    Of methods that save memory or prefill the continuation is scored, and the budget is the share of the KV cache that
+    is held, or of the prompt's blocks that is read; of those that save reads all tokens of a stretch are scored, and
+    the budget is the share of the causal pairs in the softmax.
+
     numbers: `rows` (`method label settings budget difference stretches left`), `frontier` (labels of rows that no other
     beats in both), `chosen` (`label method settings budget difference low high upper holds units unit`, measured on the
     reporting half; None where nothing was near), `lose`, `sentence`, `notes`. table: `rows`. It goes on where it was
@@ -75,9 +58,42 @@ def search(
     """
     check_seed(seed)
     check_range("The number of stretches", cuts, 2 * FIRST, 256)
+    if saves not in FAMILIES or not 0 < lose <= 1:
+        raise BadSetting(
+            f"{saves[:20]!r} and {lose:g}: what is saved is one of {', '.join(FAMILIES)}, the loss between 0 and 1."
+        )
+    read, documents = _reader(context, model, texts, saves, prefix, continuation, cuts)
+    lm, windows = read.lm, read.windows
+    choosing, reporting = split(documents)
+    if min(len(choosing), len(reporting)) < FIRST:
+        raise BadText(
+            f"The texts give {len(windows)} stretches of {windows.shape[1]:,} tokens and a search needs {2 * FIRST}: "
+            "give more text, or choose a shorter prompt."
+        )
+    tried, dense = arms(context, lm, saves, methods, windows[choosing[0]]), arm(context, lm, {"name": "dense"})
+    left = halving(tried, dense, choosing, lose, read)
+    able = [one for one in left if one.change(dense) <= lose]
+    best = min(able, key=lambda one: one.budget) if able else None
+    rows = [_row(one, dense, one in left) for one in tried]
+    chosen = None if best is None else _judged(best, read, reporting, documents, lose)
+    keys = text_keys([context.text(key) for key in texts or []])
+    about = {"prefix": read.prefix, "continuation": continuation, "cuts": len(windows), "texts": keys, "seed": seed}
+    kernel = STREAMED if saves == "reads" else "each method's own kernel where it has one"
+    about |= {"window": windows.shape[1], "kernel": kernel}
+    numbers = {
+        **{"rows": rows, "frontier": frontier(rows), "chosen": chosen, "lose": lose, "saves": saves},
+        "sentence": _sentence(chosen, rows, lose, saves),
+        "notes": _notes(tried, len(choosing), len(reporting)),
+        "protocol": protocol("search", lm, (texts or [None])[0], int(windows.size), **about),
+    }
+    return Result(numbers, {"rows": pd.DataFrame([{name: row[name] for name in COLUMNS} for row in rows])})
+
+
+def _reader(
+    context: Context, model: str, texts: list[str] | None, saves: str, prefix: int | None, continuation: int, cuts: int
+) -> tuple[Reader, np.ndarray]:
+    """The stretches of the texts with who reads them, and which text each is of. Errors: BadSetting, BadText."""
     check_range("The length of the continuation", continuation, 2, 1 << 16)
-    if saves not in SAVES or not 0 < lose <= 1:
-        raise BadSetting(f"{saves[:20]!r} and {lose:g}: what is saved is memory or prefill, the loss between 0 and 1.")
     lm = context.model(model)
     longest = lm.max_positions - continuation
     prefix = min(1024, longest) if prefix is None else prefix
@@ -87,59 +103,31 @@ def search(
         raise BadSetting("A search needs at least one text: name one.")
     size = prefix + continuation
     windows, documents = document_windows(lm, named, size, cuts * size, "text")
-    choosing, reporting = split(documents)
-    if min(len(choosing), len(reporting)) < FIRST:
-        raise BadText(
-            f"The texts give {len(windows)} stretches of {size:,} tokens and a search needs {2 * FIRST}: give more "
-            "text, or choose a shorter prompt."
-        )
     folder = context.state_dirs(lm)[0] / "work"
     make_folder(folder)
-    read = Reader(context, lm, folder, windows, prefix)
-    arms = _arms(context, lm, saves, methods)
-    dense = Arm(candidates(context, lm, [{"name": "dense"}])[0])
-    left = halving(arms, dense, choosing, lose, read)
-    able = [arm for arm in left if arm.change(dense) <= lose]
-    best = min(able, key=lambda arm: arm.budget) if able else None
-    rows = [_row(arm, dense, arm in left) for arm in arms]
-    chosen = None if best is None else _judged(best, read, reporting, documents, lose)
-    about = {"prefix": prefix, "continuation": continuation, "cuts": len(windows), "texts": text_keys(named)}
-    about |= {"seed": seed, "window": size, "kernel": "each method's own kernel where it has one"}
-    numbers = {
-        **{"rows": rows, "frontier": frontier(rows), "chosen": chosen, "lose": lose, "saves": saves},
-        "sentence": _sentence(chosen, rows, lose, saves),
-        "notes": [f"{len(choosing)} stretches chose, {len(reporting)} others report."],
-        "protocol": protocol("search", lm, (texts or [None])[0], int(windows.size), **about),
-    }
-    return Result(numbers, {"rows": pd.DataFrame([{name: row[name] for name in COLUMNS} for row in rows])})
+    request = {"model": model, "texts": texts, "saves": saves, "prefix": prefix, "continuation": continuation}
+    return Reader(context, lm, folder, windows, prefix, saves, request | {"cuts": cuts}), documents
 
 
-@dataclass
-class Reader:
-    """Reads stretches of text under a method and keeps what it found, so that a stopped search goes on."""
+def search_part(
+    model: str,
+    texts: list[str],
+    saves: str,
+    prefix: int,
+    continuation: int,
+    cuts: int,
+    method: dict,
+    stretches: list[int],
+    *,
+    context: Context,
+) -> Result:
+    """What another worker does of a search: one method on some of its stretches. numbers: `losses`, `budgets`."""
+    read, _ = _reader(context, model, texts, saves, prefix, continuation, cuts)
+    found = read.found(context, arm(context, read.lm, method).candidate, stretches, 0.0)
+    return Result(found | {"protocol": protocol(PART, read.lm, texts[0], len(stretches) * read.windows.shape[1])})
 
-    context: Context
-    lm: Model
-    folder: Path
-    windows: np.ndarray
-    prefix: int
 
-    def __call__(self, arm: Arm, stretches: Sequence[int], done: float) -> None:
-        """Add what `arm` loses on some stretches, by their place in `windows`."""
-        one, which = arm.candidate, self.windows[list(stretches)]
-
-        def make(_: Path | None) -> dict:
-            found = []
-            for window in which:
-                self.context.progress(done, one.label)
-                found.append(follow(self.lm, one.method, torch.as_tensor(window), self.prefix, NOTHING))
-            shares = [part.keys / self.prefix if part.blocks is None else part.blocks for part in found]
-            return {"losses": [part.losses.tolist() for part in found], "budgets": shares}
-
-        decides = [self.lm.revision, str(self.lm.dtype), one.label, one.settings, self.prefix, ids_hash(which)]
-        found = self.context.part(self.folder, f"search-{one.name}", decides, make)
-        arm.losses += found["losses"]
-        arm.budgets += found["budgets"]
+PARTS = {PART: search_part}  # what workers of a shared search offer
 
 
 def split(documents: np.ndarray) -> tuple[list[int], list[int]]:
@@ -153,14 +141,14 @@ def split(documents: np.ndarray) -> tuple[list[int], list[int]]:
     return np.flatnonzero(first).tolist(), np.flatnonzero(~first).tolist()
 
 
-def halving(arms: list[Arm], dense: Arm, stretches: list[int], lose: float, read: Reader) -> list[Arm]:
+def halving(arms: list[Arm], dense: Arm, stretches: list[int], lose: float, read: Read) -> list[Arm]:
     """The arms that are left, the best first: all read the first stretches, and the better half twice as many."""
     left, seen, goal = list(arms), 0, FIRST
     while True:
         goal = min(goal, len(stretches))
-        for at, arm in enumerate([dense, *left]):
-            read(arm, stretches[seen:goal], 0.8 * (seen + (goal - seen) * at / (1 + len(left))) / len(stretches))
-        left.sort(key=lambda arm: rank(arm.change(dense), arm.budget, lose))
+        share = 0.75 * (goal - seen) / len(stretches)
+        read([(one, stretches[seen:goal]) for one in (dense, *left)], 0.1 + 0.75 * seen / len(stretches), share)
+        left.sort(key=lambda one: rank(one.change(dense), one.budget, lose))
         if goal == len(stretches):
             return left
         left = left[: max(FEWEST, -(-len(left) // 2))]
@@ -181,33 +169,16 @@ def frontier(rows: list[dict]) -> list[str]:
     return [row["label"] for row in found]
 
 
-def _arms(context: Context, lm: Model, saves: str, methods: list[dict] | None) -> list[Arm]:
-    """Every method at every step, other settings as they are given; settings that come out alike count once."""
-    asked = [{"name": one.name} for one in candidates(context, lm, None, (saves,))] if methods is None else methods
-    if not asked:
-        raise BadSetting("A search needs at least one method: name one.")
-    found: dict[str, Arm] = {}
-    for one in asked:
-        candidates(context, lm, [one], (saves,))  # refuses one of another family
-        for step in STEPS:
-            settings = {**(one.get("settings") or {}), **METHODS[one["name"]].at_step(step)}
-            made = candidates(context, lm, [one | {"settings": settings}], (saves,))[0]
-            found.setdefault(f"{made.name} {made.settings}", Arm(made))
-    return list(found.values())
-
-
-def _row(arm: Arm, dense: Arm, left: bool) -> dict:
-    about = {"method": arm.candidate.name, "label": arm.candidate.label, "settings": arm.candidate.settings}
-    about |= {"budget": arm.budget, "difference": arm.change(dense)}
-    return about | {"stretches": len(arm.losses), "left": left}
+def _row(one: Arm, dense: Arm, left: bool) -> dict:
+    about = {"method": one.candidate.name, "label": one.candidate.label, "settings": one.candidate.settings}
+    about |= {"budget": one.budget, "difference": one.change(dense)}
+    return about | {"stretches": len(one.losses), "left": left}
 
 
 def _judged(best: Arm, read: Reader, stretches: list[int], documents: np.ndarray, lose: float) -> dict:
     """The winner on the half that reports."""
-    own = Arm(best.candidate)
-    dense = Arm(candidates(read.context, read.lm, [{"name": "dense"}])[0])
-    for arm in (dense, own):
-        read(arm, stretches, 0.9)
+    own, dense = Arm(best.candidate, best.spec), arm(read.context, read.lm, {"name": "dense"})
+    read([(dense, stretches), (own, stretches)], 0.85, 0.15)
     mine = documents[stretches]
     several = mine if len(set(mine.tolist())) > 1 else None
     found = perplexity_change(np.array(own.losses), np.array(dense.losses), several)
@@ -217,15 +188,24 @@ def _judged(best: Arm, read: Reader, stretches: list[int], documents: np.ndarray
     return about | {"upper": found.upper, "holds": holds, "units": found.units, "unit": found.unit}
 
 
+def _notes(tried: list[Arm], choosing: int, reporting: int) -> list[str]:
+    bounds = dict.fromkeys(one.candidate.method.title for one in tried if one.candidate.method.ceiling)
+    said = "{} looks at every key to choose: what it reads is a bound for other methods, not a saving."
+    return [f"{choosing} stretches chose, {reporting} others report.", *map(said.format, bounds)]
+
+
 def _sentence(chosen: dict | None, rows: list[dict], lose: float, saves: str) -> str:
-    part = "of the KV cache" if saves == "memory" else "of the prompt's blocks"
+    does, part = OF[saves]
     if chosen is None:
         best = min(rows, key=lambda row: row["difference"])
-        said = f"No setting loses less than {lose:.0%}: the nearest, {best['label']}, keeps {best['budget']:.0%} {part}"
+        said = (
+            f"No setting loses less than {lose:.0%}: the nearest, {best['label']}, {does} {best['budget']:.0%} {part}"
+        )
         return f"{said} and changes perplexity by {best['difference']:+.1%}.".replace("-", "−")
     verdict = {True: "holds", False: "does not hold", None: "cannot be judged on so few"}[chosen["holds"]]
     upper = "" if chosen["upper"] is None else f", at most {chosen['upper']:+.1%} (one-sided 95%)"
     return (
-        f"{chosen['label']} keeps {chosen['budget']:.0%} {part}. On text that did not choose it, it changes perplexity "
-        f"by {chosen['difference']:+.1%}{upper}: “less than {lose:.0%}” {verdict} ({chosen['units']} {chosen['unit']})."
+        f"{chosen['label']} {does} {chosen['budget']:.0%} {part}. On text that did not choose it, it changes "
+        f"perplexity by {chosen['difference']:+.1%}{upper}: “less than {lose:.0%}” {verdict} ({chosen['units']} "
+        f"{chosen['unit']})."
     ).replace("-", "−")

@@ -113,6 +113,13 @@ def score(
     return dense.scored, found
 
 
+def score_window(model: Model, method: Method, ids: torch.Tensor) -> tuple[np.ndarray, Reads]:
+    """Losses [T - 1] in nats of one window of tokens [T] under a method, and what it read there."""
+    counter = ReadCounter(len(ids))
+    logits = _logits(model, method, ids, counter)
+    return _losses(logits, ids[1:].to(logits.device)), counter.reads(method)
+
+
 def _dense(context: Context, model: Model, text: str, ids: torch.Tensor, part: float) -> Dense:
     """The dense pass, through the same path as the methods: equal reading gives equal numbers, bit for bit."""
     belongs = (model.name, model.revision, str(model.device), text, tuple(ids.shape))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from analysis.errors import BadSetting, BadText
-from analysis.studies.quality import search as module
-from analysis.studies.quality.search import Arm, frontier, halving, rank, search, split
+from analysis.studies.quality import arms as module
+from analysis.studies.quality.arms import Arm
+from analysis.studies.quality.search import PARTS, frontier, halving, rank, search, split
 from tests.made.evaluating import TEXT
 
 
@@ -27,20 +28,22 @@ def test_whole_texts_choose_or_report_and_one_text_is_halved():
 
 def test_the_better_half_goes_on_to_twice_as_many():
     """Eight arms, of which arm i loses i per cent and keeps 1 - i / 10: 8, 4 and then 3 of them go on."""
-    arms, dense, asked = [Arm(number) for number in range(8)], Arm("dense"), []
+    arms, dense, asked, done = [Arm(number, {}) for number in range(8)], Arm("dense", {}), [], []
 
-    def read(arm, stretches, done):
-        assert 0 <= done <= 0.8
-        asked.append((arm.candidate, list(stretches)))
-        loss = 0.0 if arm.candidate == "dense" else float(np.log1p(arm.candidate / 100))
-        arm.losses += [[1 + loss] * 2 for _ in stretches]
-        arm.budgets += [1.0 if arm.candidate == "dense" else 1 - arm.candidate / 10 for _ in stretches]
+    def read(together, began, share):
+        done.append((began, share))
+        for arm, stretches in together:
+            asked.append((arm.candidate, list(stretches)))
+            loss = 0.0 if arm.candidate == "dense" else float(np.log1p(arm.candidate / 100))
+            budget = 1.0 if arm.candidate == "dense" else 1 - arm.candidate / 10
+            arm.add({"losses": [[1 + loss] * 2] * len(stretches), "budgets": [budget] * len(stretches)})
 
     left = halving(arms, dense, list(range(10, 20)), 0.05, read)
     assert [arm.candidate for arm in left] == [5, 4, 3] and len(left[0].losses) == len(dense.losses) == 10
     reads = {number: sum(len(own) for name, own in asked if name == number) for number in range(8)}
     assert reads == {5: 10, 4: 10, 3: 10, 2: 4, 0: 2, 1: 2, 6: 2, 7: 2}
     assert {place for _, own in asked for place in own} == set(range(10, 20))
+    assert [began for began, _ in done] == pytest.approx([0.1, 0.25, 0.4]) and sum(done[-1]) == pytest.approx(0.85)
 
 
 @pytest.fixture
@@ -67,9 +70,51 @@ def test_the_winner_is_judged_on_the_half_that_did_not_choose_it(ask, context, m
 
 
 def test_refusals(ask):
-    with pytest.raises(BadSetting, match="memory or prefill"):
-        ask(saves="reads")
-    with pytest.raises(BadSetting, match="one pass over a text|was asked"):
-        ask(methods=[{"name": "streaming_llm"}])
+    with pytest.raises(BadSetting, match="reads, memory, prefill"):
+        ask(saves="energy")
+    for saves, name in (("reads", "snapkv"), ("memory", "streaming_llm"), ("memory", "dense")):
+        with pytest.raises(BadSetting, match=f"does not save what is searched for, {saves}"):
+            ask(saves=saves, methods=[{"name": name}])
+    with pytest.raises(BadSetting, match="no setting that counts its keys"):
+        ask(saves="reads", methods=[{"name": "focal"}])
     with pytest.raises(BadText, match="a search needs 4"):
         ask(texts=["the cat sat on the mat " * 8])
+
+
+def test_methods_that_read_less_are_searched_by_the_share_of_the_pairs_they_read(ask):
+    """All tokens of a stretch are scored; a wider window reads more, and the ceiling is named as one."""
+    windows = [{"name": "streaming_llm", "settings": {"n_sink": 1}}, {"name": "oracle_topk"}]
+    result = ask(saves="reads", methods=windows, lose=0.9)
+    rows = [row for row in result.numbers["rows"] if row["method"] == "streaming_llm"]
+    assert [row["settings"]["window"] for row in rows] == sorted({row["settings"]["window"] for row in rows})
+    assert all(row["settings"]["n_sink"] == 1 for row in rows) and len(rows) > 3
+    budgets = [row["budget"] for row in rows]
+    assert budgets == sorted(budgets) and 0.02 < budgets[0] < 0.2 and 0.6 < budgets[-1] <= 0.9
+    assert "of the causal pairs" in result.numbers["sentence"]
+    assert [note for note in result.numbers["notes"] if note.startswith("Oracle top-k looks at every key")]
+
+
+def test_only_methods_that_need_not_look_at_every_key_are_searched_unasked(ask):
+    result = ask(saves="reads", methods=None, lose=0.9)
+    names = {row["method"] for row in result.numbers["rows"]}
+    assert {"streaming_llm", "quest", "sparq", "longformer"} <= names and not names & {"oracle_topk", "csa", "dense"}
+
+
+@pytest.mark.parametrize("saves, name", [("memory", "snapkv"), ("reads", "streaming_llm")])
+def test_other_workers_find_what_is_found_here(ask, context, saves, name, monkeypatch):
+    alone = ask(saves=saves, methods=[{"name": name}]).numbers
+    asked = []
+
+    def others(verb, requests, progress):
+        asked.append([one["stretches"] for one in requests])
+        monkeypatch.setattr(context, "others", None)
+        found = [PARTS[verb](**one, context=context).numbers for one in requests]
+        monkeypatch.setattr(context, "others", others)
+        return found
+
+    monkeypatch.setattr(context, "others", others)
+    shared = ask(saves=saves, methods=[{"name": name}]).numbers
+    assert {one: shared[one] for one in ("rows", "chosen", "frontier")} == {
+        one: alone[one] for one in ("rows", "chosen", "frontier")
+    }
+    assert asked[0][0] == [0, 1] and len(asked[0]) > len(asked[1]) and min(asked[-1][0]) > max(asked[-2][0]), "verdict"
