@@ -18,10 +18,10 @@ from analysis.jobs.client import STUDIES
 from analysis.runs import Result, Run, RunStore
 from analysis.studies import NAMED, STUDIES as VERBS
 from analysis.studies.context import Context
+from analysis.studies.registry import SHARED
 
 MOST = 1000  # parts
 LOOK = 0.25  # seconds between two looks at the jobs
-SHARED = {"search": "analysis.studies.quality.search:PARTS"}  # studies that hand out parts of their own, to whom
 TEXTS = ("text", "texts")
 
 
@@ -96,7 +96,8 @@ def spread_command(
         raise BadSetting(f"There is no study {study[:40]!r}; there are: {', '.join([*VERBS, *NAMED])}.")
     shared = not over and study in SHARED
     name, values = ("", []) if shared else _over(over)
-    studies = SHARED[study] if shared else STUDIES if study in VERBS else STUDIES.replace(":STUDIES", ":NAMED")
+    offered = "PARTS" if shared else "STUDIES" if study in VERBS else "NAMED"
+    studies = STUDIES.replace("STUDIES", offered)
     args = _given(given)
     store = RunStore()
     try:

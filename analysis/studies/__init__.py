@@ -6,7 +6,7 @@ Importing this package is cheap; torch comes with the first study.
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 
-from analysis.studies.registry import STORED, VERBS, Verb
+from analysis.studies.registry import SHARED, STORED, VERBS, Verb
 
 
 class _Studies(Mapping):
@@ -28,6 +28,7 @@ class _Studies(Mapping):
 
 STUDIES = _Studies({name: verb for name, verb in VERBS.items() if verb.study})
 NAMED = _Studies(STORED)
+PARTS = _Studies(dict(SHARED.values()))
 
 
 def describe() -> dict[str, dict]:

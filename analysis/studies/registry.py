@@ -80,6 +80,9 @@ def _read(file: str, leaves: str = "") -> dict[str, Verb]:
 
 VERBS = _read("verbs.csv")
 STORED = _read("stored.csv", leaves="changes exclusive stored")  # what `study NAME` runs
+SHARED = {  # study that hands out parts of its own -> (what a part is called, where it is computed)
+    "search": ("search-part", Verb("quality.search:search_part", "one method on some stretches of a search")),
+}
 
 
 def of_file(stem: str) -> tuple[str, str | None]:

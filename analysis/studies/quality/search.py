@@ -127,9 +127,6 @@ def search_part(
     return Result(found | {"protocol": protocol(PART, read.lm, texts[0], len(stretches) * read.windows.shape[1])})
 
 
-PARTS = {PART: search_part}  # what workers of a shared search offer
-
-
 def split(documents: np.ndarray) -> tuple[list[int], list[int]]:
     """(stretches that choose, stretches that report): the first half of the documents and the rest; of one document its
     halves."""

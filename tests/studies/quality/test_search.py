@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from analysis.errors import BadSetting, BadText
+from analysis.studies import PARTS
 from analysis.studies.quality import arms as module
 from analysis.studies.quality.arms import Arm
-from analysis.studies.quality.search import PARTS, frontier, halving, rank, search, split
+from analysis.studies.quality.search import frontier, halving, rank, search, split
 from tests.made.evaluating import TEXT
 
 
