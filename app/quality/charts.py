@@ -88,7 +88,7 @@ def searched(rows: Sequence[dict], front: Sequence[str], lose: float, what: str)
         hover = [f"{safe(row['label'])}<br>{signed(row['difference'])} perplexity" for row in mine]
         more = {"customdata": hover}
         x, y = [row["budget"] for row in mine], [min(row["difference"], 1.0) for row in mine]
-        data.append(marks(name, x, y, "%{customdata}<br>%{x:.0%} kept", look, **more))
+        data.append(marks(name, x, y, "%{customdata}<br>%{x:.0%} kept or read", look, **more))
     best = [row for label in front for row in rows if row["label"] == label]
     x, y = [row["budget"] for row in best], [min(row["difference"], 1.0) for row in best]
     data.append(line("frontier", x, y, HERE, "solid", None, width=1.5))

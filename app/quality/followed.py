@@ -17,7 +17,7 @@ from app.ui.tabs import drawer
 
 AFTER, CUTS = 256, 4  # tokens that are scored, stretches of the text
 PREFIXES = tuple(1 << power for power in range(7, 18))
-FIRST = 1024  # tokens of a prompt when nothing was chosen
+FIRST = 1024  # tokens of a prompt when nothing was chosen, fewer of a text that has no two stretches of so many
 COLUMNS = {
     "method": tables.Column("method"),
     "change": tables.Column(
@@ -45,7 +45,7 @@ def tab(saves: str, share: float | None) -> None:
     offered = tuple(name for name in described if name != "dense")
     picker = cards.Picker(f"quality_{saves}", offered, len(offered))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        prefix = _prefix(min(inspected["tokens"], card["max_positions"]) - AFTER)
+        prefix = _prefix(inspected["tokens"], card["max_positions"])
         mine = picker.choose(described)
         picker.all_of_them(f"All {len(offered)}", mine)
     with st.grid(2, min_column_width=420, gap="large"):
@@ -75,14 +75,16 @@ def tab(saves: str, share: float | None) -> None:
         title = "Which heads does DuoAttention let keep every key?"
         drawer("quality_split", lambda: split.show(duo), title=title, icon=":material/call_split:")
     with widgets.guarded():
-        search.section(saves, asked, prefix)
+        search.section(saves, asked, prefix, inspected["tokens"])
     request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}
     repeat.drawer(commandline("continuation", request | {"texts": ["TEXT"]}))
 
 
-def _prefix(most: int) -> int:
+def _prefix(tokens: int, context: int) -> int:
+    most = min(tokens, context) - AFTER
     fits = [length for length in PREFIXES if length <= most] or [max(8, most)]
-    default = FIRST if FIRST in fits else fits[-1]
+    twice = [length for length in fits if length <= FIRST and 2 * (length + AFTER) <= tokens]  # enough for an interval
+    default = twice[-1] if twice else fits[0]
     if st.session_state["quality_prefix"] not in (None, *fits):
         state.choose(st.session_state, quality_prefix=None)  # it was right for another text
     now = st.session_state["quality_prefix"] or default

@@ -12,31 +12,43 @@ from app.ui import jobs, widgets
 
 CUTS, AFTER = 32, 128  # stretches of text, half choose and half report; tokens of each that are scored
 STEPS, PASSES = 7, 2.5  # settings of a method; stretches that each reads in the mean, of the first two on
+SETTLING = 2  # further passes of a method that saves reads for each setting: its shares are looked for first
+FIRST, LEAST, ENOUGH = 1024, 64, 8  # tokens of a prompt, the fewest, and the stretches that a text should give
+WHAT = {
+    "reads": "share of the causal pairs that is read",
+    "memory": "KV cache held, share of dense",
+    "prefill": "share of the prompt's blocks that is read",
+}
 
 
-def section(saves: str, asked: Sequence[Asked], prefix: int) -> None:
-    """The control, the button with its price, and what was found."""
+def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int) -> None:
+    """The control, the button with its price, and what was found; `tokens` in the text."""
+    asked = [one for one in asked if saves != "reads" or (one.about["budget"] and not one.about["ceiling"])]
+    if not asked:
+        return
+    prefix = fitting(prefix, tokens)
     st.subheader("The smallest budget that is good enough", anchor=False, help=cached.glossary("interval"))
     look = {"format_func": "less than {}%".format, "required": True}
     st.segmented_control("Perplexity may rise by", LOSE, key="quality_lose", **look)
     args = request(saves, asked, prefix)
-    work = int(len(asked) * STEPS * PASSES + CUTS) * (prefix + AFTER)
+    passes = PASSES + SETTLING * (saves == "reads")
+    work = int(len(asked) * STEPS * passes + CUTS) * (prefix + AFTER)
     jobs.run_button("Search for a setting", "search", args, "quality_search", work)
     run = cached.store().find("search", args)
     if run is None:
         widgets.prose(
             f"Every chosen method is tried at {STEPS} settings on a little of this text; the better half goes on to "
-            "more of it. Half of the text chooses, the other half judges the winner. It goes on where it was stopped.",
+            f"more of it, in stretches of {prefix + AFTER:,} tokens. Half of the text chooses, the other half judges "
+            "the winner. It goes on where it was stopped.",
             "more",
         )
         return
     numbers = run.numbers
     widgets.prose(numbers["sentence"])
     widgets.source(run)
-    what = "KV cache held, share of dense" if saves == "memory" else "share of the prompt's blocks that is read"
     rows = numbers["rows"]
     widgets.chart(
-        charts.searched(rows, numbers["frontier"], numbers["lose"], what),
+        charts.searched(rows, numbers["frontier"], numbers["lose"], WHAT[saves]),
         {name: [row[name] for row in rows] for name in ("label", "budget", "difference", "stretches", "left")},
         title="What was tried",
         key="quality_searched",
@@ -44,6 +56,13 @@ def section(saves: str, asked: Sequence[Asked], prefix: int) -> None:
         help=cached.glossary("quality against speed"),
     )
     st.caption("On the half of the text that chooses. Dotted: the loss that was allowed. Hollow: dropped early.")
+
+
+def fitting(prefix: int, tokens: int) -> int:
+    """A prompt of `prefix` tokens, halved until a text of so many gives enough stretches."""
+    while prefix > LEAST and tokens < ENOUGH * (prefix + AFTER):
+        prefix //= 2
+    return prefix
 
 
 def request(saves: str, asked: Sequence[Asked], prefix: int) -> dict:

@@ -15,6 +15,7 @@ from app.quality import (
     extent,
     followed,
     headline,
+    search,
     speed as quality_speed,
     table as quality_table,
     text as quality_text,
@@ -105,6 +106,9 @@ def tab(share: float | None) -> None:
         quality_table.table(shown, dense)
         widgets.prose(words.sharing(shown, dense.numbers["heads_sharing"]), "quiet")
         _positions(shown)
+    with widgets.guarded():
+        search.section("reads", asked, min(search.FIRST, card["max_positions"] - search.AFTER), inspected["tokens"])
+    if shown:
         quality_text.text(shown, cached.columns(dense, "tokens"))
     with widgets.guarded():
         decision.card(shown, card["max_positions"], words.command(asked, chosen["text"], chosen["model"], reading))

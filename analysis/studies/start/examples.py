@@ -23,8 +23,10 @@ FOLDER = CACHE / "demo" / "examples"  # those that every store is given
 RUNS = "[0-9a-f]" * 12
 ROUTER = "k8-top1"
 AT_FIRST = 4  # methods on the page that compares them when nothing was chosen, dense among them
+PROMPTS = (1024, 512, 256)  # tokens of a prompt whose continuation is scored, the first that a text has twice
 # What pages ask for when nothing was chosen yet: `pages` beside model, text and long_text; `reading` where methods
-# are compared, of a text of at most `short` tokens and of a longer one; `worth` of a page that reads no text, for each
+# are compared, of a text of at most `short` tokens and of a longer one; `followed` beside them, where methods that save
+# memory or prefill are; `worth` of a page that reads no text, for each
 # of `shapes`; `opened` on heads, with the one of the most far reading in the story, and on the softmax temperature;
 # `tour` of the tour through the story; `needle` and `every` task of the long-context tests; `generate`, an answer.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
@@ -43,6 +45,16 @@ def compared(text: str, tokens: int) -> list[dict]:
     routed = {name: {"router": ROUTER} if made.needs == "router" else {} for name, made in METHODS.items()}
     asked = [{"name": name, "settings": {}, **more} for name, more in list(routed.items())[:AT_FIRST]]
     return [{"model": "demo", "text": text, "methods": [one], **reading} for one in asked]
+
+
+def followed(text: str, tokens: int) -> list[tuple[str, dict]]:
+    """(verb, arguments) of the first requests of that page for methods that save memory, and that save prefill time:
+    the first three of each, one by one."""
+    size = next(prompt for prompt in PROMPTS if 2 * (prompt + ASKED["followed"]["continuation"]) <= tokens)
+    common = {"model": "demo", "texts": [text], "prefix": size} | ASKED["followed"]
+    families = [[name for name, made in METHODS.items() if made.saves == saves] for saves in ("memory", "prefill")]
+    names = [name for family in families for name in family[: AT_FIRST - 1]]
+    return [("continuation", common | {"methods": [{"name": name, "settings": {}}]}) for name in names]
 
 
 def opened(text: str) -> list[tuple[str, dict]]:
@@ -101,8 +113,9 @@ def examples(*, context: Context) -> Result:
     keys = []
     for title, text in sample_texts().values():
         keys.append(key := context.add_text(title, text))
-        read = compared(key, tokenize(lm.tokenizer, text, lm.max_positions).total)
-        wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in read)]
+        total = tokenize(lm.tokenizer, text, lm.max_positions).total
+        wanted += [*requests(key).items(), *(("evaluate", arguments) for arguments in compared(key, total))]
+        wanted += followed(key, total)
     register = keys[list(sample_texts()).index("register")]
     wanted += [*budgeted(keys[0]), *opened(keys[0]), *probed(register), *generated(register)]
     wanted += routed(context, keys[0])

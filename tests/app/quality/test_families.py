@@ -8,9 +8,10 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.runs import Result
 from app import cached
+from app.quality import search
 from tests.made import results
-from tests.made.in_process import markup, opened as opened_page, part
-from tests.made.quality import DESCRIBED, continuation, field, method
+from tests.made.in_process import markup, opened as opened_page, part, put
+from tests.made.quality import DESCRIBED, continuation, evaluate, field, method
 from tests.made.results import STUDIES
 
 PROTOCOL = {"protocol": {"verb": "head-split", "model": "demo", "tokens": 64}}
@@ -20,6 +21,7 @@ PROTOCOL = {"protocol": {"verb": "head-split", "model": "demo", "tokens": 64}}
 def client(client, monkeypatch):
     monkeypatch.setattr(results, "CONTEXT", 2048)
     monkeypatch.setitem(STUDIES, "continuation", continuation)
+    monkeypatch.setitem(STUDIES, "evaluate", evaluate)
     return client
 
 
@@ -28,7 +30,7 @@ def opened(**link: object) -> AppTest:
 
 
 def wanted(name: str, text: str, **more: object) -> dict:
-    args = {"model": "demo", "texts": [text], "methods": [{"name": name, "settings": {}}], "prefix": 1024}
+    args = {"model": "demo", "texts": [text], "methods": [{"name": name, "settings": {}}], "prefix": 256}
     return args | {"continuation": 256, "cuts": 4, "share": None, "seed": 0} | more
 
 
@@ -79,7 +81,7 @@ def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
     app.button(key="quality_search").click().run()
     job = client.states["0123456789ab"]
     methods = [{"name": "snapkv", "settings": {}}]
-    wanted = {"model": "demo", "texts": [text], "saves": "memory", "prefix": 1024, "methods": methods, "lose": 0.02}
+    wanted = {"model": "demo", "texts": [text], "saves": "memory", "prefix": 64, "methods": methods, "lose": 0.02}
     wanted |= {"continuation": 128, "cuts": 32, "seed": 0}
     assert (job.verb, job.args) == ("search", wanted)
     rows = [
@@ -93,6 +95,20 @@ def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
     assert "&lt;b&gt;3&lt;/b&gt; holds." in markup(app) and not app.error
     early, late, front = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     assert (early["x"], early["y"]) == ([0.25, 0.5], [1.0, 1.0]) and late["x"] == [0.75] and len(front["x"]) == 3
+
+
+def test_a_search_over_methods_that_read_less_leaves_out_those_that_look_at_every_key(client):
+    text = put(client, "a text of some length " * 400)
+    app = opened(text=text, quality="streaming_llm~n_sink-2~~oracle_topk")
+    app.button(key="quality_search").click().run()
+    job = client.states["0123456789ab"]
+    asked = [{"name": "streaming_llm", "settings": {"n_sink": 2}}]
+    assert (job.verb, job.args["saves"], job.args["methods"]) == ("search", "reads", asked) and not app.error
+    assert "quality_search" not in [one.key for one in opened(text=text, quality="oracle_topk").button]
+
+
+def test_a_prompt_is_as_long_as_a_text_has_eight_times():
+    assert [search.fitting(1024, tokens) for tokens in (10, 2245, 9216, 99_999)] == [64, 128, 1024, 1024]
 
 
 def test_the_heads_of_duo_attention_stand_beside_what_the_text_would_miss(client, monkeypatch):

@@ -10,7 +10,7 @@ from analysis.runs import RunStore
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.groups.routers import control_path, fit_router
-from analysis.studies.start.examples import ASKED, FOLDER, compared, opened, requests, routed
+from analysis.studies.start.examples import ASKED, FOLDER, compared, followed, opened, requests, routed
 from analysis.studies.worth.worth import worth
 from app.temperature.controls import SOFTMAX
 from app.tour.story import STORY
@@ -39,7 +39,7 @@ def test_every_page_of_every_sample_has_its_example(store):
     for _, text in sample_texts().values():
         pages = requests(key := text_hash(text))
         tokens = store.find("inspect", pages["inspect"]).numbers["tokens"]
-        asked = [*pages.items(), *(("evaluate", args) for args in compared(key, tokens))]
+        asked = [*pages.items(), *(("evaluate", args) for args in compared(key, tokens)), *followed(key, tokens)]
         for verb, arguments in asked:
             run = store.find(verb, arguments)
             assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
