@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from analysis.calls import Prompt
-from analysis.eviction import evict, eviction_scores
+from analysis.eviction import evict
 from analysis.methods.base import setting
-from analysis.methods.evicting import Evicting
+from analysis.methods.evicting import SCORES, Evicting, scores
 
 
 @dataclass
@@ -15,7 +15,8 @@ class AdaKV(Evicting):
     """The layer, not the head, has a budget: of all keys of a layer those with the lowest scores leave the KV cache, so
     a head with much to remember keeps more than one that looks at few keys.
 
-    It takes the scores of another rule; those of SnapKV unless chosen otherwise. The best `safe` share of every head's
+    It takes the scores of another rule; those of SnapKV unless chosen otherwise. Keys that a rule never drops, such as
+    the first four of expected attention, stay in every head. The best `safe` share of every head's
     even budget always stays, so that no head is left empty. Heads then hold different numbers of keys, and the cache is
     stored so: what is not kept takes no memory.
     """
@@ -23,14 +24,12 @@ class AdaKV(Evicting):
     title = "Ada-KV"
     paper = "Feng et al., 2024 (Ada-KV), arXiv 2407.11550"
 
-    score: str = setting(
-        "snapkv", "the rule that scores the keys", "live", options=("snapkv", "tova", "h2o", "keydiff")
-    )
+    score: str = setting("snapkv", "the rule that scores the keys", "live", options=SCORES)
     safe: float = setting(0.2, "share of an even budget that no head can lose", "live", 0.0, 1.0, 0.05)
     window: int = setting(64, "last tokens of the prompt that SnapKV looks at", "live", 1, 1024)
 
     def worth(self, prompt: Prompt) -> Tensor:
-        return eviction_scores(self.score, prompt.query, prompt.key, prompt.value, self.window)
+        return scores(self.score, prompt, self.window)
 
     def stay(self, layer: int, worth: Tensor) -> Tensor:
         return evict(worth, self.ratio, "layer", self.safe)

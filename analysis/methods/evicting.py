@@ -10,11 +10,14 @@ from analysis.attention import Block
 from analysis.cache import CompactCache, sees_all
 from analysis.calls import MASKED, Attended, Call, Prompt
 from analysis.errors import BadSetting
-from analysis.eviction import evict
+from analysis.eviction import evict, eviction_scores
+from analysis.eviction.scores import KINDS, REACH, expected_attention
 from analysis.methods.base import Method, read_all, setting
 from analysis.models import shape_of
+from analysis.routers.rotation import turned, unrotate
 
 PROMPT, STEP = "dense, then compacted", "compacted cache"
+SCORES = (*KINDS, "expected_attention")  # rules that score the keys of a prompt
 
 
 @dataclass
@@ -98,3 +101,31 @@ def ends_of(prompt: Prompt, cut: int) -> Tensor:
     if int(ends.max()) > length:
         raise BadSetting(f"The prompt has {cut:,} tokens and the first call {length:,}: give the whole prompt at once.")
     return ends
+
+
+def scores(kind: str, prompt: Prompt, window: int = 64) -> Tensor:
+    """The worth of every key of a prompt by a rule of SCORES, [1, G, L]; `window` counts for `snapkv` only."""
+    if kind != "expected_attention":
+        return eviction_scores(kind, prompt.query, prompt.key, prompt.value, window)
+    plain = unrotate(prompt.query.float(), prompt.module, prompt.tables)
+    ahead = mean_rotation(prompt.tables, REACH)
+
+    def turn(x: Tensor) -> Tensor:
+        return x if ahead is None else turned(x, prompt.module, *(table.to(x) for table in ahead))
+
+    return expected_attention(plain, prompt.key, prompt.value, turn)
+
+
+def mean_rotation(tables: tuple[Tensor, Tensor] | None, reach: int) -> tuple[Tensor, Tensor] | None:
+    """The mean of the tables (cos, sin) [1, T, D'] over the next `reach` positions, each [1, 1, D']; None without.
+
+    From one position to the next every pair of dimensions turns by the same angle, which the tables show.
+    """
+    if tables is None:
+        return None
+    cos, sin = (table.double() for table in tables)
+    size = (cos[:, -1:].square() + sin[:, -1:].square()).sqrt()
+    angle = torch.atan2(sin, cos)
+    step = angle[:, 1:2] - angle[:, :1] if angle.shape[1] > 1 else torch.zeros_like(angle[:, :1])
+    ahead = angle[:, -1:] + step * torch.arange(1, reach + 1, device=cos.device)[:, None]
+    return (ahead.cos().mean(1, keepdim=True) * size, ahead.sin().mean(1, keepdim=True) * size)

@@ -75,7 +75,7 @@ def tab(saves: str, share: float | None) -> None:
         title = "Which heads does DuoAttention let keep every key?"
         drawer("quality_split", lambda: split.show(duo), title=title, icon=":material/call_split:")
     with widgets.guarded():
-        search.section(saves, asked, prefix, inspected["tokens"])
+        search.section(saves, asked, prefix, inspected["tokens"], card["max_positions"])
     request = _request({"name": "dense"}, prefix, share) | {"methods": [one.asked.spec for one in shown]}
     repeat.drawer(commandline("continuation", request | {"texts": ["TEXT"]}))
 

@@ -13,7 +13,8 @@ from app.ui import jobs, widgets
 CUTS, AFTER = 32, 128  # stretches of text, half choose and half report; tokens of each that are scored
 STEPS, PASSES = 7, 2.5  # settings of a method; stretches that each reads in the mean, of the first two on
 SETTLING = 2  # further passes of a method that saves reads for each setting: its shares are looked for first
-FIRST, LEAST, ENOUGH = 1024, 64, 8  # tokens of a prompt, the fewest, and the stretches that a text should give
+FIRST, ENOUGH, FEWEST = 1024, 8, 4  # tokens of a prompt; stretches that a text should give, and those that it must
+LEAST = {"reads": 64, "memory": 128, "prefill": 512}  # tokens of a prompt: beside a window, or some blocks of 128
 WHAT = {
     "reads": "share of the causal pairs that is read",
     "memory": "KV cache held, share of dense",
@@ -21,13 +22,21 @@ WHAT = {
 }
 
 
-def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int) -> None:
-    """The control, the button with its price, and what was found; `tokens` in the text."""
+def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int, context: int) -> None:
+    """The control, the button with its price, and what was found, for prompts of `prefix` or 1,024 tokens, fewer where
+    the text has few `tokens` or the model reads few at once."""
     asked = [one for one in asked if saves != "reads" or (one.about["budget"] and not one.about["ceiling"])]
     if not asked:
         return
-    prefix = fitting(prefix, tokens)
+    prefix = fitting(saves, max(prefix, min(FIRST, context - AFTER)), tokens)
     st.subheader("The smallest budget that is good enough", anchor=False, help=cached.glossary("interval"))
+    if tokens < FEWEST * (prefix + AFTER):
+        widgets.prose(
+            f"A search needs {FEWEST} stretches of {prefix + AFTER:,} tokens and this text has {tokens:,} tokens: "
+            "choose a longer text.",
+            "quiet",
+        )
+        return
     look = {"format_func": "less than {}%".format, "required": True}
     st.segmented_control("Perplexity may rise by", LOSE, key="quality_lose", **look)
     args = request(saves, asked, prefix)
@@ -58,9 +67,10 @@ def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int) -> Non
     st.caption("On the half of the text that chooses. Dotted: the loss that was allowed. Hollow: dropped early.")
 
 
-def fitting(prefix: int, tokens: int) -> int:
-    """A prompt of `prefix` tokens, halved until a text of so many gives enough stretches."""
-    while prefix > LEAST and tokens < ENOUGH * (prefix + AFTER):
+def fitting(saves: str, prefix: int, tokens: int) -> int:
+    """A prompt of `prefix` tokens, halved until a text of so many gives enough stretches, or it is as short as these
+    methods can be told apart by."""
+    while prefix > LEAST[saves] and tokens < ENOUGH * (prefix + AFTER):
         prefix //= 2
     return prefix
 

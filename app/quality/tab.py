@@ -107,7 +107,7 @@ def tab(share: float | None) -> None:
         widgets.prose(words.sharing(shown, dense.numbers["heads_sharing"]), "quiet")
         _positions(shown)
     with widgets.guarded():
-        search.section("reads", asked, min(search.FIRST, card["max_positions"] - search.AFTER), inspected["tokens"])
+        search.section("reads", asked, 0, inspected["tokens"], card["max_positions"])
     if shown:
         quality_text.text(shown, cached.columns(dense, "tokens"))
     with widgets.guarded():

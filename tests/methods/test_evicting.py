@@ -13,7 +13,7 @@ from analysis.fitted import Fitted
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.duo_attention import heads_of_file
-from analysis.methods.expected_attention import mean_rotation
+from analysis.methods.evicting import SCORES, mean_rotation
 from analysis.models import load_model
 from tests.made.tiny import FAMILIES, LAYERS, left_padded, tiny, token_ids
 
@@ -55,6 +55,26 @@ def test_a_layer_keeps_what_its_scores_say(kind):
     for layer, given in states(lm, ids).items():
         assert torch.equal(found[layer], evict(eviction_scores(kind, *given, **settings), 0.7))
         assert (found[layer].sum(-1) == int(40 * 0.3)).all()
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_layer_shares_out_its_keys_by_any_score(score):
+    """As many keys in all as an even budget, those that the same rule scores best: what is kept of each head but the
+    safe ones is never worth less than what another head of the layer lost."""
+    lm, ids = tiny("llama"), token_ids(1, 40)
+    seen = {}
+
+    class Seen(METHODS["ada_kv"]):
+        def stay(self, layer, worth):
+            seen[layer] = worth
+            return super().stay(layer, worth)
+
+    found = kept(lm, Seen(ratio=0.7, score=score, safe=0.0, window=6), ids)
+    for layer, mine in found.items():
+        assert int(mine.sum()) == 2 * int(40 * 0.3)
+        assert seen[layer][mine].min() >= seen[layer][~mine].max()
+    plain = kept(lm, made(score, ratio=0.7, **({"window": 6} if score == "snapkv" else {})), ids)
+    assert {tuple(one.sum(-1).flatten().tolist()) for one in plain.values()} == {(12, 12)}
 
 
 def test_allocations_by_hand():

@@ -81,7 +81,7 @@ def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
     app.button(key="quality_search").click().run()
     job = client.states["0123456789ab"]
     methods = [{"name": "snapkv", "settings": {}}]
-    wanted = {"model": "demo", "texts": [text], "saves": "memory", "prefix": 64, "methods": methods, "lose": 0.02}
+    wanted = {"model": "demo", "texts": [text], "saves": "memory", "prefix": 128, "methods": methods, "lose": 0.02}
     wanted |= {"continuation": 128, "cuts": 32, "seed": 0}
     assert (job.verb, job.args) == ("search", wanted)
     rows = [
@@ -108,7 +108,14 @@ def test_a_search_over_methods_that_read_less_leaves_out_those_that_look_at_ever
 
 
 def test_a_prompt_is_as_long_as_a_text_has_eight_times():
-    assert [search.fitting(1024, tokens) for tokens in (10, 2245, 9216, 99_999)] == [64, 128, 1024, 1024]
+    assert [search.fitting("memory", 1024, tokens) for tokens in (10, 2245, 9216, 99_999)] == [128, 128, 1024, 1024]
+    assert [search.fitting(saves, 1024, 1000) for saves in ("reads", "memory", "prefill")] == [64, 128, 512]
+
+
+def test_a_text_too_short_for_a_search_says_how_long_it_has_to_be(client):
+    app = opened(quality_saves="prefill")
+    assert "A search needs 4 stretches of 640 tokens and this text has" in markup(app) and not app.error
+    assert "quality_search" not in [one.key for one in app.button]
 
 
 def test_the_heads_of_duo_attention_stand_beside_what_the_text_would_miss(client, monkeypatch):
