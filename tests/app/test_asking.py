@@ -3,7 +3,7 @@
 from streamlit.testing.v1 import AppTest
 
 from app.heads.words import STATISTICS
-from tests.made.in_process import opened
+from tests.made.in_process import PATIENCE, opened
 
 
 def waiting():
@@ -18,7 +18,7 @@ def waiting():
 
 
 def test_the_page_says_the_layer_the_time_left_and_offers_to_cancel():
-    app = AppTest.from_function(waiting, default_timeout=60).run()
+    app = AppTest.from_function(waiting, default_timeout=PATIENCE).run()
     bar = app.get("progress")[0]
     assert not app.exception and len(app.button) == 2
     assert bar.proto.value == 50 and bar.proto.text.endswith("layer 4 of 6 (50%, about 12 s left)")
@@ -41,7 +41,7 @@ def filling():
 
 
 def test_what_is_known_is_drawn_each_time_there_is_more():
-    app = AppTest.from_function(filling, default_timeout=60).run()
+    app = AppTest.from_function(filling, default_timeout=PATIENCE).run()
     assert not app.exception and app.markdown[-1].value == "[[0], [0, 1]]"
 
 

@@ -31,6 +31,7 @@ def slider(page, method: str, name: str):
     return page.locator(f".st-key-quality_card_{method}").get_by_role("slider", name=name)
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_moved_slider_gives_a_new_number_within_its_limit_and_the_link_restores_it(app_server, page):
     quality_tab(page, app_server, quality_read=1024)

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,9 @@ from analysis.jobs import Jobs, runner
 from analysis.runs import RunStore
 from analysis.studies.context import Context
 from analysis.studies.quality.search import search
+from tests.made.working import SLOW, STUDIES, began, ended, until
 
-STUDIES = "tests.made.fake_studies:STUDIES"
 ENGINES = ["processes", pytest.param("ray", marks=pytest.mark.slow)]  # `--all` installs Ray
-SLOW = 200  # seconds a loaded machine may need for what takes a fiftieth of that
 
 
 def engine(name, store, workers=1):
@@ -49,22 +47,6 @@ def jobs(request, tmp_path):
     yield made
     made.close()
     store.close()
-
-
-def until(condition, seconds=SLOW):
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-    return value
-
-
-def ended(jobs, job):
-    return until(lambda: (status := jobs.watch(job)).ended and status)
-
-
-def began(jobs, name):
-    until((jobs.store.root / f"began-{name}").exists)
 
 
 def test_requests_are_answered_refused_and_found_again(jobs):

@@ -36,7 +36,7 @@ def test_converged_two_by_two_by_hand():
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 3), st.integers(1, 12), st.integers(1, 6), st.integers(1, 12), st.integers(0, 99))
 def test_equals_the_printed_steps_and_rows_sum_to_one(batch, tokens, groups, iterations, seed):
     scores = torch.randn(batch, tokens, groups, generator=torch.Generator().manual_seed(seed)) * 0.4

@@ -42,7 +42,7 @@ def close(found, wanted, atol):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_map_equals_the_masked_oracle(data):
     batch, kv_heads, group = (data.draw(st.integers(1, 2)) for _ in range(3))

@@ -31,7 +31,7 @@ def by_definition(q, keys, values, read, scale):
     return torch.softmax(scores, -1) @ values, torch.logsumexp(scores, -1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     prompt=st.integers(1, 40),
     steps=st.integers(1, 30),

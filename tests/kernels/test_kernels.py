@@ -65,20 +65,20 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.slow
-@settings(max_examples=220, deadline=None)
+@settings(max_examples=220)
 @given(cases(), st.booleans())
 def test_every_kernel_is_exact_in_float32(case, doubled):
     exact_in_float32(case, doubled)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cases())
 def test_every_kernel_is_exact_in_small_blocks(small_blocks, case):
     exact_in_float32(case, False)
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cases())
 def test_every_kernel_is_exact_in_small_blocks_of_a_hundred_cases(small_blocks, case):
     exact_in_float32(case, False)
@@ -100,7 +100,7 @@ def exact_in_float32(case, doubled):
         assert (sums - lse).abs().max() < 1e-5 and sums.dtype == torch.float32, (name, chosen)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cases())
 def test_the_reference_is_the_definition_and_has_gradients(small_blocks, case):
     shape, members, window = case

@@ -91,7 +91,7 @@ def flash_attn(monkeypatch):
     monkeypatch.setitem(sys.modules, "flash_attn", module)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases())
 def test_the_packed_algorithm_is_exact(case):
     shape, members, window = case

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.made.results import FakeJobs
 
+PATIENCE = 250  # seconds for one run of a page; the first one may load a model
 ENTRY = str(Path(__file__).resolve().parents[2] / "app" / "streamlit_app.py")
 VIEWS = {
     "start": ("views/start.py", "What does the model read in this text?"),
@@ -26,7 +27,7 @@ manifest_scanner.scan_component_manifests = functools.cache(manifest_scanner.sca
 
 def at(view: str, /, **link: object) -> AppTest:
     """The app at one page, `views/...py`, with what a link carried, before its first run: it begins there."""
-    app = AppTest.from_file(ENTRY, default_timeout=60)
+    app = AppTest.from_file(ENTRY, default_timeout=PATIENCE)
     name = Path(view).stem
     app._page_hash = PLACED("" if name == "start" else name.replace("_", "-"))  # AppTest itself begins at Start
     for key, value in link.items():

@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
-from analysis.jobs import Jobs
+from analysis.jobs import Jobs, keeper
 from analysis.runs import RunStore
 
 ROOT = Path(__file__).parents[2]
 STUDIES = "tests.made.fake_studies:STUDIES"
-SLOW = 20  # seconds a loaded machine may need for what takes a tenth of one
+SLOW = 200  # seconds a loaded machine may need for what takes a tenth of one; nothing is held against it
 
 
 def opened(root):
@@ -48,3 +48,8 @@ def open_gate(jobs, name):
 def warm(jobs):
     """A worker that is up: its process id."""
     return jobs.request("echo", {"value": -1}).numbers["pid"]
+
+
+def overdue(monkeypatch):
+    """From now on whoever asks gives up as soon as the worker has begun, as if its time were over."""
+    monkeypatch.setattr(keeper, "_answered", lambda call, *_: not until(lambda: call.begun))

@@ -140,7 +140,7 @@ def test_token_stream_puts_an_end_before_each_document():
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text("a— 漢😀é\ufffd\n'", max_size=30))
 def test_tokens_cover_the_text_exactly(kind, text):
     tokenizer = TOKENIZERS[kind]()

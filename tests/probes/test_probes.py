@@ -51,7 +51,7 @@ def test_the_answer_stands_once_and_where_it_is_said_to(pieces, name):
 
 
 @given(st.floats(0, 1), st.integers(160, 900), st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_needle_lies_at_its_depth_to_the_token(depth, length, seed):
     pieces = Pieces(byte_level(), SEEN[0] * 60)
     item = make(pieces, "uuid_needle", length, depth, 3, seed)

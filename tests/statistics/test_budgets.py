@@ -39,14 +39,14 @@ def test_the_floor_alone():
 SUMS = given(RANKS, st.integers(0, 50_000), st.integers(0, 5))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @SUMS
 def test_the_sum_is_exact_and_every_share_is_its_quota_rounded(ranks, more, floor):
     sum_and_quotas(ranks, more, floor)
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @SUMS
 def test_and_so_in_a_thousand_cases(ranks, more, floor):
     sum_and_quotas(ranks, more, floor)
@@ -111,7 +111,7 @@ def test_reads_of_heads_that_share_keys_lie_between_their_largest_and_their_sum(
     assert alone["reads_kv_least"] == alone["reads_kv_most"] == alone["reads_causal"], "each head has its own keys"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(RANKS, st.integers(1, 300), st.integers(1, 300), st.integers(0, 999))
 def test_reads_grow_with_the_cap(ranks, cap, length, more):
     budgets = allocate_budget(ranks, 2 * np.size(ranks) + more)

@@ -52,7 +52,7 @@ def test_the_jackknife_of_a_mean_is_its_t_interval():
     assert np.isnan(jackknife_edges([0.2], without[:4, None])).all(), "four documents draw no bar"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7))
 def test_an_interval_holds_its_mean(values):
     found = interval(values)

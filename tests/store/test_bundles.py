@@ -124,11 +124,11 @@ def test_a_bundle_goes_from_one_installation_to_another_by_the_command_line(here
     assert "is there already" in capsys.readouterr().err
     command = [sys.executable, "-m", "analysis", "bundle-in", str(path), "--json"]
     environment = {**os.environ, "FOCUSCOPE_STATE": str(other)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["new"] == [run.id]
     store = RunStore(other)
     assert store.find("groups", run.request).numbers == run.numbers
     store.close()
     path.write_bytes(b"no zip")
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no zip file" in done.stderr

@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.conftest import all_of_them
+from tests.made.in_process import PATIENCE
 from tests.stress import chromium, judges, pages, server, ways
 from tests.stress.hostile import MARKUP
 from tests.stress.parts import stress
@@ -38,7 +39,7 @@ def test_a_chart_without_a_line_says_so():
         assert widgets.chart(empty, {}, title="By distance", key="some", alt="Nothing", select="points") == []
         assert widgets.chart(empty, {}, title="By layer", key="other", alt="Nothing") is None
 
-    app = AppTest.from_function(page).run()
+    app = AppTest.from_function(page, default_timeout=PATIENCE).run()
     assert not app.exception and len(app.caption) == 2 and "nothing to draw" in app.caption[0].value
 
 

@@ -6,12 +6,12 @@ import json
 import random
 import shutil
 import subprocess
-import time
 
 import pytest
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
+from tests.made.clock import Clock
 from tests.stress import deal, faults, outside, validators
 from tests.stress.bundles import hostile_bundle
 from tests.stress.parts import stress
@@ -85,12 +85,13 @@ def refuses(words):
     return judge
 
 
-def waits(dice):
-    time.sleep(0.2)
-
-
 def test_a_judge_holds_when_it_answers_or_refuses_in_a_sentence(monkeypatch):
-    monkeypatch.setattr(deal, "SLOW", 0.1)
+    clock = Clock()
+    monkeypatch.setattr(deal, "now", clock)
+
+    def waits(dice):
+        clock.seconds += deal.SLOW
+
     good = {"answers": lambda dice: dice.random(), "refuses": refuses("This is no text: give another one.")}
     bad = {"reads": lambda dice: f"it is {deal.SECRET}", "mumbles": refuses("no"), "breaks": lambda dice: 1 / 0}
     rows = {row.case: row for row in deal.judged({**good, **bad, "waits": waits}, 14, 0)}

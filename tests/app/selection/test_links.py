@@ -31,7 +31,6 @@ TABBED = [  # views whose file, or whose room's page, has tabs
 ]
 KINDS = {"pills", "segmented_control", "button_group", "selectbox", "select_slider", "slider", "toggle", "checkbox"}
 KINDS |= {"number_input", "multiselect", "text_input"}
-PATIENCE = 250  # seconds for one run of a page; the first one loads the model
 MOST = 4  # rounds on one tab: what is moved brings out other controls
 
 
@@ -127,22 +126,22 @@ OTHER_TABS = ("views/quality_vs_speed.py", "views/routing.py")  # tabs made as t
 )
 def test_the_address_restores_every_control_for_a_stranger(drawn, view):
     drawn.clear()
-    app, moved, tried = at(view, **MORE.get(view, {})).run(timeout=PATIENCE), [], set()
+    app, moved, tried = at(view, **MORE.get(view, {})).run(), [], set()
     control, titles = drawn.get("args", ("", [""]))
     for tab in titles:
         if tab:
             app.query_params[control] = tab
-            app.run(timeout=PATIENCE)
+            app.run()
         for _ in range(MOST):
             new = [one for one in widgets(app.main) if one.key not in tried]
             tried |= {one.key for one in new}
             if not (now := [one.key for one in new if move(one)]):
                 break
             moved += now
-            app.run(timeout=PATIENCE)
+            app.run()
             assert not app.exception, app.exception[0].message
         address = dict(app.query_params)
-        mine, theirs = shown(app), shown(at(view, **address).run(timeout=PATIENCE))
+        mine, theirs = shown(app), shown(at(view, **address).run())
         assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
     print(f"{view}: {len(moved)} moved: {', '.join(moved)}")
     assert moved or view in ("views/start.py", "views/tour.py")
@@ -158,7 +157,7 @@ def redrawn(app, *keys: str) -> None:
         alone = functools.partial(local_script_runner.RerunData, fragment_id=fragments.pop())
         if not fragments:
             patched.setattr(local_script_runner, "RerunData", alone)
-        app.run(timeout=PATIENCE)
+        app.run()
     assert not app.exception, app.exception[0].message
 
 
@@ -173,7 +172,7 @@ def turn(app, control: str, tab: str) -> dict[str, str]:
     "view", [pytest.param(view, marks=[pytest.mark.slow] * (view in OTHER_TABS)) for view in TABBED]
 )
 def test_a_tab_shows_again_what_was_chosen_on_it(drawn, view):
-    app = at(view).run(timeout=PATIENCE)
+    app = at(view).run()
     control, titles = drawn["args"]
     tabs, walked = list(titles), []
     for place, tab in enumerate(tabs):

@@ -15,7 +15,8 @@ from analysis.studies import STUDIES
 from analysis.studies.registry import VERBS
 from app.serve import sharing
 from app.serve.headers import headers
-from tests.made.in_process import in_chip, opened
+from tests.made.in_process import PATIENCE, in_chip, opened
+from tests.made.working import ended
 
 ENTRY = str(Path(__file__).resolve().parents[3] / "app" / "streamlit_app.py")
 
@@ -76,8 +77,7 @@ def test_a_job_that_takes_too_long_is_ended_with_a_sentence(tmp_path, monkeypatc
     jobs = Jobs(store, "tests.made.fake_studies:STUDIES")
     try:
         job = jobs.submit("gate", {"name": "long"})
-        while not (status := jobs.watch(job)).ended:
-            pass
+        status = ended(jobs, job)
         assert status.state == "failed" and "more than 0 s, the limit here: choose a smaller scope" in status.error
     finally:
         jobs.close()
@@ -134,7 +134,7 @@ def test_with_a_provider_only_the_listed_come_in(client, monkeypatch, user, show
         is_logged_in = user["is_logged_in"]
 
     monkeypatch.setattr(sharing.st, "user", User(user))
-    app = AppTest.from_file(ENTRY, default_timeout=60)
+    app = AppTest.from_file(ENTRY, default_timeout=PATIENCE)
     app.secrets["auth"] = {"redirect_uri": "https://example.org/oauth2callback"}
     app.secrets["focuscope"] = {"allowed": ["one@example.org", "@team.example.org"]}
     app.run()

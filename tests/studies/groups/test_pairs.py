@@ -86,7 +86,7 @@ def shares(far, arm, layer=None, low=0, high=10**9):
     return pairs, mass, mass / pairs if pairs else math.nan
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 50),
     membership=st.integers(1, 3),
