@@ -139,7 +139,8 @@ def _sentence(rows: list[dict], lengths: list[int]) -> str:
     return (
         f"{first['title']} reads prompts faster than dense attention from {first['length']:,} tokens on; the most is "
         f"{best['speedup']:.2f} times at {best['length']:,} tokens by {best['title']}, which skips "
-        f"{best['skipped']:.0%} of the blocks and loses {nats(best, 'against_dense')}."
+        f"{best['skipped']:.0%} of the blocks; what follows is predicted with a loss of {nats(best, 'against_dense')}, "
+        "against dense attention."
     )
 
 

@@ -145,7 +145,7 @@ def _name(numbers: dict) -> str:
 
 
 def _question(numbers: dict) -> str:
-    return NAMED[_name(numbers)].question.splitlines()[0]
+    return " ".join(NAMED[_name(numbers)].question.split("\n\n")[0].split())
 
 
 def _anchor(title: str) -> str:
