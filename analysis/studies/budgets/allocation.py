@@ -1,4 +1,4 @@
-"""Which head should get how many keys? By ranks, by what is lost without a head, or evenly, with as many keys in all"""
+"""Which head should get how many keys? By ranks, by what is lost without a head, or evenly, as many keys in all."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Do the heads named induction carry what repetition gains? Taken away, beside as many heads drawn at random"""
+"""Do the heads named induction carry what repetition gains? Taken away, beside as many heads drawn at random."""
 
 import re
 from collections.abc import Callable

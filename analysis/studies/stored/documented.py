@@ -10,6 +10,7 @@ from analysis.runs.conclusions import conclusions, ends_of
 from analysis.runs.studies import other_weights, study_files
 from analysis.studies import NAMED
 from analysis.studies.stored.panels import column
+from analysis.studies.stored.runner import Study
 
 PLACE = Path(__file__).resolve().parents[3] / "docs" / "measured.md"
 MOST_ROWS = 64  # of a table beside the rows: a longer one is a curve, which a page draws
@@ -144,8 +145,13 @@ def _name(numbers: dict) -> str:
     return numbers["protocol"]["verb"].removeprefix("study ")
 
 
+def question(study: Study) -> str:
+    """What a study asks: the whole first paragraph of its docstring, in one line."""
+    return " ".join(study.question.split("\n\n")[0].split())
+
+
 def _question(numbers: dict) -> str:
-    return " ".join(NAMED[_name(numbers)].question.split("\n\n")[0].split())
+    return question(NAMED[_name(numbers)])
 
 
 def _anchor(title: str) -> str:

@@ -9,6 +9,7 @@ from analysis.places import revision
 from analysis.runs.studies import other_weights
 from analysis.studies import NAMED
 from analysis.studies.context import Context
+from analysis.studies.stored import documented
 
 CACHE = Path(__file__).parents[3] / "models_cache"
 ROUNDING = 1e-8  # what is 0 but for rounding, as a share that is all but nothing, differs between processors
@@ -50,3 +51,9 @@ def test_what_a_stored_study_says_follows_from_its_numbers(path):
     stored = json.loads(path.read_text())
     made = json.loads(json.dumps(NAMED[stored["protocol"]["verb"].removeprefix("study ")].shown(stored)))
     assert {name: stored[name] for name in made} == made
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_a_question_is_told_whole(name):
+    question = documented.question(NAMED[name])
+    assert question.endswith((".", "?", ")")) and "\n" not in question, question
