@@ -2,9 +2,10 @@
 
 "No worse than 1%" is a one-sided claim: it holds where the upper 95% limit of the change lies below it. Every row of
 a sweep has two sides: `select`, on whose texts the cap is chosen, and `report`, other texts, on which the chosen one is
-held to the same limits (None where nothing is left for it). A side: `difference upper` (share of perplexity, with the
-limit), `worst_bin_first worst_bin_last worst_bin_difference worst_bin_upper` of the position bin whose limit is
-largest, `units unit`. A limit is None where there are too few units for one, and then nothing passes.
+held to the same limits (None where nothing is left for it). A side: `perplexity perplexity_dense difference upper`
+(share of perplexity, with the limit), `worst_bin_first worst_bin_last worst_bin_difference worst_bin_upper
+worst_bin_change` of the position bin whose limit is largest (`change` in perplexity), `units unit`. A limit is None
+where there are too few units for one, and then nothing passes.
 """
 
 

@@ -18,15 +18,18 @@ from analysis.studies.text.calibration import document_windows, split
 from analysis.studies.text.held_out import check_range, corpus_hash, domains, sample_windows
 
 MASS = 0.9
+READS = ("reads_causal", "reads_full", "kv_read", "reads_kv_least", "reads_kv_most", "attended")
 BETAS = (1.0, 2.0, 4.0)  # budgets by the sum of the ranks, tried in this order until a cap passes
+PASSES, FAILS, UNJUDGED = "passes", "does not pass", "too few documents to judge"
 COLUMNS = [
     *(column("corpus", "corpus"), column("context", "context", "tokens"), column("beta", "keys by ranks", "times")),
-    *(column("cap", "cap", "keys"), column("passes", "passes"), column("perplexity", "perplexity")),
-    *(column("perplexity_dense", "dense"), column("difference", "change of perplexity", "share")),
+    *(column("cap", "cap", "keys"), column("verdict", "on other texts"), column("passes", "passes")),
+    *(column("units", "documents"), column("perplexity", "perplexity"), column("perplexity_dense", "dense")),
+    *(column("difference", "change of perplexity", "share"), column("upper", "at most", "share")),
+    column("worst_bin_difference", "at the worst position bin", "share"),
+    column("worst_bin_upper", "at most", "share"),
     *(column("reads_causal", "pairs read, of causal", "share"), column("reads_full", "of all", "share")),
     *(column("reads_kv_least", "per key-value head at least", "share"), column("reads_kv_most", "at most", "share")),
-    column("worst_bin_change", "worst position bin", "share"),
-    column("worst_bin_difference", "difference there", "nats per token"),
 ]
 
 
@@ -49,10 +52,11 @@ def measure(at: Setting) -> dict:
     until a cap of 32 to 512 or of the whole context passes (one-sided 95% limits over documents below 1% of
     perplexity and 2% of every position bin).
     `rows`: per corpus and context the smallest cap that passes, else the largest read of the last beta, with what it
-    does on the held-out texts: `corpus context beta cap selected passes upper worst_bin_upper units perplexity
-    perplexity_dense difference low high reads_causal reads_full attended worst_bin_change worst_bin_difference
-    worst_bin_low worst_bin_high unit tokens`; `sweeps` (all rows of all sweeps, with their bins), `ranks` per corpus
-    and context [L][H], `rank_correlations` (between the corpora of a context).
+    does on the held-out texts: `corpus context beta cap verdict`, the report side of `runs.caps` with `perplexity
+    perplexity_dense`, what both sides read (`reads_causal reads_full kv_read reads_kv_least reads_kv_most attended`),
+    and `tokens`. Where the held-out texts are too few for a limit, the verdict says so; `sweeps` (all rows of all
+    sweeps, with their bins), `ranks` per corpus and context [L][H], `rank_correlations` (between the corpora of a
+    context).
     Errors: BadSetting, BadText.
     """
     lm, sizes = at.lm, at.sizes
@@ -87,7 +91,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told."""
     there = [one for one in COLUMNS if one["name"] in numbers["rows"][0]]  # not all, of tables stored before
-    rough = {} if "upper" in numbers["rows"][0] else {"notes": [BEFORE]}
+    rough = {} if "verdict" in numbers["rows"][0] else {"notes": [BEFORE]}
     return {"sentence": _sentence(numbers["rows"]), "columns": there} | rough
 
 
@@ -129,10 +133,17 @@ def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int)
             chosen = next(row for row in sweeps if row["beta"] == beta and row["cap"] == cap)
             break
     found = chosen or sweeps[-1]
-    row = {key: value for key, value in found.items() if key not in ("bins", "fails", "select", "report", "holds")}
-    row |= found["report"] | {"selected": found["passes"], "passes": found["passes"] and bool(found["holds"])}
-    row = {"corpus": name, "context": size, **row, "tokens": int(others[1][0].size)}
+    place = {"corpus": name, "context": size, "beta": found["beta"], "cap": found["cap"], "verdict": _verdict(found)}
+    row = place | found["report"] | {key: found[key] for key in READS} | {"tokens": int(others[1][0].size)}
     return {"row": row, "sweeps": sweeps, "ranks": ranks.tolist()}
+
+
+def _verdict(found: dict) -> str:
+    """What the limits say of a row of a sweep: of the chosen one on the texts that report, else on those that chose."""
+    side = found["report"] if found["passes"] else found["select"]
+    if None in (side["upper"], side["worst_bin_upper"]):
+        return UNJUDGED
+    return PASSES if found["passes"] and found["holds"] else FAILS
 
 
 def _where(cell: dict) -> dict:
@@ -152,16 +163,20 @@ def _correlations(cells: list[dict]) -> list[dict]:
 
 
 def _sentence(rows: list[dict]) -> str:
-    passing = [row["reads_causal"] for row in rows if row["passes"]]
-    if not passing:
-        return f"No cap passes in {len(rows)} corpora and contexts: this model needs more keys than were tried."
-    among = f"{len(passing)} of {len(rows)} corpora and contexts pass"
-    limits = "by one-sided 95% limits on texts that chose nothing"
-    if "upper" not in rows[0]:
+    if "verdict" not in rows[0]:  # stored before texts that chose nothing judged the cap
+        passing, unjudged = [row for row in rows if row["passes"]], 0
         limits = "by the point estimate alone, on the texts that chose the cap"
+    else:
+        passing, unjudged = ([row for row in rows if row["verdict"] == one] for one in (PASSES, UNJUDGED))
+        unjudged, limits = len(unjudged), "by one-sided 95% limits on texts that chose nothing"
+    left = f" In {unjudged} there are too few documents to judge." if unjudged else ""
+    if not passing:
+        return f"No cap is shown to pass in {len(rows)} corpora and contexts.{left}"
+    reads = [row["reads_causal"] for row in passing]
     return (
-        f"{among}, at {min(passing):.1%} to {max(passing):.1%} of the causal reads: perplexity within {TOLERANCE:.0%} "
-        f"of dense, and within {TOLERANCE_BIN:.0%} at every stretch of positions, {limits}."
+        f"{len(passing)} of {len(rows)} corpora and contexts pass, at {min(reads):.1%} to {max(reads):.1%} of the "
+        f"causal reads: perplexity within {TOLERANCE:.0%} of dense, and within {TOLERANCE_BIN:.0%} at every stretch of "
+        f"positions, {limits}.{left}"
     )
 
 

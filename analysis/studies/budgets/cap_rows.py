@@ -132,12 +132,15 @@ def _side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, r
     known = all(upper is not None for upper, *_ in found)
     upper, change, first, last = max(found, key=lambda one: one[0] if known else one[1])
     return {
+        "perplexity": math.exp(losses.mean()),
+        "perplexity_dense": math.exp(dense.mean()),
         "difference": whole.change,
         "upper": whole.upper,
         "worst_bin_first": first,
         "worst_bin_last": last,
         "worst_bin_difference": change,
         "worst_bin_upper": upper if known else None,
+        "worst_bin_change": math.exp(losses[:, first:last].mean()) - math.exp(dense[:, first:last].mean()),
         "units": whole.units,
         "unit": whole.unit,
     }

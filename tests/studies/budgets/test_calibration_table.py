@@ -6,6 +6,7 @@ import pytest
 
 from analysis.errors import BadSetting
 from analysis.studies import NAMED
+from analysis.studies.budgets.calibration_table import PASSES, UNJUDGED, _sentence, _verdict
 from analysis.studies.context import Context
 from tests.made.calibrated import csa_home, text
 from tests.made.studied import asker
@@ -40,7 +41,8 @@ def test_a_row_for_every_corpus_and_context(ask, home, tmp_path):
         own = [one for one in stored["sweeps"] if (one["corpus"], one["context"]) == (row["corpus"], row["context"])]
         passing = [one for one in own if one["passes"]]
         chosen = passing[0] if passing else own[-1]
-        assert (row["cap"], row["beta"], row["passes"]) == (chosen["cap"], chosen["beta"], chosen["passes"])
+        assert (row["cap"], row["beta"]) == (chosen["cap"], chosen["beta"])
+        assert row["verdict"] == "too few documents to judge" and row["upper"] is None, "one document has no limit"
         assert row["tokens"] == 64 and len(chosen["bins"]) == 16
         assert all(not one["passes"] for one in own if one["beta"] < row["beta"])
     assert [one["context"] for one in stored["rank_correlations"]] == [32, 64]
@@ -60,3 +62,31 @@ def test_a_folder_of_texts_is_one_corpus_and_bad_input_is_refused(ask, home):
     ):
         with pytest.raises(BadSetting, match=said):
             ask(**arguments)
+
+
+def judged(**changed):
+    """A row of a sweep that was chosen and holds, with another change of what is given."""
+    side = {"upper": 0.005, "worst_bin_upper": 0.01}
+    return {"passes": True, "holds": True, "select": side, "report": side} | changed
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (judged(), "passes"),
+        (judged(holds=False), "does not pass"),
+        (judged(passes=False), "does not pass"),
+        (judged(holds=None, report={"upper": None, "worst_bin_upper": None}), "too few documents to judge"),
+        (judged(report={"upper": 0.005, "worst_bin_upper": None}), "too few documents to judge"),
+        (judged(passes=False, select={"upper": None, "worst_bin_upper": None}), "too few documents to judge"),
+    ],
+)
+def test_too_few_documents_are_no_failure(found, verdict):
+    assert _verdict(found) == verdict
+
+
+def test_the_sentence_counts_what_could_not_be_judged():
+    rows = [{"verdict": PASSES, "reads_causal": 0.3}, {"verdict": UNJUDGED, "reads_causal": 0.4}]
+    assert _sentence(rows).startswith("1 of 2 corpora and contexts pass, at 30.0% to 30.0%")
+    assert _sentence(rows).endswith("In 1 there are too few documents to judge.")
+    assert "shown to pass in 1 corpora" in _sentence(rows[1:]) and "In 1 " in _sentence(rows[1:])
