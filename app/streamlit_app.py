@@ -96,13 +96,14 @@ with widgets.guarded():
         page.run()
     if any(isinstance(trouble, (BadModel, TooLarge)) for trouble in troubles):
         st.button("Back to the bundled model", on_click=chips.use_model, args=("demo",), key="way_back")
+    later = st.container()
     if not bare:
         with widgets.guarded():
             repeat.rest()
             cite.show(page.url_path)
         with widgets.guarded():
             onward.show(page.url_path)
-    with widgets.guarded():
+    with later, widgets.guarded():  # drawn last, because it may take long
         asking.rest()
 
 st.session_state[asking.SHOWN] = asking.subject()

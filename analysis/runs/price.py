@@ -154,8 +154,11 @@ def spell(seconds: float) -> str:
         return "under 0.1 s"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    if seconds < 120:
+    if seconds < 90:
         return f"{seconds:.0f} s"
+    if seconds < 600:
+        minutes, rest = divmod(10 * round(seconds / 10), 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"

@@ -40,7 +40,9 @@ def needs(table: dict, about: dict) -> str:
             f"fewest, {ranks[low]:,.0f}, to {which[0]}, before the floor."
         )
     held = f"{share(mass)} of a head's attention" if mass else "Most of a head's attention"
-    where = "" if about.get("corpus") in (None, "uploaded") else f"In its calibration texts ({about['corpus']}), "
+    where = (
+        "" if about.get("corpus") in (None, "uploaded") else f"In the texts that calibrated it ({about['corpus']}), "
+    )
     held = held if not where else held[:1].lower() + held[1:]
     return (
         f"{where}{held} lies on {sum(ranks) / len(ranks):,.0f} keys on average: on {ranks[low]:,.0f} in {which[0]}, on "

@@ -3,14 +3,15 @@
 from app.ui.charts import (
     ARMS,
     CHANCE,
+    DISTANCE,
     HERE,
     LAYERS,
-    NAMES,
     RANDOM,
     SHARE,
     band,
     bins,
     figure,
+    from_bins,
     line,
     line_style,
     marks,
@@ -28,7 +29,7 @@ def pairs(table: dict, tokens: int, open_row: int | None) -> dict:
         "size": [13 if i == open_row else 8 for i in rows],
         "line": {"width": [2.5 if i == open_row else 0 for i in rows], "color": CHANCE},
         "showscale": True,
-        "colorbar": {"title": {"text": "attention"}, "thickness": 10, "tickformat": ".0%"},
+        "colorbar": {"title": {"text": "attention"}, "thickness": 10, "tickformat": ".2~%"},
     }
     more = {"text": [f"{safe(table['query'][i])} ← {safe(table['key'][i])}" for i in rows], "customdata": list(rows)}
     hover, x, y = "%{text}<br>query %{x:,}, key %{y:,}", table["query_position"], table["key_position"]
@@ -74,5 +75,6 @@ def mass(table: dict) -> dict:
         if arm == "this router":
             name, hover = "its share of the pairs (chance)", f"{place}%{{y:.1%}} of the pairs"
             data.append(line(name, x, own["pairs_share"], CHANCE, "dot", None, hover))
-    axis = "distance from query (attends) to key (is attended), tokens"
-    return figure(data, axis, "share of same-group pairs", height=360, xaxis=NAMES, yaxis=SHARE)
+    own = rows_of(table, arm="this router")
+    axis = from_bins(own["low"], own["high"])
+    return figure(data, DISTANCE, "share of same-group pairs", height=360, xaxis=axis, yaxis=SHARE)

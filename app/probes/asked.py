@@ -91,7 +91,7 @@ def controls() -> list[Asked]:
             list(WAYS),
             format_func=WAYS.get,
             key="probe_rope",
-            width=230,
+            width=190,
             help=cached.glossary("dynamic NTK"),
         )
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
@@ -134,7 +134,7 @@ def methods() -> list[Asked]:
         max_selections=MOST,
         placeholder="Choose up to five",
         on_change=_picked,
-        width=420,
+        width=280,
     )
     words = {"reads": "quality", "memory": "quality_memory", "prefill": "quality_prefill"}  # of the page on quality
     mine = {name: cards.parse(chosen[words[described[name]["saves"]]], offered) for name in chosen["probe_pick"]}

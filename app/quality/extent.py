@@ -31,3 +31,8 @@ def reading_of(choice: str) -> dict:
     if choice == "all":
         return {"window": None, "long_text": "windows"}
     return {"window": int(choice.rstrip("w")), "long_text": "windows" if choice.endswith("w") else "first"}
+
+
+def tokens_read(reading: dict, tokens: int) -> int:
+    """How many of the text's `tokens` are read, which is what it costs."""
+    return min(reading["window"], tokens) if reading["long_text"] == "first" else tokens

@@ -54,7 +54,8 @@ def tab(share: float | None) -> None:
     choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with choices:
         reading = extent.what_is_read(inspected["tokens"], card["max_positions"])
-    dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", inspected["tokens"])
+    tokens = extent.tokens_read(reading, inspected["tokens"])
+    dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", tokens)
     described, size = cached.saving("reads"), dense.numbers["window"]
     offered = tuple(name for name in described if name != "dense")
     picker = cards.Picker("quality", offered, len(offered), "quality_paint")

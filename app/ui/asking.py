@@ -41,8 +41,8 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None, draw: Draw
         offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), key)
         st.session_state.pop(STOPPED, None)
     store.remember(verb, args, here(due.price.seconds))
-    # the bar comes first: what follows the skeleton's own is hidden
-    with _told(verb, args, draw) as tell, _waiting(f"{doing}. {due.price.sentence}.", due.price.seconds):
+    # the bar comes first: what follows the skeleton is hidden
+    with _told(verb, args, draw) as tell, _waiting(f"{doing}. {due.price.sentence}."):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
 
 
@@ -119,9 +119,9 @@ def _stop(verb: str, args: dict) -> None:
 
 
 @contextlib.contextmanager
-def _waiting(sentence: str, seconds: float) -> Iterator[None]:
+def _waiting(sentence: str) -> Iterator[None]:
     """What stands on the page while the worker answers. What was said of another page, text or model is hidden behind a
-    skeleton, whose bar moves as long as it should take; of the same ones it stays, in grey."""
+    skeleton; of the same ones it stays, in grey."""
     if st.session_state.get(SHOWN) == subject():
         with st.spinner(sentence, show_time=True):
             yield
@@ -130,7 +130,7 @@ def _waiting(sentence: str, seconds: float) -> Iterator[None]:
     try:
         with place.container(), st.spinner(sentence, show_time=True):
             blocks = "".join(f'<div class="fs-block" style="height: {height}px"></div>' for height in (90, 260, 180))
-            st.html(f'<div class="fs-bar"><i style="animation-duration: {seconds:.1f}s"></i></div>{blocks}')
+            st.html(blocks)
             yield
     finally:
         place.empty()

@@ -21,12 +21,14 @@ AXIS = {"zeroline": False, "exponentformat": "none", "separatethousands": True, 
 MARGIN = {"l": 60, "r": 16, "t": 28, "b": 96}
 # For a legend that is too long to stand below: the two go together into `figure`.
 ASIDE = {
-    "legend": {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "paper"},
+    "legend": {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "paper"}
+    | {"tracegroupgap": 0},
     "margin": MARGIN | {"b": 56},
 }
 SHARE = {"tickformat": ".0%", "rangemode": "tozero"}  # an axis of shares, from zero
 LAYERS = {"dtick": 1}  # an axis of layers
 NAMES = {"type": "category"}  # an axis of names, or of numbers that are names
+DISTANCE = "tokens back, from"  # the axis of `from_bins`
 
 
 def safe(text: object) -> str:
@@ -67,6 +69,11 @@ def bins(low: Sequence[int], high: Sequence[int]) -> list[str]:
     return [f"{a:,}" if b == a + 1 else f"{a:,}–{b - 1:,}" for a, b in zip(low, high, strict=True)]
 
 
+def from_bins(low: Sequence[int], high: Sequence[int]) -> dict:
+    """The axis of distance bins: each is named by where it begins, because both ends have no room side by side."""
+    return NAMES | {"tickvals": bins(low, high), "ticktext": [f"{a:,}" for a in low]}
+
+
 def distance(table: dict) -> dict:
     """Share of the attention by distance, with the line of uniform reading (chance)."""
     labels = bins(table["low"], table["high"])
@@ -75,8 +82,8 @@ def distance(table: dict) -> dict:
         bars("this text", labels, table["mass"], HERE, "%{x} tokens back<br>%{y:.1%} of the attention"),
         line("uniform reading (chance)", labels, table["uniform"], CHANCE, "dot", "circle-open", chance),
     ]
-    axis = "distance from query (attends) to key (is attended), tokens"
-    return figure(data, axis, "share of the attention", xaxis=NAMES, yaxis=SHARE)
+    axis = from_bins(table["low"], table["high"])
+    return figure(data, DISTANCE, "share of the attention", xaxis=axis, yaxis=SHARE)
 
 
 def shares(table: dict, groups: int, chosen: int | None) -> dict:

@@ -9,6 +9,7 @@ from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
 from analysis.limits import limits
 from analysis.runs import Price
+from analysis.runs.price import spell
 from analysis.studies.registry import STORED, VERBS
 from app import cached
 from app.selection import state
@@ -164,16 +165,9 @@ def progress_words(job) -> str:
     """What a job is doing: place in the queue, or stage, per cent and time left."""
     if job.state == "queued":
         return f"{called(job)}: waiting, number {job.queue_position} in the queue"
-    left = "" if job.seconds_left is None or job.fraction < SURE else f", about {duration(job.seconds_left)} left"
+    left = "" if job.seconds_left is None or job.fraction < SURE else f", about {spell(job.seconds_left)} left"
     doing = f": {widgets.plain(job.stage)}" if job.stage else ""
     return f"{called(job)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def cancel(job_id: str) -> None:

@@ -64,7 +64,7 @@ def offer(scopes: list[Scope], price: Price, key: str) -> None:
     if not scopes:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption("Smaller:")
+        st.caption("Smaller:", width="content")
         for place, scope in enumerate(scopes):
             about = "" if scope.share is None else f", about {spell(price.part(scope.share))}"
             st.button(

@@ -35,8 +35,9 @@ def reading(
     inspected = asking.inspected()
     top = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
     if inspected["windows"] > 1 or chosen["long_text"] == "first":
-        label = f"{inspected['tokens']:,} tokens, and the model reads {inspected['max_positions']:,} at once"
-        top.segmented_control(label, list(LONG), format_func=LONG.get, key="long_text", required=True)
+        label = f"The model reads {inspected['max_positions']:,} tokens at once"
+        look = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
+        top.segmented_control(label, list(LONG), key="long_text", **look)
     args |= controls(inspected) if controls else {}
     request = state.study_args(chosen, *shared, **args)
     run = asking.in_parts(verb, request, part or {}, doing, inspected["tokens"], draw)

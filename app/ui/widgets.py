@@ -32,14 +32,10 @@ STYLE = """<style>
 .st-key-topbar [data-testid="stPopoverButton"] { border-radius: 1rem; max-width: 20rem; }
 .st-key-topbar { gap: 0.5rem 0.6rem; }
 .st-key-topbar [data-testid="stPopoverButton"] p { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.stMain:has(.fs-bar) [data-stale="true"], .stMain :has(.fs-bar) ~ * { display: none; }
-.fs-bar { height: 4px; max-width: 46rem; border-radius: 2px; overflow: hidden; background: rgba(128, 128, 128, 0.25); }
-.fs-bar i { display: block; height: 100%; width: 95%; background: #1483B0; transform-origin: left;
-  animation: fs-fill linear both; }
+.stMain:has(.fs-block) [data-stale="true"], .stMain :has(.fs-block) ~ * { display: none; }
 .fs-block { max-width: 46rem; margin-top: 1rem; border-radius: 0.5rem; background: rgba(128, 128, 128, 0.12);
   animation: fs-breathe 2s ease-in-out infinite; }
 @keyframes fs-breathe { 50% { background-color: rgba(128, 128, 128, 0.05); } }
-@keyframes fs-fill { from { transform: scaleX(0); } }
 .stMainBlockContainer > .stVerticalBlock > [data-testid="stLayoutWrapper"]:has(.st-key-job_strip) { position: sticky;
   top: 3.75rem; z-index: 90; }
 .st-key-job_strip { padding: 0.5rem 0.9rem; border: 1px solid rgba(128, 128, 128, 0.35); border-radius: 0.6rem;
@@ -48,7 +44,13 @@ STYLE = """<style>
 .stMain [data-testid="stButtonGroup"] [role="radiogroup"] { flex-wrap: wrap; overflow: visible; mask-image: none; }
 @media (max-width: 1100px) {
   .stMainBlockContainer { padding-left: 1.25rem; padding-right: 1.25rem; }
-  .st-key-topbar [data-testid="stPopoverButton"] { max-width: 14rem; }
+  .st-key-topbar { gap: 0.4rem; }
+  .st-key-topbar > :has(.stSpace), .st-key-topbar [data-testid="stPopoverButton"] div[aria-hidden="true"] {
+    display: none; }
+  .st-key-topbar [data-testid="stPopoverButton"] { max-width: 14rem; padding: 0.25rem 0.6rem; }
+  .st-key-topbar > [class*="st-key-text_chip"] { flex: 1 1 7rem; min-width: 7rem; max-width: 14rem; }
+  .st-key-topbar > [class*="st-key-text_chip"] button { width: 100%; }
+  .st-key-view_menu p, .st-key-report p { font-size: 0; }
 }
 [class*="st-key-wide_"] { overflow-x: auto; }
 [class*="st-key-wide_"] [data-testid="stPlotlyChart"] { min-width: 36rem; }
@@ -176,7 +178,8 @@ def times_chance(value: float | None) -> str:
 
 
 def source(run: Run) -> None:
-    """Where a result comes from: an example that came with the program, the cache, or computed just now."""
+    """Where a result comes from: an example that came with the program, the cache, or computed just now; and what was
+    read."""
     tokens = run.protocol.get("tokens")
     model = run.protocol.get("model")
     facts = [f"{tokens:,} tokens" if isinstance(tokens, int) else "", f"model {model}" if model else ""]

@@ -210,8 +210,8 @@ def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
     assert app.query_params["job"] == "0123456789ab" and "queue" in app.get("progress")[0].proto.text
     client.states["0123456789ab"] = status("running", fraction=0.4, stage="fitting <b>", seconds_left=130)
     app.run()
-    assert "about 2 min left" not in progress_words(status("running", fraction=0.05, seconds_left=130))
-    assert "40%, about 2 min left" in app.main.get("progress")[0].proto.text and not app.sidebar.get("progress")
+    assert "about 2 min 10 s left" not in progress_words(status("running", fraction=0.05, seconds_left=130))
+    assert "40%, about 2 min 10 s left" in app.main.get("progress")[0].proto.text and not app.sidebar.get("progress")
     app.switch_page(VIEWS["pairs"][0]).run()
     assert "40%" in app.get("progress")[0].proto.text, "it stands on every page"
     app.button(key="job_cancel").click().run()

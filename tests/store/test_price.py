@@ -9,7 +9,7 @@ import pytest
 from analysis.probes.named import LENGTH
 from analysis.runs.due import MADE, predicted
 from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, predict, work
+from analysis.runs.price import FIRST_SECONDS, predict, spell, work
 from analysis.studies.heads.names import TEXTS
 from tests.made.stored_runs import ASK, PROTOCOL, result
 
@@ -202,3 +202,20 @@ def test_long_texts_keep_no_queries_and_keys_and_halves_take_half():
     assert held("groups", {}, 2218, whole, found=True) < held("groups", {}, 2218, whole) / 4
     compared = held("evaluate", {"window": 512}, 2218, whole) - held("evaluate", {"window": 256}, 2218, whole)
     assert compared > 2 * 4 * 256 * 151_936, "the logits of both passes"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.04, "under 0.1 s"),
+        (2.34, "2.3 s"),
+        (89.4, "89 s"),
+        (106, "1 min 50 s"),
+        (118, "2 min"),
+        (391, "6 min 30 s"),
+        (601, "10 min"),
+        (9000, "2.5 h"),
+    ],
+)
+def test_seconds_are_told_as_a_person_tells_them(seconds, words):
+    assert spell(seconds) == words

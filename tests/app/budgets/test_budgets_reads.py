@@ -143,7 +143,9 @@ def test_a_calibration_is_a_job_and_its_policy_can_be_used(client):
 
 def test_a_policy_shared_out_by_the_loss_without_a_head_is_not_told_as_ranks():
     table, about = {"layer": [0, 1], "head": [3, 0], "rank": [0.0, 40.0]}, {"mass": 0.9, "corpus": "mine"}
-    assert budgets_words.needs(table, about).startswith("In its calibration texts (mine), 90% of a head's attention")
+    assert budgets_words.needs(table, about).startswith(
+        "In the texts that calibrated it (mine), 90% of a head's attention"
+    )
     said = budgets_words.needs(table, about | {"shared": "ablation"})
     assert "lost without a head: most, 40, belong to head 0 of layer 1" in said and "attention" not in said
 
