@@ -38,10 +38,9 @@ class DuoAttention(Evicting):
 
     def fit(self, model, windows: Tensor) -> "DuoAttention":
         """How much each key-value head reads far back, [L, G], the mean over its query heads and the windows."""
-        rows = [attention_statistics(model, window.cpu().numpy(), window=NEAR) for window in windows]
-        near = np.mean([row["first_token_mass"] + row["window_mass"] for row in rows], axis=0)
-        far = torch.from_numpy(1 - near).view(model.num_layers, model.num_kv_heads, -1).mean(2)
-        self.fitted = Fitted("duo_attention", {"far": far.float()})
+        far = np.mean([far_mass(model, window.cpu().numpy()) for window in windows], axis=0)
+        by_head = torch.from_numpy(far).view(model.num_layers, model.num_kv_heads, -1)
+        self.fitted = Fitted("duo_attention", {"far": by_head.mean(2).float()})
         return self
 
     def check(self, lm) -> None:
@@ -68,6 +67,15 @@ class DuoAttention(Evicting):
 
     def stay(self, layer: int, worth: Tensor) -> Tensor:
         return worth > 0
+
+
+def far_mass(model, ids: np.ndarray) -> np.ndarray:
+    """Attention of every head to neither the first token nor the last NEAR, mean over the queries of ids int64 [T]:
+    [L * H], layer by layer."""
+    whole = attention_statistics(model, ids, window=NEAR)
+    early = attention_statistics(model, ids[:NEAR], window=NEAR)["first_token_mass"]  # their window holds it too
+    twice = early * min(NEAR, len(ids)) / len(ids)
+    return (1 - whole["window_mass"] - whole["first_token_mass"] + twice).to_numpy()
 
 
 def heads_of_file(path: Path) -> Fitted:

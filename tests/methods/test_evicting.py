@@ -1,6 +1,7 @@
 """Eviction as methods: which keys stay, by the rules; a cache that really shrinks; questions after it."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -176,12 +177,35 @@ def test_padding_begins_no_text(family):
 def test_heads_are_scored_on_a_text_or_read_from_a_file(tmp_path):
     model = load_model(tiny("llama"), tokenizer=None)
     fitted = METHODS["duo_attention"]().fit(model, token_ids(2, 48)).fitted
-    assert fitted["far"].shape == (LAYERS, 2) and bool((fitted["far"] < 1e-5).all()), "48 tokens are all near"
+    assert fitted["far"].shape == (LAYERS, 2) and bool((fitted["far"].abs() < 1e-5).all()), "48 tokens are all near"
     (tmp_path / "full_attention_heads.tsv").write_text("0.5\t1\n0\t0.25\n1\t1\n")
     assert heads_of_file(tmp_path / "full_attention_heads.tsv")["far"].tolist() == [[0.5, 1], [0, 0.25], [1, 1]]
     (tmp_path / "words.tsv").write_text("retrieval\n")
     with pytest.raises(BadSetting, match="holds no table of numbers"):
         heads_of_file(tmp_path / "words.tsv")
+
+
+def test_a_head_is_scored_by_what_it_gives_to_neither_the_first_token_nor_the_last_128():
+    """Against dense weights in float64, of query heads that share keys; half of the queries see no far key."""
+    lm, ids = tiny("llama"), token_ids(1, 256)
+    with torch.no_grad():
+        weights = torch.cat(lm(ids, output_attentions=True, use_cache=False).attentions).double()  # [L, H, T, T]
+    i, j = torch.meshgrid(torch.arange(256), torch.arange(256), indexing="ij")
+    wanted = (weights * ((i - j >= 128) & (j > 0))).sum(-1).mean(-1)  # [L, H]
+    fitted = METHODS["duo_attention"]().fit(load_model(lm, tokenizer=None), ids).fitted
+    assert torch.allclose(fitted["far"].double(), wanted.view(LAYERS, 2, -1).mean(2), atol=1e-6)
+
+
+def test_the_heads_that_retrieve_least_keep_sinks_and_a_window():
+    """By hand: of six heads with scores 5 1 / 4 0 / 2 3 tenths, a third are the second of layers 0 and 1; of 10 tokens
+    each keeps 2 first ones and 3 last ones."""
+    scores = torch.tensor([[0.5, 0.1], [0.4, 0.0], [0.2, 0.3]])
+    method = METHODS["duo_attention"].build(Fitted("duo_attention", {"far": scores}), ratio=0.34, n_sink=2, window=3)
+    assert method.streaming(scores).tolist() == [[False, True], [False, True], [False, False]]
+    ends, whole = [True] * 2 + [False] * 5 + [True] * 3, [True] * 10
+    for layer, wanted in enumerate([[whole, ends], [whole, ends], [whole, whole]]):
+        prompt = SimpleNamespace(layer=layer, key=torch.zeros(1, 2, 10, 8))
+        assert method.stay(layer, method.worth(prompt))[0].tolist() == wanted
 
 
 def test_what_cannot_be_is_refused():
