@@ -1,9 +1,10 @@
-"""Grouped attention on the CPU in float32 by a program of our own, `compiled.cpp`, where a C++ compiler is at hand.
+"""Grouped attention on the CPU by a program of our own, `compiled.cpp`, where a C++ compiler is at hand: in float32, and
+in bfloat16 on processors that multiply tiles of it (AMX).
 
 Torch's kernel computes a causal call in stretches of 512 keys, so a group of 512 tokens costs twice its pairs, and the
-window needs a bias, a merge and their temporaries. Here the scores of a block of 24 queries never leave the cache, no
+window needs a bias, a merge and their temporaries. Here the scores of a block of 24 or 32 queries never leave the cache, no
 pair is computed much beyond those that are kept, and the window goes on from where the groups ended: a softmax carried
-from block to block, no merge. A thread takes a head; none of OpenMP, so processes beside it wait for nobody.
+from block to block in float32, no merge. A thread takes a head; none of OpenMP, so processes beside it wait for nobody.
 
 Built on first use, in a second, into the folder of this installation's state, by the source and the processor it was
 built for. Without a compiler `cpu.groups` runs.
@@ -15,7 +16,7 @@ import hashlib
 import platform
 import shutil
 import subprocess
-from ctypes import c_float, c_int, c_long, c_void_p
+from ctypes import POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
 from pathlib import Path
 
 import torch
@@ -28,60 +29,86 @@ from analysis.kernels.pool import each
 from analysis.runs import state_root
 
 SOURCE = Path(__file__).with_name("compiled.cpp")
+PRODUCTS = Path(__file__).with_name("products.h")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno", "-w")
 SECONDS = 60  # that building may take
 MOST_GROUPS = 31  # a bit each, and a sign
-ARGUMENTS = (*[c_void_p] * 6, *[c_long] * 6, c_void_p, c_void_p, c_long, c_void_p, c_long, c_float, c_long, c_long)
+Strides = c_long * 3  # of text, head and row
 
 
-def runs(dtype: torch.dtype, groups: int) -> bool:
-    """Whether such calls are computed here: float32, not too many groups, and a compiler that built the program."""
-    return dtype == torch.float32 and groups <= MOST_GROUPS and library() is not None
+class Call(Structure):
+    """What is asked, as `Call` of `compiled.cpp` has it."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("q", "k", "v", "out", "kept", "lse", "sum")),
+        *((f"{name}_to", Strides) for name in ("q", "k", "v", "out", "kept")),
+        *((name, c_void_p) for name in ("tokens", "ends", "sets")),
+        *((name, c_long) for name in ("texts", "heads", "repeat", "length", "size", "groups", "window")),
+        ("scale", c_float),
+    ]
+
+
+def runs(dtype: torch.dtype, groups: int, head_dim: int) -> bool:
+    """Whether such calls are computed here: a type that this processor and its compiler give a program for, not too
+    many groups, and of bfloat16, which comes in pairs, an even head."""
+    even = dtype == torch.float32 or head_dim % 2 == 0
+    return even and groups <= MOST_GROUPS and dtype in programs()
 
 
 def groups(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
     """As `cpu.groups`: q [B, H, T, D], k and v [B, G, T, D], members bool [B, T, K] -> (out as q, lse [B, H, T]).
     Errors: MemoryError."""
     batch, heads, length, size = q.shape
-    repeat, window = heads // k.shape[1], min(window, length)
-    program, out, lse = library(), torch.empty_like(q), torch.empty(q.shape[:3])
+    program, out, lse = programs()[q.dtype], torch.empty_like(q), torch.empty(q.shape[:3])
     sums, count = torch.empty_like(lse), members.shape[2]
+    kept = out if q.dtype == torch.float32 else torch.empty(q.shape)
     with part("sort"):
         sets = bit_sets(members).to(torch.int32).contiguous()  # [B, T]
-        tokens = [mine.T.nonzero()[:, 1].to(torch.int32) for mine in members]  # sorted by group and time
-        ends = members.sum(1).cumsum(1).to(torch.int32).contiguous()  # [B, K]
-
-    def run(first: int, last: int, head: tuple[int, int]) -> None:
-        b, h = head
-        own = q[b, h], k[b, h // repeat], v[b, h // repeat], out[b, h]
-        places = [x.data_ptr() for x in (*own, lse[b, h], sums[b, h])] + [x.stride(0) for x in own] + [length, size]
-        places += [tokens[b].data_ptr(), ends[b].data_ptr(), count, sets[b].data_ptr(), window]
-        if program(*places, scale, first, last):
-            raise MemoryError("Grouped attention was refused memory.")
-
-    every = [(b, h) for b in range(batch) for h in range(heads)]
-    with part("set_a"):
-        each(functools.partial(run, 0, count), every)
-    with part("set_b"):
-        each(functools.partial(run, count, count + 1), every)
+        tokens = members.transpose(1, 2).nonzero()[:, 2].to(torch.int32)  # sorted by text, group and time
+        ends = members.sum(1).flatten().cumsum(0).to(torch.int32)  # [B * K]
+    call = Call(*(x.data_ptr() for x in (q, k, v, out, kept, lse, sums)))
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out), ("kept", kept)):
+        setattr(call, f"{name}_to", Strides(*tensor.stride()[:3]))
+    call.tokens, call.ends, call.sets = (x.data_ptr() for x in (tokens, ends, sets))
+    call.texts, call.heads, call.repeat = batch, heads, heads // k.shape[1]
+    call.length, call.size, call.groups, call.window, call.scale = length, size, count, min(window, length), scale
+    for name, first, last in (("set_a", 0, count), ("set_b", count, count + 1)):
+        with part(name):
+            _shared(program, call, first, last)
     return out, lse
 
 
+def _shared(program, call: Call, first: int, last: int) -> None:
+    """Read these groups of all heads, a thread per core, each taking the next head that nobody has."""
+    taken = c_long(0)
+
+    def run(_: int) -> None:
+        if program(byref(call), first, last, byref(taken)):
+            raise MemoryError("Grouped attention was refused memory.")
+
+    each(run, range(min(torch.get_num_threads(), call.texts * call.heads)))
+
+
 @functools.cache
-def library():
-    """The function of `compiled.cpp`, built where it was not yet; None where that cannot be."""
+def programs() -> dict:
+    """Type -> the function of `compiled.cpp` for it, built where it was not yet; {} where that cannot be."""
     try:
-        program = ctypes.CDLL(str(_built())).grouped_head
+        library = ctypes.CDLL(str(_built()))
     except (OSError, StopIteration, subprocess.SubprocessError):
-        return None
-    program.argtypes, program.restype = ARGUMENTS, c_int
-    return program
+        return {}
+    made = {torch.float32: library.grouped_single}
+    if hasattr(library, "tiles") and library.tiles() == 0:
+        made[torch.bfloat16] = library.grouped_half
+    for program in made.values():
+        program.argtypes, program.restype = (POINTER(Call), c_long, c_long, POINTER(c_long)), c_int
+    return made
 
 
 def _built() -> Path:
     """The file of the program for this processor."""
-    about = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode() + _processor().encode()).hexdigest()[:12]
+    written = SOURCE.read_bytes() + PRODUCTS.read_bytes() + " ".join(FLAGS).encode()
+    about = hashlib.sha256(written + _processor().encode()).hexdigest()[:12]
     place = state_root() / "kernels" / f"compiled-{about}.so"
     if not place.is_file():
         compiler = next(filter(None, map(shutil.which, COMPILERS)))

@@ -38,7 +38,7 @@ def grouped_attention(
     a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given. Runs what
     `plan` says. Returns (out [B, H, T, D], lse [B, H, T] float32, the logsumexp of the scaled scores).
     `backend`: auto, reference (the definition, differentiable, any precision, its lse in float64 for float64), compiled
-    (float32 on the CPU, where a C++ compiler is at hand), torch, flash_attn. Errors: BadSetting for wrong shapes and
+    (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch, flash_attn. Errors: BadSetting for wrong shapes and
     types, values that are no numbers, and for what the backend cannot do. Source: Focus, appendix D; several groups per
     token: see `cpu`.
     """
@@ -180,12 +180,13 @@ def _backend(name: str, head_dim: int, dtype: torch.dtype, device: torch.device,
         raise BadSetting(f"The backend is {str(name)[:40]!r} and must be one of {', '.join(BACKENDS)}.")
     if name == "reference":
         return name
-    if name in ("auto", "compiled") and device.type == "cpu" and compiled.runs(dtype, groups):
+    if name in ("auto", "compiled") and device.type == "cpu" and compiled.runs(dtype, groups, head_dim):
         return "compiled"
     if name == "compiled":
         raise BadSetting(
-            f"The backend compiled takes float32 on the CPU, at most {compiled.MOST_GROUPS} groups, and needs a C++ "
-            f"compiler; this is {str(dtype)[6:]} on {device.type} with {groups} groups: use torch or reference."
+            f"The backend compiled takes float32 on the CPU, and bfloat16 in even heads where the processor multiplies "
+            f"tiles of it (AMX), at most {compiled.MOST_GROUPS} groups, and needs a C++ compiler; this is "
+            f"{str(dtype)[6:]} on {device.type} with {groups} groups and heads of {head_dim}: use torch or reference."
         )
     why = why_not(name, head_dim, dtype, device) if device.type == "cuda" or name == "flash_attn" else None
     if device.type not in ("cpu", "cuda"):

@@ -10,7 +10,9 @@ from analysis.kernels.merge import merge, merges
 from analysis.timing import peak_bytes
 
 KERNELS = {"groups": cpu.groups, "masked": cpu.masked}
-IN_FLOAT32 = KERNELS | ({"compiled": compiled.groups} if compiled.library() else {})
+COMPILED = {"compiled": compiled.groups}
+IN_FLOAT32 = KERNELS | (COMPILED if torch.float32 in compiled.programs() else {})
+IN_TILES = pytest.mark.skipif(torch.bfloat16 not in compiled.programs(), reason="this processor has no tiles")
 
 
 def made(batch, heads, kv_heads, length, size, dtype=torch.float32, seed=0):
@@ -120,9 +122,35 @@ def test_half_precision_errs_like_its_rounding(dtype, bound, several, window):
     q, k, v = made(2, 4, 2, 600, 32, dtype)
     members = one_group(600, 8, 2) | (one_group(600, 8, 2, seed=5) & several)
     out, lse, _ = by_hand(q, k, v, members, window)
-    for kernel in KERNELS.values():
+    for kernel in (KERNELS | (COMPILED if dtype in compiled.programs() else {})).values():
         mine, sums = kernel(q, k, v, members, window, 32**-0.5)
         assert mine.dtype == dtype and (mine - out).abs().max() < bound and (sums - lse).abs().max() < 2e-3
+
+
+@IN_TILES
+@settings(max_examples=40)
+@given(cases())
+def test_tiles_of_bfloat16_err_like_their_rounding(case):
+    """Scores and sums in float32: the logsumexp is exact; weights and values are rounded to 8 bits."""
+    shape, members, window = case
+    shape = (*shape[:-1], shape[-1] // 2 * 2)  # numbers come in pairs
+    q, k, v = made(*shape, torch.bfloat16)
+    out, lse, _ = by_hand(q, k, v, members, window)
+    mine, sums = compiled.groups(q, k, v, members, window, shape[-1] ** -0.5)
+    assert mine.dtype == torch.bfloat16 and (mine - out).abs().max() < 2e-2 and (sums - lse).abs().max() < 1e-5
+
+
+@IN_TILES
+def test_tiles_run_on_what_has_other_strides_and_say_what_they_do_not_take():
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in made(2, 4, 2, 300, 16, torch.bfloat16))
+    members = one_group(300, 4, 2)
+    out, lse, _ = by_hand(q, k, v, members, 20)
+    mine, sums = grouped_attention(q, k, v, members, 20)
+    assert plan(members, 20, 4, 16, q.dtype, "cpu").backend == "compiled"
+    assert (mine - out).abs().max() < 2e-2 and (sums - lse).abs().max() < 1e-5
+    assert plan(members, 20, 4, 17, q.dtype, "cpu", backend="auto").backend == "torch"
+    with pytest.raises(BadSetting, match="bfloat16 on cpu with 4 groups and heads of 17"):
+        plan(members, 20, 4, 17, q.dtype, "cpu", backend="compiled")
 
 
 def test_models_hand_over_strided_tensors():
