@@ -1,10 +1,11 @@
-"""Grouped attention on the CPU by a program of our own, `compiled.cpp`, where a C++ compiler is at hand: in float32, and
-in bfloat16 on processors that multiply tiles of it (AMX).
+"""Grouped attention on the CPU by a program of our own, `compiled.cpp`, where a C++ compiler is at hand: in float32,
+and in bfloat16 on processors that multiply tiles of it (AMX).
 
 Torch's kernel computes a causal call in stretches of 512 keys, so a group of 512 tokens costs twice its pairs, and the
-window needs a bias, a merge and their temporaries. Here the scores of a block of 24 or 32 queries never leave the cache, no
-pair is computed much beyond those that are kept, and the window goes on from where the groups ended: a softmax carried
-from block to block in float32, no merge. A thread takes a head; none of OpenMP, so processes beside it wait for nobody.
+window needs a bias, a merge and their temporaries. Here the scores of a block of 24 or 32 queries never leave the
+cache, no pair is computed much beyond those that are kept, and the window goes on from where the groups ended: a
+softmax carried from block to block in float32, no merge. A thread takes a head; none of OpenMP, so processes beside it
+wait for nobody.
 
 Built on first use, in a second, into the folder of this installation's state, by the source and the processor it was
 built for. Without a compiler `cpu.groups` runs.

@@ -38,9 +38,9 @@ def grouped_attention(
     a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given. Runs what
     `plan` says. Returns (out [B, H, T, D], lse [B, H, T] float32, the logsumexp of the scaled scores).
     `backend`: auto, reference (the definition, differentiable, any precision, its lse in float64 for float64), compiled
-    (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch, flash_attn. Errors: BadSetting for wrong shapes and
-    types, values that are no numbers, and for what the backend cannot do. Source: Focus, appendix D; several groups per
-    token: see `cpu`.
+    (on the CPU, where a C++ compiler is at hand: float32, and bfloat16 with AMX), torch, flash_attn. Errors: BadSetting
+    for wrong shapes and types, values that are no numbers, and for what the backend cannot do. Source: Focus, appendix
+    D; several groups per token: see `cpu`.
     """
     members, scale = _checked(q, k, v, members, window, scale)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))  # the kernels read whole rows
