@@ -3,15 +3,20 @@ past, one whose decode steps read a token's groups only, and one that drops keys
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+import transformers
+from packaging.version import Version
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from analysis.errors import AnalysisError
 from analysis.kernels.decode import GroupMajor, Growing
 from analysis.kernels.ragged import Ragged
 
-OTHER_CACHES = ("past_key_values", "cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
+PAST = "cache" if Version(transformers.__version__) >= Version("5.24.dev0") else "past_key_values"
+PASTS = ("cache", "past_key_values", "layer_past")  # what models of all versions call it
+OTHER_CACHES = (*PASTS[:2], "cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 
 
 class TokenMemory:
@@ -241,7 +246,7 @@ def sees_all(config, layers: int) -> list[bool]:
 
 
 class GroupedCache(GrowingCache):
-    """A group-major KV cache, for `past_key_values`, inside `apply(..., kernels=True)`.
+    """A group-major KV cache, for `as_past`, inside `apply(..., kernels=True)`.
 
     A layer is sorted once its method attended to a prompt; layers with a sliding window stay as they are.
     """
@@ -295,8 +300,18 @@ def _own(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows.untyped_storage().nbytes() == rows.nbytes else rows.clone()
 
 
+def as_past(cache: Cache | None) -> dict[str, Cache | None]:
+    """The keyword argument with which a model of this transformers takes a KV cache."""
+    return {PAST: cache}
+
+
+def past_of(read: Any) -> Cache:
+    """The KV cache in what a model returned."""
+    return getattr(read, PAST)
+
+
 def _cache(kwargs: dict) -> Cache | None:
-    return kwargs.get("past_key_values", kwargs.get("layer_past"))
+    return next((kwargs[name] for name in PASTS if kwargs.get(name) is not None), None)
 
 
 def past_length(kwargs: dict, layer: int) -> int:
@@ -329,7 +344,7 @@ def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Ca
         if asked.pop("use_cache") is not False and not any(value is not None for value in asked.values()):
             cache = own_cache()
             if cache is not None:
-                kwargs["past_key_values"] = cache
+                kwargs |= as_past(cache)
         return generate(*args, **kwargs)
 
     return checked

@@ -6,27 +6,14 @@
 
 #include "products.h"
 
+#ifdef TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace {
 
-const float NEVER = -1e30f;  // score of a pair that is not read
-const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
-
 long up(long n, long to) { return (n + to - 1) / to * to; }
-
-// 2^x for x <= 0; 0 for what is smaller than the smallest normal number.
-inline Lanes power(Lanes x) {
-    x = x < all(-127.f) ? all(-127.f) : x;
-    const Lanes shift = all(12582912.f), whole = (x + shift) - shift, f = x - whole;
-    Lanes p = all(1.54035304e-4f);
-    p = p * f + all(1.33335581e-3f);
-    p = p * f + all(9.61812911e-3f);
-    p = p * f + all(5.55041087e-2f);
-    p = p * f + all(2.40226507e-1f);
-    p = p * f + all(6.93147181e-1f);
-    p = p * f + all(1.f);
-    const Bits exponent = (__builtin_convertvector(whole, Bits) + 127) << 23;
-    return p * (Lanes)exponent;
-}
 
 // What a block of queries has read so far, beside room for its scores.
 template <class Kind> struct Block {
@@ -219,6 +206,9 @@ template <class Kind> int heads(const Call &call, long from, long to, long *next
 extern "C" int grouped_single(const Call *call, long from, long to, long *next) { return heads<Single>(*call, from, to, next); }
 
 #ifdef TILES
+// Ask the system for the use of tiles: 0 when this process may.
+extern "C" int tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) != 0; }
+
 extern "C" int grouped_half(const Call *call, long from, long to, long *next) {
     lay_out_tiles();
     const int failed = heads<Half>(*call, from, to, next);

@@ -7,33 +7,20 @@ cache, no pair is computed much beyond those that are kept, and the window goes 
 softmax carried from block to block in float32, no merge. A thread takes a head; none of OpenMP, so processes beside it
 wait for nobody.
 
-Built on first use, in a second, into the folder of this installation's state, by the source and the processor it was
-built for. Without a compiler `cpu.groups` runs.
+Without a compiler `cpu.groups` runs.
 """
 
-import ctypes
 import functools
-import hashlib
-import platform
-import shutil
-import subprocess
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from analysis.files import write_whole
+from analysis.kernels.library import library
 from analysis.kernels.members import bit_sets
 from analysis.kernels.parts import part
 from analysis.kernels.pool import each
-from analysis.runs import state_root
 
-SOURCE = Path(__file__).with_name("compiled.cpp")
-PRODUCTS = Path(__file__).with_name("products.h")
-COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno", "-w")
-SECONDS = 60  # that building may take
 MOST_GROUPS = 31  # a bit each, and a sign
 Strides = c_long * 3  # of text, head and row
 
@@ -93,37 +80,12 @@ def _shared(program, call: Call, first: int, last: int) -> None:
 
 @functools.cache
 def programs() -> dict:
-    """Type -> the function of `compiled.cpp` for it, built where it was not yet; {} where that cannot be."""
-    try:
-        library = ctypes.CDLL(str(_built()))
-    except (OSError, StopIteration, subprocess.SubprocessError):
-        return {}
-    made = {torch.float32: library.grouped_single}
-    if hasattr(library, "tiles") and library.tiles() == 0:
-        made[torch.bfloat16] = library.grouped_half
+    """Type -> the function of `compiled.cpp` for it; {} where nothing can be built."""
+    built, made = library(), {}
+    if built is not None:
+        made[torch.float32] = built.grouped_single
+        if hasattr(built, "tiles") and built.tiles() == 0:
+            made[torch.bfloat16] = built.grouped_half
     for program in made.values():
         program.argtypes, program.restype = (POINTER(Call), c_long, c_long, POINTER(c_long)), c_int
     return made
-
-
-def _built() -> Path:
-    """The file of the program for this processor."""
-    written = SOURCE.read_bytes() + PRODUCTS.read_bytes() + " ".join(FLAGS).encode()
-    about = hashlib.sha256(written + _processor().encode()).hexdigest()[:12]
-    place = state_root() / "kernels" / f"compiled-{about}.so"
-    if not place.is_file():
-        compiler = next(filter(None, map(shutil.which, COMPILERS)))
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with write_whole(place) as partial:
-            command = [compiler, *FLAGS, "-o", str(partial), str(SOURCE)]
-            subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
-    return place
-
-
-def _processor() -> str:
-    """What `-march=native` depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
-    except OSError:
-        return platform.platform() + platform.processor()

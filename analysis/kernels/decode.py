@@ -8,6 +8,7 @@ the new token only: buffers have room and grow by half.
 import torch
 from torch import Tensor
 
+from analysis.kernels import step
 from analysis.kernels.members import bit_sets
 from analysis.kernels.merge import merge
 from analysis.kernels.parts import part
@@ -110,6 +111,9 @@ class GroupMajor:
     def attend(self, q: Tensor, scale: float) -> Tensor:
         """What the last token reads: q [1, H, 1, D] -> [1, H, 1, D]."""
         mine, near, found, lower = self._of_mine(), self._near, [], 0
+        self.read_bytes = 2 * sum(held.keys.rows.nbytes for held in (*mine, near))
+        if step.runs(q):
+            return step.attend(q, self._parts(mine), scale)[0]
         with part("set_a"):
             for held, bit in zip(mine, _bits(self._mine), strict=True):
                 skip = (held.sets.rows & lower) != 0 if lower else None  # read with a lower group
@@ -117,12 +121,19 @@ class GroupMajor:
                 lower |= bit
         with part("set_b"):
             found.append(one_query(q, near.keys.rows, near.values.rows, (near.sets.rows & lower) != 0, scale))
-        self.read_bytes = 2 * sum(held.keys.rows.nbytes for held in (*mine, near))
         with part("merge"):
             (out, lse), *others = filter(None, found)
             for more, more_lse in others:
                 out, lse = merge(out, lse, more, more_lse)
             return out.to(q.dtype)
+
+    def _parts(self, mine: list[_Held]) -> list[step.Read]:
+        """What the last token reads, each without what those before it held."""
+        parts, lower = [], 0
+        for held, bit in zip((*mine, self._near), (*_bits(self._mine), 0), strict=True):
+            parts.append(step.Read(held.keys.rows, held.values.rows, held.sets.rows, lower))
+            lower |= bit
+        return parts
 
     def in_order(self) -> tuple[Tensor, Tensor]:
         """All keys and values in the order of the text, [1, G, T, D]."""

@@ -3,49 +3,15 @@
 
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
-#ifdef __AVX512F__
-#include <immintrin.h>
-#define VECTOR 64
-#else
-#define VECTOR 32
-#endif
+#include "lanes.h"
 
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
 #define TILES
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
-typedef float Lanes __attribute__((vector_size(VECTOR)));
-typedef int32_t Bits __attribute__((vector_size(VECTOR)));
-
-const int LANES = VECTOR / 4;
 const int KEYS = 256;  // keys of a block of scores
 const int PAIR = 2;    // vectors side by side in a product
 const int PANEL = 32;  // keys, and numbers of a head, come in multiples of this
-
-inline Lanes all(float x) { return x - Lanes{}; }
-inline Lanes load(const float *at) { Lanes x; memcpy(&x, at, sizeof x); return x; }
-inline void store(float *at, Lanes x) { memcpy(at, &x, sizeof x); }
-
-#ifdef __AVX512F__
-inline float largest(Lanes x) { return _mm512_reduce_max_ps((__m512)x); }
-inline float total(Lanes x) { return _mm512_reduce_add_ps((__m512)x); }
-#else
-inline float largest(Lanes x) {
-    float most = x[0];
-    for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
-    return most;
-}
-inline float total(Lanes x) {
-    float sum = 0.f;
-    for (int i = 0; i < LANES; i++) sum += x[i];
-    return sum;
-}
-#endif
 
 // Both kinds: `score` makes scores [rows, wide] with rows KEYS apart from queries [rows, width] and keys
 // [wide / PANEL, words of width, PANEL]; `put` keeps two vectors of weights where their scores stood; `mix` adds weights
@@ -159,12 +125,7 @@ struct Half {
     }
 
     static void finish(uint16_t *out, const float *sums, float by, long size) {
-        for (long d = 0; d < size; d++) {
-            const float x = sums[d] * by;
-            uint32_t bits;
-            memcpy(&bits, &x, sizeof bits);
-            out[d] = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;  // to the nearest, ties to even
-        }
+        for (long d = 0; d < size; d++) out[d] = nearest(sums[d] * by);
     }
 
 private:
@@ -188,7 +149,4 @@ inline void lay_out_tiles() {
     for (int i = 0; i < 8; i++) all.bytes[i] = 64, all.rows[i] = 16;
     _tile_loadconfig(&all);
 }
-
-// Ask the system for the use of tiles: 0 when this process may.
-extern "C" int tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) != 0; }
 #endif

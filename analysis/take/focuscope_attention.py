@@ -29,6 +29,7 @@ from transformers.masking_utils import sdpa_mask
 
 NAME, FORMAT = "focuscope", 1
 ROWS = 256  # queries whose scores are held at once
+PASTS = ("cache", "past_key_values", "layer_past")  # what models of all versions call the KV cache
 POOL = 5  # neighbouring keys that share their weight in SnapKV
 
 
@@ -267,7 +268,8 @@ def observe(module, args, kwargs):
     """Before an attention layer runs: note its KV cache, and let the rule see the hidden states [B, n, d]."""
     seat = module._focuscope
     hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    seat.cache, mask = kwargs.get("past_key_values", kwargs.get("layer_past")), kwargs.get("attention_mask")
+    seat.cache = next((kwargs[name] for name in PASTS if kwargs.get(name) is not None), None)
+    mask = kwargs.get("attention_mask")
     seat.past = 0 if seat.cache is None else int(seat.cache.get_seq_length(seat.layer))
     if seat.past == 0:
         batch, n = hidden.shape[:2]

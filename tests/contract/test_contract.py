@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from analysis.attention import apply
+from analysis.cache import as_past, past_of
 from analysis.fitted import Fitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
@@ -205,9 +206,9 @@ def test_decoding_with_a_cache_equals_one_pass(family, pytestconfig):
         with apply(lm, CASES[case]()), torch.no_grad():
             whole = logits(lm, input_ids=ids, attention_mask=mask)
             first = lm(input_ids=ids[:, :30], attention_mask=mask[:, :30], use_cache=True)
-            steps, past = [first.logits], first.past_key_values
+            steps, past = [first.logits], past_of(first)
             for at in range(30, 40):
-                out = lm(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], past_key_values=past, use_cache=True)
+                out = lm(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], **as_past(past), use_cache=True)
                 steps.append(out.logits)
         assert (torch.cat(steps, 1) - whole)[mask.bool()].abs().max() < 1e-4
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.attention import apply, ran
-from analysis.cache import DynamicCache, cache_bytes
+from analysis.cache import DynamicCache, as_past, cache_bytes, past_of
 from analysis.errors import BadSetting, NotFitted
 from analysis.eviction import evict, eviction_scores
 from analysis.fitted import Fitted
@@ -134,16 +134,16 @@ def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
     questions = ids[:, 40:50], ids[:, 50:60]
 
     def ask(past, question):
-        first = lm(question[:, :-1], past_key_values=past, use_cache=True)
-        last = lm(question[:, -1:], past_key_values=first.past_key_values, use_cache=True)
+        first = lm(question[:, :-1], **as_past(past), use_cache=True)
+        last = lm(question[:, -1:], **as_past(past_of(first)), use_cache=True)
         return torch.cat([first.logits, last.logits], 1)
 
     with apply(lm, method), torch.no_grad():
-        past = lm(ids[:, :40], past_key_values=DynamicCache(config=lm.config)).past_key_values
+        past = past_of(lm(ids[:, :40], **as_past(DynamicCache(config=lm.config))))
         dense = cache_bytes(past)[0]
         wanted = [ask(copy.deepcopy(past), question) for question in questions]
     with apply(lm, method, kernels=True), torch.no_grad():
-        past = lm(ids[:, :40], past_key_values=method.cache(lm)).past_key_values
+        past = past_of(lm(ids[:, :40], **as_past(method.cache(lm))))
         held = sum(int(one.sum()) for one in method.kept_.values()) * 2 * 8 * 4
         assert cache_bytes(past) == (held, held), "bytes of keys and values, and nothing beside"
         assert past.get_seq_length() == 40

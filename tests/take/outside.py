@@ -42,12 +42,13 @@ def main() -> None:
             whole = model(ids, attention_mask=mask).logits
             cut = job["cut"]
             begun = model(ids[:, :cut], attention_mask=mask[:, :cut], use_cache=True)
-            after = model(ids[:, cut:], attention_mask=mask, past_key_values=begun.past_key_values).logits
+            name = "cache" if "cache" in begun else "past_key_values"  # since transformers 5.24, before
+            after = model(ids[:, cut:], attention_mask=mask, **{name: begun[name]}).logits
             asked = {"max_new_tokens": job["new"], "min_new_tokens": job["new"], "do_sample": False}
             written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **asked)
         if job.get("static"):
             Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
-        held = torch.tensor([layer.keys.shape[2] for layer in begun.past_key_values.layers])
+        held = torch.tensor([layer.keys.shape[2] for layer in begun[name].layers])
         save_file({"whole": whole, "after": after.contiguous(), "written": written, "held": held}, job["out"])
     print(*focuscope_attention.RULES)
 

@@ -1,0 +1,62 @@
+// Vectors of float32 as wide as the processor has them, and what is computed in them.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#define VECTOR 64
+#else
+#define VECTOR 32
+#endif
+
+typedef float Lanes __attribute__((vector_size(VECTOR)));
+typedef int32_t Bits __attribute__((vector_size(VECTOR)));
+
+const int LANES = VECTOR / 4;
+const float NEVER = -1e30f;  // score of a pair that is not read
+const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
+
+inline Lanes all(float x) { return x - Lanes{}; }
+inline Lanes load(const float *at) { Lanes x; memcpy(&x, at, sizeof x); return x; }
+inline void store(float *at, Lanes x) { memcpy(at, &x, sizeof x); }
+
+#ifdef __AVX512F__
+inline float largest(Lanes x) { return _mm512_reduce_max_ps((__m512)x); }
+inline float total(Lanes x) { return _mm512_reduce_add_ps((__m512)x); }
+#else
+inline float largest(Lanes x) {
+    float most = x[0];
+    for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
+    return most;
+}
+inline float total(Lanes x) {
+    float sum = 0.f;
+    for (int i = 0; i < LANES; i++) sum += x[i];
+    return sum;
+}
+#endif
+
+// 2^x for x <= 0; 0 for what is smaller than the smallest normal number.
+inline Lanes power(Lanes x) {
+    x = x < all(-127.f) ? all(-127.f) : x;
+    const Lanes shift = all(12582912.f), whole = (x + shift) - shift, f = x - whole;
+    Lanes p = all(1.54035304e-4f);
+    p = p * f + all(1.33335581e-3f);
+    p = p * f + all(9.61812911e-3f);
+    p = p * f + all(5.55041087e-2f);
+    p = p * f + all(2.40226507e-1f);
+    p = p * f + all(6.93147181e-1f);
+    p = p * f + all(1.f);
+    const Bits exponent = (__builtin_convertvector(whole, Bits) + 127) << 23;
+    return p * (Lanes)exponent;
+}
+
+// A number as bfloat16, to the nearest, ties to even.
+inline uint16_t nearest(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}

@@ -1,0 +1,52 @@
+"""Programs of our own in C++, built once where a compiler is at hand: in a second or two, into the folder of this
+installation's state, by their sources and the processor they were built for."""
+
+import ctypes
+import functools
+import hashlib
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+from analysis.files import write_whole
+from analysis.runs import state_root
+
+HERE = Path(__file__).parent
+SOURCES = ("compiled.cpp", "one_query.cpp")
+HEADERS = ("lanes.h", "products.h")
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno", "-w")
+SECONDS = 60  # that building may take
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """All of them, built where they were not yet; None where that cannot be."""
+    try:
+        return ctypes.CDLL(str(_built()))
+    except (OSError, StopIteration, subprocess.SubprocessError):
+        return None
+
+
+def _built() -> Path:
+    """The file of the programs for this processor."""
+    written = b"".join((HERE / name).read_bytes() for name in (*SOURCES, *HEADERS)) + " ".join(FLAGS).encode()
+    about = hashlib.sha256(written + _processor().encode()).hexdigest()[:12]
+    place = state_root() / "kernels" / f"compiled-{about}.so"
+    if not place.is_file():
+        compiler = next(filter(None, map(shutil.which, COMPILERS)))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with write_whole(place) as partial:
+            command = [compiler, *FLAGS, "-o", str(partial), *(str(HERE / name) for name in SOURCES)]
+            subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+    return place
+
+
+def _processor() -> str:
+    """What `-march=native` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+    except OSError:
+        return platform.platform() + platform.processor()

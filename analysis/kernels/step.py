@@ -1,0 +1,91 @@
+"""One query over buffers of keys and values by a program of our own, `one_query.cpp`, where a C++ compiler is at hand.
+
+A step of generation calls attention once a layer for one token, so what counts is the bytes read and the number of
+calls: here it is one call, without the biases, temporaries and merges of torch's.
+"""
+
+import functools
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_long, c_void_p
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from analysis.kernels.library import library
+from analysis.kernels.pool import each
+
+ALONE = 1 << 20  # bytes that a thread reads before another is worth its start
+
+
+class Read(NamedTuple):
+    """Keys and values [1, G, n, D] that are read, the groups of their tokens as bits [n], and those groups whose
+    tokens were read before."""
+
+    keys: Tensor
+    values: Tensor
+    sets: Tensor
+    before: int
+
+
+class _Part(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("keys", "values", "sets")),
+        *((name, c_long) for name in ("rows", "k_head", "k_row", "v_head", "v_row", "set_bytes")),
+        ("read", c_int64),
+    ]
+
+
+class _Query(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("q", "out", "lse")),
+        *((name, c_long) for name in ("heads", "repeat", "size")),
+        ("scale", c_float),
+    ]
+
+
+def runs(q: Tensor) -> bool:
+    """Whether such a query is computed here: float32 or bfloat16 on the CPU, and a compiler that built the program."""
+    return q.device.type == "cpu" and not torch.is_grad_enabled() and q.dtype in programs()
+
+
+def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tensor]:
+    """q [1, H, 1, D] over all parts -> (out as q, lse [1, H, 1] float32). Errors: MemoryError."""
+    heads, kv_heads, size = q.shape[1], parts[0].keys.shape[1], q.shape[-1]
+    q, program = q.contiguous(), programs()[q.dtype]
+    out, lse = torch.empty_like(q), torch.empty(1, heads, 1)
+    query = _Query(q.data_ptr(), out.data_ptr(), lse.data_ptr(), heads, heads // kv_heads, size, scale)
+    asked = (_Part * len(parts))(
+        *(
+            (
+                *(x.data_ptr() for x in (k, v, sets)),
+                k.shape[2],
+                *k.stride()[1:3],
+                *v.stride()[1:3],
+                sets.itemsize,
+                before,
+            )
+            for k, v, sets, before in parts
+        )
+    )
+    held = sum(2 * part.keys.numel() * part.keys.element_size() for part in parts)
+    threads = max(1, min(torch.get_num_threads(), kv_heads, held // ALONE))
+
+    def run(thread: int) -> None:
+        first, last = (kv_heads * at // threads for at in (thread, thread + 1))
+        if program(byref(query), asked, len(parts), first, last):
+            raise MemoryError("A step of attention was refused memory.")
+
+    each(run, range(threads))
+    return out, lse
+
+
+@functools.cache
+def programs() -> dict:
+    """Type -> the function of `one_query.cpp` for it; {} where nothing can be built."""
+    built = library()
+    made = {} if built is None else {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}
+    for program in made.values():
+        program.argtypes = (POINTER(_Query), POINTER(_Part), c_long, c_long, c_long)
+        program.restype = c_int
+    return made
