@@ -1,4 +1,4 @@
-"""The KV-cache seam: what a method remembers of every token beside keys and values, a cache without copies of the whole
+"""The seam to the KV cache: what a method remembers of every token beside keys and values, a cache without copies of the whole
 past, one whose decode steps read a token's groups only, and one that drops keys for good.
 """
 
