@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -83,8 +83,8 @@ def live() -> list[Slider]:
 def timed(progress: Callable[[float, str], None], sliders: Sequence[Slider] | None = None) -> tuple[list[dict], dict]:
     """Time `sliders` (default: all) on a fresh state folder that is thrown away: a row each, and what they ran on.
 
-    Rows: `page slider what median_ms worst_ms moves target_ms met refused`; a slider that cannot be moved has a sentence
-    in `refused` and no numbers. Errors: AnalysisError without a browser, or where the app does not start.
+    Rows: `page slider what median_ms worst_ms moves target_ms met refused`; `refused` says why a slider could not be
+    moved, which then has no numbers. Errors: AnalysisError without a browser, or where the app does not start.
     """
     chosen, rows = [*stored(), *live()] if sliders is None else sliders, []
     with tempfile.TemporaryDirectory(prefix="focuscope-sliders-") as folder, launched() as browser:
