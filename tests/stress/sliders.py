@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -106,7 +106,7 @@ def _row(tab, address: str, slider: Slider) -> dict:
     from playwright.sync_api import Error
 
     target = NEW if slider.new else STORED
-    row = {"page": slider.page, "slider": slider.name, "what": "new" if slider.new else "stored"}
+    row = {"page": slider.page, "slider": slider.label or slider.name, "what": "new" if slider.new else "stored"}
     row |= {"median_ms": None, "worst_ms": None, "moves": 0, "target_ms": target, "met": None, "refused": ""}
     try:
         row["slider"] = _opened(tab, address, slider)
@@ -142,7 +142,7 @@ def _times(tab, slider: Slider) -> list[float]:
     """Seconds of each timed move."""
     from tests.made.browsing import moved
 
-    def go(moves) -> list[float]:
+    def go(moves: Iterable[tuple]) -> list[float]:
         return [moved(tab, thumb, key, charts=[slider.chart], patience=PATIENCE) for thumb, key in moves]
 
     if slider.options:
@@ -154,17 +154,31 @@ def _times(tab, slider: Slider) -> list[float]:
     left, right = _room(thumb)
     forth, back = ("ArrowRight", "ArrowLeft") if right >= left else ("ArrowLeft", "ArrowRight")
     room, rest = max(left, right), min(left, right)
-    if slider.new:
-        one = min(room, MOVES)
-        took = go([(thumb, forth)] * one)
-        other = min(rest, MOVES - one)
-        if other:
-            go([(thumb, back)] * one)  # what it has seen
-        return took + go([(thumb, back)] * other)
-    span = min(room, SPAN)
-    lap = [(thumb, forth)] * span + [(thumb, back)] * span
-    go(lap)
-    return go((lap * MOVES)[:MOVES])
+    if not slider.new:
+        span = min(room, SPAN)
+        lap = [(thumb, forth)] * span + [(thumb, back)] * span
+        go(lap)
+        return go((lap * MOVES)[:MOVES])
+    took = _until_refused(go, thumb, forth, min(room, MOVES))
+    if other := min(rest, MOVES - len(took)):
+        go([(thumb, back)] * (abs(_room(thumb)[0] - left)))  # what it has seen
+        took += _until_refused(go, thumb, back, other)
+    return took
+
+
+def _until_refused(go: Callable, thumb, key: str, count: int) -> list[float]:
+    """Seconds of up to `count` moves one way, as far as the method takes what the slider offers."""
+    from playwright.sync_api import Error
+
+    took: list[float] = []
+    for _ in range(count):
+        try:
+            took += go([(thumb, key)])
+        except Error:
+            if not took:
+                raise
+            break
+    return took
 
 
 def _room(thumb) -> tuple[int, int]:
