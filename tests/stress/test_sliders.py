@@ -35,8 +35,8 @@ def test_the_verb_tells_its_rows_and_how_many_keep_their_target(monkeypatch, cap
     assert told["rows"] == rows and "Routing" in err
     assert (told["protocol"]["what"], told["protocol"]["browser"]) == ("sliders", "Chromium 1")
     assert told["sentence"] == (
-        "2 of 3 within their target; the slowest of stored stops is Routing, Cap, with 412 ms (target 300); the slowest "
-        "of new values is Routing, Buckets, with 700 ms (target 800); 1 could not be moved."
+        "2 of 3 within their target; the slowest of stored stops is Routing, Cap, with 412 ms (target 300); the "
+        "slowest of new values is Routing, Buckets, with 700 ms (target 800); 1 could not be moved."
     )
     assert sentence([]) == "0 of 0 within their target."
     assert main(["bench", "sliders", "--plan"]) == 0
@@ -59,7 +59,6 @@ def test_every_page_and_every_method_that_is_moved_live_has_a_slider():
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_slider_is_timed_at_stored_stops_and_one_that_is_not_there_is_refused(monkeypatch):
-    """The app without its worker's help: these numbers are counted, not computed."""
     worth = next(slider for slider in sliders.stored() if slider.name == "Context, tokens")
     asked = [worth, next(slider for slider in sliders.live() if slider.card.endswith("focal_learned"))]
     said = []
