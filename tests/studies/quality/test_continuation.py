@@ -11,7 +11,7 @@ import torch
 from analysis.__main__ import main
 from analysis.attention import apply
 from analysis.cache import cache_bytes, past_of
-from analysis.costs import kv_cache_bytes, read_config
+from analysis.costs import kv_cache_bytes, read_shape
 from analysis.costs.shape import decode_bytes
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
@@ -85,15 +85,15 @@ def test_budgets_are_keys_and_bytes(ask, context, home):
 
 
 def test_a_kv_cache_is_counted_alike_wherever_it_is_told(ask, context, home):
-    """By the sizes in config.json (Is it worth it?), of a policy (KV budgets), as held after a prompt (Quality vs speed,
-    Generate), and as a cache of transformers is large."""
+    """By the sizes in config.json (Is it worth it?), as a policy counts (KV budgets), as held after a prompt (Quality vs
+    speed, Generate), and as a cache of transformers is large."""
     lm = context.model(str(home / "tiny"))
     counted = kv_cache_bytes(lm.num_layers * lm.num_kv_heads * 32, lm.head_dim, lm.dtype.itemsize)
     held = ask([SNAPKV]).numbers["rows"][0]["kv_bytes"]
     with torch.no_grad():
         cache = past_of(lm.lm(torch.arange(32)[None], use_cache=True))
     assert counted == held == cache_bytes(cache)[0] == sum(2 * layer.keys.nbytes for layer in cache.layers)
-    shape = read_config(home / "tiny" / "config.json")
+    shape = read_shape(json.loads((home / "tiny" / "config.json").read_text()))
     assert decode_bytes(replace(shape, value_bytes=lm.dtype.itemsize), 32)[0] == counted
 
 
