@@ -85,7 +85,7 @@ def test_budgets_are_keys_and_bytes(ask, context, home):
 
 
 def test_a_kv_cache_is_counted_alike_wherever_it_is_told(ask, context, home):
-    """By the sizes in config.json (Is it worth it?), as a policy counts (KV budgets), as held after a prompt (Quality vs
+    """By the sizes in config.json (Is it worth it?), as a policy counts (KV budgets), held after a prompt (Quality vs
     speed, Generate), and as a cache of transformers is large."""
     lm = context.model(str(home / "tiny"))
     counted = kv_cache_bytes(lm.num_layers * lm.num_kv_heads * 32, lm.head_dim, lm.dtype.itemsize)
