@@ -10,9 +10,9 @@ from analysis.kernels.pool import each
 
 def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
     """Signs of x [..., D] against random directions [D, L, K] with K <= 15 -> int16 codes [..., L]."""
-    bits = x @ planes.flatten(1) > 0
-    powers = 1 << torch.arange(planes.shape[2], device=x.device)
-    return (bits.unflatten(-1, planes.shape[1:]) * powers).sum(-1).short()
+    bits = (x @ planes.flatten(1) > 0).float().unflatten(-1, planes.shape[1:])
+    powers = 2.0 ** torch.arange(planes.shape[2], device=x.device)
+    return (bits @ powers).short()  # sums of powers of two below 2^15, which float32 holds exactly
 
 
 def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:

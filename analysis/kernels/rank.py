@@ -23,6 +23,11 @@ def top_p_rank(probabilities, mass: float = 0.9) -> torch.Tensor:
     Exact; of equal probabilities any are taken, which changes no count. A row that never reaches `mass` counts all that
     is above zero. In CSA this is the effective rank. Errors: BadSetting for a mass that is not in (0, 1].
     """
+    return top_p(probabilities, mass)[0]
+
+
+def top_p(probabilities, mass: float = 0.9) -> tuple[torch.Tensor, torch.Tensor]:
+    """(`top_p_rank`, the least of those probabilities, float32 [...])."""
     check_mass(mass)
     rows = torch.as_tensor(probabilities)
     if rows.dim() == 0:
@@ -30,16 +35,18 @@ def top_p_rank(probabilities, mass: float = 0.9) -> torch.Tensor:
     rows = rows if rows.is_floating_point() else rows.float()
     shape = rows.shape[:-1]
     if shape.numel() == 0 or rows.shape[-1] == 0:
-        return torch.zeros(shape, dtype=torch.long, device=rows.device)
+        return torch.zeros(shape, dtype=torch.long, device=rows.device), torch.zeros(shape, device=rows.device)
     rows = rows.detach().reshape(-1, rows.shape[-1])
     if rows.is_cuda or rows.dtype == torch.float64 or not compiled():
         parts = rows.split(max(1, SORTED_VALUES // rows.shape[1]))
-        return torch.cat([_by_sorting(part, mass) for part in parts]).view(shape)
+        found = zip(*(_by_sorting(part, mass) for part in parts), strict=True)
+        ranks, least = (torch.cat(one).view(shape) for one in found)
+        return ranks, least
     from analysis.kernels.select import ranks_of
 
-    ranks = np.empty(len(rows), dtype=np.int64)
-    ranks_of(rows.float().contiguous().numpy(), mass * SLACK, ranks)
-    return torch.from_numpy(ranks).view(shape)
+    ranks, least = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    ranks_of(rows.float().contiguous().numpy(), mass * SLACK, ranks, least)
+    return torch.from_numpy(ranks).view(shape), torch.from_numpy(least).view(shape)
 
 
 @functools.cache
@@ -54,10 +61,11 @@ def check_mass(mass: float) -> None:
         raise BadSetting(f"The mass is {mass} and must lie above 0 and up to 1, such as 0.9.")
 
 
-def _by_sorting(rows: torch.Tensor, mass: float) -> torch.Tensor:
-    """[n, T] -> [n]."""
+def _by_sorting(rows: torch.Tensor, mass: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """[n, T] -> [n] and [n]."""
     slack = 1 - 1e-12 if rows.dtype == torch.float64 else SLACK
     rows = rows if rows.dtype == torch.float64 else rows.float()
     best = rows.sort(-1, descending=True).values.double()
     short = (best.cumsum(-1) < mass * slack).sum(-1) + 1
-    return torch.minimum(short, (best > 0).sum(-1))
+    ranks = torch.minimum(short, (best > 0).sum(-1))
+    return ranks, best.gather(-1, (ranks - 1).clamp(min=0)[:, None])[:, 0].float()

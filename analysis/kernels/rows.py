@@ -61,7 +61,7 @@ def measure_rows(scores, start, first, real, earlier, mass, window, without_firs
         share = 1.0 / whole
         one[ENTROPY] = np.log(whole) - turned * share
         one[LARGEST] = share
-        one[RANK] = rank_of(weights, SLACK * mass * histogram(weights, sums, counts), sums, counts, spare)
+        one[RANK] = rank_of(weights, SLACK * mass * histogram(weights, sums, counts), sums, counts, spare)[0]
         one[FIRST] = sink
         one[WINDOW] = _sum(weights[max(0, query - window + 1) :]) * share
         one[DISTANCE] = _mean_distance(weights, query) * share

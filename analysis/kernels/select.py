@@ -9,17 +9,19 @@ from numba import njit
 
 BINS = 257  # eight for each power of two from 2^-32 up, one for 1, and what is smaller lies in the lowest
 LOWEST = (127 - 32) * 8  # of the top 12 bits of a float32
+TINY = np.float32(1e-45)  # the smallest number above 0
 FINE, MANY = 256, 48  # a bin with more numbers is cut into as many finer ones
 
 
 @njit(nogil=True, cache=True)
-def ranks_of(rows, target, ranks):
-    """Fill `ranks` int64 [n] with the fewest numbers of each row [n, T] float32 from 0 to 1 that reach `target`."""
+def ranks_of(rows, target, ranks, smallest):
+    """Fill `ranks` int64 [n] with the fewest numbers of each row [n, T] float32 from 0 to 1 that reach `target`, and
+    `smallest` float32 [n] with the least of them."""
     sums, counts = np.zeros(BINS), np.zeros(BINS, np.int64)
     spare = np.empty(rows.shape[1], np.float32)
     for r in range(len(rows)):
         histogram(rows[r], sums, counts)
-        ranks[r] = rank_of(rows[r], target, sums, counts, spare)
+        ranks[r], smallest[r] = rank_of(rows[r], target, sums, counts, spare)
 
 
 @njit(nogil=True, cache=True)
@@ -37,8 +39,8 @@ def histogram(row, sums, counts):
 
 @njit(nogil=True, cache=True)
 def rank_of(row, target, sums, counts, spare):
-    """The fewest numbers of `row` whose sum reaches `target`, given its histogram, used up; `spare` float32, as
-    long."""
+    """(the fewest numbers of `row` whose sum reaches `target`, the least of them), given its histogram, used up;
+    `spare` float32, as long."""
     bits = row.view(np.int32)
     reached, taken, at = _pass_bins(target, 0.0, 0, BINS - 1, sums, counts)
     inside = 0
@@ -62,14 +64,15 @@ def rank_of(row, target, sums, counts, spare):
             fits = ((bits[j] >> 12) & (FINE - 1)) == at
             spare[inside] = value
             inside += fits
-    best = spare[:inside]
+    best, least = spare[:inside], TINY
     best.sort()
     for j in range(inside - 1, -1, -1):
         if reached >= target or best[j] <= 0:
             break
         reached += best[j]
+        least = best[j]
         taken += 1
-    return taken
+    return taken, least
 
 
 @njit(nogil=True, cache=True)

@@ -134,10 +134,10 @@ class MagicPIG(Method):
     def chance(self, cosine: Tensor) -> Tensor:
         """How likely a key is to be found, of its cosine with the query."""
         p = (1 - cosine.clamp(-1, 1).acos() / torch.pi) ** self.bits
-        none = (1 - p) ** self.tables
         if self.variant == "hub":
-            return 1 - none
-        return 1 - none - self.tables * p * (1 - p) ** (self.tables - 1)
+            return 1 - (1 - p) ** self.tables
+        all_but_one = (1 - p) ** (self.tables - 1)
+        return 1 - all_but_one * (1 - p + self.tables * p)
 
     def scores(self, block: Block) -> Tensor:
         if self.reads_all(block.layer):

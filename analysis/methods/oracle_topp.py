@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from analysis.attention import Block
-from analysis.kernels.rank import top_p_rank
-from analysis.kernels.topk import smallest_kept
+from analysis.kernels.rank import top_p
 from analysis.methods.base import Method, setting
 
 
@@ -33,4 +32,4 @@ class OracleTopP(Method):
             return None
         scores = block.scores.detach().float().masked_fill(~block.visible, -math.inf)
         weights = torch.softmax(scores, -1).nan_to_num(0.0)
-        return scores >= smallest_kept(scores, top_p_rank(weights, self.p))
+        return weights >= top_p(weights, self.p)[1][..., None]

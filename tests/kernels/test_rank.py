@@ -35,7 +35,10 @@ def test_the_count_is_that_of_a_sort(length, spread):
     rows = logits.softmax(-1)
     for mass in (0.1, 0.5, 0.9, 0.999, 1.0):
         assert np.array_equal(top_p_rank(rows, mass).numpy(), by_sorting(rows, mass)), mass
-        assert torch.equal(top_p_rank(rows, mass), rank._by_sorting(rows, mass))
+        (ranks, least), (sorted_ranks, sorted_least) = rank.top_p(rows, mass), rank._by_sorting(rows, mass)
+        assert torch.equal(ranks, sorted_ranks)
+        kept = [(rows >= one[:, None]) & (rows > 0) for one in (least, sorted_least)]
+        assert torch.equal(*kept) and bool((kept[0].sum(-1) >= ranks).all())
 
 
 def test_tiny_numbers_that_fill_one_bin_are_told_apart():
@@ -70,3 +73,16 @@ def test_the_door_and_bad_input():
             top_p_rank(torch.ones(3), mass)
     with pytest.raises(BadSetting, match="single number"):
         top_p_rank(0.5)
+
+
+def test_the_least_that_is_counted_by_hand_and_by_sorting():
+    """Of 0.5 0.3 0.15 0.05 the first two reach 0.7, three 0.9, all 1; on rows of all lengths as sorting says."""
+    row = torch.tensor([0.3, 0.05, 0.5, 0.15])
+    assert [rank.top_p(row, mass)[1].item() for mass in (0.7, 0.9, 1.0)] == pytest.approx([0.3, 0.15, 0.05])
+    draw = torch.Generator().manual_seed(0)
+    for length in (1, 2, 7, 300, 2000):
+        rows = torch.softmax(4 * torch.randn(50, length, generator=draw), -1)
+        ranks, least = rank.top_p(rows, 0.9)
+        best = rows.sort(-1, descending=True).values
+        assert torch.equal(least, best.gather(-1, ranks[:, None] - 1)[:, 0])
+        assert torch.equal((rows >= least[:, None]).sum(-1), ranks), "no two are equal here"
