@@ -13,8 +13,8 @@ WORDS = {-1: "lower", 0: "not told apart", 1: "higher"}
 READ_AS = (
     "Models of one code, one start and one order of the training tokens per seed differ in the temperature alone, and "
     "are read with the one they were trained with. Held-out losses are means over the seeds, window by window; "
-    "differences are paired. The best of several is chosen on the windows it is told on. One learning rate serves all: "
-    "with others, or after more steps, their order may change, so this is a direction and no verdict."
+    "differences are paired. The best of several is chosen on the same windows that report it. One learning rate "
+    "serves all: with others, or after more steps, their order may change, so this is a direction and no verdict."
 )
 TWO_SEEDS = (
     "Measured with two seeds: a difference counts where the interval leaves out 0, both seeds agree, and two seeds "
