@@ -105,11 +105,11 @@ def table(columns: list[dict], rows: list[dict]) -> str:
 
 
 def cell(row: dict, about: dict) -> str:
-    """A value of a row, with its interval where it has one."""
+    """A value of a row, with its interval where it has one; over pieces of documents there is none to say."""
     name, share = about["name"], about["unit"] == "share"
     said = spelled(row.get(name), share)
     ends = [row[end] for end in ends_of(row, name)]
-    known = ends and None not in (row[name], *ends)
+    known = ends and None not in (row[name], *ends) and row.get("unit", "documents") == "documents"
     return f"{said} ({' to '.join(spelled(end, share) for end in ends)})" if known else said
 
 
