@@ -92,7 +92,8 @@ def shown(numbers: dict) -> dict:
     """How the study is told."""
     first = numbers["rows"][0]
     there = [one for one in COLUMNS if one["name"] in first]  # not all, of tables stored before
-    there = [one | {"label": first["unit"]} if one["name"] == "units" else one for one in there]
+    unit = first["unit"] if first["unit"] == "documents" else f"units of {first['unit']}"
+    there = [one | {"label": unit} if one["name"] == "units" else one for one in there]
     rough = {} if "verdict" in numbers["rows"][0] else {"notes": [BEFORE]}
     return {"sentence": _sentence(numbers["rows"]), "columns": there} | rough
 

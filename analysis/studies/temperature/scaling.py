@@ -133,15 +133,13 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
 
 
 def _unsure(row: dict) -> str:
-    """What is said of a difference that is not told apart: what could have been seen, by its interval or by the two
-    seeds that it was measured with."""
+    """What is said behind a difference that is not told apart: what could have been seen, or what two seeds make."""
     if rows.sure(row):
         return ""
     least = seen([row], rows.AGAINST)
     if least is None:
         return ", not judged"
-    by_seeds = max(least, row.get("by_seeds") or 0)
-    return f", not told apart ({by_seeds:.4f} could have been seen)"
+    return f", not told apart{rows.by_two_seeds(row) or f', {least:.4f} could have been seen'}"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:
