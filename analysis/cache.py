@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 import transformers
-from packaging.version import Version
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from analysis.errors import AnalysisError
 from analysis.kernels.decode import GroupMajor, Growing
 from analysis.kernels.ragged import Ragged
 
-PAST = "cache" if Version(transformers.__version__) >= Version("5.24.dev0") else "past_key_values"
+PAST = "cache" if tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24) else "past_key_values"
 PASTS = ("cache", "past_key_values", "layer_past")  # what models of all versions call it
 OTHER_CACHES = (*PASTS[:2], "cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 

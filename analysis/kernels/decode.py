@@ -113,7 +113,8 @@ class GroupMajor:
         mine, near, found, lower = self._of_mine(), self._near, [], 0
         self.read_bytes = 2 * sum(held.keys.rows.nbytes for held in (*mine, near))
         if step.runs(q):
-            return step.attend(q, self._parts(mine), scale)[0]
+            with part("set_a"):
+                return step.attend(q, self._parts(mine), scale)[0]
         with part("set_a"):
             for held, bit in zip(mine, _bits(self._mine), strict=True):
                 skip = (held.sets.rows & lower) != 0 if lower else None  # read with a lower group

@@ -7,6 +7,7 @@ product of a query with a key of the page. A decode step looks at these two vect
 import torch
 from torch import Tensor
 
+from analysis.kernels import step
 from analysis.kernels.decode import Growing
 from analysis.kernels.parts import part
 
@@ -71,6 +72,12 @@ def visits_keys(labels: Tensor, visits: Tensor) -> Tensor:
 def gathered_attention(query: Tensor, key: Tensor, value: Tensor, read: Tensor, scale: float) -> Tensor:
     """Exact attention of one query per head over the keys with `read` bool [B, H, T]: query [B, H, 1, D], key and value
     [B, G, T, D] -> [B, H, 1, D]. Each head reads at least one key."""
+    if step.runs(query):
+        with part("sort"):
+            skip = read.logical_not().view(torch.uint8)
+        with part("set_a"):
+            every = zip(query.split(1), key.split(1), value.split(1), skip, strict=True)
+            return torch.cat([step.attend(q, [step.Read(k, v, s, 1)], scale)[0] for q, k, v, s in every])
     read = read.flatten(0, 1)
     with part("sort"):
         count = read.sum(-1)  # [B H]

@@ -7,19 +7,18 @@
 
 #include "lanes.h"
 
-// A buffer: `rows` tokens of every head of keys and values, strides in numbers; `sets`: the groups of a token as bits. A
-// token that has one of the groups `read` was read in a buffer before.
+// A buffer: `rows` tokens of every head of keys and values, strides in numbers; `sets`: bits of each token, for a query head
+// `set_head` further on. A token with one of the bits `skip` is not read.
 struct Part {
-    const void *keys, *values;
-    const void *sets;
-    long rows, k_head, k_row, v_head, v_row, set_bytes;
-    int64_t read;
+    const void *keys, *values, *sets;
+    long rows, k_head, k_row, v_head, v_row, set_head, set_bytes;
+    int64_t skip;
 
-    bool was_read(long at) const {
-        if (set_bytes == 1) return ((const uint8_t *)sets)[at] & read;
-        if (set_bytes == 2) return ((const int16_t *)sets)[at] & read;
-        if (set_bytes == 4) return ((const int32_t *)sets)[at] & read;
-        return ((const int64_t *)sets)[at] & read;
+    bool skips(long at) const {
+        if (set_bytes == 1) return ((const uint8_t *)sets)[at] & skip;
+        if (set_bytes == 2) return ((const int16_t *)sets)[at] & skip;
+        if (set_bytes == 4) return ((const int32_t *)sets)[at] & skip;
+        return ((const int64_t *)sets)[at] & skip;
     }
 };
 
@@ -34,7 +33,7 @@ struct Query {
 
 namespace {
 
-const int BLOCK = 64;  // keys whose scores are known before their values are read
+const int BLOCK = 64;  // tokens whose scores are known before their values are read
 
 struct Word32 {
     typedef float Number;
@@ -134,11 +133,14 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
             const Number *keys = (const Number *)part->keys + g * part->k_head;
             const Number *values = (const Number *)part->values + g * part->v_head;
             long mine[BLOCK];
-            for (long first = 0; first < part->rows;) {
-                int n = 0;
-                for (; first < part->rows && n < BLOCK; first++)
-                    if (!part->was_read(first)) mine[n++] = first;
-                for (long r = 0; r < repeat && n; r++) {
+            for (long first = 0; first < part->rows; first += BLOCK) {
+                const long last = first + BLOCK < part->rows ? first + BLOCK : part->rows;
+                for (long r = 0; r < repeat; r++) {
+                    const long set = (g * repeat + r) * part->set_head;
+                    int n = 0;
+                    for (long at = first; at < last; at++)
+                        if (!part->skips(set + at)) mine[n++] = at;
+                    if (!n) continue;
                     score<Word>(rows[r], keys, part->k_row, mine, n, size);
                     mix<Word>(rows[r], values, part->v_row, mine, n, size, weigh(rows[r]));
                 }

@@ -19,20 +19,20 @@ ALONE = 1 << 20  # bytes that a thread reads before another is worth its start
 
 
 class Read(NamedTuple):
-    """Keys and values [1, G, n, D] that are read, the groups of their tokens as bits [n], and those groups whose
-    tokens were read before."""
+    """Keys and values [1, G, n, D], whole numbers [n] or [H, n] whose bits say something of their tokens, and the bits
+    of those that are not read."""
 
     keys: Tensor
     values: Tensor
     sets: Tensor
-    before: int
+    skip: int
 
 
 class _Part(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("keys", "values", "sets")),
-        *((name, c_long) for name in ("rows", "k_head", "k_row", "v_head", "v_row", "set_bytes")),
-        ("read", c_int64),
+        *((name, c_long) for name in ("rows", "k_head", "k_row", "v_head", "v_row", "set_head", "set_bytes")),
+        ("skip", c_int64),
     ]
 
 
@@ -55,19 +55,7 @@ def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tens
     q, program = q.contiguous(), programs()[q.dtype]
     out, lse = torch.empty_like(q), torch.empty(1, heads, 1)
     query = _Query(q.data_ptr(), out.data_ptr(), lse.data_ptr(), heads, heads // kv_heads, size, scale)
-    asked = (_Part * len(parts))(
-        *(
-            (
-                *(x.data_ptr() for x in (k, v, sets)),
-                k.shape[2],
-                *k.stride()[1:3],
-                *v.stride()[1:3],
-                sets.itemsize,
-                before,
-            )
-            for k, v, sets, before in parts
-        )
-    )
+    asked = (_Part * len(parts))(*map(_part, parts))
     held = sum(2 * part.keys.numel() * part.keys.element_size() for part in parts)
     threads = max(1, min(torch.get_num_threads(), kv_heads, held // ALONE))
 
@@ -78,6 +66,13 @@ def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tens
 
     each(run, range(threads))
     return out, lse
+
+
+def _part(read: Read) -> _Part:
+    keys, values, sets, skip = read
+    of_head = sets.stride(0) if sets.dim() == 2 else 0
+    strides = *keys.stride()[1:3], *values.stride()[1:3]
+    return _Part(*(x.data_ptr() for x in read[:3]), keys.shape[2], *strides, of_head, sets.itemsize, skip)
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Speed: what of it stands in the URL."""
 
-from app.selection.control import Control, matching, one_of, whole
+from app.selection.control import Control, matching, one_of, switch, whole
 
 ON = {"model": "The loaded model on this text", "shapes": "Bare attention shapes"}
 WHAT = {"attention": "attention over a prompt", "decode": "attention of one token", "inference": "the whole model"}
@@ -23,4 +23,5 @@ CONTROLS = {
     "speed_prompt": Control(whole(7), name="prompt length"),
     "speed_new": Control(whole(), 32, "number of new tokens"),
     "speed_rounds": Control(whole(), 5, "number of rounds"),
+    "speed_evidence": switch(False),
 }

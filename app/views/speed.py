@@ -1,7 +1,8 @@
 """Speed: how much time does sparse inference save on this machine?"""
 
-from app.speed import page
+from app.speed import evidence, page
 from app.ui import widgets
+from app.ui.tabs import drawer
 
 widgets.header(
     "How much time does it save here?",
@@ -9,3 +10,4 @@ widgets.header(
     "dense path of this machine",
 )
 page.timed()
+drawer("speed_evidence", evidence.show)

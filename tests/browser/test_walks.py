@@ -1,5 +1,6 @@
 """Three readers, each from the first page to what they came for, every step by what the page offers: a text of one's
-own to a kept report, a config.json to the verdict, the tour to sharpening.
+own to a kept report, a config.json to the verdict, the tour to sharpening. On a desk by day, in a narrow window by
+night, on a telephone by either.
 
 FOCUSCOPE_PICTURES names the folder for a picture of every step; without it they are thrown away.
 """
@@ -13,18 +14,29 @@ import pytest
 from playwright.sync_api import expect
 
 from analysis.costs import KNOWN
+from app.tour.story import STORY
 from tests.made.browsing import PATIENCE, painted, settle, upload, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LLAMA = "meta-llama/Llama-3.1-8B"
+SCREENS = {
+    "1440-light": (1440, 900, "light"),
+    "900-dark": (900, 900, "dark"),
+    "390-light": (390, 844, "light"),
+    "390-dark": (390, 844, "dark"),
+}
+WIDTH = "() => document.scrollingElement.scrollWidth"
+SCHEME = "() => getComputedStyle(document.querySelector('.stApp')).colorScheme"
 
 
-@pytest.fixture
-def picture(page, tmp_path):
-    """Takes a picture of what a reader has on the screen, at 1440 x 900; a part is brought to the middle first."""
+@pytest.fixture(params=SCREENS)
+def picture(page, tmp_path, request):
+    """Takes a picture of what a reader has on the screen; a part is brought to the middle first."""
     folder = Path(os.environ.get("FOCUSCOPE_PICTURES") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
-    page.set_viewport_size({"width": 1440, "height": 900})
+    width, height, scheme = SCREENS[request.param]
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme=scheme)
 
     def take(name: str, at=None) -> None:
         settle(page)
@@ -32,7 +44,9 @@ def picture(page, tmp_path):
         if at is not None:
             at.evaluate("element => element.scrollIntoView({block: 'center'})")
             page.wait_for_timeout(300)  # a picture for people: what scrolls comes to rest
-        page.screenshot(path=folder / f"walk-{name}.png")
+        assert page.evaluate(WIDTH) <= width, "the page itself does not scroll sideways"
+        assert page.evaluate(SCHEME) == scheme
+        page.screenshot(path=folder / f"walk-{name}-{request.param}.png")
 
     return take
 
@@ -131,7 +145,8 @@ def test_the_tour_leads_to_sharpening(app_server, page, picture):
     slider = page.get_by_role("slider", name="Softmax temperature t")
     said = page.locator(".fs-more").filter(has_text=re.compile(r"at t = ")).first
     expect(said).to_be_visible(timeout=PATIENCE)
-    assert "layer=5" in page.url and "head=4" in page.url, "the head of the tour"
+    layer, head = STORY.spreader
+    assert f"layer={layer}" in page.url and f"head={head}" in page.url, "the head of the tour"
     before = said.inner_text()
     picture("sharpen-5-page")
     slider.press("ArrowLeft")

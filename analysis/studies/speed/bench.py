@@ -31,6 +31,14 @@ Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
 WHAT = ("attention", "decode", "inference", "statistics", "model")
 LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
+# Times dense attention that are aimed at, for these shapes: length -> ratio. A whole model is to be as quick as dense.
+AIMED = {"heads": 8, "head_dim": 64, "groups": 8, "top": 1, "window": 128}
+TARGETS = {
+    "attention": {1024: 1.0, 4096: 2.2, 16384: 4.6, 32768: 5.4, 65536: 6.5},
+    "decode": {32768: 5.0},
+    "inference": {2000: 1.0, 2032: 1.0},
+}
+ENDS = {"": "median", "_low": "low", "_high": "high"}
 SKEW = 0.8  # skewed groups: each is a fifth smaller than the one before; with 8 groups the largest holds 24%
 MERGED = 1024  # tokens on which the ways to merge are compared
 
@@ -64,10 +72,11 @@ def bench(
 
     `router`: take the memberships of this router of `model` on `text` (the bundled story unless given) in `layer` (the
     middle one unless given), repeated where a length is longer than the text; `groups` and `top` are then the router's.
-    numbers: `rows` (also the table `curve`: milliseconds, speed-up with its spread over rounds, bound 1 / retained
-    pairs, peak memory by q, k, v and out, and where the time goes), `crossover` (the length from which sparse wins, or
-    None), `missing` dense kernels, `merges` (why the parts must be disjoint: cosine and error of each way to merge,
-    on 1,024 tokens; None for several groups per token), `sentence`. Errors: TooLarge before anything starts.
+    numbers: `rows` (also the table `curve`: milliseconds, speed-up with its spread over rounds and the `target` that is
+    aimed at, bound 1 / retained pairs, peak memory by q, k, v and out, and where the time goes), `crossover` (the
+    length from which sparse wins, or None), `missing` dense kernels, `merges` (why the parts must be disjoint: cosine
+    and error of each way to merge, on 1,024 tokens; None for several groups per token), `sentence`. Errors: TooLarge
+    before anything starts.
     """
     if what not in WHAT:
         raise BadSetting(f"What is timed must be one of {', '.join(WHAT)}, and {what[:40]!r} was asked for.")
@@ -95,12 +104,13 @@ def bench(
         sizes = {"groups": about["groups"], "k": about["top"], "repeats": about["repeats"], **shape}
         if what == "decode":
             told(0.0, "one token after them")
-            rows.append(_decoded(time_decode(length, members=made(length, seed * 1000), **sizes)))
+            row = _decoded(time_decode(length, members=made(length, seed * 1000), **sizes))
+            rows.append(row | {"target": _target(what, length, about, router)})
             continue
         told(0.0, "memberships")
         members = torch.stack([made(length, seed * 1000 + at) for at in range(batch)])
         timed = timing.time_attention(length, members=members, batch=batch, parts=True, progress=told, **sizes)
-        rows.append(_attended(timed))
+        rows.append(_attended(timed) | {"target": _target(what, length, about, router) if batch == 1 else None})
         missing = timed.missing
     about |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"]}
     about["processor"] = timing.processor(device)
@@ -112,6 +122,12 @@ def bench(
     one = about["top"] == 1
     result.numbers["merges"] = merges(*states, made(MERGED, 0).to(device), window) if one else None
     return result
+
+
+def _target(what: str, length: int, about: dict, router: str | None) -> float | None:
+    """The ratio to dense that is aimed at, for the shapes it is defined for."""
+    same = all(about[name] == wanted for name, wanted in AIMED.items())
+    return TARGETS[what].get(length) if same and router is None else None
 
 
 def skewed_tokens(tokens: int, groups: int, top: int, seed: int) -> torch.Tensor:
@@ -164,7 +180,7 @@ def _inference(
     for index, length in enumerate(lengths):
         told = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
         timed = time_inference(lm, method, np.resize(ids, length), new, repeats, told)
-        rows.append(_prompted(timed, str(lm.dtype)[6:], method.n_sink))
+        rows.append(_prompted(timed, str(lm.dtype)[6:], method.n_sink) | {"target": TARGETS["inference"].get(length)})
         missing = timed.missing
     said = {"router": router, "settings": {"top": method.top, "window": window, "n_sink": method.n_sink}}
     said |= {"kernel": rows[-1]["kernel"], "dense_kernel": rows[-1]["dense_kernel"], "what": "inference"}
@@ -190,7 +206,7 @@ def _lengths(model: Model, lengths: list[int] | None, new_tokens: int) -> list[i
 
 def _times(dense: timing.Timing, sparse: timing.Timing, speedup: timing.Timing) -> dict:
     times = {"dense_ms": dense.median * 1e3, "sparse_ms": sparse.median * 1e3}
-    return times | {"speedup": speedup.median, "speedup_low": speedup.low, "speedup_high": speedup.high}
+    return times | {f"speedup{end}": getattr(speedup, of) for end, of in ENDS.items()}
 
 
 def _attended(timed: timing.AttentionTime) -> dict:
@@ -217,7 +233,8 @@ def _prompted(timed: InferenceTime, dtype: str, n_sink: int) -> dict:
         **{"length": timed.length, "batch": 1, "dtype": dtype, "kernel": timed.sparse.kernel},
         **{"dense_kernel": timed.dense.kernel},
         **_times(timed.dense.prefill, timed.sparse.prefill, timed.prefill),
-        **{"speedup_per_token": timed.per_token.median, "bound": share and 1 / share, "retained": share},
+        **{f"speedup_per_token{end}": getattr(timed.per_token, of) for end, of in ENDS.items()},
+        **{"bound": share and 1 / share, "retained": share},
         "prefill_ms": {name: side.prefill.median * 1e3 for name, side in sides.items()},
         "ms_per_token": {name: side.per_token.median * 1e3 for name, side in sides.items()},
         "kv_bytes": {name: side.kv_bytes for name, side in sides.items()},

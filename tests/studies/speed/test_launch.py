@@ -81,7 +81,7 @@ def test_both_sides_are_described(launched):
     assert numbers["bound"] == pytest.approx(1 / numbers["retained"]) and 0 < numbers["retained"] < 1
     assert tuple(numbers["parts"]) == tuple(numbers["step_parts"]) == PARTS
     assert all(ms >= 0 for ms in numbers["parts"].values()) and numbers["parts"]["router"] > 0
-    assert all(numbers["step_parts"][name] > 0 for name in PARTS)
+    assert all(numbers["step_parts"][name] > 0 for name in ("router", "sort", "set_a")), "one compiled call reads all"
     assert numbers["cosine"] > 0.99999 and numbers["max_difference"] < 1e-3 and numbers["prefix"] == 200
     kernel, cache = numbers["dense_kernel"].split(", ")
     assert kernel in ON_CPU and cache in whole.CACHES, "the quickest, whichever that was"

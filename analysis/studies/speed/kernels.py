@@ -1,0 +1,130 @@
+"""How fast is sparse attention here? Bare attention, a token after a text, and the model, beside dense in turns."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from analysis.groups.controls import random_tokens
+from analysis.kernels import plan
+from analysis.models import Model
+from analysis.studies.speed.bench import AIMED, TARGETS, TYPES, bench
+from analysis.studies.stored.panels import chart, presented
+from analysis.studies.stored.runner import Setting, Sizes, Study, option
+from analysis.studies.text.held_out import check_range
+from analysis.timing import processor
+
+KINDS = [kind for kind in TYPES if kind != "float16"]  # the two that programs of our own compute
+BATCHES, BATCHED = (2, 4, 8), 4096  # sequences at once, and their tokens
+CACHES = (2048, 8192, 32768)  # tokens before the one that is timed
+WHATS = {"attention": "attention", "decode": "a token", "prompt": "the prompt", "token": "a token of the model"}
+
+
+@dataclass(frozen=True)
+class Timed(Sizes):
+    """What the study can be asked for."""
+
+    longest: int = option(65536, "the longest text, in tokens; each is four times or twice the one before")
+    repeats: int = option(5, "number of rounds, with dense and sparse in alternation")
+
+    def check(self, lm: Model) -> None:
+        check_range("The longest text", self.longest, min(TARGETS["attention"]), max(TARGETS["attention"]))
+        check_range("The number of rounds", self.repeats, 1, 1000)
+
+
+def measure(at: Setting) -> dict:
+    """Grouped attention and steps of generation of `bench`, in both types, several sequences at once, and the model
+    with its own router, prompt and tokens apart.
+
+    `rows`: `what dtype length batch dense_kernel kernel dense_ms sparse_ms speedup speedup_low speedup_high bound
+    target met`; the speed-up is the median of the rounds' ratios, beside the lowest and highest. Errors: BadSetting.
+    """
+    sizes = at.sizes
+    lengths = [length for length in TARGETS["attention"] if length <= sizes.longest]
+    asked = [{"what": "attention", "dtype": kind, "lengths": lengths} for kind in KINDS]
+    asked += [{"what": "attention", "dtype": KINDS[0], "lengths": [BATCHED], "batch": batch} for batch in BATCHES]
+    caches = [length for length in CACHES if length <= sizes.longest]
+    asked += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
+    asked.append({"what": "inference", "model": sizes.model})
+    rows = [row for number, one in enumerate(asked) for row in _part(at, one, number / len(asked))]
+    about = {"text": None, "tokens": sizes.longest, "window": AIMED["window"], "repeats": sizes.repeats}
+    about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(at.lm.device)), "shape": AIMED}
+    return {"rows": rows, "protocol": about}
+
+
+def shown(numbers: dict) -> dict:
+    """How the speeds are told."""
+    rows = numbers["rows"]
+    aimed = [row for row in rows if row["target"]]
+    missed = [f"{_named(row)} {row['speedup']:.2f} of {row['target']:g}" for row in aimed if not row["met"]]
+    bare = [row for row in rows if row["what"] == "attention" and row["batch"] == 1]
+    longest = [row for row in bare if row["length"] == max(one["length"] for one in bare)]
+    fastest = " and ".join(f"{row['speedup']:.2f} times in {row['dtype']}" for row in longest)
+    said = (
+        f"On the machine named below, bare attention over {longest[0]['length']:,} tokens is {fastest} as fast as "
+        f"torch's fastest dense kernel. {len(aimed) - len(missed)} of {len(aimed)} aims are reached"
+        + (f"; below their aim: {', '.join(missed)}." if missed else ".")
+    )
+    by_length = [
+        {"length": length} | {row["dtype"]: row for row in bare if row["length"] == length}
+        for length in sorted({row["length"] for row in bare})
+    ]
+    flat = [
+        {"length": one["length"], "bound": one[KINDS[0]]["bound"]}
+        | {f"{kind}{end}": one[kind][f"speedup{end}"] for kind in KINDS for end in ("", "_low", "_high")}
+        for one in by_length
+    ]
+    lines = {kind: kind for kind in KINDS} | {"what the pairs read allow": "bound"}
+    drawn = chart("Attention: speed beside dense", flat, "length", "tokens", "times dense", lines)
+    return presented(
+        "kernels", said, [drawn], f"Ratios are medians of {numbers['protocol']['repeats']} rounds or more."
+    )
+
+
+def sample(at: Setting, numbers: dict) -> dict:
+    """What the pairs that are read allow at the shortest length, which comes again; times do not."""
+    shortest = min(TARGETS["attention"])
+    members = random_tokens(shortest, AIMED["groups"], AIMED["top"], 0)
+    chosen = plan(members, AIMED["window"], AIMED["heads"], AIMED["head_dim"], torch.float32, "cpu")
+    return {"bound": 1 / chosen.retained}
+
+
+def _part(at: Setting, asked: dict, done: float) -> list[dict]:
+    """The rows of one call of `bench`."""
+
+    def make(_: Path | None) -> dict:
+        at.context.progress(done, f"{asked['what']} {asked.get('dtype', '')}".strip())
+        found = bench(**asked, repeats=at.sizes.repeats, seed=at.sizes.seed, context=at.context)
+        return {"rows": [row for one in found.numbers["rows"] for row in _rows(asked["what"], one)]}
+
+    decides = [at.lm.revision, repr(sorted(asked.items())), at.sizes.repeats, at.sizes.seed]
+    return at.context.part(at.work, f"kernels-{asked['what']}", decides, make)["rows"]
+
+
+def _rows(what: str, one: dict) -> list[dict]:
+    """A row of `bench` as this study has them; of a whole model, one of the prompt and one of a token after it."""
+    same = {name: one[name] for name in ("dtype", "length", "batch", "dense_kernel", "kernel")}
+    ends = {end: one[f"speedup{end}"] for end in ("", "_low", "_high")}
+    if what != "inference":
+        return [_row(what, same, one["dense_ms"], one["sparse_ms"], ends, one["bound"], one["target"])]
+    of_token = {end: one[f"speedup_per_token{end}"] for end in ends}
+    prompt, token = (one[name] for name in ("prefill_ms", "ms_per_token"))
+    return [
+        _row("prompt", same, prompt["dense"], prompt["sparse"], ends, one["bound"], one["target"]),
+        _row("token", same, token["dense"], token["sparse"], of_token, None, one["target"]),
+    ]
+
+
+def _row(
+    what: str, same: dict, dense: float, sparse: float, ends: dict, bound: float | None, target: float | None
+) -> dict:
+    times = {"dense_ms": dense, "sparse_ms": sparse} | {f"speedup{end}": value for end, value in ends.items()}
+    met = None if target is None else ends[""] >= target
+    return {"what": what, **same, **times, "bound": bound, "target": target, "met": met}
+
+
+def _named(row: dict) -> str:
+    return f"{WHATS[row['what']]} in {row['dtype']} at {row['length']:,} tokens"
+
+
+kernels = Study("kernels", __doc__, Timed, measure, shown, sample)
