@@ -191,23 +191,18 @@ def sentence(rows: list[dict], length: int, seeds: int) -> str:
         ]
         said.append(f"k = {k}: {'; '.join(told)}")
     whom = "This router, trained at" if seeds == 1 else f"{seeds} routers, trained at"
-    apart = "; ".join(f"{name}: {_signs(judged, key)}{_alone(rows, judged, key)}" for key, name in CONTROLS.items())
+    apart = "; ".join(f"from {name} {_signs(rows, judged, key)}" for key, name in CONTROLS.items())
     return (
         f"{whom} {length:,} tokens, against dense attention: {'. '.join(said)}."
-        f"{of_comparisons(judged, *CONTROLS)} Of {len(rows)} losses are told apart from that of {apart}."
-        f"{of_whom(seeds)}"
+        f"{of_comparisons(judged, *CONTROLS)} Told apart of {len(rows)} each: {apart}.{of_whom(seeds)}"
     )
 
 
-def _signs(rows: list[dict], key: str) -> str:
-    signs = [decided(row, key) for row in rows]
-    return f"{signs.count(1)} higher, {signs.count(-1)} lower"
-
-
-def _alone(rows: list[dict], judged: list[dict], key: str) -> str:
-    """What would be told apart by each interval alone, where that is more."""
-    alone = _signs(rows, key)
-    return "" if alone == _signs(judged, key) else f" (by their own intervals {alone})"
+def _signs(rows: list[dict], judged: list[dict], key: str) -> str:
+    """How many losses are higher and lower than a control's, and how many would be by their own intervals alone."""
+    found, alone = ([decided(row, key) for row in some] for some in (judged, rows))
+    said = f"{found.count(1)} higher and {found.count(-1)} lower"
+    return said if found == alone else f"{said} (by their own intervals {alone.count(1)} and {alone.count(-1)})"
 
 
 lengths = Study("lengths", __doc__, Sizes, measure, shown, sample)

@@ -7,6 +7,7 @@ import pytest
 
 from analysis.places import CACHE
 from analysis.studies.quality.prefill_table import _law, _sentence
+from analysis.studies.stored import documented
 
 STORED = {path.stem: json.loads(path.read_text()) for path in (CACHE / "demo" / "studies").glob("*.json")}
 
@@ -97,3 +98,17 @@ def test_a_law_that_is_far_off_is_none():
     law = {"a": 10.0, "b": 2.0, "error": 5.0}
     assert "at 10% to 30% of the blocks skipped" in _law(law, points) and "no law" in _law(law, points)
     assert "no law" not in _law(law | {"error": 1.2}, points)
+
+
+def test_what_each_interval_alone_would_tell_stands_beside_what_the_family_tells():
+    rows = STORED["lengths"]["rows"]
+    alone = sum(row["against_dense_low"] > 0 for row in rows)
+    assert f"from dense attention 0 higher and 0 lower (by their own intervals {alone} and 0)" in said("lengths")
+    assert "from random tokens 0 higher and 0 lower;" in said("lengths")
+
+
+def test_pieces_of_documents_are_named_and_have_no_brackets():
+    title = "calibration, demo-gpt2"
+    page = documented.document({title: documented.stored()[title]})
+    row = next(line for line in page.splitlines() if line.startswith("| novels | 512 |"))
+    assert "| units of 64 tokens in a row |" in page and " to " not in row
