@@ -1,5 +1,5 @@
-"""The KV-cache seam: what a method remembers of every token beside keys and values, a cache without copies of the whole
-past, one whose decode steps read a token's groups only, and one that drops keys for good.
+"""The seam to the KV cache: what a method remembers of every token beside keys and values, a cache without copies of
+the whole past, one whose decode steps read a token's groups only, and one that drops keys for good.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Attention over the k largest scores of every query: all keys are scored, and only the values of those kept are read.
 
-Calibrated sparse attention (CSA), step 4. Nothing of size T x T is held: queries go in blocks. On a processor the
+Calibrated Sparse Attention (CSA), step 4. Nothing of size T x T is held: queries go in blocks. On a processor the
 choice and the sum run compiled, row by row; elsewhere as operations of torch. Ties with the k-th score are all kept
 (definitions: one rule for the kernels and the reference), and every kernel says how many keys it read.
 

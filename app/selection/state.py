@@ -42,8 +42,9 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
 
 def keep(session: MutableMapping) -> None:
     """Before anything is drawn, of a page or of a fragment: what a widget holds becomes the selection, and every entry
-    is written again. Streamlit drops the entries of widgets that a run does not draw, except those this run wrote."""
-    chosen = session[CHOSEN]
+    is written again. Streamlit drops the entries of widgets that a run does not draw, except those this run wrote. The
+    URL has brought nothing into this run, unless `read` finds otherwise."""
+    chosen, session[LINKED] = session[CHOSEN], set()
     for name in CONTROLS:
         chosen[name] = session[name] = session.get(name, chosen[name])
 

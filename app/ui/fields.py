@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.runs.corpora import TEXTS, corpora
 from app import cached
 from app.selection import state
-from app.ui import basket, widgets
+from app.ui import basket, jobs, widgets
 
 MOST_TEXTS = 20
 
@@ -24,6 +24,7 @@ def alone(draw: Callable[..., None], *what: object) -> None:
             state.keep(st.session_state)
             cached.drawn_anew()
             basket.redraw()
+            jobs.redraw()
         with_the_page = False
         with widgets.guarded():
             draw(*what)

@@ -16,6 +16,7 @@ from app.selection import state
 from app.ui import asking, chips, offers, widgets
 from app.ui.offers import Scope
 
+FRESH = "_job_fresh"  # of the session: whether a job was submitted since the page was last drawn
 SURE = 0.1  # done of a job, before which the time that is left would be a wild guess
 WAITING = ("queued", "running")
 WORDS = {"cancelled": "was cancelled", "interrupted": "was interrupted", "failed": "failed"}
@@ -83,6 +84,7 @@ def _submit(verb: str, args: dict, seconds: float, instead_of: str | None) -> No
             cached.store().discard(instead_of)
         cached.store().remember(verb, args, asking.here(seconds))
         state.choose(st.session_state, job=cached.jobs().submit(verb, args, session=_session()))
+        st.session_state[FRESH] = True
 
 
 def _session() -> str:
@@ -92,6 +94,7 @@ def _session() -> str:
 def strip() -> None:
     """On top of every page: the job named in the URL, whoever started it, and what else this session runs. A refreshed
     or copied page attaches to its job again. It stays in sight and renews itself; the page reruns when a job ends."""
+    st.session_state[FRESH] = False
     widgets.trouble("job_trouble")
     try:
         own = cached.jobs().watch(st.session_state["job"]) if st.session_state["job"] else None
@@ -107,6 +110,12 @@ def strip() -> None:
         _done(own)
     elif own and own.state not in WAITING:
         ended(own)
+
+
+def redraw() -> None:
+    """In a part of the page that is drawn alone: draw the page, whose strip shows what was submitted there."""
+    if st.session_state.get(FRESH):
+        st.rerun()
 
 
 def _done(job: JobStatus) -> None:

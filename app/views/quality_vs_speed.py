@@ -5,7 +5,7 @@ import streamlit as st
 from app.quality import study as equal, tab as quality
 from app.selection import state
 from app.speed.controls import CONTROLS as SPEED
-from app.ui import widgets
+from app.ui import fields, widgets
 from app.ui.tabs import drawer
 
 chosen = st.session_state
@@ -21,6 +21,13 @@ widgets.header(
     "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
     "speed against the fastest dense path here",
 )
-with widgets.guarded():
-    quality.page()
-drawer("quality_evidence", equal.show, ["equal_panel"])
+
+
+def live() -> None:
+    """What the controls answer, and the studies of what the methods save."""
+    with widgets.guarded():
+        quality.page()
+    drawer("quality_evidence", equal.show, ["equal_panel"])
+
+
+fields.alone(live)

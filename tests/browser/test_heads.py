@@ -155,7 +155,7 @@ def test_the_moved_slider_redraws_the_chart_and_the_text(app_server, page):
     took = []
     for key, t in (("ArrowLeft", "0.3"), ("ArrowRight", "0.4"), ("ArrowRight", "0.5"), ("ArrowLeft", "0.4")):
         bars = (".st-key-temperature_query .legendtext", f"t = {t}")
-        took.append(moved(page, thumb, key, (".fs-lead", f"At temperature {t} "), bars))
+        took.append(moved(page, thumb, key, (".fs-lead", f"At temperature {t} "), bars, charts=["temperature_query"]))
     print(f"seconds to the redrawn chart: {', '.join(f'{seconds:.2f}' for seconds in took)}")
     assert statistics.median(took[1:]) <= STORED
     expect(page.locator(".painted .text")).to_have_count(2)

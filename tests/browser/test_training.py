@@ -143,7 +143,7 @@ def test_sliders_balance_the_groups_live_and_the_link_restores_them(app_server, 
     took = []
     for key, count in (("ArrowLeft", 9), ("ArrowLeft", 8), ("ArrowLeft", 7), ("ArrowRight", 8), ("ArrowRight", 9)):
         said = ("[data-testid=stMain] p", f"At temperature 0.1 and {count} iterations")
-        took.append(moved(page, thumb, key, said))
+        took.append(moved(page, thumb, key, said, charts=["balance_layers"]))
     print(f"slider to new numbers: {statistics.median(took):.2f} s")
     assert statistics.median(took) <= LIVE
     page.get_by_role("slider", name="Temperature").press("ArrowLeft")

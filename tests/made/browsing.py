@@ -1,25 +1,33 @@
 """How the tests use the real app in a browser. Waiting is for text or an address, never for time."""
 
+from collections.abc import Sequence
+
 from playwright.sync_api import expect
 
 PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
-SHOWN = """([wanted, patience]) => { window.shown = new Promise((done, failed) => {
+SHOWN = """([wanted, charts, patience]) => { window.shown = new Promise((done, failed) => {
     let began = null
     addEventListener("keydown", () => { began = performance.now() }, { once: true, capture: true })
-    setTimeout(() => failed(new Error(`never shown: ${JSON.stringify(wanted)}`)), patience)
+    setTimeout(() => failed(new Error(`never shown: ${JSON.stringify([...wanted, ...charts])}`)), patience)
     const all = (root, where) => [...root.querySelectorAll(where), ...[...root.querySelectorAll("*")].flatMap(
         (part) => part.shadowRoot ? all(part.shadowRoot, where) : [])]  // tables and texts have roots of their own
     const there = ([where, words]) => all(document, where).some(
         (part) => part.getClientRects().length > 0 && part.textContent.includes(words))
-    const look = () => began !== null && wanted.every(there)
+    const drawing = (chart) => [...document.querySelectorAll(`.st-key-${chart} .main-svg`)].map(
+        (picture) => picture.querySelector(".mlayer *") ? picture.outerHTML : "").join("")
+    const before = charts.map(drawing)
+    const anew = (chart, at) => !["", before[at]].includes(drawing(chart))
+    const look = () => began !== null && wanted.every(there) && charts.every(anew)
         ? done((performance.now() - began) / 1000) : requestAnimationFrame(look)
     requestAnimationFrame(look)
 }) }"""
+RUNNING = "[data-testid=stApp][data-test-script-state=running]"
 
 
 def settle(page):
     """Until the script has run: Streamlit's running sign is gone."""
     expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=PATIENCE)
+    expect(page.locator(RUNNING)).to_have_count(0, timeout=PATIENCE)
 
 
 def unfold(page, box):
@@ -29,13 +37,16 @@ def unfold(page, box):
     box.click()
 
 
-def moved(page, thumb, key: str, *wanted: tuple[str, str]) -> float:
-    """Press a key on a slider; seconds until a frame of the page shows, for each (selector, words), the words there.
+def moved(
+    page, thumb, key: str, *wanted: tuple[str, str], charts: Sequence[str] = (), patience: int = PATIENCE
+) -> float:
+    """Press a key on a control; seconds until a frame of the page shows, for each (selector, words), the words there,
+    and each of the `charts`, by its key, drawn otherwise than before. Playwright's Error after `patience` milliseconds.
 
     Measured by the page's own clock, frame by frame: the driver looks every 0.1 to 1 s only.
     """
     thumb.focus()
-    page.evaluate(SHOWN, [wanted, PATIENCE])
+    page.evaluate(SHOWN, [wanted, list(charts), patience])
     thumb.press(key)
     seconds = page.evaluate("() => window.shown")
     settle(page)

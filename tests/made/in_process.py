@@ -4,9 +4,10 @@ import functools
 import json
 from pathlib import Path
 
+import pytest
 from streamlit import util
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, local_script_runner
 
 from tests.made.results import FakeJobs
 
@@ -40,6 +41,20 @@ def opened(view: str = "start", /, **link: object) -> AppTest:
     app = at(VIEWS[view][0] if view in VIEWS else view, **link).run()
     assert not app.exception, app.exception[0].message
     return app
+
+
+def redrawn(app: AppTest, *keys: str) -> None:
+    """Run the app as a browser makes it run when these widgets change: their fragment alone, where they are drawn in
+    one. AppTest by itself runs the whole page; it shows only what was drawn."""
+    state = app._session_state._state
+    known = [state._new_widget_state.widget_metadata[state._get_widget_id(key)] for key in keys]
+    fragments = {one.fragment_id for one in known}
+    with pytest.MonkeyPatch.context() as patched:
+        alone = functools.partial(local_script_runner.RerunData, fragment_id=fragments.pop())
+        if not fragments:
+            patched.setattr(local_script_runner, "RerunData", alone)
+        app.run()
+    assert not app.exception, app.exception[0].message
 
 
 def part(app: AppTest, name: str, at: int = 0) -> dict:

@@ -1,4 +1,4 @@
-"""Calibrated sparse attention from end to end: ranks of the heads, budgets, and the cap that changes no position."""
+"""Calibrated Sparse Attention from end to end: ranks of the heads, budgets, and the cap that changes no position."""
 
 import json
 from pathlib import Path

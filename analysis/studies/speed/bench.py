@@ -24,11 +24,12 @@ from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, made_on, protocol, read
 from analysis.studies.groups.routers import memberships, router_for
 from analysis.studies.speed.bench_model import bench_model
+from analysis.studies.speed.bench_sliders import bench_sliders
 from analysis.studies.speed.bench_statistics import bench_statistics
 from analysis.studies.speed.launch import MOST_NEW, retained
 
 Members = Callable[[int, int], torch.Tensor]  # (length, seed) -> bool [T, K]
-WHAT = ("attention", "decode", "inference", "statistics", "model")
+WHAT = ("attention", "decode", "inference", "statistics", "model", "sliders")
 LENGTHS = (1024, 4096, 16384)
 TYPES = ("bfloat16", "float16", "float32")
 # Times dense attention that are aimed at, for these shapes: length -> ratio. A whole model is to be as quick as dense.
@@ -68,7 +69,8 @@ def bench(
     """Time grouped attention against the fastest dense kernel at several lengths.
 
     `what`: attention over a text; `decode`, one token over a KV cache; `inference`, a whole model with `new_tokens`;
-    `statistics`, those of every head (`bench_statistics`); `model`, every page's verb on a text (`bench_model`).
+    `statistics`, those of every head (`bench_statistics`); `model`, every page's verb on a text (`bench_model`);
+    `sliders`, moved in Chromium (`bench_sliders`).
 
     `router`: take the memberships of this router of `model` on `text` (the bundled story unless given) in `layer` (the
     middle one unless given), repeated where a length is longer than the text; `groups` and `top` are then the router's.
@@ -84,6 +86,8 @@ def bench(
         return bench_statistics(lengths, repeats, seed, context)
     if what == "model":
         return bench_model(model, text, lengths, context)
+    if what == "sliders":
+        return bench_sliders(context)
     if what == "inference":
         return _inference(model, text, router or f"k{groups}-top{top}", lengths, window, new_tokens, repeats, context)
     lengths = sorted(set(lengths or LENGTHS))

@@ -10,7 +10,7 @@ from analysis.runs import Result
 from app import cached
 from app.quality import search
 from tests.made import results
-from tests.made.in_process import markup, opened as opened_page, part, put
+from tests.made.in_process import markup, opened as opened_page, part, put, redrawn
 from tests.made.quality import DESCRIBED, continuation, evaluate, field, method
 from tests.made.results import STUDIES
 
@@ -95,6 +95,14 @@ def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
     assert "&lt;b&gt;3&lt;/b&gt; holds." in markup(app) and not app.error
     early, late, front = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     assert (early["x"], early["y"]) == ([0.25, 0.5], [1.0, 1.0]) and late["x"] == [0.75] and len(front["x"]) == 3
+
+
+def test_a_job_that_a_part_of_the_page_submits_stands_on_top_at_once(client):
+    app = opened(quality_saves="memory")
+    assert not app.get("progress")
+    app.button(key="quality_search").click()
+    redrawn(app, "quality_search")
+    assert app.get("progress") and app.button(key="job_cancel") and app.query_params["job"]
 
 
 def test_a_search_over_methods_that_read_less_leaves_out_those_that_look_at_every_key(client):

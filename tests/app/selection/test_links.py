@@ -4,20 +4,18 @@ model; some walk the same way in a browser (tests/browser/test_permalinks.py).
 A control is whatever the page draws to choose with; nothing here names one, so a new control is tried by itself.
 """
 
-import functools
 import json
 
 import pytest
 import streamlit as st
 from streamlit.proto.WidgetStates_pb2 import WidgetState
-from streamlit.testing.v1 import local_script_runner
 
 from analysis.jobs import Jobs
 from analysis.runs import RunStore
 from app import cached
 from tests.browser import test_permalinks
 from tests.conftest import ROOT
-from tests.made.in_process import at
+from tests.made.in_process import at, redrawn
 
 VIEWS = sorted(str(path.relative_to(ROOT / "app")) for path in (ROOT / "app" / "views").glob("*.py"))
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
@@ -145,20 +143,6 @@ def test_the_address_restores_every_control_for_a_stranger(drawn, view):
         assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
     print(f"{view}: {len(moved)} moved: {', '.join(moved)}")
     assert moved or view in ("views/start.py", "views/tour.py")
-
-
-def redrawn(app, *keys: str) -> None:
-    """Run the app as a browser makes it run when these widgets change: their fragment alone, where they are drawn in
-    one. AppTest by itself runs the whole page; it shows only what was drawn."""
-    state = app._session_state._state
-    known = [state._new_widget_state.widget_metadata[state._get_widget_id(key)] for key in keys]
-    fragments = {one.fragment_id for one in known}
-    with pytest.MonkeyPatch.context() as patched:
-        alone = functools.partial(local_script_runner.RerunData, fragment_id=fragments.pop())
-        if not fragments:
-            patched.setattr(local_script_runner, "RerunData", alone)
-        app.run()
-    assert not app.exception, app.exception[0].message
 
 
 def turn(app, control: str, tab: str) -> dict[str, str]:

@@ -197,3 +197,11 @@ def test_every_room_declares_its_own_controls_and_none_twice():
 def test_a_link_of_every_room_comes_out_as_it_went_in(link):
     session, params = {}, dict(link)
     assert visit(session, params) == [] and params == link
+
+
+def test_a_fragment_is_brought_nothing_by_the_url():
+    session = {}
+    state.read(session, {"equal_panel": "x"})
+    assert session[state.LINKED] == {"equal_panel"}
+    state.keep(session)  # a fragment runs: a drawer that the link opened may be folded away
+    assert session[state.LINKED] == set()

@@ -3,12 +3,16 @@ keys as the budget says, questions before and after the compression."""
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from analysis.__main__ import main
 from analysis.attention import apply
+from analysis.cache import cache_bytes, past_of
+from analysis.costs import kv_cache_bytes, read_shape
+from analysis.costs.shape import decode_bytes
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.studies.quality.continuation import KNOWN, SECOND, UNKNOWN, continuation
@@ -78,6 +82,19 @@ def test_budgets_are_keys_and_bytes(ask, context, home):
         assert row["kv_most_bytes"] == row["kv_bytes"] + dense["kv_bytes"] / layers, "one layer holds all of its keys"
         assert row["setting"] == PLAIN and row["units"] == 2 and row["low"] is None and row["blocks"] is None
     assert result.numbers["protocol"]["cuts"] == 2 and len(result.tables["losses"]) == 5 * 2 * 12
+
+
+def test_a_kv_cache_is_counted_alike_wherever_it_is_told(ask, context, home):
+    """By the sizes in config.json (Is it worth it?), as a policy counts (KV budgets), held after a prompt (Quality vs
+    speed, Generate), and as a cache of transformers is large."""
+    lm = context.model(str(home / "tiny"))
+    counted = kv_cache_bytes(lm.num_layers * lm.num_kv_heads * 32, lm.head_dim, lm.dtype.itemsize)
+    held = ask([SNAPKV]).numbers["rows"][0]["kv_bytes"]
+    with torch.no_grad():
+        cache = past_of(lm.lm(torch.arange(32)[None], use_cache=True))
+    assert counted == held == cache_bytes(cache)[0] == sum(2 * layer.keys.nbytes for layer in cache.layers)
+    shape = read_shape(json.loads((home / "tiny" / "config.json").read_text()))
+    assert decode_bytes(replace(shape, value_bytes=lm.dtype.itemsize), 32)[0] == counted
 
 
 def test_one_budget_for_all(ask):

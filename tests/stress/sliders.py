@@ -1,0 +1,187 @@
+"""Sliders of the real app in Chromium: from the key to the first frame that shows the redrawn chart.
+
+What `bench sliders` times, and nothing of the app is faked: a page is opened, its slider is moved stop by stop.
+"""
+
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+from analysis.corpus import sample_texts, text_hash
+from analysis.methods import METHODS
+from tests.stress.chromium import launched
+from tests.stress.server import served
+
+MOVES = 9  # that are timed of each slider, fewer where so many new values are not left
+SPAN = 5  # stored stops between which a slider goes to and fro
+STORED, NEW = 300, 800  # milliseconds: targets
+READ = 1024  # tokens that a method reads, or whose prompt it compresses
+PATIENCE = 30_000  # milliseconds for one move
+VIEW = {"width": 1400, "height": 1000}
+CHARTS = {"reads": "quality_trade", "memory": "quality_memory_chart", "prefill": "quality_prefill_chart"}
+
+
+@dataclass(frozen=True)
+class Slider:
+    """A control of a `page` and the chart that answers it.
+
+    `link`: address of the page; `name`: of the slider, or of the group of buttons whose `options` are its stops; empty:
+    the first slider inside `card`. `chart`: its key. `label`: the method that it belongs to. `new`: every stop is asked
+    for the first time, else each was seen before.
+    """
+
+    page: str
+    link: str
+    name: str
+    chart: str
+    options: tuple[str, ...] = ()
+    card: str = ""
+    label: str = ""
+    new: bool = False
+
+
+def stored() -> list[Slider]:
+    """The sliders whose stops are stored once each was looked at."""
+    story = {"text": text_hash(sample_texts()["story"][1]), "quality_read": READ}
+    equal = f"quality-vs-speed?{urlencode(story | {'quality_equal': 5})}"
+    budget, worth = ("5%", "10%", "25%", "50%"), ("Is it worth it?", "is-it-worth-it")
+    return [
+        Slider("Softmax temperature", "softmax-temperature", "Softmax temperature t", "temperature_query"),
+        Slider("Routing", "routing", "Buckets that each query visits", "routing_recall"),
+        Slider("KV budgets", "kv-budgets?budgets=reads", "Share of the causal pairs that is read", "budget_positions"),
+        Slider("Quality vs speed", equal, "Same budget for all", "quality_trade", options=budget),
+        Slider(*worth, "Context, tokens", "worth_shares"),
+        Slider(*worth, "Keys that are read", "worth_gains"),
+        Slider("Long-range pairs", "long-range-pairs", "Smallest distance, tokens", "pairs_scatter"),
+        Slider("Train a router", "train-a-router?evidence=balance", "Sinkhorn iterations", "balance_curve"),
+    ]
+
+
+def live() -> list[Slider]:
+    """The first slider of every method with a setting that is moved live, over `READ` tokens of the story."""
+    found = []
+    for name, method in METHODS.items():
+        about = method.describe()
+        if not any(field["price"] == "live" for field in about["fields"]):
+            continue
+        saves, link = about["saves"], {"text": text_hash(sample_texts()["story"][1])}
+        if saves == "reads":
+            link |= {"quality": name, "quality_read": READ}
+        else:
+            link |= {"quality_saves": saves, f"quality_{saves}": name, "quality_prefix": READ}
+        card = f"quality_card_{name}" if saves == "reads" else f"quality_{saves}_card_{name}"
+        place = f"quality-vs-speed?{urlencode(link)}"
+        found.append(Slider("Quality vs speed", place, "", CHARTS[saves], card=card, label=about["title"], new=True))
+    return found
+
+
+def timed(progress: Callable[[float, str], None], sliders: Sequence[Slider] | None = None) -> tuple[list[dict], dict]:
+    """Time `sliders` (default: all) on a fresh state folder that is thrown away: a row each, and what they ran on.
+
+    Rows: `page slider what median_ms worst_ms moves target_ms met refused`; `refused` says why a slider could not be
+    moved, which then has no numbers. Errors: AnalysisError without a browser, or where the app does not start.
+    """
+    chosen, rows = [*stored(), *live()] if sliders is None else sliders, []
+    with tempfile.TemporaryDirectory(prefix="focuscope-sliders-") as folder, launched() as browser:
+        with served(Path(folder)) as server:
+            for at, slider in enumerate(chosen):
+                progress(at / len(chosen), " ".join(filter(None, (slider.page, slider.label or slider.name))))
+                tab = browser.new_page(viewport=VIEW)
+                tab.set_default_timeout(PATIENCE)
+                try:
+                    rows.append(_row(tab, f"http://{server.address}", slider))
+                finally:
+                    tab.close()
+        about = {"browser": f"Chromium {browser.version}", "cores": os.cpu_count(), "viewport": VIEW}
+    return rows, about | {"processor": platform.machine(), "load_average": os.getloadavg()[0], "read": READ}
+
+
+def _row(tab, address: str, slider: Slider) -> dict:
+    """Open the page of a slider and move it."""
+    from playwright.sync_api import Error
+
+    target = NEW if slider.new else STORED
+    row = {"page": slider.page, "slider": slider.label or slider.name, "what": "new" if slider.new else "stored"}
+    row |= {"median_ms": None, "worst_ms": None, "moves": 0, "target_ms": target, "met": None, "refused": ""}
+    try:
+        row["slider"] = _opened(tab, address, slider)
+        took = _times(tab, slider)
+    except Error as error:
+        said = tab.get_by_test_id("stAlert").all_inner_texts() or str(error).splitlines()
+        return row | {"refused": said[0].strip()}
+    median, worst = (1000 * of(took) for of in (statistics.median, max))
+    return row | {"median_ms": median, "worst_ms": worst, "moves": len(took), "met": median <= target}
+
+
+def _opened(tab, address: str, slider: Slider) -> str:
+    """Open the page, until its chart is drawn; returns what the slider is called."""
+    from tests.made.browsing import settle
+
+    tab.goto(f"{address}/{slider.link}")
+    drawn = tab.locator(f".st-key-{slider.chart} .main-svg").first
+    drawn.or_(tab.get_by_test_id("stAlert").first).first.wait_for()
+    settle(tab)
+    drawn.wait_for(timeout=1000)
+    if slider.options:
+        return slider.name
+    name = _thumb(tab, slider).get_attribute("aria-label")
+    return f"{slider.label}: {name}" if slider.label else name
+
+
+def _thumb(tab, slider: Slider):
+    around = tab.locator(f".st-key-{slider.card}") if slider.card else tab
+    return around.get_by_role("slider", name=slider.name or None).first
+
+
+def _times(tab, slider: Slider) -> list[float]:
+    """Seconds of each timed move."""
+    from tests.made.browsing import moved
+
+    def go(moves: Iterable[tuple]) -> list[float]:
+        return [moved(tab, thumb, key, charts=[slider.chart], patience=PATIENCE) for thumb, key in moves]
+
+    if slider.options:
+        buttons = [tab.get_by_role("radio", name=option, exact=True) for option in slider.options]
+        ring = [(button, "Enter") for button in (buttons * MOVES)[1:]]
+        go(ring[: len(buttons)])
+        return go(ring[len(buttons) : len(buttons) + MOVES])
+    thumb = _thumb(tab, slider)
+    left, right = _room(thumb)
+    forth, back = ("ArrowRight", "ArrowLeft") if right >= left else ("ArrowLeft", "ArrowRight")
+    room, rest = max(left, right), min(left, right)
+    if not slider.new:
+        span = min(room, SPAN)
+        lap = [(thumb, forth)] * span + [(thumb, back)] * span
+        go(lap)
+        return go((lap * MOVES)[:MOVES])
+    took = _until_refused(go, thumb, forth, min(room, MOVES))
+    if other := min(rest, MOVES - len(took)):
+        go([(thumb, back)] * (abs(_room(thumb)[0] - left)))  # what it has seen
+        took += _until_refused(go, thumb, back, other)
+    return took
+
+
+def _until_refused(go: Callable, thumb, key: str, count: int) -> list[float]:
+    """Seconds of up to `count` moves one way, as far as the method takes what the slider offers."""
+    from playwright.sync_api import Error
+
+    took: list[float] = []
+    for _ in range(count):
+        try:
+            took += go([(thumb, key)])
+        except Error:
+            if not took:
+                raise
+            break
+    return took
+
+
+def _room(thumb) -> tuple[int, int]:
+    """Stops on the left and on the right of a slider."""
+    low, high, step, now = thumb.evaluate("one => [one.min, one.max, one.step, one.value].map(Number)")
+    return round((now - low) / (step or 1)), round((high - now) / (step or 1))
