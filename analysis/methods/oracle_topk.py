@@ -20,7 +20,7 @@ class OracleTopK(Method):
     """
 
     title = "Oracle top-k"
-    paper = "the ceiling of top-k methods (CSA, SparQ, Quest)"
+    paper = "the ceiling of the attention that k keys keep (CSA, SparQ, Quest)"
     budgeted = "k"
     competing = ("fraction",)
     ceiling = True

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from analysis.places import plain_name
 from analysis.runs.store import RunStore
-from analysis.studies.registry import STORED
+from analysis.studies.registry import STORED, version_of
 
 MOST_BYTES = 50_000_000  # a larger file is no study
 MOST_POLICY = 4_000_000  # and a larger one than this no policy
@@ -45,6 +45,11 @@ def other_weights(told: dict, revision: str | None) -> bool:
     model was trained on or replaced since. A study that trains from nothing reads no weights."""
     name = str(told.get("verb", "")).removeprefix("study ")
     return (name not in STORED or STORED[name].weights) and told.get("revision") != revision
+
+
+def other_version(told: dict) -> bool:
+    """Whether a stored study, by its protocol `told`, would give other numbers by now."""
+    return told.get("version") != version_of(str(told.get("verb", "")).removeprefix("study "))
 
 
 def study(path: Path) -> tuple[dict | None, str]:

@@ -89,3 +89,8 @@ def of_file(stem: str) -> tuple[str, str | None]:
     """(named study, router) of the file that holds its result: `top-k4-top1` is `top` with that router."""
     found = re.fullmatch(r"(.+?)(?:-(k\d+-top\d+.*))?", stem)
     return (found[1], found[2]) if found else (stem, None)
+
+
+def version_of(study: str) -> int:
+    """The version of a stored study; of one that is not in the table, the first."""
+    return STORED[study].version if study in STORED else 1

@@ -8,7 +8,9 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from analysis.metrics.proportions import share
 from analysis.probes.tasks import TASKS
+from analysis.training.far_measures import CHOICES
 from analysis.training.mixture import END_OF_TEXT
 
 LLAMAS = {
@@ -67,13 +69,14 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
     said = {"shape": shape, "rows": rows, "curve": curve, "told": recipe.told()}
     said |= {"named": " | ".join(domains), "dashes": "---|" * len(domains), "better": "worse" if worse else "better"}
     said |= {"targets": f"\n\n{targets(numbers)}" if "tasks" in numbers else ""}
-    said |= _gained(gain) | {"minutes": numbers["seconds"] / 60}
+    said |= _gained(gain, domains[gain["domain"]]["valid"]["documents"]) | {"minutes": numbers["seconds"] / 60}
     millions = {"parameters": "parameters", "weights": "weight_bytes", "tokens": "tokens"}
     said |= {name: numbers[key] / 1e6 for name, key in millions.items()}
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return template.format(about=about, recipe=recipe, gain=gain, **said)
 
 
+UNSURE = "not told apart from the target"
 MEASURED = "python -m analysis.training.far_run CORPUS WORK --measure FOLDER"
 
 
@@ -90,8 +93,11 @@ def targets(numbers: dict) -> str:
     for name, found in tasks.items():
         least, title = wanted.get(name), f"{TASKS[name].title} at 1,024 tokens, of {found['items']} questions"
         aimed = f"at least {least:.0%}" if least else "-"
-        right = f"{found['dense']:.0%} (with a window of 128: {found['window']:.0%})"
-        rows.append((title, aimed, right, "{}", None if least is None else found["dense"] >= least))
+        right = round(found["dense"] * found["items"])
+        sure = share([1] * right + [0] * (found["items"] - right))
+        told = f"{found['dense']:.0%} ({sure.low:.0%} to {sure.high:.0%}; with a window of 128: {found['window']:.0%})"
+        met = None if least is None else UNSURE if sure.low < least <= sure.high else found["dense"] >= least
+        rows.append((title, aimed, told, "{}", met))
     cost, copy = numbers["cost_of_window"], numbers["second_copy"]
     rows += [
         ("perplexity with a window of 64, on the mixture", "at least 6% worse", cost, "{:+.1%}", cost >= 0.06),
@@ -99,16 +105,19 @@ def targets(numbers: dict) -> str:
         ("heads with an induction score above 0.3", "at least 4", n := sum(h > 0.3 for h in heads), "{}", n >= 4),
         ("best previous-token head", "above 0.6", before, "{:.2f}", before > 0.6),
     ]
-    said = {True: "yes", False: "**no**", None: ""}
+    said = {True: "yes", False: "**no**", None: "", UNSURE: UNSURE}
     lines = [f"| {a} | {b} | {form.format(c)} | {said[met]} |" for a, b, c, form, met in rows]
     head = ["| target | aimed at | measured | reached |", "|---|---|---|---|"]
-    return "\n".join([*head, *lines, f"\nAll of it is measured by `{MEASURED}`."])
+    asked = f"Of questions chance is {1 / CHOICES:.0%}, and brackets are 95% intervals over questions, all of one text."
+    return "\n".join([*head, *lines, f"\n{asked} All of it is measured by `{MEASURED}`."])
 
 
-def _gained(gain: dict) -> dict[str, str]:
-    """What the card says of the gain from context: `used`, `nats` and `interval`."""
+def _gained(gain: dict, documents: int) -> dict[str, str]:
+    """What the card says of the gain from context in so many documents: `used`, `nats` and `interval`."""
     sign, known = (-1 if gain["nats"] < 0 else 1), gain["low"] is not None
     low, high = sorted(sign * gain[end] for end in ("low", "high")) if known else (None, None)
-    used = "not shown" if not known or gain["low"] <= 0 <= gain["high"] else "yes" if sign > 0 else "no, it misleads"
-    said = f"95% interval {low:.3f} to {high:.3f}" if known else "too few windows for an interval"
+    told = known and not gain["low"] <= 0 <= gain["high"]
+    used = "not shown" if not told else "yes" if sign > 0 else "no, not in these texts"
+    where = f"95% interval for elsewhere in these {documents} documents"
+    said = f"{where}: {low:.3f} to {high:.3f}" if known else "too few windows for an interval"
     return {"used": used, "nats": f"{abs(gain['nats']):.3f}", "interval": said}

@@ -44,8 +44,18 @@ def circuit_scores(model, length: int = RANDOM, sequences: int = 4, seed: int = 
     return torch.stack(previous).float().cpu().numpy(), torch.stack(induction).float().cpu().numpy()
 
 
+CHOICES = 4  # answers to each of the program's own questions
+
+
 def needles(
-    model, tokenizer, text: str, task: str, length: int, items: int = 24, choices: int = 4, method: Method | None = None
+    model,
+    tokenizer,
+    text: str,
+    task: str,
+    length: int,
+    items: int = 24,
+    choices: int = CHOICES,
+    method: Method | None = None,
 ) -> float:
     """Share of the program's own long-context questions that dense attention, or `method`, answers rightly (chance 1 /
     choices)."""

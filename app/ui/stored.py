@@ -4,7 +4,7 @@ import streamlit as st
 
 from analysis.commandline import commandline
 from analysis.runs.conclusions import changed
-from analysis.runs.studies import other_weights
+from analysis.runs.studies import other_version, other_weights
 from app import cached
 from app.ui import asking, jobs, widgets
 
@@ -17,6 +17,7 @@ def study(name: str) -> dict | None:
 
 
 EARLIER = "The model was trained on or replaced since: what is said here was true of its earlier weights."
+OTHERWISE = "The study measures otherwise by now: these numbers wait to be measured again."
 SMALL = {"length": 256, "windows": 8}  # of a study that a button runs on the bundled texts
 
 
@@ -70,6 +71,8 @@ def badge(found: dict) -> None:
         st.badge(f"stored study{f', {date}' * bool(date)}", icon=":material/inventory_2:", color="gray")
         if other_weights(about, asking.card(st.session_state["model"])["revision"]):
             st.badge("earlier weights", icon=":material/history:", color="orange", help=EARLIER)
+        if other_version(about):
+            st.badge("earlier version", icon=":material/history:", color="orange", help=OTHERWISE)
         widgets.prose(" · ".join(fact for fact in facts if fact), "quiet")
 
 

@@ -20,21 +20,41 @@ def written(name: str, **changed: float) -> str:
     return card(recipe, made["mixture"], read_log(folder), made)
 
 
+def test_the_readme_names_the_gain_that_the_card_names():
+    gain = json.loads((CACHE / "demo" / "pretrain.json").read_text())["context_gain"]["nats"]
+    readme = (CACHE.parent / "README.md").read_text(encoding="utf-8")
+    assert f"On novels far context gives it {gain:.3f} nats per token" in " ".join(readme.split())
+
+
 @pytest.mark.parametrize("name", ["demo", "demo-gpt2"])
 def test_a_bundled_models_card_says_what_was_measured(name):
     assert written(name) == (CACHE / name / "README.md").read_text()
 
 
+def test_a_target_inside_the_interval_of_48_questions_is_not_told_apart():
+    """Wilson's interval of 37 of 48 is 63% to 87%, of 48 of 48 it begins at 93%."""
+    rows = {line.split(" at 1,024")[0][2:]: line for line in written("demo").splitlines() if " at 1,024" in line}
+    assert "77% (63% to 87%; with" in rows["JSON pairs"] and "| not told apart from the target |" in rows["JSON pairs"]
+    assert "100% (93% to 100%; with" in rows["Needle"] and rows["Needle"].endswith("| yes |")
+    assert "chance is 25%" in written("demo")
+
+
 @pytest.mark.parametrize(
     ("nats", "low", "high", "used", "by"),
     [
-        (0.02, 0.01, 0.03, "yes", "better by **0.020 nats per token** (95% interval 0.010 to 0.030;"),
-        (0.02, -0.01, 0.05, "not shown", "better by **0.020 nats per token** (95% interval -0.010 to 0.050;"),
-        (-0.02, -0.05, 0.01, "not shown", "worse by **0.020 nats per token** (95% interval -0.010 to 0.050;"),
-        (-0.02, -0.03, -0.01, "no, it misleads", "worse by **0.020 nats per token** (95% interval 0.010 to 0.030;"),
+        (0.02, 0.01, 0.03, "yes", "better by **0.020 nats per token** (95% interval: 0.010 to 0.030;"),
+        (0.02, -0.01, 0.05, "not shown", "better by **0.020 nats per token** (95% interval: -0.010 to 0.050;"),
+        (-0.02, -0.05, 0.01, "not shown", "worse by **0.020 nats per token** (95% interval: -0.010 to 0.050;"),
+        (
+            -0.02,
+            -0.03,
+            -0.01,
+            "no, not in these texts",
+            "worse by **0.020 nats per token** (95% interval: 0.010 to 0.030;",
+        ),
         (0.02, None, None, "not shown", "better by **0.020 nats per token** (too few windows for an interval;"),
     ],
 )
 def test_a_card_tells_whether_context_helps(nats, low, high, used, by):
-    said = written("demo", nats=nats, low=low, high=high)
+    said = written("demo", nats=nats, low=low, high=high).replace(" for elsewhere in these 3 documents", "", 1)
     assert f"Uses its context: {used}. On the valid novels" in said and f"context predicts {by}" in said

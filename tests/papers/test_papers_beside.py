@@ -257,4 +257,6 @@ def test_the_numbers_that_findings_compute():
         assert collisions(cosine, 10, 150, 1) == pytest.approx(one, abs=6e-4)
         assert collisions(cosine, 10, 150, 2) == pytest.approx(two, abs=6e-4)
     assert collisions(1.0, 10, 150, 2) == 1.0 and differing() == 24
+    one, two = (collisions(0.0, 10, 150, least) for least in (1, 2))
+    assert f"two collisions find {two:.1%} of the keys, one finds {one:.1%}" in (ROOT / "README.md").read_text("utf-8")
     assert findings_room.find("focal_summary_zh")

@@ -8,6 +8,7 @@ import numpy as np
 
 from analysis.benchmarks import FOLDER, TASKS, here
 from analysis.errors import BadSetting
+from analysis.metrics.intervals import Interval, smallest_effect
 from analysis.metrics.proportions import share_difference
 from analysis.studies.benchmarks.benchmark import benchmark
 from analysis.studies.benchmarks.scores import Coded, answers
@@ -164,7 +165,8 @@ def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
     apart = share_difference(joined["right"], sum((one[DENSE]["right"] for one in mine), []))
     row = {"method": label, "prompts": prompts, "tasks": len(mine), "items": len(joined["right"])} | _apart(joined)
     row |= {"longer": row["beyond"] / row["items"], "value": float(np.mean(joined["right"]))}
-    return row | edges("difference", apart)
+    found = edges("difference", apart)
+    return row | (found | {"difference_low": None, "difference_high": None} if label == DENSE else found)
 
 
 def sentence(pooled: list[dict]) -> str:
@@ -177,7 +179,8 @@ def sentence(pooled: list[dict]) -> str:
         ends = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
         told = f"{whose} {row['longer']:.0%} of {row['items']} items are longer than the window of {WINDOW}, and Focus "
         apart = "not told apart from dense, " if ends[1] <= 0 <= ends[2] else ""
-        told += f"is {apart}{ends[0]:+.1f} points against it (95% interval {ends[1]:+.1f} to {ends[2]:+.1f})"
+        told += f"is {apart}{ends[0]:+.1f} points against it (95% interval {ends[1]:+.1f} to {ends[2]:+.1f}"
+        told += f"; {smallest_effect(Interval(*ends, row['items'])):.1f} could have been seen)" if apart else ")"
         if row["within"]:
             told += f"; on the others no right answer's log-probability moves by more than {row['within_moved']:.0e}"
         if row["beyond"]:

@@ -106,7 +106,7 @@ def shown(numbers: dict) -> dict:
     label = "keys of a head, on average"
     drawn = chart("Loss above dense", flat, "keys", label, "nats per token", {arm: arm for arm in ARMS})
     told = f"{_verdict(at, keys)} {' '.join(_told(at[few, ABLATION]) for few in keys)} {_evenly(at, keys)}"
-    told += of_comparisons(rows, "against_even", "against_ranks")
+    told += of_comparisons(rows, "against_even", "against_ranks") + _at_the_edge(at, keys)
     told += f" Dense attention has a perplexity of {numbers['dense']:.2f} there."
     return presented("allocation", told, [drawn], how_sure(numbers["protocol"]))
 
@@ -209,6 +209,15 @@ def _evenly(at: dict, keys: list[int]) -> str:
             if where := [str(few) for few, found in signs.items() if found == sign]:
                 said.append(f"keys {arm} are {word} at {', '.join(where)}")
     return f"Against the same number for every head, {'; '.join(said)}."
+
+
+def _at_the_edge(at: dict, keys: list[int]) -> str:
+    """Which arms chose every time the most that was tried to be shared alike."""
+    most = max(EVENLY)
+    edge = [arm for arm in (RANKS, ABLATION) if all(at[few, arm]["evenly"] == most for few in keys)]
+    return (
+        f" Every time {most:.0%} shared alike was chosen {' and '.join(edge)}, the most that was tried." if edge else ""
+    )
 
 
 allocation = Study("allocation", __doc__, Sizes, measure, shown, sample, tables=("rows", "tried"))

@@ -90,7 +90,10 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    there = [one for one in COLUMNS if one["name"] in numbers["rows"][0]]  # not all, of tables stored before
+    first = numbers["rows"][0]
+    there = [one for one in COLUMNS if one["name"] in first]  # not all, of tables stored before
+    unit = first["unit"] if first["unit"] == "documents" else f"units of {first['unit']}"
+    there = [one | {"label": unit} if one["name"] == "units" else one for one in there]
     rough = {} if "verdict" in numbers["rows"][0] else {"notes": [BEFORE]}
     return {"sentence": _sentence(numbers["rows"]), "columns": there} | rough
 
@@ -173,10 +176,15 @@ def _sentence(rows: list[dict]) -> str:
     if not passing:
         return f"No cap is shown to pass in {len(rows)} corpora and contexts.{left}"
     reads = [row["reads_causal"] for row in passing]
+    each = [row for row in passing if row.get("reads_kv_most") is not None]
+    shared = ""
+    if each:
+        least, most = min(row["reads_kv_least"] for row in each), max(row["reads_kv_most"] for row in each)
+        shared = f", and between {least:.1%} and {most:.1%} of a key-value head's"
     return (
-        f"{len(passing)} of {len(rows)} corpora and contexts pass, at {min(reads):.1%} to {max(reads):.1%} of the "
-        f"causal reads: perplexity within {TOLERANCE:.0%} of dense, and within {TOLERANCE_BIN:.0%} at every stretch of "
-        f"positions, {limits}.{left}"
+        f"{len(passing)} of {len(rows)} corpora and contexts pass, at {min(reads):.1%} to {max(reads):.1%} of a query "
+        f"head's causal reads{shared}: perplexity within {TOLERANCE:.0%} of dense, and within {TOLERANCE_BIN:.0%} at "
+        f"every stretch of positions, {limits}.{left}"
     )
 
 

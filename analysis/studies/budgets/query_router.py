@@ -1,5 +1,6 @@
 """Does the query matter? A network that predicts how many keys each query needs, with the query and without."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from analysis.errors import BadText
 from analysis.metrics.budgets import allocate_budget
+from analysis.metrics.intervals import SEEDS, Interval
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import Progress, window_losses
 from analysis.studies.budgets.query_arms import ARMS, equal_rows, static
@@ -15,7 +17,17 @@ from analysis.studies.budgets.query_model import BINS, Trained, correlations, pr
 from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
-from analysis.studies.stored.panels import BEFORE, column, of_whom
+from analysis.studies.stored.panels import (
+    column,
+    compared,
+    decided,
+    how_sure,
+    in_family,
+    of_comparisons,
+    of_whom,
+    seen,
+    signed,
+)
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
@@ -129,11 +141,10 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the study is told."""
-    before = [] if "units" in numbers["rows"][0] else [BEFORE]
     return {
         "sentence": _sentence(numbers["correlations"], numbers["rows"], numbers["protocol"].get("seeds", 1)),
         "columns": COLUMNS,
-        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]) + before,
+        "notes": _notes(numbers["protocol"]["steps"], numbers["samples"]) + [how_sure(numbers["protocol"])],
     }
 
 
@@ -205,18 +216,30 @@ def _sentence(found: list[dict], rows: list[dict], seeds: int) -> str:
     """What was measured, whichever way it came out."""
     by_arm = {row["arm"]: row for row in found}
     with_it, without = by_arm["with the query"], by_arm["retrained without it"]
-    arms = [row for row in rows if row["arm"] == "with the query"]
-    better = sum(row["against_high"] is not None and row["against_high"] < 0 for row in arms)
-    worse = sum(row["against_low"] is not None and row["against_low"] > 0 for row in arms)
-    inner = [_said(row["within_head_and_position"]) for row in (with_it, without)]
+    arms = in_family([_against(row, seeds) for row in rows if row["arm"] == "with the query"], "against")
+    signs = [decided(row, "against") for row in arms]
     changes = [row["against_static"] for row in arms]
+    inner = [_said(row["within_head_and_position"]) for row in (with_it, without)]
+    alike = [row for row, sign in zip(arms, signs, strict=True) if not sign]
+    least = seen(alike, "against")
+    where = f"; not told apart at a cap of {', '.join(str(row['cap']) for row in alike)}" if alike else ""
+    unseen = "" if least is None else f", where {least:.2%} could have been seen"
     return (
         f"Pooled over heads, the query lifts the correlation with log k* from {_said(without['pooled'])} to "
         f"{_said(with_it['pooled'])}; inside a head and stretch of positions, where the head explains nothing, from "
-        f"{inner[1]} to {inner[0]}. As budgets of equal size its predictions change perplexity by {min(changes):+.1%} "
-        f"to {max(changes):+.1%} against static ones: better at {better} of {len(arms)} caps, worse at {worse}, each "
-        f"by its own interval.{of_whom(seeds, 'network')}"
+        f"{inner[1]} to {inner[0]}; correlations have no interval. As budgets of equal size its predictions change "
+        f"perplexity by {signed(min(changes), '+.1%')} to {signed(max(changes), '+.1%')} against static ones: lower at "
+        f"{signs.count(-1)} of {len(arms)} caps, higher at {signs.count(1)}{where}{unseen}."
+        f"{of_comparisons(arms, 'against')}{of_whom(seeds, 'network')}"
     )
+
+
+def _against(row: dict, seeds: int) -> dict:
+    """A row with `against`, its change of log perplexity against static budgets, as a comparison."""
+    ends = [row[f"against_{name}"] for name in ("static", "low", "high")]
+    logs = [None if value is None else math.log1p(value) for value in ends]
+    method = "crossed t" if seeds >= SEEDS else "t"
+    return row | compared("against", Interval(*logs, row.get("units", 0), method))
 
 
 def _said(value: float | None) -> str:
@@ -225,7 +248,7 @@ def _said(value: float | None) -> str:
 
 def _notes(steps: int, samples: dict[str, int]) -> list[str]:
     fit, test = samples["fitting"], samples["held-out"]
-    said = [f"Trained on {fit:,} queries and tested on {test:,} of other documents."]
+    said = [f"Trained on {fit:,} queries and tested on {test:,} of other documents. Reads are of query heads."]
     if steps < 600:
         said.append(f"{steps} steps are few: nothing is won or lost before 600.")
     return said

@@ -27,7 +27,7 @@ from analysis.studies.stored.measured import (
     window_arm,
 )
 from analysis.studies.stored.panels import as_sure, columns, how_sure
-from analysis.studies.stored.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, summary
+from analysis.studies.stored.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, sentence, summary
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
 from analysis.training.settings import RouterTraining
@@ -80,10 +80,13 @@ def measure(at: Setting) -> dict:
 
 
 def shown(numbers: dict) -> dict:
-    """The columns of the arms, and what their intervals rest on; the sentence stands in the numbers."""
+    """How the study is told."""
     told = numbers["protocol"]
+    rows = {row["arm"]: row for row in numbers["rows"]}
+    comparisons = {row["control"]: row for row in numbers["comparisons"]}
+    said = sentence(numbers["claims"], comparisons, numbers["equal_pairs"], rows, numbers["window"])
     notes = [*numbers["warnings"], how_sure(told)]
-    return {"sentence": as_sure(numbers["sentence"], told), "columns": columns("groups"), "notes": notes}
+    return {"sentence": as_sure(said, told), "columns": columns("groups"), "notes": notes}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

@@ -11,13 +11,22 @@ from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.focus import Focus
-from analysis.metrics.intervals import over_units
+from analysis.metrics.intervals import Interval, over_units
 from analysis.metrics.quality import same_top1
 from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.groups.routers import trained_router
 from analysis.studies.stored.measured import DENSE, KERNELS, READINGS, Arm, Bench, always, router_hash, trained_arm
-from analysis.studies.stored.panels import as_sure, how_sure, judged, nats, presented
+from analysis.studies.stored.panels import (
+    as_sure,
+    compared,
+    how_sure,
+    in_family,
+    judged,
+    nats,
+    of_comparisons,
+    presented,
+)
 from analysis.studies.stored.runner import Routed, Setting, Study
 from analysis.studies.text.held_out import sample_windows
 from analysis.training.mitigations import Learning
@@ -184,23 +193,31 @@ def _logits(lm: Model, ids: np.ndarray) -> torch.Tensor:
 def sentence(rows: list[dict], differences: list[dict], agreement: dict) -> str:
     """The verdict in words: what reads the future, what that is worth, and how far each gate closes."""
     leaks = sorted({row["membership"] for row in rows if row["reads_future"] and row["membership"]})
-    hard = next(row for row in differences if row["reading"] == "hard")
-    ends = {"apart": hard["mean"], "apart_low": hard["low"], "apart_high": hard["high"]}
-    ends["apart_points"] = hard.get("points")
-    words = {-1: "lower than that", 0: "not told apart from that", 1: "higher than that"}
-    word = judged(ends, "apart", words, "not judged against that")
+    reads = {row["membership"]: f"{row['pairs_share']:.1%}" for row in rows if row["reading"] == "hard"}
+    apart = in_family([compared("apart", _interval(row)) | row for row in differences], "apart")
+    words = {-1: "lower", 0: "not told apart", 1: "higher"}
+    told = "; ".join(
+        f"{'hard' if row['reading'] == 'hard' else row['gate'] + ' gate'} {judged(row, 'apart', words)} "
+        f"({nats(row | {'apart_points': row.get('points')}, 'apart')})"
+        for row in apart
+    )
     gates = "; ".join(
         f"{row['gate']} {row['smallest_gate']:.2g}"
         for row in rows
         if row["reading"] == "soft" and row["membership"] == "causal" and row.get("smallest_gate") is not None
     )
     return (
-        f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future: with the literal groups of this "
-        f"router the loss is {word} with causal ones ({nats(ends, 'apart')}), "
-        f"{np.mean(agreement['group_agreement']):.0%} of the tokens are in the same group and "
-        f"{agreement['prediction_agreement']:.0%} of the likeliest next tokens are the same. Smallest gate reached by "
-        f"a far pair: {gates}."
+        f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future. With the literal groups of this "
+        f"router, which read {reads['literal']} of the pairs when hard, the causal ones {reads['causal']}, the loss "
+        f"against that with causal ones is: {told}.{of_comparisons(apart, 'apart')} In the first "
+        f"{agreement['looked_at']} windows {np.mean(agreement['group_agreement']):.0%} of the tokens are in the same "
+        f"group and {agreement['prediction_agreement']:.0%} of the likeliest next tokens are the same. Smallest gate "
+        f"reached by a far pair there: {gates}."
     )
+
+
+def _interval(row: dict) -> Interval:
+    return Interval(*(row[name] for name in Interval._fields))
 
 
 causality = Study(

@@ -1,4 +1,4 @@
-"""Do groups that were trained on short texts hold on long ones? One router, several lengths (Focus, section 3.5)."""
+"""Do groups that were trained on short texts hold on long ones? Routers read at many lengths (Focus, section 3.5)."""
 
 from dataclasses import dataclass, replace
 
@@ -10,9 +10,12 @@ from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, drawn_a
 from analysis.studies.stored.panels import (
     as_sure,
     chart,
+    decided,
     difference,
     how_sure,
+    in_family,
     nats,
+    of_comparisons,
     of_whom,
     panel,
     paper_lines,
@@ -27,6 +30,11 @@ from analysis.training.settings import RouterTraining
 
 TIMES = (1, 2, 4)  # lengths by default, times that of the training
 KS = (1, 2)  # groups per token that are read
+CONTROLS = {
+    "against_dense": "dense attention",
+    "against_random": "random tokens",
+    "against_window": "a window of equal pairs",
+}
 PAPER = (1024, 2048, 4096, 8192)
 
 
@@ -173,18 +181,28 @@ def panels(rows: list[dict]) -> list[dict]:
 
 
 def sentence(rows: list[dict], length: int, seeds: int) -> str:
-    """How the distance to dense goes on from the length of the training."""
-    said = []
+    """How the distance to dense goes on from the length of the training, and what is told apart from the controls."""
+    judged, said = in_family(rows, *CONTROLS), []
     for k in KS:
         told = [
             f"{row['length']:,}{' (extrapolated)' if row['extrapolated'] else ''} {nats(row, 'against_dense')}"
-            for row in rows
+            for row in judged
             if row["k"] == k
         ]
         said.append(f"k = {k}: {'; '.join(told)}")
     whom = "This router, trained at" if seeds == 1 else f"{seeds} routers, trained at"
-    lies = "lies" if seeds == 1 else "lie"
-    return f"{whom} {length:,} tokens, {lies} above dense attention by: {'. '.join(said)}.{of_whom(seeds)}"
+    apart = "; ".join(f"from {name} {_signs(rows, judged, key)}" for key, name in CONTROLS.items())
+    return (
+        f"{whom} {length:,} tokens, against dense attention: {'. '.join(said)}."
+        f"{of_comparisons(judged, *CONTROLS)} Told apart of {len(rows)} each: {apart}.{of_whom(seeds)}"
+    )
+
+
+def _signs(rows: list[dict], judged: list[dict], key: str) -> str:
+    """How many losses are higher and lower than a control's, and how many would be by their own intervals alone."""
+    found, alone = ([decided(row, key) for row in some] for some in (judged, rows))
+    said = f"{found.count(1)} higher and {found.count(-1)} lower"
+    return said if found == alone else f"{said} (by their own intervals {alone.count(1)} and {alone.count(-1)})"
 
 
 lengths = Study("lengths", __doc__, Sizes, measure, shown, sample)

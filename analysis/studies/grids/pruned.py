@@ -14,9 +14,11 @@ from analysis.studies.stored.panels import (
     difference,
     how_sure,
     in_family,
+    judged,
     nats,
     of_comparisons,
     presented,
+    seen,
 )
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Routed, Setting, Study
@@ -142,17 +144,26 @@ def sentence(rows: list[dict], together: dict) -> str:
     """What was found, whichever way it came out."""
     keys = ("loss_groups", "groups_minus_random")
     *rows, together = in_family([*rows, together], *keys)
-    better = [str(row["layer"]) for row in rows if decided(row, "loss_groups") < 0]
-    worse = [str(row["layer"]) for row in rows if decided(row, "loss_groups") > 0]
-    beaten = [str(row["layer"]) for row in rows if decided(row, "groups_minus_random") < 0]
-    said = (
-        f"Pruning one layer alone by this router lowers the loss in {_layers(better)} and raises it in "
-        f"{_layers(worse)}; else nothing is told apart. All layers together: {nats(together, 'loss_groups')}. Against "
-        f"groups of the same sizes by chance, those of this router lose less in {_layers(beaten)}."
-        f"{of_comparisons([*rows, together], *keys)} The pruned pairs held "
-    )
+    lower, higher, rest = _sides(rows, "loss_groups")
+    less, more, alike = _sides(rows, "groups_minus_random")
+    word = judged(together, "groups_minus_random", {-1: "they lose less", 0: "not told apart", 1: "they lose more"})
     held = [row["mass_groups"] for row in rows]
-    return said + f"{min(held):.1%} to {max(held):.1%} of a layer's attention."
+    return (
+        f"Pruning one layer alone by this router lowers the loss in {lower} and raises it in {higher}{rest}. "
+        f"All layers together: {nats(together, 'loss_groups')}. Against groups of the same sizes by chance, those of "
+        f"this router lose less in {less} and more in {more}{alike}; all layers together: {word} "
+        f"({nats(together, 'groups_minus_random')}).{of_comparisons([*rows, together], *keys)} The pruned pairs held "
+        f"{min(held):.1%} to {max(held):.1%} of a layer's attention."
+    )
+
+
+def _sides(rows: list[dict], key: str) -> list[str]:
+    """In which layers a comparison is below 0, and above; and the others, with what could have been seen there."""
+    below, above, neither = ([row for row in rows if decided(row, key) == sign] for sign in (-1, 1, 0))
+    least = seen(neither, key)
+    unseen = "too few texts to judge" if least is None else f"not told apart, {least:.4f} could have been seen"
+    where = [_layers([str(row["layer"]) for row in some]) for some in (below, above, neither)]
+    return [*where[:2], f" ({where[2]}: {unseen})" if neither else ""]
 
 
 def _layers(names: list[str]) -> str:

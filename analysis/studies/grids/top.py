@@ -43,6 +43,7 @@ from analysis.studies.text.held_out import sample_windows
 
 SAME = 1e-3  # nats of a token by which two ways to compute one loss may differ
 PAPER = {"GPT-2 124M": 42.8, "Mistral 7B": 10.8}  # model -> perplexity before Focus, as the caption of table 7 says
+CONTROLS = {"against_dense": "dense", "against_random": "random tokens", "against_window": "a window of equal pairs"}
 NAMED_AS = {1: "top-k=1 (argmax)", 4: "top-k=4 (full)"}
 
 
@@ -189,22 +190,31 @@ def _paper(ks: list[int]) -> dict[str, dict[str, list]]:
 
 
 def sentence(rows: list[dict], groups: int) -> str:
-    """What more groups per token bring, from the first router's rows."""
-    keys = ("against_dense", "against_random")
-    one = in_family([row for row in rows if row["router"] == rows[0]["router"]], *keys)
-    told = [
-        f"k = {row['k']} reads {row['pairs_share']:.0%} of the pairs: {_held(row, 'against_dense', 'dense')}, "
-        f"{_held(row, 'against_random', 'random tokens')}"
-        for row in one
-        if "against_random" in row
-    ]
-    compared = of_comparisons([row for row in one if "against_random" in row], *keys)
-    full = [row for row in one if 2 * row["k"] > groups]
+    """What more groups per token bring, and what routers that were trained for a k of their own do there."""
+    keys = tuple(CONTROLS)
+    paired = in_family([row for row in rows if "against_random" in row], *keys)
+    told = {True: [], False: []}
+    for row in paired:
+        first = row["router"] == rows[0]["router"]
+        held = ", ".join(_held(row, key, _control(row, key)) for key in keys)
+        name = f"k = {row['k']}" if first else f"{row['router']}, trained for k = {row['k']},"
+        told[first].append(f"{name} reads {row['pairs_share']:.0%} of the pairs: {held}")
+    full = [row for row in rows if row["router"] == rows[0]["router"] and 2 * row["k"] > groups]
+    furthest = max(row["furthest"] for row in full)
     verdict = "equal it" if all(row["equals_dense"] for row in full) else "do not all equal it, which should not be"
+    how = f" (largest change of a token's loss {furthest:.1e} nats)" if furthest else " bit for bit"
+    others = f" Beside it, {'; '.join(told[False])}." if told[False] else ""
     return (
-        f"Of this router, {'; '.join(told)}.{compared} From k = {full[0]['k']} on all pairs are read: "
-        "these rows are dense attention and "
-        f"{verdict} (largest change of a token's loss {max(row['furthest'] for row in full):.1e} nats)."
+        f"Of this router, {'; '.join(told[True])}.{others}{of_comparisons(paired, *keys)} From k = {full[0]['k']} on "
+        f"all pairs are read: these rows are dense attention and {verdict}{how}."
+    )
+
+
+def _control(row: dict, key: str) -> str:
+    """What a row is held against, and which share of the pairs that reads where it is not the row's own."""
+    read = f"{row.get('random_pairs_share', 0):.0%}" if key == "against_random" else ""
+    return CONTROLS[key] + (
+        f", which read {read} of the pairs" if read not in ("", f"{row['pairs_share']:.0%}") else ""
     )
 
 

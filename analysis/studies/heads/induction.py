@@ -86,12 +86,14 @@ def measure(at: Setting) -> dict:
 
 
 def _row(task: str, arm: str, heads: int, read: dict[str, np.ndarray]) -> dict:
-    """One arm: its gain, and what part of all heads' gain that is, over the units."""
+    """One arm: its gain over the units, and what part of all heads' mean gain that is: the whole, which has no
+    interval, of all heads."""
     gains, full = (one[:, 0] - one[:, 1] for one in (read[arm], read[ALL]))
     found = over_seeds(gains, np.arange(gains.shape[1]), fewest=2)[0] if len(gains) > 1 else interval(gains[0])
     new, again = read[arm].mean((0, 2))
     edges = {"low": found.low, "high": found.high}
-    kept = {f"kept_{name}": None if edge is None else edge / full.mean() for name, edge in edges.items()}
+    known = found.low is not None and arm != ALL
+    kept = {f"kept_{name}": edge / full.mean() if known else None for name, edge in edges.items()}
     about = {"task": task, "arm": arm, "heads": heads, "new": float(new), "again": float(again), "gain": found.mean}
     return about | edges | {"kept": found.mean / full.mean()} | kept | {"units": gains.shape[1]}
 
@@ -139,7 +141,19 @@ def shown(numbers: dict) -> dict:
         edges = ([row[f"kept_{edge}"] for row in mine] for edge in ("low", "high"))
         lines.append(series(arm, [row["kept"] for row in mine], *edges))
     title, label = "What is left of the gain of repetition", "of all heads' gain"
-    return presented("induction", _sentence(numbers, at), [panel(title, "task", "", tasks, label, lines, share=True)])
+    drawn = panel(title, "task", "", tasks, label, lines, share=True)
+    return presented("induction", _sentence(numbers, at), [drawn], _units(rows))
+
+
+def _units(rows: list[dict]) -> str:
+    """What the brackets of these rows rest on."""
+    units = {row["task"]: row["units"] for row in rows}
+    of = f"{units[RANDOM]:,} sequences" if RANDOM in units else ""
+    of += f"{', and ' if of else ''}{units[REGISTER]:,} answers of one text" if REGISTER in units else ""
+    return (
+        f"Units are {of}: brackets say how even it is there, and nothing of other texts. Those of what is left are the "
+        "gain's, by the mean gain of all heads."
+    )
 
 
 def _sentence(numbers: dict, at: dict) -> str:
@@ -152,9 +166,9 @@ def _sentence(numbers: dict, at: dict) -> str:
     for task in dict.fromkeys(task for task, _ in at):
         full, without = at[task, ALL], at[task, NAMED]
         more = f", without as many others {at[task, DRAWN]['kept']:.0%}" if (task, DRAWN) in at else ""
+        left = f"{without['kept']:.0%} of it" if without["kept"] > 0 else f"none of it ({without['kept']:.0%})"
         said.append(
-            f"{task}: {full['gain']:.2f} nats per token are gained; {without['kept']:.0%} of it is left without the "
-            f"named heads{more}"
+            f"{task}: {full['gain']:.2f} nats per token are gained; {left} is left without the named heads{more}"
         )
     of = f"{len(named)} of {numbers['heads']} heads have an induction score above {above:g} ({which})"
     return f"{of}. {'. '.join(one[0].upper() + one[1:] for one in said)}."

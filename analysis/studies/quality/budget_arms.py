@@ -78,6 +78,10 @@ class Entry:
         state = states.of(self.method, settings.pop("clusters", None))
         return METHODS[self.method].build(state, **settings)
 
+    def told(self, states: States) -> dict:
+        """On what it was calibrated, as `States.told`."""
+        return states.told(self.method, self.variant == RANDOM)
+
     def bounds(self, states: States, settings: dict, length: int, budget: Budget) -> tuple[int, int, int]:
         """Least and largest value of the field in windows of `length` tokens, and where to begin."""
         if self.by_window:

@@ -1,6 +1,8 @@
 """How the equal-budget table is told and drawn: its columns, its panels and one sentence."""
 
-from analysis.studies.stored.panels import column, of_rows, panel
+from analysis.studies.stored.panels import column, of_rows, panel, signed
+
+ROUNDING = 1e-6  # of reads that are the same
 
 
 def columns(rows: list[dict]) -> list[dict]:
@@ -67,12 +69,28 @@ def means(rows: list[dict]) -> list[dict]:
     return sorted(found, key=lambda row: (row["share"], row["difference"]))
 
 
+def fetched(rows: list[dict]) -> list[str]:
+    """Notes: what is fetched beside what is attended, and by how much key-value heads read more than a query head."""
+    more = {row["label"] for row in rows if row["kv_read"] > row["reads_kv"] * (1 + ROUNDING)}
+    alike = [label for label in dict.fromkeys(row["label"] for row in rows) if label not in more]
+    most = max(row["sharing"] for row in rows)
+    none = f"only {'; '.join(alike)} fetch no more than they attend" if alike else "every method fetches more"
+    return [
+        "Attended keys are those in the softmax. What is fetched from memory besides, to choose them, is in the column "
+        f"fetched; {none}.",
+        "The budget counts keys of a query head. Query heads that share a key-value head fetch the union of their "
+        f"keys, which stands per key-value head beside it: where they choose apart it is up to {most:.2f} times the "
+        "mean here, where the choice is made for all of them it is the same.",
+    ]
+
+
 def sentence(rows: list[dict]) -> str:
-    """Which methods lose least and most at each budget, on the mean over all domains and contexts."""
+    """Which methods lose least and most at each budget, on the mean over all domains and contexts; what these read per
+    key-value head and fetch; and which methods cannot meet which budget."""
     places, said = {(row["domain"], row["context"]) for row in rows}, []
     for share in sorted({row["share"] for row in rows}):
         mine = [row for row in means(rows) if row["share"] == share]
-        told = [f"{row['label']} ({row['difference']:+.1%})" for row in mine]
+        told = [f"{row['label']} ({_cost(row, rows)})" for row in mine]
         if not told:
             said.append(f"At {share:.0%} of the reads no method meets the budget everywhere.")
             continue
@@ -81,6 +99,29 @@ def sentence(rows: list[dict]) -> str:
     units = sorted({row["units"] for row in rows if row.get("unit") == "documents"})
     counted = " to ".join(map(str, dict.fromkeys((units[0], units[-1])))) if units else ""
     texts = f", each of {counted} held-out text{'s' * (counted != '1')}" if units else ""
+    if missed := _missed(rows):
+        said.append(f"Left out where they miss the budget: {missed}.")
     if any(row["method"] == "focus" for row in rows):
         said.append("The rows of Focus are of this one router, not of the method.")
-    return f"Mean change of perplexity over {len(places)} places{texts}; the means carry no interval. " + " ".join(said)
+    return (
+        f"Mean change of perplexity over {len(places)} places{texts}; the means carry no interval. The budget counts "
+        f"the reads of a query head; behind it stand those of a key-value head, and what is fetched of all. "
+        f"{' '.join(said)}"
+    )
+
+
+def _cost(mean: dict, rows: list[dict]) -> str:
+    """The mean change of a method at a budget, and what it reads and fetches there, means over the same places."""
+    mine = [row for row in rows if (row["label"], row["share"]) == (mean["label"], mean["share"])]
+    reads = [sum(row[key] for row in mine) / len(mine) for key in ("reads_kv", "kv_read")]
+    return f"{signed(mean['difference'], '+.1%')}; {reads[0]:.1%}, {reads[1]:.1%} fetched"
+
+
+def _missed(rows: list[dict]) -> str:
+    """The methods that miss a budget somewhere, each with these budgets."""
+    missed: dict[str, list[str]] = {}
+    for share in sorted({row["share"] for row in rows}):
+        there = (row["label"] for row in rows if row["share"] == share and not row["reached"])
+        for label in dict.fromkeys(there):
+            missed.setdefault(label, []).append(f"{share:.0%}")
+    return "; ".join(f"{label}, at {' and '.join(shares)}" for label, shares in missed.items())

@@ -60,10 +60,11 @@ class States:
         layers, heads = budgets.shape
         return {"layers": layers, "heads": heads, "policy": [*budgets.ravel().tolist(), cap]}
 
-    def told(self, method: str) -> dict:
-        """On what a method was calibrated: `calibrated` in words, `calibration_texts` and `calibration_tokens`."""
+    def told(self, method: str, control: bool = False) -> dict:
+        """On what a method, or the `control` of Focus, was calibrated: `calibrated` in words, `calibration_texts` and
+        `calibration_tokens`."""
         if method == "focus":
-            about = self._routers[0].about
+            about = (self.control if control else self.of("focus")).about
             said = f"{self.router}, {about.get('kind', 'not trained')}"
             return {"calibrated": said, "calibration_texts": None, "calibration_tokens": int(about.get("tokens") or 0)}
         if not METHODS[method].needs:

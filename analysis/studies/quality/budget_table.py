@@ -17,7 +17,7 @@ from analysis.metrics.sparsity import ReadCounter, Reads
 from analysis.models import Model
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
-from analysis.studies.quality.budget_shown import columns, means, panels, sentence
+from analysis.studies.quality.budget_shown import columns, fetched, means, panels, sentence
 from analysis.studies.quality.budget_states import States
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
@@ -28,16 +28,11 @@ SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
 READS = ("attended", "reads_causal", "attended_kv", "reads_kv", "kv_read", "sharing")
 NOTES = (
     "Every method is set to the same keys of a query on average, over all layers and heads. Its other settings are all "
-    "searched (searched says how many were tried), each brought to the budget: the one with the smallest loss on the "
+    "searched (the column tried says how many), each brought to the budget: the one with the smallest loss on the "
     "selection texts is shown, on the held-out texts. There the last setting meets the budget on the first window.",
     "What is fitted is fitted on the same calibration windows for every method; they, the selection texts and the "
     "held-out texts are different documents. Groups of Focus were trained, on more tokens, which stand in its rows.",
     "SparQ looks at a quarter of the channels: more of them cost fetched keys, which this budget does not count.",
-    "Attended keys are those in the softmax; what is fetched from memory besides, to choose them, is in kv_read, "
-    "in which CSA, the oracle and SparQ read more than they attend.",
-    "The budget counts keys of a query head. Query heads that share a key-value head fetch the union of their keys, "
-    "which stands per key-value head beside it: where they choose apart it is several times the mean, where the choice "
-    "is made for all of them it is the same.",
     "Everything is a masked pass, so nothing here was timed: a horizontal axis in times faster is what the pairs read "
     "would allow at most.",
 )
@@ -117,8 +112,8 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the table is told and drawn."""
     rows = numbers["rows"]
-    notes = NOTES if "searched" in rows[0] else (BEFORE, *NOTES[-3:])
-    return {"sentence": sentence(rows), "columns": columns(rows), "panels": panels(rows), "notes": list(notes)}
+    said = [*NOTES[:-1], *fetched(rows), NOTES[-1]] if "searched" in rows[0] else [BEFORE, *fetched(rows), NOTES[-1]]
+    return {"sentence": sentence(rows), "columns": columns(rows), "panels": panels(rows), "notes": said}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
@@ -227,7 +222,7 @@ class Cell:
         counted = {name: float(np.mean([getattr(one, name) for one in reads])) for name in READS}
         row = {"domain": self.domain, "context": self.ids.shape[1], "share": budget.share, "target": target}
         row |= {"method": entry.method, "label": entry.label, "field": entry.field, "value": value}
-        row |= {"settings": settings, "searched": len(entry.free(budget)), **self.states.told(entry.method)}
+        row |= {"settings": settings, "searched": len(entry.free(budget)), **entry.told(self.states)}
         row |= {"said": ", ".join(f"{name} {one}" for name, one in settings.items() if one != NO_CAP)}
         row |= {"seeds": len(passes), **counted, "off": counted["attended"] / target - 1, "reached": reached}
         row |= {"tokens": int(self.ids.size) if reached else self.ids.shape[1]}

@@ -11,11 +11,12 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.quality.following import NOTHING, follow
 from analysis.studies.ready.candidates import Candidate, candidates
-from analysis.studies.stored.panels import chart, difference, how_sure, nats, presented
+from analysis.studies.stored.panels import chart, difference, how_sure, in_family, nats, of_comparisons, presented
 from analysis.studies.stored.runner import Setting, Study, Windows, option
 from analysis.studies.text.held_out import check_range, chosen, sample_windows
 
 RATIOS = (0.25, 0.5, 0.75, 0.9)
+HOLDS = 0.01  # by how much more of the cache a rule may hold than it was asked to
 RULES = [name for name, made in METHODS.items() if made.saves == "memory"]
 
 
@@ -67,14 +68,29 @@ def shown(numbers: dict) -> dict:
     drawn = chart(
         "Loss above dense on what follows", flat, "removed", "share of the keys removed", "nats per token", names
     )
-    said = []
-    for ratio in ratios:
-        best = min((row for row in rows if row["ratio"] == ratio), key=lambda row: row["against_dense"])
-        held = f"{best['title']}, which holds {best['kv_share']:.0%} of the KV cache"
-        said.append(f"{ratio:.0%} removed: the lowest loss is that of {held}, {nats(best, 'against_dense')}")
+    judged = in_family(rows, "against_dense")
+    said = [_lowest([row for row in judged if row["ratio"] == ratio], ratio) for ratio in ratios]
     dense = f"Dense attention has a perplexity of {numbers['dense']:.2f} there."
-    told = f"{'; '.join(said)}. What lies between two rules is not judged. {dense}"
+    compared = of_comparisons(judged, "against_dense")
+    told = f"{' '.join(said)}{compared} What lies between two rules is not judged. {dense}"
     return presented("eviction", told, [drawn], how_sure(numbers["protocol"]))
+
+
+def _lowest(rows: list[dict], ratio: float) -> str:
+    """The rule with the lowest loss at a ratio, and that of those that hold no more than was asked for."""
+    first, fair = (
+        min(some, key=lambda row: row["against_dense"], default=None)
+        for some in (rows, [row for row in rows if row["kv_share"] <= 1 - ratio + HOLDS])
+    )
+    said = (
+        f"Asked to remove {ratio:.0%}: the lowest of {len(rows)} rules, on the texts that choose it, is {_held(first)}"
+    )
+    more = "" if fair in (None, first) else f"; of those that hold no more than asked, {_held(fair)}"
+    return f"{said}{more}."
+
+
+def _held(row: dict) -> str:
+    return f"{row['title']}, which holds {row['kv_share']:.0%} of the KV cache ({nats(row, 'against_dense')})"
 
 
 def sample(at: Setting, numbers: dict) -> dict:

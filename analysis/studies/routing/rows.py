@@ -144,17 +144,27 @@ def paper_rows() -> list[dict]:
     return rows
 
 
+def best_of(rows: list[dict]) -> dict:
+    """The row of the router that finds most; the oracle, which looks at the answer, is none."""
+    return max((row for row in rows if row["router"] != "oracle"), key=lambda row: row["recall"])
+
+
 def sentence(rows: list[dict], buckets: int, documents: int, unit: str = "documents") -> str:
     """What a page says first, from `mean_rows` at one budget over so many `unit`."""
     by = {row["router"]: row for row in rows}
-    visited, share = rows[0]["l"], rows[0]["share"]
-    best = max((row for row in rows if row["router"] != "oracle"), key=lambda row: row["recall"])
+    visited, share, best = rows[0]["l"], rows[0]["share"], best_of(rows)
+    count = sum(row["router"] != "oracle" for row in rows)
+    which = f", the most of {count} routers on the texts that choose it," if count > 1 else ""
     said = (
         f"Visiting {visited:g} of {buckets:,} buckets ({share:.1%}), {NAMES[best['router']]} finds "
-        f"{best['recall']:.1%} of the far attention"
+        f"{best['recall']:.1%} of the far attention{which} and reads {best['selectivity']:.1%} of the keys"
     )
     others = [kind for kind in ("gwr_linear", "static_prior", "recency", "kmeans", "random") if kind in by]
-    told = ", ".join(f"{NAMES[kind]} {by[kind]['recall']:.1%}" for kind in others if kind != best["router"])
+    told = "; ".join(
+        f"{NAMES[kind]} {by[kind]['recall']:.1%}, reading {by[kind]['selectivity']:.1%}"
+        for kind in others
+        if kind != best["router"]
+    )
     known = best["recall_low"] is not None
     rough = "" if known else f"; {state(documents, True, known, unit)}"
     if points := [f"{point:.1%}" for point in best["recall_points"] or () if point is not None]:

@@ -9,7 +9,7 @@ from analysis.corpus import sample_texts, tokenize
 from analysis.studies.routing.cells import Cell
 from analysis.studies.routing.live import from_state
 from analysis.studies.routing.route import route
-from analysis.studies.routing.rows import at_budget
+from analysis.studies.routing.rows import LOW, NAMES, at_budget, best_of, sentence
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import state_at
 from analysis.studies.routing.texts import Prompt
@@ -43,8 +43,18 @@ def measure(at: Setting) -> dict:
 
 
 def shown(numbers: dict) -> dict:
-    """The columns of the curve; what is said of them stands in the numbers."""
-    return {"columns": columns("routing")}
+    """How the curve is told: at as many buckets, and where k-means reads about as many keys."""
+    rows, documents = numbers["means"], numbers["protocol"]["documents"][-1]
+    best, said = best_of(rows), [sentence(rows, numbers["buckets"], documents)]
+    low = [row for row in numbers["curve"] if row["router"] == LOW != best["router"]]
+    if low:
+        near = min(low, key=lambda row: abs(row["selectivity"] - best["selectivity"]))
+        said.append(
+            f"As many buckets are not as many keys: visiting {near['l']:g}, {NAMES[LOW]} finds {near['recall']:.1%}, "
+            f"reading {near['selectivity']:.1%}."
+        )
+    said.append("What is learned was trained once: all of it is said of these routers.")
+    return {"sentence": " ".join(said), "columns": columns("routing")}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, float]:

@@ -82,7 +82,7 @@ def bench_model(model: str, text: str, lengths: list[int] | None, context: Conte
             finally:
                 own.store.close()
     about = protocol("bench", lm, text or None, what="model", processor=processor(str(lm.device)))
-    numbers = {"rows": rows, "plain": plain, "parameters": lm.parameters, "sentence": _sentence(rows, plain)}
+    numbers = {"rows": rows, "plain": plain, "parameters": lm.parameters, "sentence": costs(rows, plain)}
     numbers |= {"notes": [lm.caution] if lm.caution else [], "protocol": about}
     return Result(numbers, {"pages": pd.DataFrame(rows)})
 
@@ -151,13 +151,25 @@ def _timed(context: Context, lm: Model, verb: str, arguments: dict) -> tuple[Run
     return context.store.put(verb, arguments, result, result.numbers["protocol"], seconds), peak
 
 
-def _sentence(rows: list[dict], plain: list[dict]) -> str:
+def costs(rows: list[dict], plain: list[dict]) -> str:
+    """What the pages took beside their targets, and their memory beside what was predicted."""
     aimed = [row for row in rows if row["met"] is not None]
     worst = max(aimed, key=lambda row: row["times"] / row["target"])
     most = max((row["peak_bytes"] or 0 for row in rows), default=0)
     return (
         f"{sum(row['met'] for row in aimed)} of {len(aimed)} within their target; the farthest from it is "
-        f"{worst['page']} with {worst['times']:.1f} times a plain pass of {worst['tokens']:,} tokens (target "
+        f"{worst['page']} with {worst['times']:.2f} times a plain pass of {worst['tokens']:,} tokens (target "
         f"{worst['target']:g}). A plain pass takes {spell(plain[-1]['seconds'])} for {plain[-1]['tokens']:,} tokens; "
-        f"the largest peak is {spell_bytes(most)} beside the weights."
+        f"the largest peak is {spell_bytes(most)} beside the weights.{_predicted(rows)}"
     )
+
+
+def _predicted(rows: list[dict]) -> str:
+    """How many pages took more memory than was predicted, and how much more at most; it begins with a space."""
+    known = [row for row in rows if row["memory_ratio"]]
+    over = [row for row in known if row["memory_ratio"] < 1]
+    if not over:
+        return f" None of {len(known)} took more memory than predicted." if known else ""
+    worst = min(over, key=lambda row: row["memory_ratio"])
+    times = f"{1 / worst['memory_ratio']:.1f} times as much ({worst['page']})"
+    return f" {len(over)} of {len(known)} took more memory than predicted, at most {times}."

@@ -10,7 +10,7 @@ from analysis.costs import KNOWN, read_shape
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.shapes import make_shape
-from analysis.studies.speed.bench_model import bench_model
+from analysis.studies.speed.bench_model import bench_model, costs
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Setting, Sizes, Study, option
 
@@ -44,16 +44,13 @@ def measure(at: Setting) -> dict:
     told = found["protocol"]
     about = {name: told[name] for name in ("dtype", "device", "processor", "text", "window")}
     about |= {"kernel": f"{_named(sizes)}, random weights", "tokens": found["plain"][-1]["tokens"]}
-    return {name: found[name] for name in ("rows", "plain", "parameters")} | {
-        "bench": found["sentence"],
-        "protocol": about,
-    }
+    return {name: found[name] for name in ("rows", "plain", "parameters")} | {"protocol": about}
 
 
 def shown(numbers: dict) -> dict:
     """How the costs are told."""
     told = numbers["protocol"]["sizes"] if "sizes" in numbers["protocol"] else {}
-    name = f"{_named(Made(**told))}: {numbers['bench']}"
+    name = f"{_named(Made(**told))}: {costs(numbers['rows'], numbers['plain'])}"
     refused = [f"{row['page']} did not run: {row['refused']}" for row in numbers["rows"] if row["refused"]]
     return presented("pages", name, None, *refused)
 

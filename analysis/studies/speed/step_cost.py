@@ -69,11 +69,11 @@ def measure(at: Setting) -> dict:
 
 def shown(numbers: dict) -> dict:
     """How the cost is told."""
-    most, length = _most(numbers["rows"]), numbers["protocol"]["window"]
+    rows, length = numbers["rows"], numbers["protocol"]["window"]
+    gates = ", ".join(f"the {gate} gate {_slower(rows, gate)}" for gate in ("log", "literal"))
     said = (
-        f"On the machine named below, at {length:,} tokens, a step through the log gate takes up to {most['log']:.2f} "
-        f"times a dense step, the literal one {most['literal']:.2f} times, with up to {most['memory']:.2f} times the "
-        "memory."
+        f"On the machine named below, at {length:,} tokens, in its slower phase a step takes, of a dense one: {gates}; "
+        f"up to {_most(rows)['memory']:.2f} times the memory."
     )
     rounds = numbers["protocol"]["repeats"]
     note = f"Times a dense step are medians of {rounds} rounds, with the lowest and the highest round in brackets."
@@ -94,6 +94,12 @@ def _most(rows: list[dict]) -> dict[str, float]:
     """The most that a step through each gate takes, of a dense one, and the most memory."""
     most = {gate: max(row["times"] for row in rows if row["gate"] == gate) for gate in ("log", "literal")}
     return most | {"memory": max(row["memory_times"] or 0.0 for row in rows)}
+
+
+def _slower(rows: list[dict], gate: str) -> str:
+    """Times a dense step of a gate's slower phase, with the range of its rounds."""
+    row = max((row for row in rows if row["gate"] == gate), key=lambda row: row["times"])
+    return f"{row['times']:.2f} times (phase {row['phase']}, rounds {row['times_low']:.2f} to {row['times_high']:.2f})"
 
 
 def _texts() -> list[str]:

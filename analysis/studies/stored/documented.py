@@ -7,7 +7,7 @@ from analysis.files import read_json, write_whole
 from analysis.places import CACHE, revision
 from analysis.runs import Result
 from analysis.runs.conclusions import conclusions, ends_of
-from analysis.runs.studies import other_weights, study_files
+from analysis.runs.studies import other_version, other_weights, study_files
 from analysis.studies import NAMED
 from analysis.studies.stored.panels import column
 from analysis.studies.stored.runner import Study
@@ -32,7 +32,10 @@ COLUMNS = [
 CHANGED = """## Do the conclusions change?
 
 The first bundled model hardly read far (0.018 nats from far context on novels); this one does. Each headline number on
-both, whatever else a study has changed since. A difference is the same where it lies on the same side of 0."""
+both, whatever else a study has changed since. "The same" means that both intervals lie on one side of 0. The first
+model's brackets are rough: they are over windows of 3 novels and of one training. Today's are over more documents, and
+over trainings where there are any, so "no longer told apart" may be the interval's doing. Nothing is said where a
+number is a level, or where there are too few documents to judge."""
 
 
 def measured(output: str = "") -> Result:
@@ -71,10 +74,10 @@ def document(studies: dict[str, dict]) -> str:
 
 
 def earlier(told: dict) -> list[str]:
-    """One line where the model has other weights by now."""
-    if not other_weights(told, revision(told["model"])):
-        return []
-    return [f"*Measured on earlier weights of {told['model']}: these numbers wait to be measured again.*"]
+    """One line where the model has other weights by now, or the study would give other numbers."""
+    why = [f"on earlier weights of {told['model']}"] if other_weights(told, revision(told["model"])) else []
+    why += ["by an earlier version of this study"] if other_version(told) else []
+    return [f"*Measured {' and '.join(why)}: these numbers wait to be measured again.*"] if why else []
 
 
 def tables(numbers: dict) -> list[str]:
@@ -102,11 +105,11 @@ def table(columns: list[dict], rows: list[dict]) -> str:
 
 
 def cell(row: dict, about: dict) -> str:
-    """A value of a row, with its interval where it has one."""
+    """A value of a row, with its interval where it has one; over pieces of documents there is none to say."""
     name, share = about["name"], about["unit"] == "share"
     said = spelled(row.get(name), share)
     ends = [row[end] for end in ends_of(row, name)]
-    known = ends and None not in (row[name], *ends)
+    known = ends and None not in (row[name], *ends) and row.get("unit", "documents") == "documents"
     return f"{said} ({' to '.join(spelled(end, share) for end in ends)})" if known else said
 
 
@@ -120,7 +123,7 @@ def spelled(value: Any, share: bool = False) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         if share:
-            return f"{100 * value:.2f}%"
+            return f"{100 * value:z.2f}%"
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
     return str(value).replace("|", "\\|")
 

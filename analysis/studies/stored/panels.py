@@ -1,6 +1,7 @@
 """How a study says what is drawn of it: columns of its rows, and panels of small multiples, as plain data."""
 
 import csv
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -116,13 +117,29 @@ def compared(key: str, found: Interval) -> dict:
 
 def in_family(rows: Sequence[dict], *keys: str) -> list[dict]:
     """The rows with `KEY_holm` beside each `KEY_p`: the p-value after Holm's correction for all comparisons `keys` of
-    all these rows. Rows that were stored without p-values stay as they are."""
-    places = [(at, key) for at, row in enumerate(rows) for key in keys if row.get(f"{key}_p") is not None]
+    all these rows, but those of an arm with itself. Rows that were stored without p-values stay as they are."""
+    places = [
+        (at, key)
+        for at, row in enumerate(rows)
+        for key in keys
+        if row.get(f"{key}_p") is not None and not with_itself(row, key)
+    ]
     corrected = holm([rows[at][f"{key}_p"] for at, key in places]) if places else []
     found = [dict(row) for row in rows]
     for (at, key), p in zip(places, corrected, strict=True):
         found[at][f"{key}_holm"] = float(p)
     return found
+
+
+def with_itself(row: dict, key: str) -> bool:
+    """Whether a comparison is of an arm with itself: 0, with an interval of no width."""
+    return row.get(key, 0) == row.get(f"{key}_low") == row.get(f"{key}_high") == 0
+
+
+def signed(value: float, form: str = "+.4f") -> str:
+    """A difference as printed; what is printed as 0 has no sign."""
+    said = f"{value:{form}}"
+    return said if re.search("[1-9]", said) else said.lstrip("+-")
 
 
 def nats(found: Interval | dict, key: str = "") -> str:
@@ -132,9 +149,9 @@ def nats(found: Interval | dict, key: str = "") -> str:
         points = found.get(f"{key}_points") or []
         found = Interval(found[key], found[f"{key}_low"], found[f"{key}_high"], 0)
     if found.low is None:
-        each = f"in these {len(points)} texts {', '.join(f'{one:+.4f}' for one in points)}"
-        return f"{found.mean:+.4f} nats per token, {each if points else 'no interval'}"
-    said = f"{found.mean:+.4f} nats per token, 95% interval {found.low:+.4f} to {found.high:+.4f}"
+        each = f"in these {len(points)} texts {', '.join(map(signed, points))}"
+        return f"{signed(found.mean)} nats per token, {each if points else 'no interval'}"
+    said = f"{signed(found.mean)} nats per token, 95% interval {signed(found.low)} to {signed(found.high)}"
     unseen = not decided(row, key) if isinstance(row, dict) else found.low <= 0 <= found.high
     return f"{said}; {smallest_effect(found):.4f} could have been seen" if unseen else said
 
@@ -145,6 +162,12 @@ def decided(found: dict, key: str) -> int:
     low, high = found[f"{key}_low"], found[f"{key}_high"]
     unsure = low is None or low <= 0 <= high or found.get(f"{key}_holm", 0) >= 1 - LEVEL
     return 0 if unsure else 1 if low > 0 else -1
+
+
+def seen(rows: Sequence[dict], key: str) -> float | None:
+    """The smallest effect that could have been seen in each of these comparisons; None where one has no interval."""
+    found = [smallest_effect(Interval(row[key], row[f"{key}_low"], row[f"{key}_high"], 0)) for row in rows]
+    return None if None in found else max(found, default=None)
 
 
 def judged(found: dict, key: str, words: dict[int, str], none: str = "not judged") -> str:
@@ -164,8 +187,10 @@ def of_whom(seeds: int, what: str = "router") -> str:
 
 def of_comparisons(rows: Sequence[dict], *keys: str) -> str:
     """The sentence that says how many of these comparisons are judged beside each other, and whether each is corrected
-    for the others (`in_family`). It begins with a space; nothing where there are fewer than two."""
-    known = [(row, key) for row in rows for key in keys if row.get(f"{key}_low") is not None]
+    for the others (`in_family`). It begins with a space; nothing where there are fewer than two. An arm against itself
+    is none."""
+    every = [(row, key) for row in rows for key in keys if row.get(f"{key}_low") is not None]
+    known = [(row, key) for row, key in every if not with_itself(row, key)]
     if len(known) < 2:
         return ""
     family = all(f"{key}_holm" in row for row, key in known)

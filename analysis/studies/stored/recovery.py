@@ -69,7 +69,7 @@ def compare(
 
 
 def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int, documents: np.ndarray) -> dict:
-    """Rows, comparisons, claims and verdict of measured arms; those that differ in their seed alone become one.
+    """Rows, comparisons and claims of measured arms; those that differ in their seed alone become one.
 
     `documents` [n] says which document each window is of. `chosen` and `equal`: the study's window and the one of equal
     pairs, both among the arms as `window N`; `groups` K.
@@ -94,7 +94,6 @@ def summary(found: dict[str, Measured], chosen: int, equal: int, groups: int, do
     headroom = float(alone.mean() - dense.mean()) >= math.log(HEADROOM)
     held = claims(against, fair, pooled["trained"].shares, groups, headroom)
     return {
-        "sentence": sentence(held, against, pairs, rows["trained"], chosen),
         "claims": held,
         "window": chosen,
         "equal_pairs": pairs,
@@ -141,31 +140,30 @@ def _compared(comparison: dict) -> dict:
     return comparison | {name: value for name, value in ends.items() if value is not None or not name.endswith("holm")}
 
 
-def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: dict, window: int) -> str:
+def sentence(found: dict, comparisons: dict[str, dict], equal: dict, rows: dict[str, dict], window: int) -> str:
     """The verdict in words, from `claims`; nothing is said that its numbers do not.
 
-    `equal`: the window of equal pairs, `arm window pairs trained_pairs`; `recovered`: the trained row's
-    `recovery low high`.
+    `equal`: the window of equal pairs, `arm window pairs trained_pairs`; `rows`: by arm, `pairs_share`, and of the
+    trained one `recovery low high`.
     """
-    said = [_headline(found)]
+    recovered, against = rows["trained"], comparisons["random tokens"]
+    reads = {name: _reads(rows[name]["pairs_share"], recovered["pairs_share"]) for name in CONTROLS}
+    said = [_headline(found, reads["random tokens"])]
     if not found["headroom"]:
         said.append(f"No window alone is {HEADROOM - 1:.0%} worse than dense here, so little can be recovered.")
-    told = [f"{_verb(comparisons[name])} {name} ({_nats(comparisons[name])})" for name in CONTROLS]
+    told = [f"{_verb(comparisons[name])} {name} ({_nats(comparisons[name])}{reads[name]})" for name in CONTROLS]
     said.append(f"With a window of {window}, the groups of this router {told[0]}, {told[1]} and {told[2]}.")
     if recovered["recovery"] is not None:
-        against = comparisons["random tokens"]
         said.append(
             f"They recover {recovered['recovery']:.0%}{_range(recovered['low'], recovered['high'], '.0%')} of what the "
             f"window loses, {against['points']:+.1f} points"
             f"{_range(against['points_low'], against['points_high'], '+.1f')} against random tokens, where the claim "
             f"asks for {POINTS}."
         )
-    word = {True: "predicts better", False: "predicts worse", None: "cannot be told apart from them"}
-    if comparisons[equal["arm"]]["low"] is None:
-        word[None] = "is not judged in so few texts"
+    fair = comparisons[equal["arm"]]
     said.append(
-        f"A window of {equal['window']:,} reads as many pairs ({equal['pairs']:,.0f}, the groups "
-        f"{equal['trained_pairs']:,.0f}) and {word[found['window_better']]} ({_nats(comparisons[equal['arm']])})."
+        f"They {_verb(fair)} a window of {equal['window']:,}, which reads as many pairs ({equal['pairs']:,.0f}, the "
+        f"groups {equal['trained_pairs']:,.0f}): groups minus window {_nats(fair)}."
     )
     said.append(of_comparisons(list(map(_compared, comparisons.values())), DIFFERENCE).strip())
     least = "at most" if found["balanced"] else "up to"
@@ -176,15 +174,22 @@ def sentence(found: dict, comparisons: dict[str, dict], equal: dict, recovered: 
     return " ".join(filter(None, said))
 
 
-def _headline(found: dict) -> str:
+def _reads(control: float, trained: float) -> str:
+    """What a control reads where that is not what the groups read, shares of all pairs; it begins with a semicolon."""
+    own, other = f"{trained:.1%}", f"{control:.1%}"
+    return "" if own == other else f"; of {'fewer' if control < trained else 'more'} pairs, {other} against {own}"
+
+
+def _headline(found: dict, reads: str) -> str:
+    fewer = ", which read fewer pairs," if "fewer" in reads else ""
     words = {
-        True: "beat random ones here, but not everything that the claim asks for holds",
+        True: f"beat random ones here{fewer or ','} but not everything that the claim asks for holds",
         False: "do not beat random ones here",
         None: "cannot be told apart from random ones here, or there are too few texts to judge",
     }
-    said = "do more than random ones here" if found["holds"] else words[found["beats"]["random tokens"]]
+    said = f"do more than random ones here{fewer.rstrip(',')}" if found["holds"] else ""
     wider = ", and a wider window of equal pairs is better" if found["window_better"] else ""
-    return f"The groups of this router {said}{wider}."
+    return f"The groups of this router {said or words[found['beats']['random tokens']]}{wider}."
 
 
 def _verb(comparison: dict) -> str:

@@ -12,7 +12,7 @@ from analysis.errors import AnalysisError, BadSetting, Cancelled
 from analysis.files import read_json
 from analysis.models import Model
 from analysis.runs import Result
-from analysis.runs.studies import other_weights, study_files
+from analysis.runs.studies import other_version, other_weights, study_files
 from analysis.studies import NAMED
 from analysis.studies.context import Context, protocol
 from analysis.studies.stored.runner import Study
@@ -81,7 +81,7 @@ def reasons(stored: dict, lm: Model) -> list[str]:
     changed = told.get("sizes") != {name: now[name] for name in study.defaults}
     found = {
         "other weights": other_weights(told, lm.revision),
-        "other version": told.get("version") != study.version,
+        "other version": other_version(told),
         "other sizes": changed,
     }
     return [reason for reason, holds in found.items() if holds]

@@ -39,7 +39,7 @@ from analysis.runs.arguments import check_arguments
 from analysis.runs.corpora import corpus_folder
 from analysis.studies import NAMED
 from analysis.studies.context import Context, check_seed, protocol
-from analysis.studies.registry import STORED
+from analysis.studies.registry import version_of
 from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
 
 OWN_MACHINE = ("output", "work")  # folders that only a command line may name
@@ -236,7 +236,7 @@ class Study:
     @property
     def version(self) -> int:
         """Raised in the registry when the same sizes would give other numbers."""
-        return STORED[self.name].version if self.name in STORED else 1
+        return version_of(self.name)
 
 
 def table(rows: list[dict]) -> pd.DataFrame:

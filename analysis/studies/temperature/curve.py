@@ -10,11 +10,13 @@ import torch
 from analysis.attention import apply
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.metrics.intervals import LEVEL, Interval, holm, smallest_effect
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import position_bins, token_losses
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol
+from analysis.studies.stored.panels import signed
 from analysis.studies.temperature.sharpness import check_temperatures
 from analysis.studies.text.scoring import whole_windows
 
@@ -134,15 +136,25 @@ def counter(context: Context, passes: int) -> Callable[[str], None]:
 
 
 def sentence(rows: list[dict], name: str) -> str:
-    """The best temperature of a curve's rows, where its interval shows that it is one."""
-    best = min(rows, key=lambda row: row["perplexity"])
+    """The lowest temperature of a curve's rows, which chose itself among them, and whether it is told apart from dense
+    attention after Holm's correction for all of them."""
     dense = next((row for row in rows if row["t"] == 1), None)
-    if dense is None:
+    others = [row for row in rows if row["t"] != 1]
+    if dense is None or not others:
+        best = min(rows, key=lambda row: row["perplexity"])
         return f"{name}: lowest perplexity {best['perplexity']:.2f} at temperature {best['t']:g}."
+    at = min(range(len(others)), key=lambda place: others[place]["perplexity"])
+    best, count = others[at], len(others)
+    chosen = "the texts that choose it" if best["unit"] == "documents" else "the text that chooses it"
+    which = f"the lowest of {count} temperatures, on {chosen}, is" if count > 1 else "temperature"
+    said = f"{name}: {which} {best['t']:g}, perplexity {best['perplexity']:.2f} against {dense['perplexity']:.2f} "
     low, high = (best.get(edge, best.get(f"difference_{edge}")) for edge in ("low", "high"))
-    if best["t"] == 1 or low is None or low <= 0 <= high:
-        return f"{name}: no temperature is shown to beat dense attention (perplexity {dense['perplexity']:.2f})."
-    return (
-        f"{name}: temperature {best['t']:g} gives perplexity {best['perplexity']:.2f} against "
-        f"{dense['perplexity']:.2f} ({best['difference']:+.1%}, {low:+.1%} to {high:+.1%})."
-    )
+    if low is None:
+        return f"{said}({signed(best['difference'], '+.2%')}; {best['state']}), not judged."
+    ends = " to ".join(signed(end, "+.2%") for end in (low, high))
+    said += f"({signed(best['difference'], '+.2%')}, {ends}; {best['state']})"
+    how = f" after Holm's correction for {count} comparisons" if count > 1 else ""
+    if holm([row["p"] for row in others])[at] < 1 - LEVEL and not low <= 0 <= high:
+        return f"{said}, {'lower' if high < 0 else 'higher'}{how}."
+    least = smallest_effect(Interval(best["difference"], low, high, best["units"]))
+    return f"{said}, not told apart{how}; {least:.2%} could have been seen."

@@ -180,9 +180,9 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
 
 def sentence(rows: list[dict], context: int, seeds: int) -> str:
     """What each way gives where even the second half alone has much before it."""
-    verdicts = {-1: "helps", 0: "is not shown to help", 1: "harms"}
+    verdicts = {-1: "lower loss", 0: "not told apart", 1: "higher loss"}
     rows = in_family(rows, "against_alone")
-    said = [f"{row['way']} {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
+    said = [f"{row['way']}: {judged(row, 'against_alone', verdicts)} ({nats(row, 'against_alone')})" for row in rows]
     where = f"In the last quarter of {2 * context:,} tokens, against reading the second half alone"
     return f"{where}: {'; '.join(said)}.{of_comparisons(rows, 'against_alone')}{of_whom(seeds, 'model')}"
 

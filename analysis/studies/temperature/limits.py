@@ -83,7 +83,7 @@ def sentence(table: list[dict], seeds: int) -> str:
     limits = f"tau_min {best['tau_min']:g} with tau_max {best['tau_max']:g}"
     if winners:
         said = f"The lowest of {len(learned)} limits, on the windows that choose it, is {limits}: held-out loss "
-        said += f"{rows.told(best)} against dense training."
+        said += f"{rows.told(best, 'dense training')}."
     else:
         said = (
             f"No limits are shown to beat dense training; the lowest of {len(learned)}, {limits}, is {rows.told(best)}."

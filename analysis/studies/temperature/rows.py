@@ -13,8 +13,8 @@ WORDS = {-1: "lower", 0: "not told apart", 1: "higher"}
 READ_AS = (
     "Models of one code, one start and one order of the training tokens per seed differ in the temperature alone, and "
     "are read with the one they were trained with. Held-out losses are means over the seeds, window by window; "
-    "differences are paired. The best of several is chosen on the windows it is told on. One learning rate serves all: "
-    "with others, or after more steps, their order may change, so this is a direction and no verdict."
+    "differences are paired. The best of several is chosen on the same windows that report it. One learning rate "
+    "serves all: with others, or after more steps, their order may change, so this is a direction and no verdict."
 )
 TWO_SEEDS = (
     "Measured with two seeds: a difference counts where the interval leaves out 0, both seeds agree, and two seeds "
@@ -105,10 +105,15 @@ def sure(row: dict) -> int:
     return sign if alike and abs(row[AGAINST]) > (margin or 0) else 0
 
 
+def by_two_seeds(row: dict) -> str:
+    """What two seeds alone could make of a row whose interval leaves out 0; it begins with a comma, or is nothing."""
+    doubted = decided(row, AGAINST) and not sure(row)
+    return f", as two seeds alone could make it: up to {row['by_seeds']:.4f}" if doubted else ""
+
+
 def told(row: dict, other: str = "") -> str:
     """A row against dense training, in words; `other` names what it is held against where a reader could not know."""
-    sign = sure(row)
-    doubt = "" if sign or not decided(row, AGAINST) else ", as two seeds alone could make it"
+    sign, doubt = sure(row), by_two_seeds(row)
     than = f" {'than' if sign else 'from'} {other}" if other else ""
     word = WORDS[sign] if row[f"{AGAINST}_low"] is not None else "not judged"
     return f"{word}{than}{doubt} ({nats(row, AGAINST)})"

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from analysis.studies.stored.panels import as_sure, column, in_family, of_comparisons, of_whom, panel, series
+from analysis.studies.stored.panels import (
+    as_sure,
+    column,
+    in_family,
+    of_comparisons,
+    of_whom,
+    panel,
+    seen,
+    series,
+    signed,
+)
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
 from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
@@ -114,13 +124,22 @@ def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], leng
     if len({row["context"] for row in far}) > 1:
         by_way = {row["arm"]: [] for row in far}
         for row in far:
-            unsure = "" if rows.sure(row) else ", not told apart"
-            by_way[row["arm"]].append(f"{row[rows.AGAINST]:+.4f} at {row['context']:,}{unsure}")
+            by_way[row["arm"]].append(f"{signed(row[rows.AGAINST])} at {row['context']:,}{_unsure(row)}")
         ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
         said.append(f"By context, nats per token against dense: {ends}")
     where = f"width {best['width']}, context {best['context']:,}"
     most = f"The lowest of {len(sharp)}: {best['arm']}, {where}, {rows.told(best)}."
     return f"{'. '.join(said)}. {most}{of_comparisons(sharp, rows.AGAINST)}{of_whom(seeds, 'model')}"
+
+
+def _unsure(row: dict) -> str:
+    """What is said behind a difference that is not told apart: what could have been seen, or what two seeds make."""
+    if rows.sure(row):
+        return ""
+    least = seen([row], rows.AGAINST)
+    if least is None:
+        return ", not judged"
+    return f", not told apart{rows.by_two_seeds(row) or f', {least:.4f} could have been seen'}"
 
 
 def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:

@@ -91,7 +91,8 @@ def measured(at: Setting, asked: dict[str, list]) -> dict:
     expected = sizes.seeds * (len(ways) + len(readers)) + 1
     trainer = Baselines.of(at, n_sink=plan.n_sink, expected=expected, **about)
     base = trainer.base(plan)
-    found = [row_of(_about("base", "dense", None, 0), [base], base, new, units)]
+    itself = {f"{key}_{end}": None for key in ("new", "old", "tasks") for end in ("low", "high")}
+    found = [row_of(_about("base", "dense", None, 0), [base], base, new, units) | itself]
     for kind in readers:
         read = [trainer.untrained(kind, replace(plan, seed=seed)) for seed in sizes.every_seed]
         found.append(row_of(_about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0), read, base, new, units))

@@ -47,7 +47,7 @@ def test_from_half_the_groups_on_all_is_read(ask, home, tmp_path):
             apart = row["against_dense"] - row["random_against_dense"]
             assert row["against_random"] == pytest.approx(apart, abs=1e-6)
     assert rows["k4-top1", 1]["pairs_share"] < rows["k4-top1", 2]["pairs_share"]
-    assert numbers["sentence"].count("k = ") == 3 and "dense attention and equal it" in numbers["sentence"]
+    assert numbers["sentence"].count("k = ") == 4 and "dense attention and equal it" in numbers["sentence"]
     first = numbers["panels"][0]
     assert first["x_values"] == [1, 2, 3, 4]
     paper = {line["name"]: line["y"] for line in first["series"] if line["paper"]}

@@ -27,7 +27,10 @@ def test_rules_by_what_they_remove(home, tmp_path):
     assert {column["name"] for column in numbers["columns"]} <= set(rows[0])
     (drawn,) = numbers["panels"]
     assert drawn["x_values"] == list(RATIOS) and [line["name"] for line in drawn["series"]] == ["TOVA", "KeyDiff"]
-    assert "90% removed" in numbers["sentence"] and "--rows tova,keydiff" in numbers["protocol"]["command"]
+    assert (
+        "remove 90%: the lowest of 2 rules" in numbers["sentence"]
+        and "--rows tova,keydiff" in numbers["protocol"]["command"]
+    )
     stored = json.loads((tmp_path / "e.json").read_text(), parse_constant=pytest.fail)
     again = NAMED["eviction"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert again["snapkv"][0] == pytest.approx(again["snapkv"][1], rel=1e-6)

@@ -47,6 +47,7 @@ def test_a_stored_study_says_what_pages_cost_on_a_shape(tmp_path, monkeypatch):
     known = {"Owner/Tiny": dict(KNOWN["Qwen/Qwen2.5-0.5B"]) | tiny | {"vocab_size": 5000, "num_hidden_layers": 4}}
     monkeypatch.setattr("analysis.studies.speed.pages.KNOWN", known)
     row = {"page": "Start", "verb": "start", "tokens": 8, "seconds": 2.0, "times": 2.5, "target": 3.0, "met": True}
+    row |= {"peak_bytes": 400, "predicted_bytes": 200, "memory_ratio": 0.5}
     seen = []
 
     def bench(model, text, lengths, context):
@@ -59,7 +60,11 @@ def test_a_stored_study_says_what_pages_cost_on_a_shape(tmp_path, monkeypatch):
     context = Context(browser=False, state=tmp_path)
     found = NAMED["pages"](shape="tiny", layers="2", length=8, context=context)
     assert seen == [(2, [8])] and Path(found.numbers["path"]).name == "pages-tiny-2-8.json"
-    assert found.numbers["sentence"] == "tiny with 2 of its layers: 1 of 1 within their target."
+    said = found.numbers["sentence"]
+    assert said.startswith(
+        "tiny with 2 of its layers: 1 of 1 within their target; the farthest from it is Start with 2.50"
+    )
+    assert said.endswith("1 of 1 took more memory than predicted, at most 2.0 times as much (Start).")
     assert documented.table(found.numbers["columns"], found.numbers["rows"]).splitlines()[2].startswith("| Start | 8 |")
     for wrong in ({"shape": "nothing"}, {"shape": "tiny", "layers": "5"}, {"shape": "tiny", "length": 3}):
         with pytest.raises(BadSetting):

@@ -80,10 +80,15 @@ def made_up(**changes) -> tuple[dict, dict, list[float]]:
     }
 
 
-def verdict(comparisons: dict, shares=(0.2, 0.24), groups: int = 8, headroom: bool = True) -> tuple[dict, str]:
+def verdict(
+    comparisons: dict, shares=(0.2, 0.24), groups: int = 8, headroom: bool = True, random: float = 0.3
+) -> tuple[dict, str]:
     found = claims(comparisons, "window 5", list(shares), groups, headroom)
     equal = {"arm": "window 5", "window": 5, "pairs": 100.0, "trained_pairs": 101.0}
-    return found, sentence(found, comparisons, equal, {"recovery": 0.4, "low": 0.3, "high": 0.5}, 16)
+    reads = {"random tokens": random, "random centroids": 0.3, "k-means": 0.3, "trained": 0.3}
+    rows = {name: {"pairs_share": share} for name, share in reads.items()}
+    rows["trained"] |= {"recovery": 0.4, "low": 0.3, "high": 0.5}
+    return found, sentence(found, comparisons, equal, rows, 16)
 
 
 def test_the_verdict_when_all_holds():
@@ -94,8 +99,16 @@ def test_the_verdict_when_all_holds():
     ), "one router of one seed says nothing of a method"
     assert "beat random tokens (-0.0200 nats per token, 95% interval -0.0300 to -0.0100)" in said
     assert "recover 40% (30% to 50%) of what the window loses, +20.0 points (+12.0 to +25.0) against" in said
-    assert "A window of 5 reads as many pairs (100, the groups 101) and predicts worse" in said
+    assert (
+        "They beat a window of 5, which reads as many pairs (100, the groups 101): groups minus window -0.0040" in said
+    )
     assert "at most 24.0% of a layer's tokens (the limit is 25%)" in said
+
+
+def test_a_control_that_reads_fewer_pairs_is_named_so():
+    said = verdict(made_up(), random=0.2)[1]
+    assert "random ones here, which read fewer pairs. With" in said and "; of fewer pairs, 20.0% against 30.0%)" in said
+    assert said.count("pairs, ") == 1, "the others read as many"
 
 
 NOT = {

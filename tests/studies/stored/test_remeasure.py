@@ -66,7 +66,10 @@ def test_the_page_says_what_was_measured_on_earlier_weights():
     told = numbers["protocol"] | {"revision": "0" * 12}
     page = documented.document({title: numbers | {"protocol": told}})
     assert "*Measured on earlier weights of demo: these numbers wait to be measured again.*" in page
-    assert documented.earlier(told | {"revision": revision("demo")}) == []
+    now = told | {"revision": revision("demo")}
+    assert documented.earlier(now) == []
+    assert "by an earlier version of this study" in documented.earlier(now | {"version": 1})[0]
+    assert "weights of demo and by an earlier version" in documented.earlier(told | {"version": 1})[0]
 
 
 def test_the_cheapest_comes_first_and_what_was_asked_for_is_asked_again(home):

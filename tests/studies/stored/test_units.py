@@ -18,6 +18,8 @@ from analysis.studies.stored.panels import (
     nats,
     of_comparisons,
     of_whom,
+    seen,
+    signed,
 )
 from analysis.studies.text.held_out import held_out_windows
 
@@ -98,6 +100,18 @@ def test_what_holds_alone_need_not_hold_among_many():
     assert "could have been seen" in nats(found[0], "a") and "could" not in nats(rows[0], "a")
     assert of_comparisons(found, "a", "b").endswith("each is judged after Holm's correction for all of them.")
     assert in_family([{"a_low": None, "a_p": None}], "a") == [{"a_low": None, "a_p": None}]
+
+
+def test_an_arm_against_itself_is_no_comparison_and_0_has_no_sign():
+    """p of 0.03 and 0.02 are a family of two: a third row, of an arm with itself, makes it no larger."""
+    itself = {"a": 0.0, "a_low": 0.0, "a_high": 0.0, "a_p": 1.0}
+    rows = [{"a": -1.0, "a_low": -1.9, "a_high": -0.1, "a_p": p} for p in (0.03, 0.02)]
+    found = in_family([*rows, itself], "a")
+    assert [row.get("a_holm") for row in found] == pytest.approx([0.04, 0.04, None], nan_ok=True)
+    assert of_comparisons(found, "a").startswith(" Of 2 comparisons, each is judged after Holm's")
+    assert signed(-0.00004) == "0.0000" and signed(-0.0001) == "-0.0001" and signed(-0.0004, "+.1%") == "0.0%"
+    assert seen([rows[0], rows[1] | {"a_low": -2.9}], "a") == pytest.approx(2.8 * 2.8 / 2 / 1.96)
+    assert seen([{"a": 1.0, "a_low": None, "a_high": None}], "a") is None
 
 
 def test_with_fewer_than_three_seeds_a_sentence_is_about_what_was_trained_here():

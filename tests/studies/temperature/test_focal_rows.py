@@ -122,7 +122,8 @@ def test_limits_in_words():
     made = whole(told(limits, several(losses), WINDOWS))
     assert made["sentence"].startswith(f"{LOWEST}tau_min 7 with tau_max 10: held-out loss lower")
     assert "Worse than dense training: 1 to 10, 2 to 10, 3 to 10." in made["sentence"]
-    assert "3 to 10. Of 8 comparisons, each is" in made["sentence"] and "inside its interval" not in made["sentence"]
+    assert "3 to 10. Of 7 comparisons, each is" in made["sentence"], "4 to 10 is dense training to the bit"
+    assert "inside its interval" not in made["sentence"]
     flat = told(limits, several({arm: 3.0 if arm.limits is None else 2.9 for arm in arms}), WINDOWS)
     assert "Lower too, and inside its interval: 2 to 10," in flat["sentence"]
     assert ", 7 to 10, 5 to 11.31. Of 8 comparisons" in flat["sentence"]
@@ -165,8 +166,9 @@ def test_what_a_gain_saves_in_parameters_and_tokens():
 def test_no_gain_is_said():
     made = scaling(0.0)
     assert "parameters: no gain seen. To the same loss as dense training, tokens: no gain seen." in made["sentence"]
-    even = ", ".join(f"+0.0000 at {context}, not told apart" for context in ("256", "512", "1,024"))
-    assert f"against dense: t 0.4 {even}; learned +0.0000" in made["sentence"]
+    unseen = "not told apart, 0.0000 could have been seen"
+    even = f"0.0000 at 256, {unseen}, 0.0000 at 512, {unseen}, 0.0000 at 1,024, not judged"
+    assert f"against dense: t 0.4 {even}; learned {even}. The" in made["sentence"], "at 1,024 there are too few windows"
     assert all(row["saved"] is None for row in made["parameters"] + made["tokens"])
     parts = told(focal_scaling, {arm: pooled(arm, 3.0) for arm in focal_scaling.arms_of("size", 512)}, 512, WINDOWS)
     assert "By context" not in parts["sentence"]
