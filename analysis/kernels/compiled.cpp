@@ -1,10 +1,12 @@
 // Grouped attention, head by head: online softmax over the keys of each token's groups, then over its window.
 // Scores are kept in base 2. Until its window was read, a row of `kept` holds its sum of values, not yet divided.
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 
 #include "products.h"
+#include "threads.h"
 
 #ifdef TILES
 #include <sys/syscall.h>
@@ -191,28 +193,29 @@ template <class Kind> void head(const Call &call, Room<Kind> &room, long b, long
     }
 }
 
-// Heads, one after another, as long as `next` says that there are some; 0 when done, 1 when memory lacks.
-template <class Kind> int heads(const Call &call, long from, long to, long *next) {
-    Room<Kind> room(call);
-    if (!room.memory) return 1;
-    for (long at; (at = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < call.texts * call.heads;)
-        head<Kind>(call, room, at / call.heads, at % call.heads, from, to);
-    return 0;
+// All heads, each by the next of so many threads that is free; 0 when done, 1 when memory lacks.
+template <class Kind> int heads(const Call &call, long from, long to, long threads) {
+    std::atomic<long> next{0};
+    std::atomic<int> failed{0};
+    together(threads, [&](long) {
+        Room<Kind> room(call);
+        if (!room.memory) failed = 1;
+        Kind::begin();
+        for (long at; !failed && (at = next++) < call.texts * call.heads;)
+            head<Kind>(call, room, at / call.heads, at % call.heads, from, to);
+        Kind::end();
+    });
+    return failed;
 }
 
 }  // namespace
 
-// Read the groups from .. to of all heads; several threads may share the work by one `next`, which begins at 0.
-extern "C" int grouped_single(const Call *call, long from, long to, long *next) { return heads<Single>(*call, from, to, next); }
+// Read the groups from .. to of all heads.
+extern "C" int grouped_single(const Call *call, long from, long to, long threads) { return heads<Single>(*call, from, to, threads); }
 
 #ifdef TILES
+extern "C" int grouped_half(const Call *call, long from, long to, long threads) { return heads<Half>(*call, from, to, threads); }
+
 // Ask the system for the use of tiles: 0 when this process may.
 extern "C" int tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) != 0; }
-
-extern "C" int grouped_half(const Call *call, long from, long to, long *next) {
-    lay_out_tiles();
-    const int failed = heads<Half>(*call, from, to, next);
-    _tile_release();
-    return failed;
-}
 #endif

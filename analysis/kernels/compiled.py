@@ -19,7 +19,6 @@ from torch import Tensor
 from analysis.kernels.library import library
 from analysis.kernels.members import bit_sets
 from analysis.kernels.parts import part
-from analysis.kernels.pool import each
 
 MOST_GROUPS = 31  # a bit each, and a sign
 Strides = c_long * 3  # of text, head and row
@@ -61,21 +60,12 @@ def groups(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale:
     call.tokens, call.ends, call.sets = (x.data_ptr() for x in (tokens, ends, sets))
     call.texts, call.heads, call.repeat = batch, heads, heads // k.shape[1]
     call.length, call.size, call.groups, call.window, call.scale = length, size, count, min(window, length), scale
+    threads = min(torch.get_num_threads(), batch * heads)
     for name, first, last in (("set_a", 0, count), ("set_b", count, count + 1)):
         with part(name):
-            _shared(program, call, first, last)
+            if program(byref(call), first, last, threads):
+                raise MemoryError("Grouped attention was refused memory.")
     return out, lse
-
-
-def _shared(program, call: Call, first: int, last: int) -> None:
-    """Read these groups of all heads, a thread per core, each taking the next head that nobody has."""
-    taken = c_long(0)
-
-    def run(_: int) -> None:
-        if program(byref(call), first, last, byref(taken)):
-            raise MemoryError("Grouped attention was refused memory.")
-
-    each(run, range(min(torch.get_num_threads(), call.texts * call.heads)))
 
 
 @functools.cache
@@ -87,5 +77,5 @@ def programs() -> dict:
         if hasattr(built, "tiles") and built.tiles() == 0:
             made[torch.bfloat16] = built.grouped_half
     for program in made.values():
-        program.argtypes, program.restype = (POINTER(Call), c_long, c_long, POINTER(c_long)), c_int
+        program.argtypes, program.restype = (POINTER(Call), c_long, c_long, c_long), c_int
     return made

@@ -14,9 +14,9 @@ from analysis.runs import state_root
 
 HERE = Path(__file__).parent
 SOURCES = ("compiled.cpp", "one_query.cpp")
-HEADERS = ("lanes.h", "products.h")
+HEADERS = ("lanes.h", "products.h", "threads.h")
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-fno-math-errno", "-w")
+FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-w")
 SECONDS = 60  # that building may take
 
 

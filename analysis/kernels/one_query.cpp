@@ -2,10 +2,12 @@
 // of what is held. A step of generation is bound by the bytes that it reads: a block of keys stays in the cache for all
 // query heads that share it, and nothing is written but the answer.
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 
 #include "lanes.h"
+#include "threads.h"
 
 // A buffer: `rows` tokens of every head of keys and values, strides in numbers; `sets`: bits of each token, for a query head
 // `set_head` further on. A token with one of the bits `skip` is not read.
@@ -64,6 +66,11 @@ struct Word16 {
 struct Row {
     float *q, *sums, *scores, most, weight;  // [size], [size], [BLOCK]
 };
+
+// Ask for the lines of a row of numbers.
+template <class Number> void ahead(const Number *row, long size) {
+    for (long d = 0; d < size; d += 64 / (long)sizeof(Number)) __builtin_prefetch(row + d);
+}
 
 // Scores of the keys at `mine`, `n` of them, for a row.
 template <class Word> void score(const Row &row, const typename Word::Number *keys, long stride, const long *mine, int n, long size) {
@@ -135,6 +142,10 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
             long mine[BLOCK];
             for (long first = 0; first < part->rows; first += BLOCK) {
                 const long last = first + BLOCK < part->rows ? first + BLOCK : part->rows;
+                for (long at = first; at < last; at++) {  // what is read next is under way while this is computed
+                    ahead(values + at * part->v_row, size);
+                    if (at + BLOCK < part->rows) ahead(keys + (at + BLOCK) * part->k_row, size);
+                }
                 for (long r = 0; r < repeat; r++) {
                     const long set = (g * repeat + r) * part->set_head;
                     int n = 0;
@@ -156,12 +167,21 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
     return 0;
 }
 
+// All heads of keys and values, shared out over so many threads. 0 when done, 1 when memory lacks.
+template <class Word> int all_heads(const Query &query, const Part *parts, long count, long threads) {
+    const long every = query.heads / query.repeat;
+    std::atomic<int> failed{0};
+    together(threads, [&](long number) {
+        if (heads<Word>(query, parts, count, every * number / threads, every * (number + 1) / threads)) failed = 1;
+    });
+    return failed;
+}
+
 }  // namespace
 
-// Heads from .. to of keys and values. 0 when done, 1 when memory lacks.
-extern "C" int one_query_single(const Query *query, const Part *parts, long count, long from, long to) {
-    return heads<Word32>(*query, parts, count, from, to);
+extern "C" int one_query_single(const Query *query, const Part *parts, long count, long threads) {
+    return all_heads<Word32>(*query, parts, count, threads);
 }
-extern "C" int one_query_half(const Query *query, const Part *parts, long count, long from, long to) {
-    return heads<Word16>(*query, parts, count, from, to);
+extern "C" int one_query_half(const Query *query, const Part *parts, long count, long threads) {
+    return all_heads<Word16>(*query, parts, count, threads);
 }

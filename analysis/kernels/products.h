@@ -13,7 +13,7 @@ const int KEYS = 256;  // keys of a block of scores
 const int PAIR = 2;    // vectors side by side in a product
 const int PANEL = 32;  // keys, and numbers of a head, come in multiples of this
 
-// Both kinds: `score` makes scores [rows, wide] with rows KEYS apart from queries [rows, width] and keys
+// Both kinds: a thread calls `begin` before the first product and `end` after the last. `score` makes scores [rows, wide] with rows KEYS apart from queries [rows, width] and keys
 // [wide / PANEL, words of width, PANEL]; `put` keeps two vectors of weights where their scores stood; `mix` adds weights
 // [rows, wide] times values to sums [rows, width].
 
@@ -42,6 +42,9 @@ struct Single {
     static void value(float *values, long j, const float *v, long size, long width) {
         memcpy(values + j * width, v, size * sizeof(float));
     }
+
+    static void begin() {}
+    static void end() {}
 
     static void finish(float *out, const float *sums, float by, long size) {
         for (long d = 0; d < size; d++) out[d] = sums[d] * by;
@@ -124,6 +127,14 @@ struct Half {
             for (long d = 0; d < size; d++) at[d] = v[d];
     }
 
+    // Lay out the eight tiles of this thread: 16 rows of 64 bytes each.
+    static void begin() {
+        struct { uint8_t palette, start, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } all = {1};
+        for (int i = 0; i < 8; i++) all.bytes[i] = 64, all.rows[i] = 16;
+        _tile_loadconfig(&all);
+    }
+    static void end() { _tile_release(); }
+
     static void finish(uint16_t *out, const float *sums, float by, long size) {
         for (long d = 0; d < size; d++) out[d] = nearest(sums[d] * by);
     }
@@ -142,11 +153,4 @@ private:
         _tile_dpbf16ps(3, 5, 7);
     }
 };
-
-// Lay out the eight tiles of this thread: 16 rows of 64 bytes each.
-inline void lay_out_tiles() {
-    struct { uint8_t palette, start, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } all = {1};
-    for (int i = 0; i < 8; i++) all.bytes[i] = 64, all.rows[i] = 16;
-    _tile_loadconfig(&all);
-}
 #endif

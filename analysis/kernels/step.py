@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from analysis.kernels.library import library
-from analysis.kernels.pool import each
 
-ALONE = 1 << 20  # bytes that a thread reads before another is worth its start
+ALONE = 1 << 20  # bytes that a thread reads before another is worth making
 
 
 class Read(NamedTuple):
@@ -58,13 +57,8 @@ def attend(q: Tensor, parts: Sequence[Read], scale: float) -> tuple[Tensor, Tens
     asked = (_Part * len(parts))(*map(_part, parts))
     held = sum(2 * part.keys.numel() * part.keys.element_size() for part in parts)
     threads = max(1, min(torch.get_num_threads(), kv_heads, held // ALONE))
-
-    def run(thread: int) -> None:
-        first, last = (kv_heads * at // threads for at in (thread, thread + 1))
-        if program(byref(query), asked, len(parts), first, last):
-            raise MemoryError("A step of attention was refused memory.")
-
-    each(run, range(threads))
+    if program(byref(query), asked, len(parts), threads):
+        raise MemoryError("A step of attention was refused memory.")
     return out, lse
 
 
@@ -81,6 +75,6 @@ def programs() -> dict:
     built = library()
     made = {} if built is None else {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}
     for program in made.values():
-        program.argtypes = (POINTER(_Query), POINTER(_Part), c_long, c_long, c_long)
+        program.argtypes = (POINTER(_Query), POINTER(_Part), c_long, c_long)
         program.restype = c_int
     return made
