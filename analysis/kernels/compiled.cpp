@@ -83,7 +83,8 @@ void read(Block<Kind> &block, const Held &held, long first, long last, int windo
 
 // What is asked: tensors by their first numbers and the strides of text, head and row, in numbers; `kept` is `out` in
 // float32, which it may be itself. `tokens`: the places of the memberships, sorted by text, group and time, group g of
-// text b before ends[b * groups + g]. `sets` [texts, length]: the groups of a token as bits. After the window `out` and
+// text b before ends[b * groups + g]. `sets` [texts, length]: the groups of a token as bits. `sinks` first tokens, at most
+// KEYS, are read by all. After the window `out` and
 // `lse` [texts, heads, length] are the answer, -inf where nothing is read; before, lse holds the largest scores and `sum`
 // their sums.
 struct Call {
@@ -92,7 +93,7 @@ struct Call {
     float *kept, *lse, *sum;
     long q_to[3], k_to[3], v_to[3], out_to[3], kept_to[3];
     const int32_t *tokens, *ends, *sets;
-    long texts, heads, repeat, length, size, groups, window;  // `repeat` heads of q share one of k and v
+    long texts, heads, repeat, length, size, groups, window, sinks;  // `repeat` heads of q share one of k and v
     float scale;
 };
 
@@ -177,6 +178,7 @@ template <class Kind> void head(const Call &call, Room<Kind> &room, long b, long
                 else
                     read<Kind, false>(block, held, first, last, window, !shared && held.place[start] - held.place[last - 1] >= window);
             }
+            if (near && call.sinks && stop > window) read<Kind, false>(block, held, 0, call.sinks, window, false);
             for (long r = 0; r < block.rows; r++) {
                 const long t = block.place[r];
                 const float *sums = block.sums + r * width;

@@ -21,6 +21,7 @@ from analysis.kernels.members import bit_sets
 from analysis.kernels.parts import part
 
 MOST_GROUPS = 31  # a bit each, and a sign
+MOST_SINKS = 256  # a block of keys
 Strides = c_long * 3  # of text, head and row
 
 
@@ -31,7 +32,7 @@ class Call(Structure):
         *((name, c_void_p) for name in ("q", "k", "v", "out", "kept", "lse", "sum")),
         *((f"{name}_to", Strides) for name in ("q", "k", "v", "out", "kept")),
         *((name, c_void_p) for name in ("tokens", "ends", "sets")),
-        *((name, c_long) for name in ("texts", "heads", "repeat", "length", "size", "groups", "window")),
+        *((name, c_long) for name in ("texts", "heads", "repeat", "length", "size", "groups", "window", "sinks")),
         ("scale", c_float),
     ]
 
@@ -43,9 +44,11 @@ def runs(dtype: torch.dtype, groups: int, head_dim: int) -> bool:
     return even and groups <= MOST_GROUPS and dtype in programs()
 
 
-def groups(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float) -> tuple[Tensor, Tensor]:
-    """As `cpu.groups`: q [B, H, T, D], k and v [B, G, T, D], members bool [B, T, K] -> (out as q, lse [B, H, T]).
-    Errors: MemoryError."""
+def groups(
+    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, n_sink: int = 0
+) -> tuple[Tensor, Tensor]:
+    """As `cpu.groups`, and at most MOST_SINKS first tokens for all: q [B, H, T, D], k and v [B, G, T, D], members bool
+    [B, T, K] -> (out as q, lse [B, H, T]). Errors: MemoryError."""
     batch, heads, length, size = q.shape
     program, out, lse = programs()[q.dtype], torch.empty_like(q), torch.empty(q.shape[:3])
     sums, count = torch.empty_like(lse), members.shape[2]
@@ -60,6 +63,7 @@ def groups(q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale:
     call.tokens, call.ends, call.sets = (x.data_ptr() for x in (tokens, ends, sets))
     call.texts, call.heads, call.repeat = batch, heads, heads // k.shape[1]
     call.length, call.size, call.groups, call.window, call.scale = length, size, count, min(window, length), scale
+    call.sinks = min(n_sink, length)
     threads = min(torch.get_num_threads(), batch * heads)
     for name, first, last in (("set_a", 0, count), ("set_b", count, count + 1)):
         with part(name):

@@ -12,6 +12,8 @@ from analysis.errors import BadSetting
 from analysis.kernels import compiled, cpu, cuda, reference
 from analysis.kernels.cuda import MOST_DIMENSIONS, why_not
 from analysis.kernels.members import MOST_GROUPS, causal_pairs, kept_pairs
+from analysis.kernels.merge import read_sinks
+from analysis.kernels.parts import part
 from analysis.kernels.window import Band
 
 BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
@@ -30,9 +32,17 @@ PACKED = 40  # laying out keys and values of one membership, or of one token for
 
 
 def grouped_attention(
-    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float | None = None, backend: str = "auto"
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    members: Tensor,
+    window: int,
+    scale: float | None = None,
+    backend: str = "auto",
+    n_sink: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Exact attention to the tokens before that share a group or lie less than `window` tokens back.
+    """Exact attention to the tokens before that share a group, lie less than `window` tokens back, or are among the
+    first `n_sink`.
 
     q [B, H, T, D], k and v [B, G, T, D] with G a divisor of H; members bool [B, T, K], or [T, K] for all texts alike:
     a token may be in no group, one or several, groups may be empty. `scale` is 1/sqrt(D) unless given. Runs what
@@ -45,6 +55,7 @@ def grouped_attention(
     members, scale = _checked(q, k, v, members, window, scale)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))  # the kernels read whole rows
     chosen = plan(members, window, q.shape[1], q.shape[-1], q.dtype, q.device, backend)
+    own_sinks = chosen.backend == "compiled" and n_sink <= compiled.MOST_SINKS
     if chosen.backend == "reference":
         found = reference.attention(q, k, v, members, window, scale)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
@@ -53,7 +64,7 @@ def grouped_attention(
             "torch.no_grad() where no gradient is needed."
         )
     elif chosen.backend == "compiled":
-        found = compiled.groups(q, k, v, members, window, scale)
+        found = compiled.groups(q, k, v, members, window, scale, n_sink if own_sinks else 0)
     elif q.device.type == "cpu":
         found = ON_CPU[chosen.kernel](q, k, v, members, window, scale)
     elif chosen.kernel in ("masked", "causal"):
@@ -62,6 +73,9 @@ def grouped_attention(
         found = cuda.grouped(q, k, v, members, window, scale, chosen.backend)
     if not bool(found[1].isfinite().all()):
         _explain(q, k)
+    if n_sink and not own_sinks:
+        with part("set_b"):
+            found = read_sinks(*found, q, k, v, members, window, n_sink, scale)
     return found
 
 

@@ -12,7 +12,6 @@ from analysis.groups.gates import group_affinity, straight_through, top_groups
 from analysis.groups.router import MEMBERSHIPS, FocusRouter
 from analysis.kernels import grouped_attention, plan
 from analysis.kernels.biased import biased_attention
-from analysis.kernels.merge import read_sinks
 from analysis.kernels.parts import part
 from analysis.methods.base import Method, setting
 
@@ -106,10 +105,7 @@ class Focus(Method):
             heads, _, dim = call.query.shape[1:]
             made = plan(members, self.window, heads, dim, call.query.dtype, call.query.device)
             states = call.query, call.key, call.value, members, self.window
-            out, lse = grouped_attention(*states, call.scaling)
-            if self.n_sink:
-                with part("set_b"):
-                    out, lse = read_sinks(out, lse, *states, self.n_sink, call.scaling)
+            out, _ = grouped_attention(*states, call.scaling, n_sink=self.n_sink)
             if call.stored is not None:
                 with part("sort"):
                     call.stored.sort(members, self.window, self.n_sink)

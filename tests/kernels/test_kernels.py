@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from analysis.errors import BadSetting
 from analysis.kernels import compiled, cpu, grouped_attention, plan, reference, window
-from analysis.kernels.merge import merge, merges
+from analysis.kernels.merge import merge, merges, read_sinks
 from analysis.timing import peak_bytes
 
 KERNELS = {"groups": cpu.groups, "masked": cpu.masked}
@@ -138,6 +138,20 @@ def test_tiles_of_bfloat16_err_like_their_rounding(case):
     out, lse, _ = by_hand(q, k, v, members, window)
     mine, sums = compiled.groups(q, k, v, members, window, shape[-1] ** -0.5)
     assert mine.dtype == torch.bfloat16 and (mine - out).abs().max() < 2e-2 and (sums - lse).abs().max() < 1e-5
+
+
+@settings(max_examples=40)
+@given(cases(), st.integers(1, 40))
+def test_sinks_are_read_by_all_whatever_computes(case, n_sink):
+    """First tokens far back and of other groups, none counted twice: where they are merged, and in the program's own
+    pass over the window."""
+    shape, members, window = case
+    q, k, v = made(*shape)
+    out, lse, _ = by_hand(q, k, v, members, window)
+    wanted, sums = read_sinks(out, lse, q.double(), k.double(), v.double(), members, window, n_sink, shape[-1] ** -0.5)
+    for backend in ("auto", "torch"):
+        mine, found = grouped_attention(q, k, v, members, window, backend=backend, n_sink=n_sink)
+        assert (mine - wanted).abs().max() < 1e-5 and (found - sums).abs().max() < 1e-5, backend
 
 
 @IN_TILES
