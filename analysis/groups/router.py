@@ -113,7 +113,10 @@ class FocusRouter(nn.Module):
                 "another model, so fit or train one for this model."
             )
         with torch.autocast(hidden.device.type, enabled=False):
-            return hidden.float() @ self.projection[layer].to(hidden.device)
+            hidden, projection = hidden.float(), self.projection[layer].to(hidden.device)
+            if hidden.shape[:-1].numel() > 1:
+                return hidden @ projection
+            return (hidden.unsqueeze(-1) * projection).sum(-2)  # of one token a product wakes every thread
 
     def scores(self, layer: int, hidden: Tensor) -> Tensor:
         """S = (H W) C^T, not divided by the temperature: hidden [..., T, width] -> float32 [..., T, K]. With cosine
