@@ -19,7 +19,7 @@ from analysis.models import Model
 from analysis.studies.context import Context, Reading
 
 KEPT_BYTES = 256 << 20  # of dense logits, so that a slider's move costs one pass of one method
-ROWS = 256  # positions compared at once: their logits are spread out in float32
+SPREAD = 32 << 20  # bytes of logits that are compared at once, spread out in float32
 MANY = 1 << 20  # windows of a text from the command line
 
 
@@ -150,14 +150,23 @@ def _logits(
 
 
 def _losses(logits: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
-    parts = zip(logits.split(ROWS), targets.split(ROWS), strict=True)
+    parts = zip(_rows(logits), targets.split(_count(logits)), strict=True)
     found = torch.cat([F.cross_entropy(row.float(), target, reduction="none") for row, target in parts])
     return found.double().cpu().numpy()
 
 
 def compare(reference: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> tuple[np.ndarray, ...]:
     """(losses, KL from the reference, same most likely token) of logits [n, V] against the reference's, targets [n]."""
-    rows = list(zip(reference.split(ROWS), logits.split(ROWS), strict=True))
+    rows = list(zip(_rows(reference), _rows(logits), strict=True))
     kl = torch.cat([divergence(a, b) for a, b in rows])
     same = torch.cat([same_top1(a, b) for a, b in rows])
     return _losses(logits, targets), kl.cpu().numpy(), same.cpu().numpy()
+
+
+def _count(logits: torch.Tensor) -> int:
+    """How many positions of logits [n, V] are compared at once."""
+    return max(1, SPREAD // (4 * logits.shape[-1]))
+
+
+def _rows(logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return logits.split(_count(logits))
