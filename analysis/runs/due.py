@@ -56,7 +56,7 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     if card is None:
         return store.price(verb, model, tokens, None, args)
     heads = card.numbers["layers"] * card.numbers["heads"]
-    a_pass = 2 * card.numbers["parameters"] / WORK[card.numbers["device"].partition(":")[0]]
+    a_pass = _a_pass(card.numbers)
     pace = _pace(store, model, a_pass, heads) if verb in TAKES else 1.0
     found = _is_read(store, verb, model, args)
 
@@ -68,6 +68,15 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
 
     needed = held(verb, args, tokens, card.numbers, found)
     return store.price(verb, model, tokens, needed, args, guess, alike, heads)
+
+
+def _a_pass(card: dict) -> float:
+    """Seconds of one token in a plain pass: as measured when the model was compared with the stock one, or as its size
+    says where a card of an earlier version does not tell."""
+    parity = card.get("parity") or {}
+    if parity.get("seconds"):
+        return parity["seconds"] / parity["tokens"]
+    return 2 * card["parameters"] / WORK[card["device"].partition(":")[0]]
 
 
 def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:

@@ -110,6 +110,18 @@ def test_the_first_price_of_a_verb_follows_what_another_one_took(store):
     assert later.seconds == pytest.approx(3 * first["pairs"].seconds) and later.n == 0
 
 
+def test_the_first_price_follows_the_pass_that_compared_the_model(store):
+    """0.3 s for 256 tokens: 2,000 of them are read for the price of that, not of a processor of common speed."""
+    big = {"parameters": 494_000_000, "layers": 24, "heads": 14, "kv_heads": 2}
+    known, unknown = card(), card()
+    for one in (known, unknown):
+        one.numbers.update(big)
+    known.numbers["parity"] = {"same": True, "tokens": 256, "seconds": 0.3}
+    unknown.numbers["parity"] = {"same": True, "tokens": 256}
+    quick, slow = (predicted(store, "start", {"model": "demo"}, 2000, one).seconds for one in (known, unknown))
+    assert quick == pytest.approx(5 + 2000 * 1.1 * (0.002 + 3 * 0.3 / 256)) and slow > 5 * quick
+
+
 def test_plain_passes_cost_by_the_size_of_the_model_and_made_texts_their_own_length(store):
     """Of a model of 6 million parameters a token costs 0.24 ms in a pass, at 5e10 operations a second, and 2.72 ms in a
     reading of its heads; what the reader's text holds does not matter to names."""
