@@ -248,8 +248,11 @@ def _begin_token(tokenizer) -> int | None:
 
 
 def partial_bytes(tokenizer, token_id: int) -> str | None:
-    """The bytes of a token that is no whole character, as ⟨E2⟩⟨80⟩; None for any other token."""
+    """The bytes of a token that is no whole character, as ⟨E2⟩⟨80⟩; None for any other token, and for a number beyond
+    the tokenizer's, which a model with spare rows in its vocabulary may write."""
     token = tokenizer.convert_ids_to_tokens(token_id)
+    if token is None:
+        return None
     if re.fullmatch(r"<0x[0-9A-F]{2}>", token):
         raw = bytes.fromhex(token[3:5])
     elif "\ufffd" in tokenizer.decode([token_id]) and all(c in _BYTE_OF for c in token):

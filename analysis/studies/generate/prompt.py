@@ -76,7 +76,8 @@ def _around(tokenizer: Any, question: str, chat: bool) -> tuple[str, str, bool]:
 def pieces(tokenizer: Any, given: np.ndarray, new: list[int]) -> dict[str, list]:
     """The new tokens as a page paints them: `piece start end` of each, places in the new text.
 
-    Tokens that spell one character byte by byte share its place and are shown as their bytes.
+    Tokens that spell one character byte by byte share its place and are shown as their bytes; numbers beyond the
+    tokenizer's, which a model with spare rows in its vocabulary may write, as ⟨number⟩.
     """
     tail = [int(token) for token in given[-TAIL:]]
     skip = len(tokenizer.decode(tail))
@@ -86,7 +87,7 @@ def pieces(tokenizer: Any, given: np.ndarray, new: list[int]) -> dict[str, list]
         said = tokenizer.decode([*tail, *new[: at + 1]])[skip:]
         waiting.append(at)
         bytes_of = partial_bytes(tokenizer, token)
-        made["piece"].append(bytes_of or said[done:] or tokenizer.convert_ids_to_tokens(token))
+        made["piece"].append(bytes_of or said[done:] or tokenizer.convert_ids_to_tokens(token) or f"⟨{token}⟩")
         whole = bytes_of is None or not said.endswith("\ufffd")
         made["start"].append(done)
         made["end"].append(len(said) if whole else done)

@@ -76,9 +76,10 @@ def shown(numbers: dict) -> dict:
     ]
     lines = {kind: kind for kind in KINDS} | {"what the pairs read allow": "bound"}
     drawn = chart("Attention: speed beside dense", flat, "length", "tokens", "times dense", lines)
-    return presented(
-        "kernels", said, [drawn], f"Ratios are medians of {numbers['protocol']['repeats']} rounds or more."
-    )
+    about = numbers["protocol"]
+    notes = [f"Ratios are medians of {about['repeats']} rounds or more, with the lowest and the highest in brackets."]
+    notes += ["Not measured on a GPU."] if str(about.get("device", "cpu")).startswith("cpu") else []
+    return presented("kernels", said, [drawn], *notes)
 
 
 def sample(at: Setting, numbers: dict) -> dict:

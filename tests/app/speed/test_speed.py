@@ -8,6 +8,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.errors import BadSetting
 from app import cached
 from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
+from app.ui import asking
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
 from tests.made.results import STUDIES, FakeJobs, status
 
@@ -231,3 +232,21 @@ def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch
     app.button(key="speed_take").click().run()
     assert (app.session_state["speed_window"], app.session_state["speed_prompt"]) == (32, 48)
     assert app.button(key="speed_launch").label == "Launch sparse inference again"
+
+
+def test_the_evidence_shows_what_was_measured_once_of_kernels_and_of_large_models(client, monkeypatch, root):
+    """The stored studies that came with the program: their sentences, all of their rows, the aims beside."""
+    places = (root / "models_cache" / "demo" / "studies").glob("*.json")
+    kept = {path.stem: json.loads(path.read_text("utf-8")) for path in places if path.stem.startswith(("kern", "page"))}
+    monkeypatch.setattr(asking, "study", lambda model, name: (kept.get(name), ""))
+    monkeypatch.setattr(asking, "study_names", lambda model: list(kept))
+    app = opened(speed_evidence="yes")
+    said = markup(app)
+    assert not app.error and "aims are reached" in said and "Not measured on a GPU" in said
+    assert "Qwen2.5-0.5B: " in said and "Qwen2.5-1.5B: " in said and "times a plain pass" in said
+    rows = [table for table in tables(app) if table["label"] == "Rows of the study"]
+    assert len(rows) == len(kept) == 4, "the kernels, two whole shapes and two layers of one"
+
+    kept.clear()
+    app = opened(speed_evidence="yes")
+    assert sum("study kernels" in one.value or "study pages" in one.value for one in app.code) == 2

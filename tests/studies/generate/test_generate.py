@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.corpus import partial_bytes
 from analysis.errors import BadSetting, TooLarge
 from analysis.models import load_model
 from analysis.studies.generate.generate import generate
@@ -115,6 +116,15 @@ def test_the_chat_template_stands_around_text_and_question(context, home):
     assert inside.lstrip("▁").startswith("<user> the cat") and "who" not in inside and made.templated
     plain = prompt(context, lm, key, "who sat?", 12, 60, False)
     assert plain.reading.text.endswith("\n\nwho sat?") and not plain.templated
+
+
+def test_a_number_beyond_the_tokenizer_is_shown_as_itself(context, home):
+    """Models have more rows than their tokenizer has tokens, rounded up to a multiple of 64 or 128."""
+    tokenizer = context.model(str(home / "tiny")).tokenizer
+    (known,) = tokenizer("mat", add_special_tokens=False)["input_ids"][-1:]
+    made = pieces(tokenizer, np.array([known]), [known, 10_000_000, known])
+    assert made["piece"][1] == "⟨10000000⟩" and made["piece"][0] == made["piece"][2]
+    assert partial_bytes(tokenizer, 10_000_000) is None
 
 
 def test_pieces_of_new_tokens_spell_the_text(context, home):
