@@ -139,21 +139,33 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
         for (const Part *part = parts; part < parts + count; part++) {
             const Number *keys = (const Number *)part->keys + g * part->k_head;
             const Number *values = (const Number *)part->values + g * part->v_head;
+            const auto add = [&](Row &row, const long *mine, int n) {
+                if (!n) return;
+                score<Word>(row, keys, part->k_row, mine, n, size);
+                mix<Word>(row, values, part->v_row, mine, n, size, weigh(row));
+            };
             long mine[BLOCK];
-            for (long first = 0; first < part->rows; first += BLOCK) {
+            for (long first = 0; part->set_head == 0 && first < part->rows; first += BLOCK) {  // the same tokens for all rows
                 const long last = first + BLOCK < part->rows ? first + BLOCK : part->rows;
+                int n = 0;
                 for (long at = first; at < last; at++) {  // what is read next is under way while this is computed
                     ahead(values + at * part->v_row, size);
                     if (at + BLOCK < part->rows) ahead(keys + (at + BLOCK) * part->k_row, size);
+                    if (!part->skips(at)) mine[n++] = at;
                 }
-                for (long r = 0; r < repeat; r++) {
-                    const long set = (g * repeat + r) * part->set_head;
+                for (long r = 0; r < repeat; r++) add(rows[r], mine, n);
+            }
+            for (long r = 0; part->set_head != 0 && r < repeat; r++) {  // few tokens, others for each row
+                const long set = (g * repeat + r) * part->set_head;
+                for (long at = 0; at < part->rows;) {
                     int n = 0;
-                    for (long at = first; at < last; at++)
-                        if (!part->skips(set + at)) mine[n++] = at;
-                    if (!n) continue;
-                    score<Word>(rows[r], keys, part->k_row, mine, n, size);
-                    mix<Word>(rows[r], values, part->v_row, mine, n, size, weigh(rows[r]));
+                    for (; at < part->rows && n < BLOCK; at++) {
+                        if (part->skips(set + at)) continue;
+                        ahead(keys + at * part->k_row, size);
+                        ahead(values + at * part->v_row, size);
+                        mine[n++] = at;
+                    }
+                    add(rows[r], mine, n);
                 }
             }
         }
