@@ -80,7 +80,8 @@ def test_a_text_of_ones_own_becomes_a_kept_report(app_server, page, picture, roo
     layer, head, token = (re.search(f"{name} ([0-9,]*[0-9])", said)[1] for name in ("layer", "head", "token"))
 
     on(page, "The head that reads this pair", "What does each head read?")
-    expect(page.get_by_role("heading", name=f"Head {head} of layer {layer}")).to_be_visible(timeout=PATIENCE)
+    own = page.get_by_role("heading", name=f"Head {head} of layer {layer}", exact=True)
+    expect(own).to_be_visible(timeout=PATIENCE)
     reads = page.get_by_text(f"read from token {token} by head {head} of layer {layer}")
     expect(reads.first).to_be_visible(timeout=PATIENCE)
     picture("report-5-head", reads.first)
