@@ -1,6 +1,6 @@
 """Three readers, each from the first page to what they came for, every step by what the page offers: a text of one's
-own to a kept report, a config.json to the verdict, the tour to sharpening. On a desk by day, in a narrow window by
-night, on a telephone by either.
+own to a kept report, a config.json to the verdict, the tour to sharpening. On a desk, in a narrow window and on a
+telephone, by day and by night.
 
 FOCUSCOPE_PICTURES names the folder for a picture of every step; without it they are thrown away.
 """
@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LLAMA = "meta-llama/Llama-3.1-8B"
 SCREENS = {
     "1440-light": (1440, 900, "light"),
+    "1440-dark": (1440, 900, "dark"),
+    "900-light": (900, 900, "light"),
     "900-dark": (900, 900, "dark"),
     "390-light": (390, 844, "light"),
     "390-dark": (390, 844, "dark"),
