@@ -97,11 +97,14 @@ def refused(doing: str, verb: str, args: dict, tokens: int | None, due: Due, key
 
 def ask_first(doing: str, due: Due, smaller: Callable[[], list[Scope]], key: str) -> None:
     """Before a request that takes long or much memory: its Run button, the price and smaller scopes, which are worked
-    out only here. Returns when the button was pressed, and else raises Waiting."""
-    with st.container(horizontal=True, vertical_alignment="center"):
-        pressed = st.button("Run", key=f"run_{key}", type="primary", icon=":material/play_arrow:", help=doing)
-        said = f"{doing}. {due.price.sentence}." + (f" {due.over}." if due.over else "")
-        st.html(f'<p class="fs-quiet">{html.escape(said)}</p>')
-    offer(smaller(), due.price, f"run_{key}")
+    out only here. Returns, with all that gone, when the button was pressed, and else raises Waiting."""
+    place = st.empty()
+    with place.container():
+        with st.container(horizontal=True, vertical_alignment="center"):
+            pressed = st.button("Run", key=f"run_{key}", type="primary", icon=":material/play_arrow:", help=doing)
+            said = f"{doing}. {due.price.sentence}." + (f" {due.over}." if due.over else "")
+            st.html(f'<p class="fs-quiet">{html.escape(said)}</p>')
+        offer(smaller(), due.price, f"run_{key}")
     if not pressed:
         raise Waiting
+    place.empty()  # else it would stand above the result

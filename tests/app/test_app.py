@@ -283,8 +283,10 @@ def test_an_expensive_request_waits_for_its_button(client):
         client.store.put("groups", args, made, {"tokens": 2, "model": "demo"}, 100.0)
     app = opened("groups")
     assert "groups" not in client.asked and "About" in markup(app)
-    next(button for button in app.button if button.key.startswith("run_groups_")).click().run()
+    offered = next(button for button in app.button if button.key.startswith("run_groups_"))
+    offered.click().run()
     assert "groups" in client.asked and part(app, "painted")
+    assert offered.key not in [button.key for button in app.button], "it stands above its result"
 
 
 def test_a_long_text_is_offered_in_windows_or_cut(client):

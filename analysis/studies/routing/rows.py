@@ -154,14 +154,14 @@ def sentence(rows: list[dict], buckets: int, documents: int, unit: str = "docume
     by = {row["router"]: row for row in rows}
     visited, share, best = rows[0]["l"], rows[0]["share"], best_of(rows)
     count = sum(row["router"] != "oracle" for row in rows)
-    which = f", the most of {count} routers on the texts that choose it," if count > 1 else ""
+    which = f", the most of {count} routers on the texts that choose it" if count > 1 else ""
     said = (
         f"Visiting {visited:g} of {buckets:,} buckets ({share:.1%}), {NAMES[best['router']]} finds "
-        f"{best['recall']:.1%} of the far attention{which} and reads {best['selectivity']:.1%} of the keys"
+        f"{best['recall']:.1%} of the far attention in {best['selectivity']:.1%} of the keys{which}"
     )
-    others = [kind for kind in ("gwr_linear", "static_prior", "recency", "kmeans", "random") if kind in by]
-    told = "; ".join(
-        f"{NAMES[kind]} {by[kind]['recall']:.1%}, reading {by[kind]['selectivity']:.1%}"
+    others = [kind for kind in ("gwr_linear", "static_prior", "kmeans", "random") if kind in by]
+    told = "".join(
+        f"{NAMES[kind]} {by[kind]['recall']:.1%} in {by[kind]['selectivity']:.1%}; "
         for kind in others
         if kind != best["router"]
     )
@@ -169,7 +169,7 @@ def sentence(rows: list[dict], buckets: int, documents: int, unit: str = "docume
     rough = "" if known else f"; {state(documents, True, known, unit)}"
     if points := [f"{point:.1%}" for point in best["recall_points"] or () if point is not None]:
         rough += f": in these texts {', '.join(points)}" if unit == "documents" else ""
-    return f"{said} ({told}); no choice could find more than {by['oracle']['recall']:.1%}{rough}."
+    return f"{said} ({told}no choice over {by['oracle']['recall']:.1%}){rough}."
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
