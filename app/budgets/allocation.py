@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.ui import stored, study, widgets
+from app.ui import stored, study
 
 TERM = "keys shared out by ablation"
 
@@ -12,9 +12,5 @@ def show() -> None:
     """What was found on held-out documents, drawn and in numbers, and how it was made."""
     st.header("By ranks or by ablation?", anchor=False, help=cached.glossary(TERM))
     found = stored.opened("allocation", "Whether ranks or ablation share keys out better", small=True)
-    if found is None:
-        return
-    study.panels(found, "budget_allocation", cached.glossary(TERM))
-    widgets.prose(found["notes"], "quiet")
-    study.rows("allocation", found, "budget_allocation")
-    stored.made(found)
+    if found is not None:
+        study.told(found, "budget_allocation", cached.glossary(TERM), "allocation")

@@ -18,7 +18,7 @@ def without_them() -> None:
     st.header("Do induction heads carry what repetition gains?", anchor=False, help=cached.glossary("induction score"))
     found = stored.opened("induction", "Whether induction heads carry repetition", reads=False)
     if found is not None:
-        _drawn(found, "heads_induction")
+        study.told(found, "heads_induction", cached.glossary("induction score"))
 
 
 def trained() -> None:
@@ -30,10 +30,4 @@ def trained() -> None:
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
-    _drawn(found, "heads_circuit")
-
-
-def _drawn(found: dict, key: str) -> None:
-    study.panels(found, key, cached.glossary("induction score"))
-    widgets.prose(found["notes"], "quiet")
-    stored.made(found)
+    study.told(found, "heads_circuit", cached.glossary("induction score"))

@@ -140,8 +140,13 @@ def beyond() -> None:
     """Reading twice the context, as it was measured and stored: positions as they are, extended, and fine-tuned."""
     st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
     found = stored.opened("length-extension", "Reading twice the context")
-    if found is None:
-        return
-    study.panels(found, "probe_beyond", cached.glossary("dynamic NTK"))
-    widgets.prose(found.get("notes", []), "quiet")
-    stored.made(found)
+    if found is not None:
+        study.told(found, "probe_beyond", cached.glossary("dynamic NTK"))
+
+
+def recall() -> None:
+    """What texts whose answers stand far before in them gave the model, as it was measured and stored."""
+    st.header("Where its recall comes from", anchor=False, help=cached.glossary("recall documents"))
+    found = stored.opened("recall-documents", "What recall documents give")
+    if found is not None:
+        study.told(found, "probe_recall", cached.glossary("recall documents"), "recall-documents")

@@ -29,10 +29,7 @@ def show() -> None:
     name, what = OF[saves]
     found = stored.opened(name, what)
     if found is not None:
-        study.panels(found, f"quality_{name}")
-        widgets.prose(found["notes"], "quiet")
-        study.rows(name, found, f"quality_{name}")
-        stored.made(found)
+        study.told(found, f"quality_{name}", name=name)
 
 
 def equal_reads() -> None:

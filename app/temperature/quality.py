@@ -20,11 +20,8 @@ def study() -> None:
     """Every domain, by position and layer by layer, as it was measured and stored."""
     st.header("What it does to the predictions", anchor=False, help=cached.glossary(TERM))
     found = stored.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
-    if found is None:
-        return
-    study_panels.panels(found, "temperature_study", cached.glossary(TERM))
-    widgets.prose(found.get("notes", []), "quiet")
-    stored.made(found)
+    if found is not None:
+        study_panels.told(found, "temperature_study", cached.glossary(TERM))
 
 
 def perplexity(layers: int, tokens: int) -> None:

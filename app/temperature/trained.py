@@ -21,12 +21,8 @@ def show() -> None:
     name, title, question = STUDIES[st.session_state["trained_with"]]
     widgets.prose(question, "quiet")
     found = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
-    if found is None:
-        return
-    study.panels(found, "trained", cached.glossary("trained with a temperature"))
-    study.rows(name, found, "trained")
-    widgets.prose(found.get("notes", []), "quiet")
-    stored.made(found)
+    if found is not None:
+        study.told(found, "trained", cached.glossary("trained with a temperature"), name)
 
 
 def best() -> str:

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import cached
-from app.ui import study_charts, tables, widgets
+from app.ui import stored, study_charts, tables, widgets
+
+
+def told(study: dict, key: str, help: str | None = None, name: str = "") -> None:
+    """What stands under the sentence of a stored study: its panels, its rows where it has a `name` to keep them by, its
+    notes, and how it was made. `key` begins the keys of all that is drawn."""
+    if study.get("panels"):
+        panels(study, key, help)
+    if name:
+        rows(name, study, key)
+    widgets.prose(study.get("notes", []), "quiet")
+    stored.made(study)
 
 
 def panels(study: dict, key: str, help: str | None = None) -> None:

@@ -18,4 +18,4 @@ tabs(
     {"one": page.one_test, "every": page.every_test, "files": lambda: benchmarks.own(asked.methods())},
     {"files": BENCHMARKS},
 )
-drawer("tests_evidence", lambda: widgets.each(shown.beyond, benchmarks.kept))
+drawer("tests_evidence", lambda: widgets.each(shown.beyond, shown.recall, benchmarks.kept))

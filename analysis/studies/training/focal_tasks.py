@@ -5,48 +5,23 @@ long-context tasks as they were trained: labels from examples stand for in-conte
 retrieval augmented generation, the mark of a quoted passage for citations, the other tasks for recall.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from analysis.attention import apply
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
-from analysis.metrics.proportions import share
-from analysis.metrics.quality import perplexity
 from analysis.models import Model
-from analysis.probes.tasks import TASKS
-from analysis.studies.stored.panels import (
-    compared,
-    decided,
-    difference,
-    edges,
-    how_sure,
-    in_family,
-    judged,
-    nats,
-    of_comparisons,
-    of_rows,
-    of_whom,
-    panel,
-    presented,
-)
+from analysis.studies.stored.panels import how_sure, in_family, judged, nats, of_comparisons, of_whom, presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import TRAINED, Trainer
 from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
-from analysis.studies.training.finetune_rows import apart
-from analysis.studies.training.finetune_tasks import CHOICES, answers, questions
+from analysis.studies.training.finetune_tasks import questions
+from analysis.studies.training.read_copies import by_length, means, points, read, task_rows, text_row
 from analysis.training.extend import Extension, extend
 
-FAMILIES = {
-    "labels": "in-context learning",
-    "several_needles": "retrieval augmented",
-    "passages": "citations",
-}  # the others are recall
+CONTROL, KEY = "dense, further", "against_dense"  # the copy that the others are held against
 BEST = 0.4  # temperature of the paper
 WORDS = {-1: "fewer", 0: "not told apart", 1: "more"}
 
@@ -91,11 +66,11 @@ def measure(at: Setting) -> dict:
     asked = {length: questions(lm, length, sizes.items, sizes.seed) for length in sizes.prompts(lm)}
     if not any(asked.values()):
         raise BadSetting("No task fits prompts so short: choose longer ones.")
-    arms = {"dense, further": None, f"t {sizes.temperature:g}, further": METHODS["focal"](t=sizes.temperature)}
+    arms = {CONTROL: None, f"t {sizes.temperature:g}, further": METHODS["focal"](t=sizes.temperature)}
     trainer = Trainer.of(at, expected=len(arms) * sizes.seeds + 1)
     decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), {at: list(one) for at, one in asked.items()}]
     decides += [sizes.items, sizes.seed]
-    own = trainer.part("focal-tasks", decides, lambda _: _read(trainer, lm, None, asked, "the model as it is", 0.0))
+    own = trainer.part("focal-tasks", decides, lambda _: read(trainer, lm, None, asked, "the model as it is"))
     found = {"as it is": [own]}
     for name, method in arms.items():
         plans = [_plan(sizes, seed) for seed in sizes.every_seed]
@@ -105,19 +80,12 @@ def measure(at: Setting) -> dict:
             )
             for plan in plans
         ]
-    dense = found["dense, further"]
     told = {"steps": sizes.steps, "rate": sizes.rate, "seeds": sizes.seeds, "training_text": trainer.texts}
     told |= {"kernel": "torch dense on sharpened queries", "plan": asdict(_plan(sizes, sizes.seed))}
     return {
-        "rows": [row for task in TASKS for name in found for row in _rows(found[name], dense, name, task, list(asked))],
-        "cells": [
-            {"length": length} | row
-            for length in asked
-            for task in TASKS
-            for name in found
-            for row in _rows(found[name], dense, name, task, [length])
-        ],
-        "texts": [_text(found[name], dense, name, trainer.units) for name in found],
+        "rows": task_rows(found, CONTROL, list(asked), KEY),
+        "cells": [{"length": length} | row for length in asked for row in task_rows(found, CONTROL, [length], KEY)],
+        "texts": [text_row(parts, found[CONTROL], name, trainer.units, KEY) for name, parts in found.items()],
         "temperature": sizes.temperature,
         "protocol": at.about(trainer.windows, **told),
     }
@@ -126,14 +94,14 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
     said = sentence(numbers["rows"], numbers["texts"], numbers["protocol"]["seeds"])
-    return presented("focal-tasks", said, panels(numbers["cells"]), how_sure(numbers["protocol"]))
+    return presented("focal-tasks", said, by_length(numbers["cells"]), how_sure(numbers["protocol"]))
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, float]:
     """Loss of two windows of the bundled samples, dense and sharpened."""
     ids = sample_windows(at.lm, min(256, at.lm.max_positions))
     methods = {"dense": None, "sharpened": METHODS["focal"](t=numbers["temperature"])}
-    return {name: float(_means(at.lm, method, ids).mean()) for name, method in methods.items()}
+    return {name: float(means(at.lm, method, ids).mean()) for name, method in methods.items()}
 
 
 def _plan(sizes: Sizes, seed: int) -> Extension:
@@ -146,97 +114,23 @@ def _one(trainer: Trainer, name: str, method: Method | None, plan: Extension, as
     said, place = f"{name}, seed {plan.seed}", doing / "training.checkpoint"
     told = trainer.told(said, TRAINED)
     own, _ = extend(trainer.lm, trainer.ids, plan, place, told, trainer.texts, method)
-    return _read(trainer, own, method, asked, said, TRAINED)
-
-
-def _read(trainer: Trainer, lm: Model, method: Method | None, asked: dict, name: str, began: float) -> dict:
-    """`means`, nats per token of each held-out window; `tasks`, by length task -> scores of its items."""
-    told = trainer.told(name, 1 - began, began)
-    told(0.0, "held-out windows")
-    means = [round(float(one), 6) for one in _means(lm, method, trainer.windows)]
-    tasks = {
-        str(length): answers(lm, method or METHODS["dense"](), items, partial(_stage, told, at / len(asked), length))
-        for at, (length, items) in enumerate(asked.items())
-    }
-    return {"means": means, "tasks": tasks}
-
-
-def _stage(told: Callable[[float, str], None], done: float, length: int, stage: str) -> None:
-    told(done, f"{stage}, {length:,} tokens")
-
-
-def _means(lm: Model, method: Method | None, windows: np.ndarray) -> np.ndarray:
-    """Nats per token of each window [n]."""
-    with apply(lm, method or METHODS["dense"](), kernels=True):
-        return perplexity(lm, windows.reshape(-1), windows.shape[1]).losses.astype(np.float64).mean(1)
-
-
-def _right(parts: list[dict], task: str, lengths: list[int]) -> np.ndarray:
-    """Scores of the items of a task at these lengths [seeds, items]."""
-    return np.array([sum((part["tasks"][str(length)].get(task, []) for length in lengths), []) for part in parts])
-
-
-def _rows(parts: list[dict], dense: list[dict], name: str, task: str, lengths: list[int]) -> list[dict]:
-    """The row of a model and task; none where no prompt of these lengths holds the task."""
-    right, control = _right(parts, task, lengths), _right(dense, task, lengths)
-    if not right.size:
-        return []
-    over = share(right.mean(0))
-    row = {"task": TASKS[task].title, "family": FAMILIES.get(task, "recall"), "model": name}
-    row |= edges("score", over) | {"chance": 1 / CHOICES, "items": right.shape[1]}
-    return [row | compared("against_dense", apart(right, control if len(right) > 1 else control.mean(0)))]
-
-
-def _text(parts: list[dict], dense: list[dict], name: str, documents: np.ndarray) -> dict:
-    """The held-out text as a model reads it."""
-    means, control = (np.array([part["means"] for part in side]) for side in (parts, dense))
-    control = control if len(means) == len(control) else control.mean(0)
-    return {"model": name, "perplexity": float(np.exp(means.mean()))} | difference(
-        "against_dense", means, control, documents
-    )
-
-
-def panels(cells: list[dict]) -> list[dict]:
-    """Each task's share of right answers by the length of the prompt, a line for every model."""
-    names = list(dict.fromkeys(row["model"] for row in cells))
-    made = []
-    for task in dict.fromkeys(row["task"] for row in cells):
-        mine = [row for row in cells if row["task"] == task]
-        lengths, by = sorted({row["length"] for row in mine}), {(row["model"], row["length"]): row for row in mine}
-        lines = [of_rows(name, [by[name, length] for length in lengths], "score") for name in names]
-        title = f"{task} ({mine[0]['family']})"
-        made.append(panel(title, "length", "tokens of the prompt", lengths, "share right", lines, share=True))
-    return made
+    return read(trainer, own, method, asked, said, TRAINED)
 
 
 def sentence(rows: list[dict], texts: list[dict], seeds: int) -> str:
     """What a temperature does to the tasks that the copy without it can do, and to the text."""
     able = {row["task"] for row in rows if row["model"].startswith("dense") and row["score_low"] > row["chance"]}
     sharp = [row for row in rows if row["model"].startswith("t ")]
-    *mine, text = in_family([*(row for row in sharp if row["task"] in able), texts[-1]], "against_dense")
-    said = [
-        f"{row['task']} ({row['family']}) {judged(row, 'against_dense', WORDS)}, "
-        f"{100 * row['against_dense']:+.1f} points{_range(row)}"
-        for row in mine
-    ]
+    *mine, text = in_family([*(row for row in sharp if row["task"] in able), texts[-1]], KEY)
+    said = [f"{row['task']} ({row['family']}) {judged(row, KEY, WORDS)}, {points(row, KEY)}" for row in mine]
     unable = [row["task"] for row in sharp if row["task"] not in able]
     name = texts[-1]["model"].removesuffix(", further")
     start = f"Right answers with {name} against training as far without: " if said else ""
     start += f"{'; '.join(said)}." if said else "No task is above chance without a temperature, so none is judged."
     left = f" At chance without a temperature, and so not judged: {', '.join(unable)}." if said and unable else ""
     word = {-1: "lower", 0: "not told apart", 1: "higher"}
-    loss = f" Held-out loss: {judged(text, 'against_dense', word)} ({nats(text, 'against_dense')})."
-    return f"{start}{left}{loss}{of_comparisons([*mine, text], 'against_dense')}{of_whom(seeds, 'model')}"
-
-
-def _range(row: dict) -> str:
-    low, high = row["against_dense_low"], row["against_dense_high"]
-    if low is None:
-        return ""
-    found = f" (95% interval {100 * low:+.1f} to {100 * high:+.1f}"
-    return (
-        f"{found}; {50 * (high - low):.1f} could have been seen)" if not decided(row, "against_dense") else f"{found})"
-    )
+    loss = f" Held-out loss: {judged(text, KEY, word)} ({nats(text, KEY)})."
+    return f"{start}{left}{loss}{of_comparisons([*mine, text], KEY)}{of_whom(seeds, 'model')}"
 
 
 focal_tasks = Study(
