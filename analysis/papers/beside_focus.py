@@ -1,7 +1,6 @@
 """Focus, beside ours: what each row of its tables is held against, up to table 5."""
 
 import re
-from dataclasses import replace
 
 from analysis.papers.ours import Beside, Job, Number
 from analysis.papers.places import (
@@ -125,9 +124,25 @@ def drops(row: str) -> Beside:
 
 
 def instructed(row: str) -> Beside:
-    """Table 4: LoRA beside trained centroids on an instruct model. Ours is none: what it shows is related."""
-    found = lora(row)
-    return replace(found, numbers=related(found.numbers), needs="An instruct model: name it with --model.")
+    """Table 4: LoRA beside trained centroids on an instruct model. Ours is a small copy that was tuned on generated
+    instructions, and asked others: what it shows is related."""
+    rates = (float(row.split("lr=")[1].rstrip(")")),) if "lr=" in row else (1e-4, 1e-3)
+    tuned = at("alignment", line="base")("instructions followed by the tuned copy", "task_score", "share")
+    numbers = [tuned] if row.startswith("Instruct") else []
+    for rate in () if numbers else rates:
+        numbers += _adapted("LoRA r=4" if "LoRA" in row else "Focus K=2, hard groups", rate)
+    known = related(tuple(one for one in lora(row).numbers if one.study))
+    job, panel = study("alignment"), ablation("alignment", "Ablations")
+    return Beside(job, panel, (*numbers, *known), "An instruct model: name it with --model.")
+
+
+def _adapted(line: str, rate: float) -> tuple[Number, ...]:
+    """What adapting the tuned copy changes: of the instructions that it follows, and on the new domain."""
+    one, says = at("alignment", line=line, rate=rate), f"{line}, rate {rate:g}"
+    return (
+        one(f"{says}: instructions followed, against the tuned copy", "tasks", "points"),
+        one(f"{says}: new domain, against the tuned copy", "new", "nats"),
+    )
 
 
 def lora(row: str) -> Beside:

@@ -57,6 +57,15 @@ def per_token(row: str) -> Beside:
         one("pairs read", "pairs_share", "share", "Pairs retained"),
         one("what these pairs allow at most", "ideal", "x", "Speedup"),
     )
+    if k == 2 and gpt:  # the printed gate and the paper's windows, after the longest training
+        numbers += tuple(
+            Number(f"trained through the printed gate, {says}", ("rows", -1, name), unit, column, "focus-printed")
+            for says, name, unit, column in (
+                ("hard groups, held out", "perplexity_hard", "ppl", "PPL"),
+                ("above reading everything", "hard_against_dense", "nats", ""),
+                ("pairs read", "pairs_share", "share", "Pairs retained"),
+            )
+        )
     cannot = FORMULA.get(k, "")
     if k > 2 and gpt:
         cannot += ", and its perplexity must be that of dense attention, 42.8 and not 47.2"

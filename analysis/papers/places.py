@@ -35,6 +35,7 @@ ELSEWHERE = {  # stored studies that stand beside rows about something else -> t
     "baselines": ablation("baselines", "Ablations"),
     "calibration": CORPORA,
     "finetuning": ablation("finetuning", "Ablations"),
+    "focus-printed": ablation("focus-printed", "Ablations"),
 }
 
 

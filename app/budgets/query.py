@@ -40,8 +40,7 @@ def study() -> None:
         stored.missing("Whether the query matters", "query-router")
         _paper()
         return
-    widgets.prose(found["sentence"], "more")
-    stored.badge(found)
+    stored.told("query-router", found)
     widgets.prose(found.get("notes", []), "quiet")
     with st.grid(2, min_column_width=360, gap="medium"):
         with st.container():

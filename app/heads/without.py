@@ -94,6 +94,8 @@ def _table(run: Run, rows: list[dict], now: tuple[int, int]) -> None:
         on_row=lambda: finder.choose(*(painted.picked("heads_without_rows", cells) or now)),
         height=300,
     )
+    blocks, few = f"{rows[0]['units']} blocks of this text", rows[0]["low"] is None
+    st.caption(f"{blocks}, too few for an interval." if few else f"Brackets: 95% interval over {blocks}.")
     widgets.numbers({name: values[name] for name in ROWS}, "without-heads", "heads_without_numbers")
 
 

@@ -19,8 +19,7 @@ def tab() -> None:
     shown = st.session_state["ablation"] or names[0]
     chosen = fields.pick(st.selectbox, "Study", names, "ablation", shown, format_func=_titled, width=480)
     study = asking.study(model, chosen)[0]
-    widgets.prose(study["sentence"], "more")
-    stored.badge(study)
+    stored.told(chosen, study)
     study_panels.panels(study, "ablation")
     if any(one["paper"] for panel in study["panels"] for one in panel["series"]):
         st.caption("Dashed with open marks: printed in the paper, on another model and other text; never one scale.")

@@ -23,12 +23,11 @@ COLUMNS = {
 def tab() -> None:
     """The study's sentence, the difference with its interval, agreement by layer, every arm with its verdict."""
     router = st.session_state["router"]
-    study = stored.study(f"causality-{router}")
+    study = stored.study(name := f"causality-{router}")
     if study is None:
         stored.missing(f"The causality of the router {router}", "causality", small=True, router=router)
         return
-    widgets.prose(study["sentence"], "more")
-    stored.badge(study)
+    stored.told(name, study)
     widgets.prose(
         "Token groups names the perplexity of this router with its own window; here every form of the gate reads "
         "the same one.",

@@ -50,11 +50,17 @@ def opened(
     if found is None:
         missing(what, name, small, reads, **chosen)
         return None
+    told(name, found, kind)
+    return found
+
+
+def told(name: str, found: dict, kind: str = "more") -> None:
+    """What the stored study `name` says, which of its headlines came out otherwise on the first bundled model, and what
+    it was measured on."""
     widgets.prose(found["sentence"], kind)
     if st.session_state["model"] == "demo":
         widgets.prose(changed(name, found), "note")
     badge(found)
-    return found
 
 
 def badge(found: dict) -> None:

@@ -96,6 +96,23 @@ def test_the_balance_loss_alone_is_an_arm_of_its_own():
     assert {number.path[1]["row"] for number in one.numbers} == {"balance loss"}
 
 
+def test_an_instruct_model_and_the_printed_gate_stand_beside_their_rows():
+    """Table 4 beside the copy tuned on instructions, at the row's own rate; K=4, k=2 beside the printed gate."""
+    rates = {"+ LoRA (r=4, lr=5e-5)": [5e-5], "+ Centroids (K=2)": [1e-4, 1e-3], "Instruct baseline": [None]}
+    for row, wanted in rates.items():
+        one = ROWS[f"focus/table 4/{row}"]
+        found = [number.path[1] for number in one.numbers if number.study == "alignment"]
+        assert list(dict.fromkeys(where.get("rate") for where in found)) == wanted
+        assert one.job.args["name"] == one.panel.controls["ablation"] == "alignment"
+        assert not any(number.column for number in one.numbers), "none is an instruct model"
+    printed_gate = [n for n in ROWS["focus/table 7/GPT-2 124M, top-k=2"].numbers if n.study == "focus-printed"]
+    assert [n.path[1:] for n in printed_gate] == [
+        (-1, name) for name in ("perplexity_hard", "hard_against_dense", "pairs_share")
+    ]
+    made = {"rows": [{"steps": 1, "perplexity_hard": 9.0}, {"steps": 2, "perplexity_hard": 8.0}]}
+    assert reading(printed_gate[0], made).value == 8.0, "the longest training"
+
+
 @pytest.mark.parametrize("row, visited", [("table 2/L14-H14", 32), ("figure 2/ℓ=4", 4), ("figure 3/L2-H0", 32)])
 def test_the_command_of_gwrs_model_has_its_setting(row, visited):
     command = ROWS[f"gwr_linear_routing/{row}"].job.command

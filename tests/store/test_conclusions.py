@@ -1,7 +1,10 @@
 """What became of the headline conclusions with other weights."""
 
+import json
+
 import pytest
 
+from analysis.places import CACHE
 from analysis.runs.conclusions import (
     FLIPPED,
     FOUND,
@@ -36,6 +39,14 @@ def test_a_headline_finds_its_one_row_and_the_interval_of_its_number():
     assert found(line | {"where": "k=1"}, {"rows": rows}) is None, "two rows are no headline"
     assert found(line | {"where": "k=1;arm~b"}, {"rows": rows}) == (2.0, None, None), "a beginning is enough"
     assert found(line | {"where": "k=3"}, {"rows": rows}) is None
+
+
+def test_every_headline_has_its_row_in_the_study_that_is_stored():
+    """A place that leads nowhere would wait for ever, with its study measured."""
+    stored = {path.stem: json.loads(path.read_text()) for path in (CACHE / "demo" / "studies").glob("*.json")}
+    assert {line["study"] for line in headlines()} <= set(stored)
+    for line in headlines():
+        assert found(line, stored[line["study"]]) is not None, (line["study"], line["where"])
 
 
 def test_a_headline_whose_study_is_not_measured_again_waits():

@@ -105,11 +105,12 @@ def measure_all(
     return rows
 
 
-def two_sides(documents: np.ndarray) -> np.ndarray:
-    """Which windows report, bool [n]: those of the later half of the texts; of one text its later half."""
+def two_sides(documents: np.ndarray, fewest: int = 0) -> np.ndarray:
+    """Which windows report, bool [n]: those of the later half of the texts, or of `fewest` where half is less and one
+    is left to choose by; of one text its later half."""
     which = np.unique(documents)
     if len(which) > 1:
-        return np.isin(documents, which[-(len(which) // 2) :])
+        return np.isin(documents, which[-max(len(which) // 2, min(fewest, len(which) - 1)) :])
     return np.arange(len(documents)) >= (len(documents) + 1) // 2
 
 

@@ -26,7 +26,7 @@ from analysis.studies.stored.measured import (
     trained_arm,
     window_arm,
 )
-from analysis.studies.stored.panels import as_sure, columns, how_sure
+from analysis.studies.stored.panels import as_sure, how_sure, panel, presented, series
 from analysis.studies.stored.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, sentence, summary
 from analysis.studies.stored.runner import Routed, Setting, Study, option
 from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
@@ -34,6 +34,7 @@ from analysis.training.settings import RouterTraining
 
 DOCUMENTS = 16  # training documents, evenly chosen, that are tokenised for it
 CALIBRATION = RouterTraining.calibration_windows  # from them: as many as a trained router's balance is frozen on
+GROUPED = ("trained", "random tokens", "random centroids", "k-means")  # arms that are a mark of the chart
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,25 @@ def measure(at: Setting) -> dict:
 
 
 def shown(numbers: dict) -> dict:
-    """How the study is told."""
+    """How the study is told and drawn."""
     told = numbers["protocol"]
     rows = {row["arm"]: row for row in numbers["rows"]}
     comparisons = {row["control"]: row for row in numbers["comparisons"]}
     said = sentence(numbers["claims"], comparisons, numbers["equal_pairs"], rows, numbers["window"])
-    notes = [*numbers["warnings"], how_sure(told)]
-    return {"sentence": as_sure(said, told), "columns": columns("groups"), "notes": notes}
+    return presented("groups", as_sure(said, told), panels(numbers["rows"]), *numbers["warnings"], how_sure(told))
+
+
+def panels(rows: list[dict]) -> list[dict]:
+    """Perplexity by the pairs that are read: windows alone up to all pairs as a line, every kind of groups a mark."""
+    window = [row["arm"] for row in rows if row["arm"].startswith("window ")]
+    alone = sorted((row for row in rows if row["arm"] in ("dense", *window)), key=lambda row: row["pairs_share"])
+    groups = [row for row in rows if row["arm"] in GROUPED]
+    drawn = [*alone, *groups]
+    lines = [series("a window alone, up to all pairs", [row["perplexity"] for row in alone] + [None] * len(groups))]
+    for one in groups:
+        lines.append(series(one["arm"], [row["perplexity"] if row is one else None for row in drawn]))
+    read, said = [round(100 * row["pairs_share"], 1) for row in drawn], "pairs read, % of the causal ones"
+    return [panel("Perplexity by pairs read", "pairs_share", said, read, "perplexity", lines)]
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

@@ -7,13 +7,12 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.models import Model
-from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.measured import KERNELS
 from analysis.studies.stored.panels import how_sure, presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import plain, sample
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
-from analysis.studies.training.finetune_rows import panels, row_of, sentence
+from analysis.studies.training.finetune_rows import panels, reporting, row_of, sentence
 from analysis.studies.training.finetune_tasks import questions
 from analysis.studies.training.finetune_ways import RANKS, READ, READERS, Baselines, Way
 from analysis.training.settings import RouterTraining
@@ -119,7 +118,7 @@ def measured(at: Setting, asked: dict[str, list]) -> dict:
             "rates": rates,
             "new_domain": new,
             "unit": "documents",
-            "units": len(np.unique(units[new][two_sides(units[new])])),
+            "units": len(np.unique(units[new][reporting(units[new])])),
             "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
             "items": ITEMS,
             "tasks": list(asked),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.metrics.intervals import SEEDS, Interval, over_seeds, smallest_effect
+from analysis.metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds, smallest_effect
 from analysis.metrics.proportions import share_difference
 from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.panels import (
@@ -23,14 +23,20 @@ DOMAINS = {"new": "the new domain", "old": "the old one"}
 NONE = "not judged, in too few texts"
 
 
+def reporting(units: np.ndarray) -> np.ndarray:
+    """Which windows of the new domain report, bool [n], those of as many documents as an interval needs where there are
+    so many: the corpora hold 8 Python files, and of half of them nothing could be judged."""
+    return two_sides(units, DOCUMENTS)
+
+
 def row_of(about: dict, found: list[dict], base: dict, new: str, units: dict[str, np.ndarray]) -> dict:
     """A row: `about` it, the perplexity of every domain, and the differences to the base. `found`, a part for every
     seed, and `base`: `means` domain -> nats per token of each window, `tasks` task -> scores of items; `units` domain
-    -> the document of each window. The first half of the new domain's documents is kept for `choosing` among rates
-    (nats per token): nothing else is told of it."""
+    -> the document of each window. The new domain's documents that do not report are kept for `choosing` among rates
+    (nats per token): nothing else is told of them."""
     means = {name: np.array([one["means"][name] for one in found]) for name in base["means"]}  # [seeds, n] each
     before = {name: np.array(one) for name, one in base["means"].items()}
-    told = two_sides(units[new])
+    told = reporting(units[new])
     row = about | {"choosing": float(means[new][:, ~told].mean())}
     for given in (means, before):
         given[new] = given[new][..., told]

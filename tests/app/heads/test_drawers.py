@@ -72,6 +72,7 @@ def test_a_head_is_taken_away_and_the_text_painted_by_what_gets_worse(client):
     assert "ablate" not in client.asked, "the drawer is closed"
     app = opened(without="yes", layer=2, head=1)
     assert not app.error and "Without 2.1 &lt;this&gt; is worse." in markup(app)
+    assert "2 blocks of this text, too few for an interval." in [one.value for one in app.caption]
     assert client.asked.count("ablate") == 1, "the chosen head is among the exact passes"
     heat = next(chart["data"][0] for chart in figures(app) if chart["data"][0].get("zmid") == 0)
     assert heat["reversescale"] and heat["z"][0][0] == pytest.approx(-0.2)

@@ -9,6 +9,7 @@ from analysis.runs import corpora
 from analysis.studies.registry import STORED as KINDS, of_file
 from app import cached
 from app.training import ablations
+from app.ui import stored
 from tests.conftest import ROOT
 from tests.made import training
 from tests.made.in_process import markup, opened as opened_page, part
@@ -229,6 +230,20 @@ def test_ablations_draw_whatever_study_has_panels(client):
     assert app.query_params["ablation"] == "other"
     app = opened(evidence="ablations", ablation="nothing")
     assert not app.error and any("nothing" in caption.value for caption in app.caption)
+
+
+@pytest.mark.parametrize("name", ["groups-k8-top1", "lengths"])
+def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_it_is_told(client, name):
+    path = ROOT / "models_cache" / "demo" / "studies" / f"{name}.json"
+    put_studies(client.store, **{name: path.read_text()})
+    told = markup(opened(evidence="ablations", ablation=name))
+    assert "no longer told apart with this model" in told and "on the first bundled one, which hardly read far" in told
+
+
+def test_the_causality_check_asks_what_became_of_its_headline(client, monkeypatch):
+    monkeypatch.setattr(stored, "changed", lambda name, found: [f"What became of {name}."])
+    put_studies(client.store, **{"causality-k4-top1": training.causality()})
+    assert "What became of causality-k4-top1." in markup(opened(evidence="causality"))
 
 
 def test_sliders_balance_anew_and_stand_in_the_url(client):

@@ -106,6 +106,9 @@ def test_the_sides_share_no_text():
     report = two_sides(documents)
     assert set(documents[report]) == {3, 4} and set(documents[~report]) == {0, 1, 2}
     assert two_sides(np.zeros(5)).tolist() == [False, False, False, True, True]
+    eight = [set(np.arange(8)[two_sides(np.arange(8), fewest)].tolist()) for fewest in (0, 5)]
+    assert eight == [{4, 5, 6, 7}, {3, 4, 5, 6, 7}], "five of eight give an interval, three choose"
+    assert two_sides(np.arange(3), 5).tolist() == [False, True, True]
     assert units_of(documents) is None, "five texts on each side make documents the units"
     assert units_of(np.arange(10)) is not None and units_of(np.arange(9)) is None
 

@@ -15,6 +15,7 @@ from analysis.metrics.quality import perplexity
 from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
+from analysis.studies.grids.arms import panels
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
 from analysis.studies.stored.recovery import window_pairs
 from tests.made.studied import asker, studied_home
@@ -109,6 +110,17 @@ def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_
     again = arms.recheck(stored, context=context)
     assert set(again) == {"dense", f"window {numbers['window']}", "trained", "random tokens 0"}
     assert all(len(kept) == 2 and now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())
+
+
+def test_the_chart_is_of_the_pairs_that_are_read():
+    """Windows by what they read, with all pairs at their end, are a line; groups stand at what they read."""
+    read = {"dense": 1.0, "window 64": 0.128, "window 8": 0.023, "trained": 0.261, "trained, soft": 1.0, "k-means": 0.3}
+    rows = [{"arm": arm, "pairs_share": share, "perplexity": 100 * share} for arm, share in read.items()]
+    (chart,) = panels(rows)
+    assert chart["x_values"] == [2.3, 12.8, 100.0, 26.1, 30.0]
+    drawn = {one["name"]: one["y"] for one in chart["series"]}
+    assert drawn.pop("a window alone, up to all pairs") == pytest.approx([2.3, 12.8, 100, None, None])
+    assert drawn == {"trained": [None, None, None, 26.1, None], "k-means": [None] * 4 + [30.0]}
 
 
 @pytest.mark.slow

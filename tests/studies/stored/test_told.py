@@ -8,6 +8,7 @@ import pytest
 from analysis.places import CACHE
 from analysis.studies.quality.prefill_table import _law, _sentence
 from analysis.studies.stored import documented
+from analysis.studies.stored.panels import column
 
 STORED = {path.stem: json.loads(path.read_text()) for path in (CACHE / "demo" / "studies").glob("*.json")}
 
@@ -107,8 +108,19 @@ def test_what_each_interval_alone_would_tell_stands_beside_what_the_family_tells
     assert "from random tokens 0 higher and 0 lower;" in said("lengths")
 
 
-def test_pieces_of_documents_are_named_and_have_no_brackets():
-    title = "calibration, demo-gpt2"
-    page = documented.document({title: documented.stored()[title]})
-    row = next(line for line in page.splitlines() if line.startswith("| novels | 512 |"))
-    assert "| units of 64 tokens in a row |" in page and " to " not in row
+def test_pieces_of_documents_have_no_brackets():
+    row = {"change": 0.5, "change_low": 0.4, "change_high": 0.6, "unit": "documents"}
+    assert documented.cell(row, column("change", "change")) == "0.5 (0.4 to 0.6)"
+    assert documented.cell(row | {"unit": "64 tokens in a row"}, column("change", "change")) == "0.5"
+
+
+def test_the_companions_caps_pass_by_limits_on_texts_that_chose_nothing():
+    """6 of 6 were said of it by point estimates, on the texts that chose the cap."""
+    (path,) = (CACHE / "demo-gpt2").glob("*/studies/calibration.json")
+    rows, told = json.loads(path.read_text())["rows"], json.loads(path.read_text())["sentence"]
+    assert {row["verdict"] for row in rows if row["units"] < 5} == {"too few documents to judge"}
+    passed = [row for row in rows if row["verdict"] == "passes"]
+    assert all(row["upper"] < 0.01 and row["worst_bin_upper"] < 0.02 for row in passed)
+    assert (
+        told.startswith(f"{len(passed)} of {len(rows)} corpora and contexts pass") and "by one-sided 95% limits" in told
+    )
