@@ -13,4 +13,4 @@ def show() -> None:
     st.header("By ranks or by ablation?", anchor=False, help=cached.glossary(TERM))
     found = stored.opened("allocation", "Whether ranks or ablation share keys out better", small=True)
     if found is not None:
-        study.told(found, "budget_allocation", cached.glossary(TERM), "allocation")
+        study.drawn(found, "budget_allocation", cached.glossary(TERM), "allocation")

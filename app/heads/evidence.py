@@ -18,7 +18,7 @@ def without_them() -> None:
     st.header("Do induction heads carry what repetition gains?", anchor=False, help=cached.glossary("induction score"))
     found = stored.opened("induction", "Whether induction heads carry repetition", reads=False)
     if found is not None:
-        study.told(found, "heads_induction", cached.glossary("induction score"))
+        study.drawn(found, "heads_induction", cached.glossary("induction score"))
 
 
 def trained() -> None:
@@ -30,4 +30,4 @@ def trained() -> None:
         return
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
-    study.told(found, "heads_circuit", cached.glossary("induction score"))
+    study.drawn(found, "heads_circuit", cached.glossary("induction score"))

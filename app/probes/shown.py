@@ -141,7 +141,7 @@ def beyond() -> None:
     st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
     found = stored.opened("length-extension", "Reading twice the context")
     if found is not None:
-        study.told(found, "probe_beyond", cached.glossary("dynamic NTK"))
+        study.drawn(found, "probe_beyond", cached.glossary("dynamic NTK"))
 
 
 def recall() -> None:
@@ -149,4 +149,4 @@ def recall() -> None:
     st.header("Where its recall comes from", anchor=False, help=cached.glossary("recall documents"))
     found = stored.opened("recall-documents", "What recall documents give")
     if found is not None:
-        study.told(found, "probe_recall", cached.glossary("recall documents"), "recall-documents")
+        study.drawn(found, "probe_recall", cached.glossary("recall documents"), "recall-documents")

@@ -29,7 +29,7 @@ def show() -> None:
     name, what = OF[saves]
     found = stored.opened(name, what)
     if found is not None:
-        study.told(found, f"quality_{name}", name=name)
+        study.drawn(found, f"quality_{name}", name=name)
 
 
 def equal_reads() -> None:

@@ -21,7 +21,7 @@ def study() -> None:
     st.header("What it does to the predictions", anchor=False, help=cached.glossary(TERM))
     found = stored.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
     if found is not None:
-        study_panels.told(found, "temperature_study", cached.glossary(TERM))
+        study_panels.drawn(found, "temperature_study", cached.glossary(TERM))
 
 
 def perplexity(layers: int, tokens: int) -> None:

@@ -22,7 +22,7 @@ def show() -> None:
     widgets.prose(question, "quiet")
     found = stored.opened(name, f"Training small models with a temperature ({title.lower()})")
     if found is not None:
-        study.told(found, "trained", cached.glossary("trained with a temperature"), name)
+        study.drawn(found, "trained", cached.glossary("trained with a temperature"), name)
 
 
 def best() -> str:

@@ -9,7 +9,7 @@ from app import cached
 from app.ui import stored, study_charts, tables, widgets
 
 
-def told(study: dict, key: str, help: str | None = None, name: str = "") -> None:
+def drawn(study: dict, key: str, help: str | None = None, name: str = "") -> None:
     """What stands under the sentence of a stored study: its panels, its rows where it has a `name` to keep them by, its
     notes, and how it was made. `key` begins the keys of all that is drawn."""
     if study.get("panels"):
