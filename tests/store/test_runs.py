@@ -197,18 +197,19 @@ def test_old_texts_go_unless_a_run_names_them(store, monkeypatch):
 
 
 def test_an_equal_request_costs_the_same_however_much_is_stored(store):
-    """Counted in steps of Python, 1,000 of which take about a millisecond."""
+    """Counted in steps of Python, 1,000 of which take about a millisecond; the fewest of three, since a lock that is
+    held elsewhere adds some."""
     put(store)
 
     def find():
         store.find("groups", ASK).table("tokens")
 
     find()
-    alone = steps(find)
+    alone = min(steps(find) for _ in range(3))
     for seed in range(1, 30):
         put(store, seed=seed)
     find()
-    assert steps(find) == alone < 3000
+    assert min(steps(find) for _ in range(3)) == alone < 3000
 
 
 def test_the_room_imports_neither_torch_nor_streamlit_nor_pandas():
