@@ -149,12 +149,14 @@ def _chart(shown: Sequence[Shown], saves: str) -> None:
         alt="Change of perplexity on what follows a prompt, by what each method holds or how fast it reads the prompt",
         help=cached.glossary("eviction" if memory else "quality against speed"),
     )
-    st.caption(
-        "Bytes of keys and values really held when the prompt has been read. Bars: 95% intervals."
+    said = (
+        "Bytes of keys and values really held when the prompt has been read."
         if memory
-        else "Hollow: the most the blocks allow, not timed. Solid: the prompt timed on this machine, its estimate "
-        "included. Bars: 95% intervals."
+        else "Hollow: the most the blocks allow, not timed. Solid: the prompt timed here, its estimate included."
     )
+    row = shown[0].row
+    bars = f" Bars: 95% intervals over {row['units']:,} {row['unit']}." if row["low"] is not None else ""
+    st.caption(said + bars)
 
 
 def _table(shown: Sequence[Shown], saves: str) -> None:
