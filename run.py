@@ -2,7 +2,7 @@
 
     python run.py                   install on first use, then serve the app on this machine
     python run.py serve --port N    the same, on the first free port from N on (default 8501)
-    python run.py test              the tests, 8 to 11 minutes; --all adds the long ones; other ARGS go to pytest
+    python run.py test              the tests; --all adds the long ones; other ARGS go to pytest
     python run.py lint              ruff and mypy: mistakes, formatting, types
     python run.py python ARGS       the installed Python, for example -m analysis groups TEXT
 

@@ -1,6 +1,5 @@
-"""All tests, side by side; one that holds a time limit has the machine to itself. What every change must pass takes
-8 to 11 minutes on two cores; `--all` adds the long ones (long walks in Chromium, hostile input, Ray), 25 to 33 minutes.
-ARGS go to pytest instead."""
+"""All tests, side by side; one that holds a time limit has the machine to itself. `--all` adds the long ones (long walks
+in Chromium, hostile input, Ray); `tests/progress.py` says what both take. ARGS go to pytest instead."""
 
 import os
 import subprocess
