@@ -1,5 +1,5 @@
-"""All tests, side by side; one that holds a time limit has the machine to itself. `--all` adds the long ones (long walks
-in Chromium, hostile input, Ray); `tests/progress.py` says what both take. ARGS go to pytest instead."""
+"""All tests, side by side; one that holds a time limit has the machine to itself. `--all` adds the long ones (long
+walks in Chromium, hostile input, Ray); `tests/progress.py` says what both take. ARGS go to pytest instead."""
 
 import os
 import subprocess

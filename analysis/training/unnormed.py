@@ -1,9 +1,10 @@
 """A model without the norm of queries and keys, begun from one that has it.
 
 In the first bundled model, which had the norm, no head looked back for an earlier copy. The norm alone does not explain
-that: of tiny models (`circuit.py`) all learn to, with it and without (`study circuit`). Beginning without it, every head
-would start anew. A head's queries differ little in length, and so do its keys (10 to 20% of the mean on the bundled model): their usual length
-goes into the projections, and what the model has learned of the language stays. It costs 0.13 bits per byte at first.
+that: of tiny models all learn to, with it and without (`circuit.py`). Beginning without it, every head starts anew. A
+head's queries differ little in length, and so do its keys (10 to 20% of the mean on the bundled model): their usual
+length goes into the projections, and what the model has learned of the language stays. It costs 0.13 bits per byte at
+first.
 """
 
 from contextlib import contextmanager
