@@ -50,8 +50,8 @@ key budget; policy; calibration; cap; tolerances of the cap; two denominators of
 agreement of calibrations; query router; top-k attention; eviction; bucket of keys; bucket routers; selectivity; gap
 closure; own partition; equal reads;
 forced choice; distractor; needle map; several needles; JSON pairs; passage among passages; frequent words; labels from
-examples; margin of the answer; dynamic NTK; recall documents; bundle (of runs); state of a printed row; benchmark score;
-items longer than the window; log-probability of the right answer; question dense or sparse"""
+examples; margin of the answer; dynamic NTK; recall documents; bundle (of runs); state of a printed row;
+benchmark score; items longer than the window; log-probability of the right answer; question dense or sparse"""
 
 
 def read(name):
