@@ -20,12 +20,7 @@ def tab() -> None:
     chosen = fields.pick(st.selectbox, "Study", names, "ablation", shown, format_func=_titled, width=480)
     study = asking.study(model, chosen)[0]
     stored.told(chosen, study)
-    study_panels.panels(study, "ablation")
-    if any(one["paper"] for panel in study["panels"] for one in panel["series"]):
-        st.caption("Dashed with open marks: printed in the paper, on another model and other text; never one scale.")
-    study_panels.rows(chosen, study, "ablation")
-    widgets.prose(study.get("notes", []), "quiet")
-    stored.made(study)
+    study_panels.drawn(study, "ablation", name=chosen)
 
 
 def shown_here(name: str) -> bool:

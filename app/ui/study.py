@@ -14,6 +14,8 @@ def drawn(study: dict, key: str, help: str | None = None, name: str = "") -> Non
     notes, and how it was made. `key` begins the keys of all that is drawn."""
     if study.get("panels"):
         panels(study, key, help)
+        if any(one["paper"] for panel in study["panels"] for one in panel["series"]):
+            st.caption("Dashed with open marks: printed in the paper, on another model and other text; never one scale.")
     if name:
         rows(name, study, key)
     widgets.prose(study.get("notes", []), "quiet")
