@@ -15,7 +15,7 @@ def drawn(study: dict, key: str, help: str | None = None, name: str = "") -> Non
     if study.get("panels"):
         panels(study, key, help)
         if any(one["paper"] for panel in study["panels"] for one in panel["series"]):
-            st.caption("Dashed with open marks: printed in the paper, on another model and other text; never one scale.")
+            st.caption("Dashed, open marks: printed in the paper, on another model and other text; never one scale.")
     if name:
         rows(name, study, key)
     widgets.prose(study.get("notes", []), "quiet")
