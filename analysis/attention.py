@@ -22,7 +22,7 @@ from analysis.models import attention_modules
 
 NAME = "focuscope"  # the names transformers treats specially (sdpa, flash, eager, flex) must not occur in it
 BLOCK_BYTES = 64 << 20  # float32 scores held at once
-CPU_BLOCK_BYTES = 8 << 20  # likewise on a processor: what stays in its caches is computed twice as fast
+CPU_BLOCK_BYTES = 4 << 20  # likewise on a processor: what stays in its caches and its heap is computed twice as fast
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Block:
     keys in one numbering, so that a distance is `rows[:, None] - columns`; `first` [B] place of the first real token
     (left padding comes before it); `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what `observe` or `file`
     returned for these tokens; `read` bool, broadcastable to the scores: what was in the softmax, known when a watch
-    sees the block; `sharing` how many neighbouring query heads share a key-value head.
+    sees the block; `sharing` how many neighbouring query heads share a key-value head; `made` what `once` holds.
     """
 
     layer: int
@@ -47,6 +47,13 @@ class Block:
     of_keys: torch.Tensor | None = None
     read: torch.Tensor | None = None
     sharing: int = 1
+    made: dict = field(default_factory=dict, repr=False)
+
+    def once(self, name: str, make: Callable):
+        """What `make()` gives, made for this block the first time: for what several functions of its method need."""
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]
 
     def distances(self) -> torch.Tensor:
         """[n, Tk]: how many tokens the key lies before the query."""
@@ -259,7 +266,9 @@ def _probabilities(method, block: Block) -> torch.Tensor:
     keep = method.keep(block)
     block.read = visible = block.visible if keep is None else block.visible & keep
     probabilities = torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1, dtype=torch.float32)
-    return method.weigh(block, probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0))
+    if probabilities[..., 0].isnan().any():  # as in a row that reads nothing, which most blocks have none of
+        probabilities = probabilities.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+    return method.weigh(block, probabilities)
 
 
 def _dense_kernel(query, key, value, mask, dropout, scaling) -> torch.Tensor:

@@ -50,7 +50,7 @@ def skip_softmax(q: Tensor, k: Tensor, block: int, scale: float = 100.0) -> Tens
     length = q.shape[2]
     _between("scale", scale, 0.0, math.inf)
     edge = math.log(scale / length) if scale else -math.inf
-    return _square(_by_rows(q, k, block, lambda scores: rises(scores, block) > edge))
+    return _by_rows(q, k, block, lambda scores: rises(scores, block) > edge)
 
 
 def rises(scores: Tensor, block: int) -> Tensor:
@@ -111,7 +111,7 @@ def xattention(q: Tensor, k: Tensor, block: int, stride: int = 8, threshold: flo
         share = torch.softmax(scores, -1).sum(-2)  # [..., cells]
         return _reaching(_blocks(share, cells).sum(-1), threshold)
 
-    blocks = _square(_by_rows(q, k, cells, kept, size))
+    blocks = _by_rows(q, k, cells, kept, size)
     blocks[..., 0] = True
     return blocks
 
@@ -124,37 +124,38 @@ KINDS = {
 }
 
 
-def _by_rows(
-    q: Tensor, k: Tensor, block: int, judge: Callable[[Tensor], Tensor], size: float | None = None
-) -> list[Tensor]:
-    """What `judge` makes of the scores [..., rows, keys so far], -inf in the future, as [..., blocks so far]: for one
-    row of blocks after the other [B, H, blocks so far], as many heads at once as stay in the cache."""
-    shared = q.shape[1] // k.shape[1]
+def _by_rows(q: Tensor, k: Tensor, block: int, judge: Callable[[Tensor], Tensor], size: float | None = None) -> Tensor:
+    """The map [B, H, n, n] of what `judge` makes of the scores [..., rows of a block, keys so far], -inf in the future,
+    as [..., blocks so far]: a row of blocks after the other, or several where they are small, and as many heads at once
+    as stay in the cache."""
+    shared, length = q.shape[1] // k.shape[1], q.shape[2]
     queries = (q * (q.shape[-1] ** -0.5 if size is None else size)).unflatten(1, (-1, shared)).flatten(0, 1)
     keys = k.flatten(0, 1).transpose(1, 2)  # [B G, D, T]; the queries [B G, H / G, T, D]
-    future = torch.ones(block, block, dtype=torch.bool, device=q.device).triu(1)
-    judged = []
-    for start in range(0, q.shape[2], block):
-        rows = queries[:, :, start : start + block]
-        own, used = rows.shape[2], start + rows.shape[2]
-        together = max(1, TOGETHER // (shared * own * used * q.element_size()))
+    count, judged = -(-length // block), []
+    for start, stop in _stretches(length, block):
+        rows, own = queries[:, :, start:stop], stop - start
+        future = torch.ones(own, own, dtype=torch.bool, device=q.device).triu(1)
+        together = max(1, TOGETHER // (shared * own * stop * q.element_size()))
         parts = []
-        for mine, read in zip(rows.split(together), keys[..., :used].split(together), strict=True):
+        for mine, read in zip(rows.split(together), keys[..., :stop].split(together), strict=True):
             scores = (mine.flatten(1, 2) @ read).unflatten(1, (shared, own))
-            scores[..., start:].masked_fill_(future[:own, :own], -torch.inf)
-            parts.append(judge(scores))
-        judged.append(torch.cat(parts).unflatten(0, (len(q), -1)).flatten(1, 2))
-    return judged
+            scores[..., start:].masked_fill_(future, -torch.inf)
+            parts.append(judge(scores.unflatten(2, (-1, min(block, own)))))  # of [B G, H / G, R, rows, keys so far]
+        made = torch.cat(parts).unflatten(0, (len(q), -1)).flatten(1, 2)  # [B, H, R, blocks so far]
+        judged.append(F.pad(made, (0, count - made.shape[-1])))
+    return torch.cat(judged, 2)
+
+
+def _stretches(length: int, block: int) -> list[tuple[int, int]]:
+    """(start, stop) of rows that are judged at once: whole blocks, several where they are small, then what remains."""
+    whole, step = length // block * block, max(1, BLOCK // block) * block
+    found = [(start, min(start + step, whole)) for start in range(0, whole, step)]
+    return found + ([(whole, length)] if whole < length else [])
 
 
 def _blocks(x: Tensor, block: int, beyond: float = 0.0) -> Tensor:
     """The last dimension of x in blocks, [..., n, block], what lies beyond the text filled with `beyond`."""
     return F.pad(x, (0, -x.shape[-1] % block), value=beyond).unflatten(-1, (-1, block))
-
-
-def _square(rows: list[Tensor]) -> Tensor:
-    """The rows [B, H, 1], [B, H, 2], ... of a lower triangular map, [B, H, n, n]."""
-    return torch.stack([F.pad(row, (0, len(rows) - row.shape[-1])) for row in rows], 2)
 
 
 def _last(q: Tensor, k: Tensor, queries: int) -> tuple[Tensor, Tensor]:

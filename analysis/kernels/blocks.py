@@ -53,14 +53,16 @@ def block_attention(
     left_out = ~blocks.diagonal(dim1=2, dim2=3)[..., None]
     out.masked_fill_(left_out[..., None], 0.0)
     lse.masked_fill_(left_out, -torch.inf)
-    for text, head, places, columns in _alike(blocks.tril(-1), size * q.element_size() * block):
-        own = head * k.shape[1] // heads
-        keys, values = (_gathered(x[text, own], columns, block) for x in (k, v))
-        queries = rows[text, head].index_select(0, places)[:, None]  # [R, 1, block, D]
+    every = [_whole(x, block) for x in (k, v)]
+    rows, all_out, all_lse = rows.flatten(0, 2), out.flatten(0, 2), lse.flatten(0, 2)  # [B H n, block(, D)]
+    whole, shared = length // block, heads // k.shape[1]
+    for places, columns in _alike(blocks.tril(-1), whole, shared, size * q.element_size() * block):
+        keys, values = (x.index_select(0, columns.flatten()).view(len(places), 1, -1, size) for x in every)
+        queries = rows.index_select(0, places)[:, None]  # [R, 1, block, D]
         more, sums = (x[:, 0] for x in flash(queries, keys, values, 0.0, False, scale=scale))
-        merged, total = merge(*(x[text, head].index_select(0, places) for x in (out, lse)), more, sums.to(lse))
-        out[text, head].index_copy_(0, places, merged.to(out))
-        lse[text, head].index_copy_(0, places, total)
+        merged, total = merge(*(x.index_select(0, places) for x in (all_out, all_lse)), more, sums.to(lse))
+        all_out.index_copy_(0, places, merged.to(out))
+        all_lse.index_copy_(0, places, total)
     return out.flatten(2, 3)[:, :, :length], lse.flatten(2, 3)[:, :, :length]
 
 
@@ -69,7 +71,7 @@ def _diagonal(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, scale: float) -> tu
     the rest. out [B, H, n, block, D], lse [B, H, n, block]; places beyond the text hold nothing of meaning."""
     length, block = q.shape[2], rows.shape[3]
     whole = length // block
-    out, lse = torch.zeros_like(rows), torch.zeros(rows.shape[:4], dtype=_sum_type(q))
+    out, lse = rows.new_zeros(rows.shape), torch.zeros(rows.shape[:4], dtype=_sum_type(q))
     for text in range(len(q)):
         if whole:
             pieces = (x[text, :, : whole * block].unflatten(1, (whole, block)).transpose(0, 1) for x in (q, k, v))
@@ -81,24 +83,26 @@ def _diagonal(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, scale: float) -> tu
     return out, lse
 
 
-def _alike(before: Tensor, bytes_of_block: int) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-    """(text, head, rows [R], columns [R, c]) of rows of blocks that keep the same number c > 0 of blocks before their
-    own, few enough that their keys stay in the cache."""
-    counts = before.sum(-1)  # [B, H, n]
-    for text, head in ((text, head) for text in range(before.shape[0]) for head in range(before.shape[1])):
-        for count in counts[text, head].unique().tolist():
-            if not count:
-                continue
-            rows = (counts[text, head] == count).nonzero()[:, 0]
-            columns = before[text, head, rows].nonzero()[:, 1].view(-1, count)
-            together = max(1, GATHERED // (count * bytes_of_block))
-            yield from ((text, head, *part) for part in zip(rows.split(together), columns.split(together), strict=True))
+def _alike(before: Tensor, whole: int, shared: int, bytes_of_block: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(rows [R] of B H n, columns [R, c] of B G `whole` blocks of keys) of rows of blocks that keep the same number
+    c > 0 of blocks before their own, few enough that their keys stay in the cache. Of all texts and heads at once:
+    where blocks are small, there are many rows and each head has few of a kind."""
+    batch, heads, count = before.shape[:3]
+    before = before.flatten(0, 2)  # [B H n, n]
+    counts = before.sum(-1)
+    first = torch.arange(batch * heads // shared).repeat_interleave(shared * count) * whole
+    for many in counts.unique().tolist():
+        if not many:
+            continue
+        rows = (counts == many).nonzero()[:, 0]
+        columns = before[rows].nonzero()[:, 1].view(-1, many) + first[rows, None]
+        together = max(1, GATHERED // (many * bytes_of_block))
+        yield from zip(rows.split(together), columns.split(together), strict=True)
 
 
-def _gathered(x: Tensor, columns: Tensor, block: int) -> Tensor:
-    """The blocks `columns` [R, c] of x [T, D], side by side: [R, 1, c block, D]. Those before a diagonal are whole."""
-    whole = x[: len(x) // block * block].unflatten(0, (-1, block))
-    return whole.index_select(0, columns.flatten()).view(len(columns), 1, -1, x.shape[-1])
+def _whole(x: Tensor, block: int) -> Tensor:
+    """The whole blocks of x [B, G, T, D], [B G m, block, D]: those before a diagonal are."""
+    return x[:, :, : x.shape[2] // block * block].unflatten(2, (-1, block)).flatten(0, 2)
 
 
 def _masked(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, block: int, scale: float) -> tuple[Tensor, Tensor]:

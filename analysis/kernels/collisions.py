@@ -7,12 +7,28 @@ from torch import Tensor
 
 from analysis.kernels.pool import each
 
+TOGETHER = 1 << 18  # products that are made at once: they stay in the cache
+
 
 def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
-    """Signs of x [..., D] against random directions [D, L, K] with K <= 15 -> int16 codes [..., L]."""
-    bits = (x @ planes.flatten(1) > 0).float().unflatten(-1, planes.shape[1:])
-    powers = 2.0 ** torch.arange(planes.shape[2], device=x.device)
-    return (bits @ powers).short()  # sums of powers of two below 2^15, which float32 holds exactly
+    """Signs of x [..., D] against random directions [D, L, K] with K <= 15 -> int16 codes [..., L]. Compiled on a
+    processor."""
+    if x.device.type != "cpu":
+        bits = (x @ planes.flatten(1) > 0).float().unflatten(-1, planes.shape[1:])
+        powers = 2.0 ** torch.arange(planes.shape[2], device=x.device)
+        return (bits @ powers).short()  # sums of powers of two below 2^15, which float32 holds exactly
+    tables, bits = planes.shape[1:]
+    directions = planes.transpose(1, 2).flatten(1)  # [D, K L]
+    rows = x.detach().reshape(-1, x.shape[-1])
+    codes = torch.empty(len(rows), tables, dtype=torch.int16)
+
+    def one(part: tuple[Tensor, Tensor]) -> None:
+        vectors, found = part
+        _pack((vectors @ directions).view(-1, bits, tables).numpy(), found.numpy())
+
+    size = max(1, TOGETHER // (tables * bits))
+    each(one, zip(rows.split(size), codes.split(size), strict=True))
+    return codes.view(*x.shape[:-1], tables)
 
 
 def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
@@ -53,9 +69,23 @@ def _count_rows(queries, keys, enough, found):
     many = np.empty(length, np.uint16)
     for row in range(queries.shape[0]):
         many[:] = 0
-        for table in range(tables):
+        for table in range(0, tables - 1, 2):  # two at once: half the sums to fetch and to put back
+            code, own, other, next_own = queries[row, table], keys[table], queries[row, table + 1], keys[table + 1]
+            for at in range(length):
+                many[at] += np.uint16(own[at] == code) + np.uint16(next_own[at] == other)
+        for table in range(tables // 2 * 2, tables):
             code, own = queries[row, table], keys[table]
             for at in range(length):
                 many[at] += np.uint16(own[at] == code)
         for at in range(length):
             found[row, at] = many[at] >= enough
+
+
+@njit(nogil=True, cache=True)
+def _pack(products, codes):
+    """products float [n, K, L] -> fills `codes` int16 [n, L]: bit k says whether the k-th product is positive."""
+    for row in range(products.shape[0]):
+        codes[row] = 0
+        for bit in range(products.shape[1]):
+            for table in range(products.shape[2]):
+                codes[row, table] += np.int16(products[row, bit, table] > 0) << bit

@@ -36,6 +36,15 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
         return found.masked_fill(counts[..., None] == total, -math.inf)
     counts = [int(count) for count in counts]
     found = scores.new_full((*scores.shape[:3], 1), -math.inf)
+    if scores.device.type == "cpu":
+        known = scores.detach().numpy()
+
+        def one(head: int) -> None:  # in vector instructions where there are any: several times faster than torch
+            place = total - counts[head]
+            found[:, head] = torch.from_numpy(np.partition(known[:, head], place, axis=-1)[..., place, None])
+
+        each(one, [head for head, count in enumerate(counts) if count < total])
+        return found
     for count in set(counts):
         heads = [head for head, own in enumerate(counts) if own == count]
         if count < total:

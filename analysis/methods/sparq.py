@@ -69,9 +69,10 @@ class SparQ(Method):
 
     def keep(self, block: Block) -> torch.Tensor:
         key_heads = block.of_keys.shape[2] - block.scores.shape[1]
-        together = self.estimates(block).unflatten(1, (key_heads, -1)).sum(2)  # [B, G, n, Tk]
-        together = together.masked_fill(block.distances() <= min(self.local, self.k), torch.inf)
-        together = together.masked_fill(~block.visible, -torch.inf)
+        told = block.once(f"{self.channels} channels", lambda: self.estimates(block))
+        together = told.unflatten(1, (key_heads, -1)).sum(2)  # [B, G, n, Tk]
+        together.masked_fill_(block.distances() <= min(self.local, self.k), torch.inf)
+        together.masked_fill_(~block.visible, -torch.inf)
         best = together >= smallest_kept(together, [self.k + 1] * key_heads)
         return best.repeat_interleave(block.scores.shape[1] // key_heads, 1)
 
@@ -80,10 +81,10 @@ class SparQ(Method):
         if self.reallocate == "none":
             return probabilities
         scaling, softcap = self.scaling_[block.layer]
-        told = self.estimates(block) * scaling
+        told = block.once(f"{self.channels} channels", lambda: self.estimates(block)) * scaling
         if softcap is not None:
             told = torch.tanh(told / softcap) * softcap
-        told = torch.softmax(told.masked_fill(~block.visible, -torch.inf), -1)
-        left = told.masked_fill(block.read, 0.0).sum(-1, keepdim=True).nan_to_num()  # [B, H, n, 1]
+        told = torch.softmax(told.masked_fill_(~block.visible, -torch.inf), -1)
+        left = told.mul_(~block.read).sum(-1, keepdim=True).nan_to_num()  # [B, H, n, 1]
         mean = block.visible / block.visible.sum(-1, keepdim=True).clamp(min=1)
-        return (1 - left) * probabilities + left * mean
+        return ((1 - left) * probabilities).addcmul_(left, mean)

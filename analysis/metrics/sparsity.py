@@ -1,6 +1,8 @@
 """How much was read: counted from the masks that were used, block by block; nothing of size T x T is kept."""
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import torch
 
@@ -71,7 +73,9 @@ class ReadCounter:
 def _union(mask: torch.Tensor, sharing: int) -> torch.Tensor:
     """Of masks [B, H, n, Tk], what any of `sharing` neighbouring heads has: [B, H / sharing, n, Tk]; a mask that all
     heads share stays."""
-    return mask if sharing == 1 or mask.shape[1] == 1 else mask.unflatten(1, (-1, sharing)).any(2)
+    if sharing == 1 or mask.shape[1] == 1:
+        return mask
+    return reduce(or_, mask.unflatten(1, (-1, sharing)).unbind(2))  # many times faster than `any` of the heads
 
 
 def _pairs(mask: torch.Tensor, batch: int, heads: int) -> int:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -271,6 +271,12 @@ def protocol(
     return made_on(verb=verb, **about | more)
 
 
+@cache
+def _versions() -> dict[str, str]:
+    """Of what computes here; looking them up takes longer than many an answer."""
+    return {name: importlib.metadata.version(name) for name in VERSIONS}
+
+
 def made_on(**what: Any) -> dict:
     """`what`, and the machine, versions and time it was made with."""
     torch = sys.modules.get("torch")  # what needs none computes in one thread
@@ -278,6 +284,6 @@ def made_on(**what: Any) -> dict:
         **what,
         "threads": torch.get_num_threads() if torch else 1,
         "machine": f"{platform.system()} {platform.machine()}",
-        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
+        "versions": dict(_versions()),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

@@ -1,16 +1,17 @@
-"""What was measured once and stored: the speed of the kernels by length, and what every page costs on a large model."""
+"""What was measured once and stored: the speed of the kernels by length, what every page costs on a large model, and
+how long a moved slider takes."""
 
 import streamlit as st
 
 from app import cached
 from app.ui import asking, stored, study, widgets
 
-MEASURED_WITH = "demo"  # attention and models of random weights need no trained one; they are stored beside it
+MEASURED_WITH = "demo"  # attention and models of random weights need no trained one; sliders are moved on this one
 
 
 def show() -> None:
-    """Both studies, one under the other."""
-    widgets.each(kernels, large_models)
+    """The studies, one under the other."""
+    widgets.each(kernels, large_models, sliders)
 
 
 def kernels() -> None:
@@ -20,7 +21,7 @@ def kernels() -> None:
     if found is None:
         stored.missing("How fast sparse attention is", "kernels", reads=False)
         return
-    _told("kernels", found)
+    _told("kernels", found, cached.glossary("crossover"))
 
 
 def large_models() -> None:
@@ -35,11 +36,21 @@ def large_models() -> None:
             _told(name, found)
 
 
-def _told(name: str, found: dict) -> None:
+def sliders() -> None:
+    """From the key to the redrawn chart, on the real app."""
+    st.header("How long does a moved slider take?", anchor=False)
+    found = asking.study(MEASURED_WITH, "sliders")[0]
+    if found is None:
+        stored.missing("How long a moved slider takes", "sliders", reads=False)
+        return
+    _told("sliders", found)
+
+
+def _told(name: str, found: dict, help: str | None = None) -> None:
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
     if found.get("panels"):
-        study.panels(found, f"speed_{name}", cached.glossary("crossover"))
+        study.panels(found, f"speed_{name}", help)
     study.rows(name, found, f"speed_{name}")
     widgets.prose(found["notes"], "quiet")
     stored.made(found)

@@ -36,6 +36,8 @@ class Column:
         """The value as it stands in a cell; a missing one is a dash."""
         if value is None or value == "":
             return "–"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
         if self.kind == "whole":
             return f"{int(value):,}"
         if self.kind == "number":

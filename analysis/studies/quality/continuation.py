@@ -74,7 +74,9 @@ def continuation(
     if not named:
         raise BadSetting("A continuation needs at least one text: name one.")
     size = prefix + continuation
-    windows, documents = document_windows(lm, named, size, cuts * len(named) * size, "text")
+    belongs = (lm.name, lm.revision, str(lm.device), tuple(texts or ()), prefix, continuation, cuts)
+    most = cuts * len(named) * size
+    windows, documents = context.once("stretches", belongs, lambda: document_windows(lm, named, size, most, "text"))
     rows, tables, notes = [], [], []
     if share is not None:
         check_range("The share", share, 0.01, 1.0)
@@ -84,7 +86,12 @@ def continuation(
         found = []
         for at, one in enumerate(chosen):
             context.progress((place + at / len(chosen)) / len(turns), f"{one.label}, {turn.setting}")
-            found.append([follow(lm, one.method, torch.as_tensor(window), prefix, turn) for window in windows])
+
+            def read(one: Candidate = one, turn: Turn = turn) -> list[Followed]:
+                return [follow(lm, one.method, torch.as_tensor(window), prefix, turn) for window in windows]
+
+            kept = f"after {turn.setting}"  # so that a slider's move costs one pass of one method
+            found.append(context.once(kept, (*belongs, turn), read) if one.method.dense else read())
         for one, mine in zip(chosen, found, strict=True):
             tables.append(_table(len(rows), mine, documents))
             rows.append(_row(one, turn, mine, found[0], documents))

@@ -1,5 +1,7 @@
 """How long pages take to answer a moved slider, on the real app in Chromium; driven by a tool of the tests."""
 
+from types import ModuleType
+
 import pandas as pd
 
 from analysis.corpus import sample_texts, text_hash
@@ -20,17 +22,22 @@ def bench_sliders(context: Context) -> Result:
     not be moved, which then has no numbers; `sentence`. Errors: BadSetting where the checkout's tests are missing,
     AnalysisError without Playwright or Chromium.
     """
-    try:
-        from tests.stress.sliders import timed
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("tests"):
-            raise BadSetting(f"{error.name} is not installed: pip install -r requirements-dev.txt.") from None
-        raise BadSetting(f"{TOOL} is not in this folder: take a copy of Focuscope with its tests.") from None
-    rows, machine = timed(context.progress)
+    rows, machine = tool().timed(context.progress)
     about = {"verb": "bench", "what": "sliders", "model": "demo", "revision": revision("demo", CACHE)}
     about |= {"text": text_hash(sample_texts()["story"][1]), "seed": None, "kernel": None, **machine}
     numbers = {"rows": rows, "sentence": sentence(rows), "protocol": made_on(**about)}
     return Result(numbers, {"rows": pd.DataFrame(rows)})
+
+
+def tool() -> ModuleType:
+    """The tool of the tests, which opens no browser before something is timed. Errors: BadSetting without it."""
+    try:
+        import tests.stress.sliders as found
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("tests"):
+            raise BadSetting(f"{error.name} is not installed: pip install -r requirements-dev.txt.") from None
+        raise BadSetting(f"{TOOL} is not in this folder: take a copy of Focuscope with its tests.") from None
+    return found
 
 
 def sentence(rows: list[dict]) -> str:

@@ -19,7 +19,7 @@ from analysis.models import Model
 from analysis.studies.context import Context, Reading
 
 KEPT_BYTES = 256 << 20  # of dense logits, so that a slider's move costs one pass of one method
-SPREAD = 32 << 20  # bytes of logits that are compared at once, spread out in float32
+SPREAD = 4 << 20  # bytes of logits that are compared at once, spread out in float32: they stay in the caches
 MANY = 1 << 20  # windows of a text from the command line
 
 
@@ -46,9 +46,14 @@ def whole_windows(context: Context, model: Model, key: str, window: int | None, 
     """A text in windows of exactly `window` tokens, what remains left out; its notes say what is scored.
 
     Without `window`, as few windows as the model's context allows, of equal length, so that hardly anything remains.
-    `first` takes one window, a shorter one of a shorter text.
+    `first` takes one window, a shorter one of a shorter text. The last reading stays in `context.kept`.
     Errors: BadSetting for a window the model cannot read, BadText for a text shorter than one window.
     """
+    belongs = (model.name, model.revision, key, window, long_text)
+    return context.once("reading", belongs, lambda: _whole_windows(context, model, key, window, long_text))
+
+
+def _whole_windows(context: Context, model: Model, key: str, window: int | None, long_text: str) -> Reading:
     if long_text not in ("windows", "first"):
         raise BadSetting(f"long_text is {long_text!r} and must be 'windows' or 'first'.")
     most = 1 if long_text == "first" else MAX_WINDOWS if context.browser else MANY

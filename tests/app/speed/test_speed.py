@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadSetting
+from analysis.studies.speed import sliders
 from app import cached
 from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
 from app.ui import asking
@@ -234,10 +235,23 @@ def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch
     assert app.button(key="speed_launch").label == "Launch sparse inference again"
 
 
-def test_the_evidence_shows_what_was_measured_once_of_kernels_and_of_large_models(client, monkeypatch, root):
+def moved_sliders() -> dict:
+    """A stored study of two sliders: one within its target, one beyond."""
+    row = {"page": "Quality vs speed", "what": "new", "moves": 9, "target_ms": 800, "refused": ""}
+    rows = [
+        row | {"slider": name, "median_ms": median, "worst_ms": 950.0, "met": median <= 800}
+        for name, median in (("SparQ: Keys per query", 700.0), ("MagicPIG: Bits", 900.0))
+    ]
+    about = {"browser": "Chromium 1", "cores": 2, "processor": "x86_64", "load_average": 0.1, "model": "demo"}
+    numbers = {"rows": rows, "protocol": about}
+    return numbers | sliders.shown(numbers)
+
+
+def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_sliders(client, monkeypatch, root):
     """The stored studies that came with the program: their sentences, all of their rows, the aims beside."""
     places = (root / "models_cache" / "demo" / "studies").glob("*.json")
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in places if path.stem.startswith(("kern", "page"))}
+    kept["sliders"] = moved_sliders()
     monkeypatch.setattr(asking, "study", lambda model, name: (kept.get(name), ""))
     monkeypatch.setattr(asking, "study_names", lambda model: list(kept))
     app = opened(speed_evidence="yes")
@@ -245,8 +259,12 @@ def test_the_evidence_shows_what_was_measured_once_of_kernels_and_of_large_model
     assert not app.error and "aims are reached" in said and "Not measured on a GPU" in said
     assert "Qwen2.5-0.5B: " in said and "Qwen2.5-1.5B: " in said and "times a plain pass" in said
     rows = [table for table in tables(app) if table["label"] == "Rows of the study"]
-    assert len(rows) == len(kept) == 4, "the kernels, two whole shapes and two layers of one"
+    assert len(rows) == len(kept) == 5, "the kernels, two whole shapes and two layers of one, and the sliders"
+    assert "1 of 2 within their target" in said and "Chromium 1 on 2 cores" in said
+    (within,) = (column["shown"] for column in rows[-1]["columns"] if column["label"] == "within the target")
+    assert within == ["yes", "no"]
 
     kept.clear()
     app = opened(speed_evidence="yes")
-    assert sum("study kernels" in one.value or "study pages" in one.value for one in app.code) == 2
+    named = ("study kernels", "study pages", "study sliders")
+    assert [sum(name in one.value for one in app.code) for name in named] == [1, 1, 1]
