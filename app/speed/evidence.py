@@ -49,8 +49,4 @@ def sliders() -> None:
 def _told(name: str, found: dict, help: str | None = None) -> None:
     widgets.prose(found["sentence"], "more")
     stored.badge(found)
-    if found.get("panels"):
-        study.panels(found, f"speed_{name}", help)
-    study.rows(name, found, f"speed_{name}")
-    widgets.prose(found["notes"], "quiet")
-    stored.made(found)
+    study.drawn(found, f"speed_{name}", help, name)
