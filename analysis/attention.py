@@ -200,7 +200,8 @@ def _attended(seat: _Seat, module, query, key, value, attention_mask, dropout, s
     query, key = _at_least_float32(query), _at_least_float32(key.repeat_interleave(repeat, 1))  # [B, H, Tk, D]
     value = value.repeat_interleave(repeat, 1)
     of_keys = seat.memory.keys(seat.layer, total) if seat.layer in seat.memory else None
-    held = min(BLOCK_BYTES, CPU_BLOCK_BYTES) if query.device.type == "cpu" else BLOCK_BYTES
+    here = query.device.type == "cpu"
+    held = min(BLOCK_BYTES, seat.method.block_bytes or CPU_BLOCK_BYTES) if here else BLOCK_BYTES
     size = max(1, min(length, held // (4 * query.shape[0] * query.shape[1] * total)))
     out = value.new_empty(*query.shape[:3], value.shape[-1])  # [B, H, Tq, D]
     for start in range(0, length, size):

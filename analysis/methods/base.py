@@ -40,6 +40,7 @@ class Method:
     kernels: ClassVar[tuple[str, ...]] = ()  # what `attend` computes itself, of "prompt" and "token"
     budgeted: ClassVar[str | None] = None  # the setting that counts keys: more of it reads more
     competing: ClassVar[tuple[str, ...]] = ()  # settings that count them another way: as by default under a budget
+    block_bytes: ClassVar[int | None] = None  # of scores that are made at once on a processor; None: as is quickest
     ceiling: ClassVar[bool] = False  # looks at every key to choose: a bound on others, never a faster model itself
 
     def __post_init__(self):

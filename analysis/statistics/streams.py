@@ -101,7 +101,7 @@ def _far_peaks(p, visible, back, place, about: About) -> torch.Tensor:
 class Reader:
     """What `apply` takes for a method while a `HeadReading` measures; see `analysis.methods.base.Method`."""
 
-    dense = False
+    dense, block_bytes = False, None
 
     def __init__(self, reading):
         self.reading, self.even = reading, None  # what one unmasked layer's even head added: equal in all of them

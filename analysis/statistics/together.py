@@ -12,7 +12,7 @@ from analysis.kernels.rank import compiled
 from analysis.statistics.states import States
 from analysis.statistics.streams import KERNEL, Reader
 
-HELD = 8 << 20  # bytes of scores of all heads at once; watchers that draw at random draw anew for every block of them
+BLOCK_BYTES = 8 << 20  # of scores that are made at once, in one place that is used again
 Watch = Callable[[Block, torch.Tensor], None]  # sees the probabilities [1, H, n, m] of a block of queries
 Enter = Callable[[int, torch.Tensor], None]  # sees what enters a layer, [T, d], before its attention
 
@@ -51,7 +51,7 @@ class Together(Reader):
         query = query * call.scaling
         heads, length = query.shape[:2]
         repeat = heads // len(key)
-        size = self.reading.query_block or max(1, min(length, HELD // (4 * heads * length)))
+        size = self.reading.query_block or max(1, min(length, BLOCK_BYTES // (4 * heads * length)))
         room = torch.empty(heads * size * length)
         out = torch.empty_like(call.query)
         places, first = torch.arange(length), torch.zeros(1, dtype=torch.long)

@@ -95,6 +95,18 @@ def test_the_chance_of_being_found_is_how_often_it_happens(variant, needed):
     assert torch.allclose(same.float().mean(-1), told, atol=4 * 0.5 / rounds**0.5)
 
 
+@pytest.mark.parametrize("variant", ["paper", "hub"])
+def test_chances_are_exact_also_where_hardly_a_table_finds_a_key(variant):
+    cosine = torch.linspace(-1, 1, 2001)
+    for bits in (1, 4, 10, 15):
+        method = PIG(nothing(), bits=bits, variant=variant)
+        told, exact = method.chance(cosine), method.chance(cosine.double())
+        assert torch.allclose((told + 1e-4).log().double(), (exact + 1e-4).log(), atol=1e-4)
+        p = (1 - cosine[1:].double().acos() / math.pi) ** bits
+        missed = (1 - p) ** 150 if variant == "hub" else (1 - p) ** 149 * (1 + 149 * p)
+        assert torch.allclose(exact[1:], 1 - missed, atol=1e-6)
+
+
 def test_the_papers_chances():
     """K = 10, L = 150: orthogonal keys are found with 1%, keys of cosine 0.6 with 94%; one table would find 14%."""
     cosine = torch.tensor([0.0, 0.6])

@@ -24,6 +24,7 @@ class Tap(Method):
     """Dense attention that hands over each layer's queries [H, T, D] and keys [G, T, D], un-rotated, in float32."""
 
     dense: ClassVar[bool] = True
+    block_bytes: ClassVar[int | None] = 8 << 20  # random buckets are drawn block by block: other blocks, other draws
 
     take: Callable[[int, Tensor, Tensor], None] | None = None
     rotated: list[bool] | None = None

@@ -52,6 +52,24 @@ def test_nothing_removed_is_dense(ask):
         assert torch.allclose(losses(result, at), losses(result, 0), atol=1e-5)
 
 
+def test_another_setting_reads_once_and_finds_what_dense_attention_did(ask, context, monkeypatch):
+    read = []
+
+    def counted(lm, method, *given):
+        read.append(method.title)
+        return follow(lm, method, *given)
+
+    monkeypatch.setattr("analysis.studies.quality.continuation.follow", counted)
+    context.kept.clear()
+    first = ask([SNAPKV], cuts=1)
+    read.clear()
+    second = ask([SNAPKV | {"settings": {"ratio": 0.5, "window": 4}}], cuts=1)
+    assert read == ["SnapKV"] and second.numbers["rows"][0] == first.numbers["rows"][0]
+    ask([SNAPKV], cuts=1, prefix=30)
+    ask([SNAPKV], cuts=1, prefix=30, question="Who?")
+    assert read.count("Dense") == 3, "another prompt, and both settings of a question"
+
+
 @pytest.mark.parametrize("asked", [SNAPKV, ADA, BLOCKS], ids=str)
 def test_the_losses_are_those_of_one_masked_pass(ask, context, home, asked):
     """The same method on the whole text at once, its prompt ending at the cut."""
