@@ -38,14 +38,17 @@ def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
     """
     if queries.device.type != "cpu":
         return _by_torch(queries, keys, enough)
-    batch, heads, count, _ = queries.shape
+    batch, heads, count, tables = queries.shape
     shared = heads // keys.shape[1]
-    queries, keys = queries.contiguous(), keys.transpose(2, 3).contiguous()  # [B, G, L, T]
+    short = tables < 256 and max(int(x.max()) for x in (queries, keys)) < 128  # then twice as many fit into a vector
+    kind, sums = (torch.int8, np.uint8) if short else (torch.int16, np.uint16)
+    queries, keys = queries.to(kind).contiguous(), keys.to(kind).transpose(2, 3).contiguous()  # [B, G, L, T]
     found = torch.empty(batch, heads, count, keys.shape[-1], dtype=torch.bool)
 
     def one(place: tuple[int, int]) -> None:
         b, h = place
-        _count_rows(queries[b, h].numpy(), keys[b, h // shared].numpy(), enough, found[b, h].numpy())
+        many = np.empty(keys.shape[-1], sums)
+        _count_rows(queries[b, h].numpy(), keys[b, h // shared].numpy(), enough, many, found[b, h].numpy())
 
     each(one, [(b, h) for b in range(batch) for h in range(heads)])
     return found
@@ -63,20 +66,20 @@ def _by_torch(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
 
 
 @njit(nogil=True, cache=True)
-def _count_rows(queries, keys, enough, found):
-    """queries int16 [n, L], keys int16 [L, T] -> fills `found` bool [n, T]: at least `enough` equal codes."""
+def _count_rows(queries, keys, enough, many, found):
+    """queries int [n, L], keys int [L, T] -> fills `found` bool [n, T]: at least `enough` equal codes, whose number
+    `many` [T] holds."""
     tables, length = keys.shape
-    many = np.empty(length, np.uint16)
     for row in range(queries.shape[0]):
         many[:] = 0
         for table in range(0, tables - 1, 2):  # two at once: half the sums to fetch and to put back
             code, own, other, next_own = queries[row, table], keys[table], queries[row, table + 1], keys[table + 1]
             for at in range(length):
-                many[at] += np.uint16(own[at] == code) + np.uint16(next_own[at] == other)
+                many[at] += (own[at] == code) + (next_own[at] == other)
         for table in range(tables // 2 * 2, tables):
             code, own = queries[row, table], keys[table]
             for at in range(length):
-                many[at] += np.uint16(own[at] == code)
+                many[at] += own[at] == code
         for at in range(length):
             found[row, at] = many[at] >= enough
 

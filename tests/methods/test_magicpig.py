@@ -65,9 +65,9 @@ def test_codes_by_hand():
 @pytest.mark.parametrize("collide", [collide, _by_torch])
 def test_collisions_are_counted_table_by_table(collide):
     draw = torch.Generator().manual_seed(0)
-    queries = torch.randint(0, 4, (2, 4, 7, 9), generator=draw).short()
-    keys = torch.randint(0, 4, (2, 2, 11, 9), generator=draw).short()
-    for enough in (1, 2, 5):
+    for enough, apart in ((1, 1), (2, 1), (5, 1), (1, 100), (2, 100)):
+        queries = torch.randint(0, 4, (2, 4, 7, 9), generator=draw).short() * apart
+        keys = torch.randint(0, 4, (2, 2, 11, 9), generator=draw).short() * apart
         found = collide(queries, keys, enough)
         for b in range(2):
             for h in range(4):
