@@ -49,7 +49,8 @@ def _drawn(title: str, moved: list[dict]) -> dict:
     """A mark for each slider, beside its target; its bar reaches to the slowest move."""
     median, worst, target = ([row[f"{name}_ms"] for row in moved] for name in ("median", "worst", "target"))
     lines = [series("median", median, median, worst), series("target", target)]
-    return panel(title, "slider", "slider", [row["slider"] for row in moved], "milliseconds", lines)
+    names = [row["slider"].partition(": ")[0] for row in moved]  # of a method its first slider, whose name the rows say
+    return panel(title, "slider", "slider", names, "milliseconds", lines)
 
 
 sliders = Study("sliders", __doc__, Moved, measure, shown, sample)

@@ -31,15 +31,15 @@ from analysis.studies.stored.trained import TRAINED, Trainer
 from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
 from analysis.studies.training.finetune_tasks import questions
 from analysis.studies.training.read_copies import means, points, read, task_rows, text_row
-from analysis.training.far import MORE_OF, FarRecipe, Phase, train_far
+from analysis.training.far import MORE, MORE_OF, FarRecipe, train_far
 from analysis.training.far_run import recipe_from
 from analysis.training.recall import Source
 
 SHARES = (0.0, 0.25, 0.5)
 KEY = "against_none"  # the copy without recall documents
 NATURAL = "texts"  # the one domain of what a corpus folder holds
-STEP, WARM_UP = 8192, 10  # tokens of a step, and steps of the warm-up
-REPEATS, RATE, ASKED = 0.02, 0.5, 1.0  # as the model read last: `analysis.training.far.MORE`
+WARM_UP = 10  # steps
+LAST = MORE[-1]  # how the model read last
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Sizes(Seeds, Windows):
 
     def check(self, lm: Model) -> None:
         super().check(lm)
-        check_range("The tokens that each copy reads", self.tokens, 4 * STEP, 1_000_000_000)
+        check_range("The tokens that each copy reads", self.tokens, 4 * LAST.tokens, 1_000_000_000)
         check_range("The number of questions", self.items, 2, 1024)
         for one in self.every_share:
-            check_range("A share of recall documents", one, 0, 1 - REPEATS)
+            check_range("A share of recall documents", one, 0, 1 - LAST.repeats)
         self.recipe(lm, 0.0, self.seed)
 
     @property
@@ -70,9 +70,9 @@ class Sizes(Seeds, Windows):
         kept = json.loads(place.read_text(encoding="utf-8"))["recipe"] if place.is_file() else {}
         if "heads_asked" not in kept:
             raise BadSetting(f"{lm.name} was not trained by `analysis.training.far_run`, whose recipe is read on by.")
-        part = Phase(None, self.length, STEP, share, REPEATS, RATE, ASKED)
+        part = LAST._replace(length=self.length, recall=share)
         named = {"marks": (part,), "last_share": share, "kinds": tuple(MORE_OF.items())}
-        named |= {"warm_up": min(WARM_UP, self.tokens // STEP // 4)}
+        named |= {"warm_up": min(WARM_UP, self.tokens // LAST.tokens // 4)}
         return replace(recipe_from(kept), tokens=self.tokens, decay=self.tokens * 9 // 10, seed=seed + 1, **named)
 
 
