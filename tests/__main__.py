@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 MOST = 4  # processes: each holds a model, an app, its worker and a browser, about 2 GB together
-LOOK = ["-q", "-p", "tests.progress", "-o", "console_output_style=classic"]
+LOOK = ["-q", "-p", "tests.progress", "-o", "console_output_style=classic", "--durations=12"]
 
 
 def main(arguments: list[str]) -> int:

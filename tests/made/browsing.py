@@ -21,6 +21,16 @@ SHOWN = """([wanted, charts, patience]) => { window.shown = new Promise((done, f
         ? done((performance.now() - began) / 1000) : requestAnimationFrame(look)
     requestAnimationFrame(look)
 }) }"""
+CLICKED = """([where, words, name]) => {
+    const all = (root, where) => [...root.querySelectorAll(where), ...[...root.querySelectorAll("*")].flatMap(
+        (part) => part.shadowRoot ? all(part.shadowRoot, where) : [])]
+    const look = () => {
+        const button = all(document, "button").find((one) => one.textContent.trim().endsWith(name) && !one.disabled)
+        if (button && all(document, where).some((part) => part.textContent.includes(words))) button.click()
+        else requestAnimationFrame(look)
+    }
+    requestAnimationFrame(look)
+}"""
 RUNNING = "[data-testid=stApp][data-test-script-state=running]"
 
 
@@ -51,6 +61,12 @@ def moved(
     seconds = page.evaluate("() => window.shown")
     settle(page)
     return seconds
+
+
+def click_when_shown(page, button: str, where: str, words: str):
+    """From now on the page itself clicks a button in the first frame that shows, at a selector, these words: the driver
+    looks every 0.1 to 1 s only, and a job may be over by then."""
+    page.evaluate(CLICKED, [where, words, button])
 
 
 def visit(page, address: str, words: str):
