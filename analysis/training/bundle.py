@@ -109,7 +109,8 @@ def targets(numbers: dict) -> str:
     lines = [f"| {a} | {b} | {form.format(c)} | {said[met]} |" for a, b, c, form, met in rows]
     head = ["| target | aimed at | measured | reached |", "|---|---|---|---|"]
     asked = f"Of questions chance is {1 / CHOICES:.0%}, and brackets are 95% intervals over questions, all of one text."
-    return "\n".join([*head, *lines, f"\n{asked} All of it is measured by `{MEASURED}`."])
+    more = "What recall documents give and cost: `python -m analysis study recall-documents`."
+    return "\n".join([*head, *lines, f"\n{asked} All of it is measured by `{MEASURED}`. {more}"])
 
 
 def _gained(gain: dict, documents: int) -> dict[str, str]:
