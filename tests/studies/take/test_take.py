@@ -113,10 +113,12 @@ def test_and_in_a_fresh_environment(taken, job, home, tmp_path):
     jobs, ids = job
     venv.create(tmp_path / "fresh", with_pip=True)
     python = tmp_path / "fresh" / "bin" / "python"
-    wanted = [f"torch=={torch.__version__.split('+')[0]}", "transformers>=5", "safetensors"]
-    index = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
-    done = subprocess.run([python, "-m", "pip", "install", "-q", *index, *wanted], capture_output=True, text=True)
-    if done.returncode:
+    wanted = [f"torch=={torch.__version__}", "transformers>=5", "safetensors"]  # the same build
+    for index in ([], ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]):  # pip asks it for every package
+        done = subprocess.run([python, "-m", "pip", "install", "-q", *index, *wanted], capture_output=True, text=True)
+        if done.returncode == 0:
+            break
+    else:
         pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1]}")
     outside(python, jobs)
     check(taken[0], home, jobs, ids)
