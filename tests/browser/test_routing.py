@@ -6,6 +6,7 @@ import statistics
 
 import pytest
 from playwright.sync_api import expect
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from analysis.corpus import text_hash
 from tests.made.browsing import PATIENCE, moved, painted, settle, upload
@@ -94,6 +95,29 @@ def test_a_head_clicked_on_the_map_is_the_one_whose_token_is_painted(app_server,
     slide(page, 3)
     expect(page.get_by_text("GWR linear visits 3 of 64 buckets")).to_be_visible(timeout=PATIENCE)
     assert painted(page).locator(".t.p.solid").count() >= before, "more buckets find no less"
+
+
+@pytest.mark.slow
+def test_a_slider_moved_faster_than_the_page_is_sent_never_refers_to_what_was_sent_before(app_server, page):
+    """Streamlit drops the blocks of a drawing that was not sent yet and keeps its references, which then have no place
+    and stop the page for good: .streamlit/config.toml turns references off."""
+    referred = []
+
+    def look(frame):
+        message = ForwardMsg.FromString(frame)
+        if message.HasField("ref_hash"):
+            referred.append(list(message.metadata.delta_path))
+
+    page.on("websocket", lambda socket: socket.on("framereceived", look))
+    routing(page, app_server, "?route_tab=token&layer=3&head=4")
+    expect(painted(page).locator(".t.p").first).to_be_attached()
+    before = float(thumb(page).input_value())
+    for _ in range(8):
+        thumb(page).press("ArrowRight")
+    settle(page)
+    assert float(thumb(page).input_value()) > before
+    expect(painted(page).locator(".t.p").first).to_be_attached()
+    assert not referred
 
 
 @pytest.mark.slow
