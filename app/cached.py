@@ -21,6 +21,7 @@ MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 CARDS = "_cards"  # of the session: model -> its card, while one page is drawn
 SEEN = "_seen"  # of the session: id -> run whose tables were read, while one page is drawn
+DRAWN = 5.0  # seconds that the first page has the processors for itself, unless it asks the worker
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
 
 
@@ -42,9 +43,10 @@ def store() -> RunStore:
 
 @st.cache_resource(show_spinner=False)
 def jobs() -> Jobs:
-    """The worker's client, one for all sessions; the bundled model starts to load behind the first page."""
+    """The worker's client, one for all sessions; the bundled model starts to load behind the first page, once that had
+    time to be drawn."""
     client = Jobs(store())
-    client.warm()
+    client.warm(after=DRAWN)
     return client
 
 

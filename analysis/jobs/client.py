@@ -47,6 +47,7 @@ class Jobs:
         for runner in self._runners:
             runner.start()
         self._described: dict[str, Any] | None = None
+        self._waking: threading.Timer | None = None
         self._closed = False
         atexit.register(self.close)
 
@@ -132,9 +133,15 @@ class Jobs:
             raise BadSetting(f"The job {job_id} is {job.state}: only an interrupted, failed or cancelled one resumes.")
         return self.submit(job.verb, job.args, self._table.session(job_id))
 
-    def warm(self, model: str = "demo") -> None:
-        """Starts the worker, asks what it offers and lets it load the model, in the background."""
+    def warm(self, model: str = "demo", after: float = 0.0) -> None:
+        """Starts the worker, asks what it offers and lets it load the model, in the background; `after` so many seconds,
+        unless somebody asks it before."""
         limits().check_model(model)
+        if after:
+            self._waking = threading.Timer(after, self.warm, (model,))
+            self._waking.daemon = True
+            self._waking.start()
+            return
         threading.Thread(target=self._learn, daemon=True).start()
         self._keeper.live().send(Call("request", "warm", {"model": model}))
 
@@ -153,6 +160,8 @@ class Jobs:
             return
         self._closed = True
         atexit.unregister(self.close)
+        if self._waking is not None:
+            self._waking.cancel()
         for runner in self._runners:
             runner.stop()
         for keeper in self._keepers:

@@ -75,6 +75,18 @@ def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(jobs):
     assert status["memory"] > 10_000_000 and os.path.exists(f"/proc/{status['pid']}") == os.path.exists("/proc")
 
 
+def test_a_worker_warmed_later_starts_then_and_never_once_closed(jobs, monkeypatch):
+    jobs.warm(after=0.3)
+    assert jobs.status()["state"] == "cold"
+    until(lambda: jobs._described)
+    begun = []
+    monkeypatch.setattr(jobs._keeper, "live", lambda: begun.append("a worker"))
+    jobs.warm(after=0.3)
+    jobs.close()
+    time.sleep(0.6)
+    assert not begun
+
+
 @pytest.mark.parametrize(
     ("verb", "kind", "words"),
     [
