@@ -134,8 +134,8 @@ class Jobs:
         return self.submit(job.verb, job.args, self._table.session(job_id))
 
     def warm(self, model: str = "demo", after: float = 0.0) -> None:
-        """Starts the worker, asks what it offers and lets it load the model, in the background; `after` so many seconds,
-        unless somebody asks it before."""
+        """Starts the worker, asks what it offers and lets it load the model, in the background; `after` so many
+        seconds, unless somebody asks it before."""
         limits().check_model(model)
         if after:
             self._waking = threading.Timer(after, self.warm, (model,))
