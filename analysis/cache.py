@@ -151,14 +151,14 @@ class GroupedLayer(GrowingLayer):
             self.restore()
         if not self.is_sorted:
             return super().update(key_states, value_states)
-        new = key_states.split(1), value_states.split(1), self.coming[:, 0]
-        for text, *row in zip(self._texts, *new, strict=True):
+        for text, *row in zip(self._texts, _each(key_states), _each(value_states), self.coming[:, 0], strict=True):
             text.put(*row)
         return key_states, value_states
 
     def attend(self, query: torch.Tensor, scale: float) -> torch.Tensor:
         """What the last token reads: query [B, H, 1, D] -> [B, H, 1, D]."""
-        return torch.cat([text.attend(q, scale) for text, q in zip(self._texts, query.split(1), strict=True)])
+        read = [text.attend(q, scale) for text, q in zip(self._texts, _each(query), strict=True)]
+        return torch.cat(read) if read[1:] else read[0]
 
     def get_seq_length(self) -> int:
         return self._texts[0].length if self.is_sorted else super().get_seq_length()
@@ -291,6 +291,12 @@ def keys_held(cache: Cache) -> float:
         else:
             found.append(layer.get_seq_length() if isinstance(layer, GrowingLayer) else layer.keys.shape[-2])
     return sum(found) / len(found)
+
+
+def _each(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The texts of a batch, each a batch of its own; of one text the batch as it is, since a step consists of small
+    calls."""
+    return batch.split(1) if len(batch) > 1 else (batch,)
 
 
 def _own(rows: torch.Tensor) -> torch.Tensor:

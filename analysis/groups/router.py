@@ -88,6 +88,7 @@ class FocusRouter(nn.Module):
         self.centroids = nn.Parameter(torch.randn(layers, s.groups, s.d_s, generator=draw) * SCORE_SPREAD / s.d_s**0.5)
         self.register_buffer("potential", torch.zeros(layers, s.groups))
         self.about: dict = {"kind": "not trained", "steps": 0, "seed": seed}
+        self._joint: tuple | None = None  # what `members_of_token` multiplies by, and the numbers that it was made of
 
     layers = property(lambda self: self.projection.shape[0])
     width = property(lambda self: self.projection.shape[1])
@@ -147,6 +148,21 @@ class FocusRouter(nn.Module):
     def members(self, layer: int, hidden: Tensor, top: int | None = None) -> Tensor:
         """Hard membership at inference: the `top` largest groups of the causal assignment, bool [..., T, K]."""
         return top_groups(self.soft(layer, hidden, membership="causal"), self.top if top is None else top)
+
+    @torch.no_grad()
+    def members_of_token(self, layer: int, hidden: Tensor, top: int) -> Tensor:
+        """`members` of one token, hidden [1, 1, width], by one product with W C^T, which is made once; the softmax would
+        leave the order as it is. A step of generation consists of small calls: this takes a third of theirs."""
+        if self.settings.similarity == "cosine" or torch.is_autocast_enabled(hidden.device.type):
+            return self.members(layer, hidden, top)
+        numbers = self.projection, self.centroids, self.potential
+        made_of = [(numbers[0].device, *((one.data_ptr(), one._version) for one in numbers))]
+        if self._joint is None or self._joint[0] != made_of:
+            projection, centroids, potential = (one.detach().double() for one in numbers)
+            products = centroids @ projection.transpose(1, 2) / self.temperature  # [L, K, width]
+            self._joint = made_of, products.float().unbind(), potential.float().unbind()
+        _, products, potential = self._joint
+        return top_groups(torch.addmv(potential[layer], products[layer], hidden[0, 0].float()), top)[None, None]
 
     def gate(self, scores: Tensor, affinity: Tensor) -> Tensor:
         """Gated scores of distant pairs in this router's form (`gates.gate_logits`)."""

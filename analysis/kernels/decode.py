@@ -80,6 +80,7 @@ class GroupMajor:
     def __init__(self, keys: Tensor, values: Tensor, members: Tensor, window: int, n_sink: int = 0):
         """Sort a text: keys, values [1, G, T, D], members bool [T, K]."""
         self.window, self.n_sink, self.length, self.read_bytes = window, n_sink, len(members), 0
+        self._row_bytes = 2 * keys.shape[1] * keys.shape[3] * keys.itemsize  # of a token's keys and values
         sets = bit_sets(members)  # [T]
         sorts = torch.cat([members, ~members.any(-1, keepdim=True)], -1)  # the last group is of tokens without any
         self._groups = [_Held(keys, values, sets, own.nonzero()[:, 0]) for own in sorts.unbind(-1)]
@@ -111,7 +112,7 @@ class GroupMajor:
     def attend(self, q: Tensor, scale: float) -> Tensor:
         """What the last token reads: q [1, H, 1, D] -> [1, H, 1, D]."""
         mine, near, found, lower = self._of_mine(), self._near, [], 0
-        self.read_bytes = 2 * sum(held.keys.rows.nbytes for held in (*mine, near))
+        self.read_bytes = self._row_bytes * sum(held.keys.length for held in (*mine, near))
         if step.runs(q):
             with part("set_a"):
                 return step.attend(q, self._parts(mine), scale)[0]

@@ -74,6 +74,8 @@ class Focus(Method):
                 "token: use causal membership, or generate without the KV cache."
             )
         with part("router"):
+            if real is None and hidden.shape[:2] == (1, 1) and self.reading == "hard":
+                return self.router.members_of_token(layer, hidden, self.top)
             groups = self.router.soft(layer, hidden, real, self.membership)
             if self.reading == "straight_through":
                 return straight_through(groups, self.top)

@@ -93,6 +93,23 @@ def test_membership_is_the_top_of_the_causal_assignment_and_needs_no_other_token
     assert torch.equal(router.soft(1, text, mask, membership="causal")[:4], torch.zeros(4, 5))
 
 
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("top", [1, 3])
+def test_one_token_joins_the_groups_that_it_joins_among_others_also_once_the_router_has_changed(similarity, top):
+    router = FocusRouter(2, 24, groups=6, d_s=5, top=top, similarity=similarity, seed=3)
+    hidden = torch.randn(1, 40, 24, generator=torch.Generator().manual_seed(4))
+    router.fit_potential([hidden[0]] * 2)
+    for changed, by in ((router.potential, 1), (router.centroids, -1), (router.projection, 3)):
+        with torch.no_grad():
+            changed *= by
+        for layer in range(2):
+            among = router.members(layer, hidden)
+            alone = [router.members_of_token(layer, hidden[:, [at]], top) for at in range(40)]
+            assert torch.equal(torch.cat(alone, 1), among) and among.any(-1).all()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(router.members_of_token(0, hidden[:, :1], top), router.members(0, hidden[:, :1]))
+
+
 def test_scores_stay_float32_under_autocast():
     router, hidden = FocusRouter(1, 8), torch.randn(5, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
