@@ -151,8 +151,8 @@ class FocusRouter(nn.Module):
 
     @torch.no_grad()
     def members_of_token(self, layer: int, hidden: Tensor, top: int) -> Tensor:
-        """`members` of one token, hidden [1, 1, width], by one product with W C^T, which is made once; the softmax would
-        leave the order as it is. A step of generation consists of small calls: this takes a third of theirs."""
+        """`members` of one token, hidden [1, 1, width], by one product with W C^T, which is made once; the softmax
+        would leave the order as it is. A step of generation consists of small calls: this takes a third of theirs."""
         if self.settings.similarity == "cosine" or torch.is_autocast_enabled(hidden.device.type):
             return self.members(layer, hidden, top)
         numbers = self.projection, self.centroids, self.potential
