@@ -36,6 +36,15 @@ def measure(server: Server, sessions: int, seconds: float, every: float, seed: i
     return rows, numbers
 
 
+async def _started(server: Server) -> psutil.Process | None:
+    """The worker: a job starts it where the pages so far did without."""
+    for _ in range(100):
+        if (worker := server.worker()) is not None:
+            return worker
+        await asyncio.sleep(0.1)
+    return None
+
+
 async def _measure(server: Server, sessions: int, seconds: float, every: float, seed: int) -> dict:
     async with Session(server.address) as first:
         await first.open()
@@ -47,7 +56,7 @@ async def _measure(server: Server, sessions: int, seconds: float, every: float, 
         await first.visit("train-a-router")
         await first.follow(JOB)
         await first.press("train_run")
-        worker = server.worker()
+        worker = await _started(server)
         if worker is None or "job=" not in first.query:
             raise AnalysisError("The training of the load test did not start: see the log of the app.")
         idle = server.memory()
