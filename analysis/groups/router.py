@@ -156,11 +156,11 @@ class FocusRouter(nn.Module):
         if self.settings.similarity == "cosine" or torch.is_autocast_enabled(hidden.device.type):
             return self.members(layer, hidden, top)
         numbers = self.projection, self.centroids, self.potential
-        made_of = [(numbers[0].device, *((one.data_ptr(), one._version) for one in numbers))]
+        made_of = tuple((one.data_ptr(), one._version) for one in numbers)
         if self._joint is None or self._joint[0] != made_of:
-            projection, centroids, potential = (one.detach().double() for one in numbers)
+            projection, centroids, potential = (one.cpu().double() for one in numbers)
             products = centroids @ projection.transpose(1, 2) / self.temperature  # [L, K, width]
-            self._joint = made_of, products.float().unbind(), potential.float().unbind()
+            self._joint = made_of, *(one.float().to(hidden.device).unbind() for one in (products, potential))
         _, products, potential = self._joint
         return top_groups(torch.addmv(potential[layer], products[layer], hidden[0, 0].float()), top)[None, None]
 
