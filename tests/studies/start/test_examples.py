@@ -1,7 +1,5 @@
 """The stored examples and the bundled router: they answer the first page, and computed again they are the same."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -119,7 +117,5 @@ def test_the_bundled_router_belongs_to_the_bundled_model():
 def test_the_numbers_of_fitting_without_training_come_again(tmp_path):
     result = fit_router(measure=True, context=Context(state=tmp_path, browser=False)).numbers
     log = (FOLDER.parents[2] / "docs" / "log.md").read_text(encoding="utf-8")
-    told = re.search(r"dense (\d+\.\d+), fitted\s+(\d+\.\d+), random centroids (\d+\.\d+)", log).groups()
-    # of random groups a token between two joins the one or the other as a processor rounds: 39.33 or 39.32
-    for arm, number, within in zip(("dense", "fitted", "random"), map(float, told), (0.005, 0.005, 0.02), strict=True):
-        assert result[f"perplexity_{arm}"] == pytest.approx(number, abs=within), arm
+    for arm in ("dense", "fitted", "random"):
+        assert f"{result[f'perplexity_{arm}']:.2f}" in log, arm
