@@ -4,7 +4,7 @@ from statistics import median
 from typing import NamedTuple
 
 from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price, work
+from analysis.runs.price import FIRST_SECONDS, FIRST_SECONDS_PER_TOKEN, Price, Shape, work
 from analysis.runs.run import Run
 from analysis.runs.store import RunStore
 
@@ -55,9 +55,9 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
     card, tokens = card or store.find("model", {"model": model}), MADE.get(verb, tokens)
     if card is None:
         return store.price(verb, model, tokens, None, args)
-    heads = card.numbers["layers"] * card.numbers["heads"]
+    shape = Shape(card.numbers["layers"], card.numbers["heads"])
     a_pass = _a_pass(card.numbers)
-    pace = _pace(store, model, a_pass, heads) if verb in TAKES else 1.0
+    pace = _pace(store, model, a_pass, shape) if verb in TAKES else 1.0
     found = _is_read(store, verb, model, args)
 
     def guess(size: float) -> float:
@@ -67,7 +67,7 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
         return verb not in SERVED or (took < QUICK * pace * _guess(verb, a_pass, size)) == found
 
     needed = held(verb, args, tokens, card.numbers, found)
-    return store.price(verb, model, tokens, needed, args, guess, alike, heads)
+    return store.price(verb, model, tokens, needed, args, guess, alike, shape)
 
 
 def _a_pass(card: dict) -> float:
@@ -97,11 +97,11 @@ def _guess(verb: str, a_pass: float, size: float) -> float:
     return FIRST_SECONDS + size * (takes.readings * (FIRST_SECONDS_PER_TOKEN + 3 * a_pass) + takes.passes * a_pass)
 
 
-def _pace(store: RunStore, model: str, a_pass: float, heads: int) -> float:
+def _pace(store: RunStore, model: str, a_pass: float, shape: Shape) -> float:
     """How many times as long as guessed the verbs of TAKES took here with this model: what one of them took tells the
     first price of the others. Those that found a reading tell nothing."""
     took = [
-        seconds / _guess(verb, a_pass, work(verb, asked, tokens, heads))
+        seconds / _guess(verb, a_pass, work(verb, asked, tokens, shape))
         for verb in TAKES
         for seconds, tokens, asked in store.past(verb, model)[:3]
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -22,10 +23,17 @@ REPEATED = {  # verb -> its arguments of which every entry reads the text once m
     "cap-sweep": ("caps",),
     "reads-sweep": ("shares",),
     "reads-text": ("shares",),
-    "temperature-curve": ("t", "layers", "by_layer"),
 }
 ABLATED = 4  # plain passes of `ablate` beside those without heads
+TEMPERATURES = 10  # passes of `temperature-curve` where no temperature is named
 EXACT = 8  # heads whose exact passes follow its estimate where none are named
+
+
+class Shape(NamedTuple):
+    """Of a model: its layers, and the heads of each."""
+
+    layers: int = 1
+    heads: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,12 +94,17 @@ class Price:
         return None
 
 
-def work(verb: str, request: Mapping[str, object], tokens: int, heads: int = 1) -> int:
-    """How much is read: `tokens`, once and once more for every entry of the arguments that repeat it. Of `ablate` the
-    passes over them, for a model of so many `heads` in all."""
-    lists = (request.get(name) for name in REPEATED.get(verb, ()))
-    again = sum(len(given) for given in lists if isinstance(given, list))
-    return max(int(tokens), 1) * (_ablated(request, heads) if verb == "ablate" else 1 + again)
+def work(verb: str, request: Mapping[str, object], tokens: int, shape: Shape = Shape()) -> int:
+    """How much is read: `tokens`, once and once more for every entry of the arguments that repeat it. Of `ablate` and
+    `temperature-curve` the passes over them, by a model of this shape."""
+    if verb == "ablate":
+        passes = _ablated(request, shape.layers * shape.heads)
+    elif verb == "temperature-curve":
+        passes = _tempered(request, shape.layers)
+    else:
+        lists = (request.get(name) for name in REPEATED.get(verb, ()))
+        passes = 1 + sum(len(given) for given in lists if isinstance(given, list))
+    return max(int(tokens), 1) * passes
 
 
 def _ablated(request: Mapping[str, object], heads: int) -> int:
@@ -101,6 +114,14 @@ def _ablated(request: Mapping[str, object], heads: int) -> int:
         exact = request.get("exact")
         return ABLATED + (exact if isinstance(exact, int) and exact else EXACT)
     return ABLATED + (heads if asked == "all" else sum(map(bool, together)) or len(str(asked).split(",")))
+
+
+def _tempered(request: Mapping[str, object], layers: int) -> int:
+    """Passes of `temperature-curve`: dense, each temperature of all layers but 1, each of one layer in every layer, and
+    one set for all layers."""
+    given, alone, own = (request.get(name) for name in ("t", "layers", "by_layer"))
+    everywhere = sum(t != 1 for t in given) if isinstance(given, list) else TEMPERATURES
+    return 1 + everywhere + (layers * len(alone) if isinstance(alone, list) else 0) + bool(own)
 
 
 def usual(work: float) -> float:

@@ -16,7 +16,7 @@ from analysis.runs.database import Database
 from analysis.runs.folder import read_run
 from analysis.runs.index import Index
 from analysis.runs.keys import asked_now, check_id, check_verb
-from analysis.runs.price import RECENT, Price, predict, usual, work
+from analysis.runs.price import RECENT, Price, Shape, predict, usual, work
 from analysis.runs.run import Result, Run, checked_link, write_marks
 from analysis.runs.search import Forgotten, named
 from analysis.runs.shelf import Shelf, room
@@ -260,20 +260,20 @@ class RunStore:
         request: Request | None = None,
         guess: Callable[[float], float] = usual,
         alike: Callable[[float, float], bool] = lambda seconds, work: True,
-        heads: int = 1,
+        shape: Shape = Shape(),
     ) -> Price:
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;
-        `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts; `heads` of the model in all."""
+        `guess`: as in `predict`; `alike(seconds, work)`: whether a past run counts; `shape` of the model."""
         past = self._index.past(check_verb(verb), model, RECENT)
         counted = any(size for _, size, _ in past)  # some verbs read no text: their price is that of a run
         done = [
-            (took, work(verb, asked, size if counted else 1, heads))
+            (took, work(verb, asked, size if counted else 1, shape))
             for took, size, asked in past
             if size or not counted
         ]
         done = [one for one in done if alike(*one)]
-        size = work(verb, request or {}, tokens if counted or not past else 1, heads)
+        size = work(verb, request or {}, tokens if counted or not past else 1, shape)
         return predict(done, size, bytes, guess)
 
     def past(self, verb: str, model: str | None = None) -> Sequence[tuple[float, int, Request]]:

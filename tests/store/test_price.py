@@ -9,8 +9,9 @@ import pytest
 from analysis.probes.named import LENGTH
 from analysis.runs.due import MADE, predicted
 from analysis.runs.memory import held
-from analysis.runs.price import FIRST_SECONDS, predict, spell, work
+from analysis.runs.price import FIRST_SECONDS, TEMPERATURES, Shape, predict, spell, work
 from analysis.studies.heads.names import TEXTS
+from analysis.studies.temperature.curve import ALL_LAYERS
 from tests.made.stored_runs import ASK, PROTOCOL, result
 
 
@@ -144,7 +145,24 @@ def test_plain_passes_cost_by_the_size_of_the_model_and_made_texts_their_own_len
 )
 def test_ablation_costs_by_the_passes_that_were_asked_for(asked, passes):
     """Four more: the estimate with its gradient is worth three, and one is of all heads."""
-    assert work("ablate", asked, 100, heads=48) == 100 * (4 + passes)
+    assert work("ablate", asked, 100, Shape(6, 8)) == 100 * (4 + passes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "passes"),
+    [
+        ({"t": [1.0]}, 1),
+        ({"t": [1.0], "by_layer": [1.0, 1.0, 0.6, 1.0, 1.0, 1.0]}, 2),
+        ({"t": [0.5, 1.0, 2.0], "layers": [0.6, 0.8]}, 15),
+        ({}, 11),
+        ({"t": None, "layers": None, "by_layer": None}, 11),
+    ],
+)
+def test_temperatures_cost_by_the_passes_that_the_study_makes(asked, passes):
+    """One set for all layers is one pass however many layers, one temperature of one layer is a pass in each of them,
+    and a temperature of 1 is the dense pass. With none named, all but 1 are read."""
+    assert work("temperature-curve", asked, 100, Shape(6, 8)) == 100 * passes
+    assert sum(t != 1 for t in ALL_LAYERS) == TEMPERATURES
 
 
 def test_a_page_that_finds_the_reading_of_start_has_a_price_of_its_own(store):
