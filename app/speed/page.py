@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.speed import charts, curve as speed_curve, inherited, requests, shown
 from app.speed.controls import DTYPES, MEMBERS, ON, WHAT
-from app.ui import asking, fields, jobs, onward, repeat, widgets
+from app.ui import asking, fields, jobs, repeat, widgets
 
 SHAPE = ("groups", "top", "window")
 LAUNCH = "Launch sparse inference"
@@ -49,14 +49,7 @@ def _model(answer) -> None:
     tokens = chosen["speed_prompt"] or min(inspected["tokens"], most - chosen["speed_new"])
     with widgets.guarded():
         _button(LAUNCH, "launch", request, stored, requests.launch_price(request, card, tokens))
-        link = {"icon": ":material/keyboard:", "query_params": onward.carried(())}
-        st.page_link("views/generate.py", label="Watch it write, token by token, beside dense", **link)
         if stored is None:
-            widgets.prose(
-                f"This runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "
-                f"{tokens:,} tokens: first token, time of each of {chosen['speed_new']:,} tokens after it, memory.",
-                "quiet",
-            )
             inherited.latest()
         else:
             shown.launched(stored)
@@ -65,6 +58,12 @@ def _model(answer) -> None:
             if stored is not None:
                 st.subheader("At other lengths", anchor=False, help=cached.glossary("crossover"))
             _curve(answer, "Measure these lengths", card, router, stored)
+    if stored is None:
+        widgets.prose(
+            f"“{LAUNCH}” runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "
+            f"{tokens:,} tokens: first token, time of each of {chosen['speed_new']:,} tokens after it, memory.",
+            "quiet",
+        )
     repeat.drawer(requests.command("launch", request))
 
 

@@ -120,11 +120,11 @@ def _row(tab, address: str, slider: Slider) -> dict:
 
 def _opened(tab, address: str, slider: Slider) -> str:
     """Open the page, until its chart is drawn; returns what the slider is called."""
-    from tests.made.browsing import settle
+    from tests.made.browsing import PATIENCE as LOADED, settle  # the first page of a server loads the model too
 
-    tab.goto(f"{address}/{slider.link}")
+    tab.goto(f"{address}/{slider.link}", timeout=LOADED)
     drawn = tab.locator(f".st-key-{slider.chart} .main-svg").first
-    drawn.or_(tab.get_by_test_id("stAlert").first).first.wait_for()
+    drawn.or_(tab.get_by_test_id("stAlert").first).first.wait_for(timeout=LOADED)
     settle(tab)
     drawn.wait_for(timeout=1000)
     if slider.options:
