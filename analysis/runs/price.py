@@ -32,8 +32,11 @@ EXACT = 8  # heads whose exact passes follow its estimate where none are named
 class Shape(NamedTuple):
     """Of a model: its layers, and the heads of each."""
 
-    layers: int = 1
-    heads: int = 1
+    layers: int
+    heads: int
+
+
+SMALLEST = Shape(1, 1)  # where nothing is known of a model
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Price:
         return None
 
 
-def work(verb: str, request: Mapping[str, object], tokens: int, shape: Shape = Shape()) -> int:
+def work(verb: str, request: Mapping[str, object], tokens: int, shape: Shape = SMALLEST) -> int:
     """How much is read: `tokens`, once and once more for every entry of the arguments that repeat it. Of `ablate` and
     `temperature-curve` the passes over them, by a model of this shape."""
     if verb == "ablate":

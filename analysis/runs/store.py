@@ -16,7 +16,7 @@ from analysis.runs.database import Database
 from analysis.runs.folder import read_run
 from analysis.runs.index import Index
 from analysis.runs.keys import asked_now, check_id, check_verb
-from analysis.runs.price import RECENT, Price, Shape, predict, usual, work
+from analysis.runs.price import RECENT, SMALLEST, Price, Shape, predict, usual, work
 from analysis.runs.run import Result, Run, checked_link, write_marks
 from analysis.runs.search import Forgotten, named
 from analysis.runs.shelf import Shelf, room
@@ -260,7 +260,7 @@ class RunStore:
         request: Request | None = None,
         guess: Callable[[float], float] = usual,
         alike: Callable[[float, float], bool] = lambda seconds, work: True,
-        shape: Shape = Shape(),
+        shape: Shape = SMALLEST,
     ) -> Price:
         """Price of `verb` over `tokens` tokens with `model`, from the past runs of both on this machine. `bytes` is the
         caller's own estimate of memory, passed through. `request`: its other arguments, some of which repeat the work;

@@ -47,7 +47,7 @@ def trade(shown: Sequence[Shown], before: Sequence[Shown] = ()) -> dict:
         annotations=[
             {"text": f"{NEAR:.0%}<br>worse", "x": 1.01, "xref": "paper", "y": NEAR, "xanchor": "left", "align": "left"}
             | {"showarrow": False, "font": {"color": CHANCE, "size": 12}},
-            *(_beyond(one, edge) for one in far(shown)),
+            *(_beyond(one, edge, place) for place, one in enumerate(far(shown))),
         ],
     )
 
@@ -110,10 +110,12 @@ def far(shown: Sequence[Shown]) -> list[Shown]:
     return found if len(found) < len(shown) else []
 
 
-def _beyond(one: Shown, edge: float) -> dict:
-    """An arrow out of the chart, with the change that lies there. The axis is logarithmic."""
+def _beyond(one: Shown, edge: float, place: int) -> dict:
+    """An arrow out of the chart, with the change that lies there, over those of so many before it. The axis is
+    logarithmic."""
     look = {"color": style(one.asked.place)[0], "size": 12}
-    made = {"text": signed(one.row["difference"]), "x": math.log10(one.bound), "y": edge, "ax": 0, "ay": -34}
+    made = {"text": signed(one.row["difference"]), "x": math.log10(one.bound), "y": edge}
+    made |= {"ax": 0, "ay": -34 - 16 * place}
     return made | {"showarrow": True, "arrowhead": 2, "arrowcolor": look["color"], "font": look}
 
 

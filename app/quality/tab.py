@@ -149,8 +149,8 @@ def _trade(shown: Sequence[Shown], before: Sequence[Shown]) -> None:
     if any(one.shares and not one.row["ceiling"] for one in shown):
         said += " Upright tick: the most where heads that share keys fetch all that any of them reads."
     if beyond := charts.far(shown):
-        names = " and ".join(f"{one.title} ({words.signed(one.row['difference'])})" for one in beyond)
-        said += f" Arrow: {names} lies beyond the chart."
+        names = ", ".join(f"{one.title} ({words.signed(one.row['difference'])})" for one in beyond)
+        said += f" {'Arrow' if len(beyond) == 1 else 'Arrows'}, beyond the chart: {names}."
     st.caption(f"{said} Small: settings tried before." if before else said)
 
 

@@ -10,7 +10,7 @@ from analysis.errors import BadText
 from analysis.methods import describe
 from analysis.studies.start.examples import compared
 from app import cached
-from app.quality import cards, text as quality_text, words as quality_words
+from app.quality import cards, charts as quality_charts, text as quality_text, words as quality_words
 from app.quality.words import Asked, Shown
 from tests.made import results
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
@@ -237,6 +237,15 @@ def found(title: str, reads: float, change: float, half: float = 0.001, **more) 
     row = {"ceiling": False, "reads_future": False, "settings": {}, "reads_causal": reads, "difference": change} | more
     row |= {"difference_low": change - half, "difference_high": change + half, "perplexity": 20.0}
     return Shown(Asked(title, about, more.get("router"), {}, {}, 0), None, row, None)
+
+
+def test_what_lies_beyond_the_chart_is_told_by_arrows_whose_words_stand_one_over_the_other():
+    known = {"sharing": 1, "reads_kv": 0.2}
+    shown = [found("Near", 0.1, 0.04, **known), found("Bad", 0.2, 0.5, **known), found("Worse", 0.2, 0.9, **known)]
+    marked = quality_charts.trade(shown)
+    arrows = [made for made in marked["layout"]["annotations"] if made["showarrow"]]
+    assert [made["text"] for made in arrows] == ["+50.0%", "+90.0%"]
+    assert arrows[0]["ay"] - arrows[1]["ay"] > arrows[0]["font"]["size"]
 
 
 def test_the_conclusion_is_honest_about_near_far_noise_and_who_beats_whom():
