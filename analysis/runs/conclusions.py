@@ -3,7 +3,7 @@
 `before.csv` holds one headline per line: the stored study (the name of its file), what is concluded, the number behind
 it (the list it lies in, `NAME=VALUE` or `NAME~BEGINNING` that find its row, and its key), whether it is a difference
 (or a level, on no side of 0), and what it was on the first model, which hardly read far: revision de617271ffab,
-November 2026.
+November 2026. Models trained from scratch had its tokenizer and texts then.
 """
 
 import csv
