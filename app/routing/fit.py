@@ -44,7 +44,7 @@ def show(card: dict) -> None:
         )
         if stored is not None:
             _found(stored)
-    repeat.drawer(command(), "With --store, this page shows these buckets, routers and curves from then on.")
+    repeat.drawer(command(), more="With --store, this page shows these buckets, routers and curves from then on.")
 
 
 def arguments() -> dict | None:

@@ -53,18 +53,19 @@ def _model(answer) -> None:
             inherited.latest()
         else:
             shown.launched(stored)
+    commands = [requests.command("launch", request)]
     if "groups" in router:
         with widgets.guarded():
             if stored is not None:
                 st.subheader("At other lengths", anchor=False, help=cached.glossary("crossover"))
-            _curve(answer, "Measure these lengths", card, router, stored)
+            commands.append(_curve(answer, "Measure these lengths", card, router, stored))
     if stored is None:
         widgets.prose(
             f"“{LAUNCH}” runs dense and sparse inference in turns, {chosen['speed_rounds']} rounds, on a prompt of "
             f"{tokens:,} tokens: first token, time of each of {chosen['speed_new']:,} tokens after it, memory.",
             "quiet",
         )
-    repeat.drawer(requests.command("launch", request))
+    repeat.drawer(*commands)
 
 
 def _shapes(answer) -> None:
@@ -80,10 +81,11 @@ def _shapes(answer) -> None:
         st.selectbox("Precision", list(DTYPES), key="speed_dtype", width=130)
         st.selectbox("Groups are", list(MEMBERS), format_func=MEMBERS.get, key="speed_members", width=210)
         _rounds()
-    _curve(answer, LAUNCH, None, None, None)
+    repeat.drawer(_curve(answer, LAUNCH, None, None, None))
 
 
-def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -> None:
+def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -> str:
+    """Draws it; returns the command that measures it."""
     chosen, offered = st.session_state, [what for what in WHAT if card or what != "inference"]
     widgets.settled("speed_what", offered, "attention")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -119,7 +121,7 @@ def _curve(answer, label: str, card: dict | None, router: dict | None, launch) -
             "Hollow marks: the bound with equally full groups.",
             "quiet",
         )
-    repeat.drawer(requests.command("bench", request))
+    return requests.command("bench", request)
 
 
 def _button(label: str, verb: str, request: dict, stored, price) -> None:

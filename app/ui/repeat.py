@@ -1,5 +1,7 @@
 """A result without its page: three lines for a notebook, and the command for a terminal."""
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from analysis.commandline import PROGRAM
@@ -18,11 +20,11 @@ def begin() -> None:
     st.session_state[TOLD] = set()
 
 
-def drawer(command: str, more: str = "") -> None:
-    """One request as code, folded away. `command`: as `commandline` writes it. `more`: a sentence below."""
-    st.session_state[TOLD].add(_verb(command))
+def drawer(*commands: str, more: str = "") -> None:
+    """Requests as code, folded away. `commands`: as `commandline` writes them. `more`: a sentence below."""
+    st.session_state[TOLD].update(map(_verb, commands))
     with st.expander(TITLE, icon=":material/terminal:"):
-        _code([command])
+        _code(commands)
         if more:
             widgets.prose(more, "quiet")
 
@@ -39,7 +41,7 @@ def rest() -> None:
             _code([command_of(run) for run in runs])
 
 
-def notebook(commands: list[str]) -> str:
+def notebook(commands: Sequence[str]) -> str:
     """Lines for a notebook: `run` takes the words of a command."""
     lines = ["import focuscope as fs"]
     for command in commands:
@@ -48,7 +50,7 @@ def notebook(commands: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _code(commands: list[str]) -> None:
+def _code(commands: Sequence[str]) -> None:
     st.code(notebook(commands), language="python", wrap_lines=True)
     st.code("\n".join(commands), language=None, wrap_lines=True)
     left = [about for word, about in FILL_IN.items() if any(word in command.split() for command in commands)]

@@ -41,6 +41,14 @@ def test_a_page_with_a_drawer_of_its_own_has_no_second_one(client):
     assert command.startswith("python -m analysis generate TEXT") and "generate TEXT --model demo" in lines
 
 
+def test_two_requests_of_one_page_stand_in_one_drawer(client):
+    app = opened("views/speed.py")
+    assert [one.label for one in app.expander].count(repeat.TITLE) == 1
+    lines, commands = (one.value for one in app.code[-2:])
+    assert [line.split()[3] for line in commands.splitlines()] == ["launch", "bench"]
+    assert "launch = fs.run(" in lines and "bench = fs.run(" in lines
+
+
 @pytest.mark.parametrize("verb", ["pairs", "route-at", "cap-sweep", "reads-text", "probe", "evaluate", "worth"])
 def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
     runs = [read_run(manifest.parent) for manifest in (CACHE / "demo" / "examples").glob("*/manifest.json")]
