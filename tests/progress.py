@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import all_of_them
 
 STEPS = 20  # lines
+REASON = 4  # lines of a failure
 HEAVY = {"tests/browser/": 60, "tests/stress/": 10, "tests/cluster/": 20, "tests/studies/": 4, "tests/app/": 4}
 MINUTES = {True: "5 to 11 minutes", False: "18 to 33 minutes"}  # without the long ones, and with them
 
@@ -22,6 +23,12 @@ def weight(test: str) -> int:
 def spoken(seconds: float) -> str:
     """Minutes and seconds: 7:05."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def reason(report: str) -> str:
+    """The first words of what pytest says of a failure: whoever stops a run early never sees the whole."""
+    said = [line[:300] for line in report.splitlines() if line.startswith("E ")]
+    return "\n".join(said[:REASON] or report.splitlines()[-1:])
 
 
 class Progress:
@@ -73,6 +80,7 @@ class Progress:
         if report.failed:
             self.failed += 1
             self.say(f"FAILED {report.nodeid}")
+            self.say(reason(report.longreprtext))
         if report.when != "teardown" or not self.all:
             return
         self.done += 1

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from tests import __main__ as door
-from tests.progress import Progress
+from tests.progress import Progress, reason
 from tests.turns import Turns
 
 
@@ -81,11 +81,13 @@ def test_progress_tells_shares_failures_and_what_is_left(monkeypatch, pytestconf
     progress = Progress(pytestconfig)
     monkeypatch.setattr(progress, "say", said.append)
     progress.begin(["tests/x.py::test_x"] * 38 + ["tests/browser/test_y.py::test_y"])
-    progress.pytest_runtest_logreport(type("Failed", (report,), {"failed": True, "when": "call"}))
+    told = "def test_x():\n>   assert 2 == 3\nE   assert 2 == 3\n\ntests/x.py:1: AssertionError"
+    progress.pytest_runtest_logreport(type("Failed", (report,), {"failed": True, "when": "call", "longreprtext": told}))
     for _ in range(38):
         progress.pytest_runtest_logreport(report)
     progress.pytest_runtest_logreport(type("Browser", (report,), {"nodeid": "tests/browser/test_y.py::test_y"}))
     assert said[0].startswith("39 tests (1 in Chromium)") and said[1] == "FAILED tests/x.py::test_x"
+    assert said[2] == "E   assert 2 == 3" and reason("a process crashed") == "a process crashed"
     assert said[-1].lstrip().startswith("100%") and "39 of 39 tests, 1 failed" in said[-1] and "to go" in said[-2]
 
 
