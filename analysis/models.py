@@ -266,6 +266,11 @@ def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:
     return config.num_hidden_layers, heads, kv_heads, getattr(config, "head_dim", None) or config.hidden_size // heads
 
 
+def has_rotary(lm: torch.nn.Module) -> bool:
+    """Whether the positions of a model are rotary, so that queries and keys can be turned to others."""
+    return any("rotary" in name for name, _ in lm.named_modules())
+
+
 def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
     attention_modules(lm)  # refuses what cannot be followed
     return Model(

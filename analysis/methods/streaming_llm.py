@@ -9,6 +9,7 @@ from torch import Tensor
 from analysis.attention import Block
 from analysis.errors import BadModel
 from analysis.methods.base import Method, setting
+from analysis.models import has_rotary
 from analysis.routers.rotation import turned, unrotate
 
 
@@ -36,7 +37,7 @@ class StreamingLLM(Method):
     )
 
     def check(self, lm: Any) -> None:
-        if self.positions == "cache" and not any("rotary" in name for name, _ in lm.named_modules()):
+        if self.positions == "cache" and not has_rotary(lm):
             raise BadModel(
                 "Positions in the cache need rotary embeddings, and this model has none: use the positions of the text."
             )

@@ -50,8 +50,8 @@ class ReadCounter:
         self.attended += _pairs(block.read, batch, heads)
         self.causal += causal * heads
         self.queries += queries * batch * heads
-        self.shared += _pairs(_union(block.read, block.sharing), batch, kv_heads)
-        self.visible += _pairs(_union(block.visible, block.sharing), batch, kv_heads)
+        self.shared += _pairs(union(block.read, block.sharing), batch, kv_heads)
+        self.visible += _pairs(union(block.visible, block.sharing), batch, kv_heads)
         self.causal_kv += causal * kv_heads
         self.queries_kv += queries * batch * kv_heads
 
@@ -70,7 +70,7 @@ class ReadCounter:
         )
 
 
-def _union(mask: torch.Tensor, sharing: int) -> torch.Tensor:
+def union(mask: torch.Tensor, sharing: int) -> torch.Tensor:
     """Of masks [B, H, n, Tk], what any of `sharing` neighbouring heads has: [B, H / sharing, n, Tk]; a mask that all
     heads share stays."""
     if sharing == 1 or mask.shape[1] == 1:

@@ -52,10 +52,10 @@ def measure(at: Setting) -> dict:
 
     Three sets of documents. On the first the ranks are measured, and what the loss is estimated to rise by without
     each head. On the second each arm chooses, for each number of keys, what part of them all heads get alike, and
-    ablation what takes a head's place. The held-out ones report. `rows`: `keys arm by evenly total most attended
-    reads_causal perplexity against_dense against_even against_ranks` (nats per token, with `_low`, `_high` and `_p`
-    over documents; `by` one of MEASURES); `tried`: the loss of every setting on the second set; `shared`: what is
-    shared out by, [L][H] of each measure. Errors: BadSetting, BadText.
+    ablation what takes a head's place. The held-out ones report. `rows`: `keys arm by evenly total most`, what
+    is read as `counted_reads`, `perplexity against_dense against_even against_ranks` (nats per token, with `_low`,
+    `_high` and `_p` over documents; `by` one of MEASURES); `tried`: the loss of every setting on the second set;
+    `shared`: what is shared out by, [L][H] of each measure. Errors: BadSetting, BadText.
     """
     lm, sizes = at.lm, at.sizes
     first, second, _ = split(*at.texts)
@@ -155,12 +155,14 @@ def _budgets(values: np.ndarray, keys: int, evenly: float) -> np.ndarray:
 
 
 def _read(at: Setting, windows: np.ndarray, budgets: np.ndarray | None, told: Progress, name: str) -> dict:
-    """`losses`, the mean of each window [n] in nats, under budgets [L, H] (None: dense), and the keys `read`."""
+    """`losses`, the mean of each window [n] in nats, under budgets [L, H] (None: dense), and what
+    it `reads` in all, as `counted_reads`."""
 
     def make(_: Path | None) -> dict:
         method = METHODS["dense"]() if budgets is None else static(budgets, int(budgets.max()))
         losses = window_losses(at.lm, windows, method, told, name).mean(1).tolist()
-        return {"losses": losses, "read": 0 if budgets is None else method.read}
+        reads = {} if budgets is None else counted_reads([method], at.lm.num_kv_heads, *windows.shape)
+        return {"losses": losses, "reads": reads}
 
     decides = [at.lm.revision, str(at.lm.dtype), windows.tolist(), None if budgets is None else budgets.tolist()]
     return at.context.part(at.work, "allocation", decides, make)
@@ -171,7 +173,7 @@ def _row(at: Setting, one: dict, found: dict[str, dict], dense: list[float]) -> 
     losses, budgets = np.array(found[one["arm"]]["losses"]), one["budgets"]
     row = {name: one[name] for name in ("keys", "arm", "by", "evenly")}
     row |= {"total": int(budgets.sum()), "most": int(budgets.max())}
-    row |= counted_reads(found[one["arm"]]["read"], budgets.size, *at.windows.shape)
+    row |= found[one["arm"]]["reads"]
     row |= {"perplexity": float(np.exp(losses.mean()))}
     against = {"against_dense": dense, "against_even": found[EVEN]["losses"]}
     against |= {"against_ranks": found[RANKS]["losses"]} if RANKS in found else {}

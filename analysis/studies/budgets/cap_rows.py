@@ -1,6 +1,7 @@
 """One cap of a sweep: losses under it, held against dense by position, what was read, and whether it passes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +12,10 @@ from analysis.calls import Call
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.csa import CSA
-from analysis.metrics.budgets import shared_reads
 from analysis.metrics.intervals import DOCUMENTS
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.metrics.quality import position_bins, token_losses
+from analysis.metrics.sparsity import union
 from analysis.models import Model
 from analysis.studies.context import Context
 
@@ -23,16 +24,32 @@ BINS, STRETCH = 16, 16  # position bins; tokens in a row that form a unit inside
 
 @dataclass
 class Counting(CSA):
-    """CSA that counts the keys it reads, ties included, by its kernel or by the masked path."""
+    """CSA that counts the keys it reads, ties included: `read` by query heads, and between `least` and `most` by
+    key-value heads, where a key counts once for the query heads that share it. A mask says which keys these are, so
+    both are exact then. The kernel says only how many: least if the heads choose alike, most if they never do."""
 
     read: int = 0
+    least: int = 0
+    most: int = 0
+
+    def restart(self) -> None:
+        """Counts from nothing again."""
+        self.read = self.least = self.most = 0
 
     def note(self, call: Call, kept: torch.Tensor) -> None:
+        shared = kept.unflatten(1, (call.key.shape[1], -1))  # [B, G, H / G, Tq]
+        visible = torch.arange(call.past + 1, call.past + kept.shape[-1] + 1, device=kept.device)
         self.read += int(kept.sum())
+        self.least += int(shared.amax(2).sum())
+        self.most += int(shared.sum(2).minimum(visible).sum())
 
     def keep(self, block: Block) -> torch.Tensor:
         kept = super().keep(block)
-        self.read += int(torch.count_nonzero(kept & block.visible))
+        read = kept & block.visible
+        shared = int(torch.count_nonzero(union(read, block.sharing)))
+        self.read += int(torch.count_nonzero(read))
+        self.least += shared
+        self.most += shared
         return kept
 
 
@@ -65,9 +82,9 @@ def measure_losses(
     windows: np.ndarray,
     variants: dict[str, np.ndarray],
     span: tuple[float, float] = (0.0, 1.0),
-) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, int]]]:
+) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, Counting]]]:
     """Nats of dense attention on windows of token ids [n, T], [n, T - 1], and name -> (the same under budgets [L, H],
-    the keys read). Budgets that are equal are computed once; `span` of the progress."""
+    what counted the keys read). Budgets that are equal are computed once; `span` of the progress."""
     told = Progress(context, span, (1 + len({one.tobytes() for one in variants.values()})) * len(windows))
     dense = window_losses(model, windows, METHODS["dense"](), told, "dense")
     found = {}
@@ -76,9 +93,7 @@ def measure_losses(
         if key not in found:
             method = Counting(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
             found[key] = (window_losses(model, windows, method, told, name), method)
-    return dense, {
-        name: (losses, method.read) for name, (losses, method) in ((n, found[b.tobytes()]) for n, b in variants.items())
-    }
+    return dense, {name: found[budgets.tobytes()] for name, budgets in variants.items()}
 
 
 def measure_all(
@@ -95,10 +110,9 @@ def measure_all(
     `runs.caps`. `documents` [n]: which text each window is of, where texts are the units."""
     dense, found = measure_losses(context, model, windows, variants, span)
     rows = {}
-    for name, (losses, read) in found.items():
+    for name, (losses, method) in found.items():
         rows[name] = compare_losses(losses, dense, documents)
-        shared = shared_reads(variants[name], None, windows.shape[1], model.num_kv_heads)
-        rows[name] |= counted_reads(read, variants[name].size, *windows.shape, shared)
+        rows[name] |= counted_reads([method], model.num_kv_heads, *windows.shape)
         if report is not None:
             rows[name] |= {"select": _side(losses, dense, documents, ~report)}
             rows[name] |= {"report": _side(losses, dense, documents, report) if report.any() else None}
@@ -147,18 +161,20 @@ def _side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None, r
     }
 
 
-def counted_reads(read: int, heads: int, windows: int, length: int, shared: dict[str, float] | None = None) -> dict:
-    """Keys read in all, ties included, as a mean per query and head, and as shares of the causal pairs and of all; with
-    `shared`, the bounds per key-value head that `shared_reads` gives, and `kv_read` at least."""
-    queries, causal = heads * windows * length, heads * windows * (length * (length + 1) // 2)
-    share = read / causal
-    shared = {name: max(share, bound) for name, bound in (shared or {}).items()}  # ties are counted, not predicted
+def counted_reads(each: Sequence[Counting], kv_heads: int, windows: int, length: int) -> dict[str, float]:
+    """What methods counted, each in as many windows of a model with `kv_heads` in a layer, under the names of
+    `metrics.budgets.reads`: there predicted, here with ties."""
+    passes = len(each) * windows
+    layers, heads = each[0].shape
+    read, least, most = (sum(getattr(one, name) for one in each) for name in ("read", "least", "most"))
+    queries, causal = passes * layers * length, passes * layers * (length * (length + 1) // 2)  # of one head a layer
     return {
-        "attended": read / queries,
-        "reads_causal": share,
-        "reads_full": read / (queries * length),
-        "kv_read": (1 + shared.get("reads_kv_least", share)) / 2,
-        **shared,
+        "attended": read / (queries * heads),
+        "reads_causal": read / (causal * heads),
+        "reads_full": read / (queries * heads * length),
+        "kv_read": (1 + least / (causal * kv_heads)) / 2,
+        "reads_kv_least": least / (causal * kv_heads),
+        "reads_kv_most": most / (causal * kv_heads),
     }
 
 

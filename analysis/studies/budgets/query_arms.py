@@ -11,7 +11,7 @@ from analysis.calls import Attended, Call
 from analysis.errors import BadSetting
 from analysis.kernels.topk import topk_attention
 from analysis.methods import METHODS
-from analysis.metrics.budgets import read_pairs
+from analysis.metrics.budgets import read_pairs, reads
 from analysis.metrics.intervals import over_seeds
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import Counting, Progress, counted_reads, window_losses
@@ -98,9 +98,7 @@ def equal_rows(
     told = Progress(context, span, (1 + len(caps) * (1 + seeds * len(ARMS) * 2)) * len(ids))
     length = ids.shape[1]
     dense = window_losses(lm, ids, METHODS["dense"](), told, "dense")[None]  # [seeds, n, T - 1]
-    rows = [
-        _row("dense", None, dense, dense, dense, documents) | counted_reads(length * (length + 1) // 2, 1, 1, length)
-    ]
+    rows = [_row("dense", None, dense, dense, dense, documents) | reads([[length]], None, length)]
     for cap in caps:
         methods = {"static": [static(budgets, cap)]}
         for name, asked in ARMS.items():
@@ -114,7 +112,7 @@ def equal_rows(
         for name, each in methods.items():
             losses = np.stack([window_losses(lm, ids, method, told, f"{name}, cap {cap}") for method in each])
             plain = losses if plain is None else plain
-            counted = counted_reads(sum(method.read for method in each), budgets.size * len(each), *ids.shape)
+            counted = counted_reads(each, lm.num_kv_heads, *ids.shape)
             rows.append(_row(name, cap, losses, dense, plain, documents) | counted)
     return rows
 
@@ -126,12 +124,12 @@ def _equalise(lm: Model, ids: np.ndarray, budgets: np.ndarray, method: Routed, t
     """
     wanted = read_pairs(budgets, method.cap, ids.shape[1]) * len(ids)
     for _ in range(ROUNDS):
-        method.read = 0
+        method.restart()
         window_losses(lm, ids, method, told, f"equal keys: {name}")
         if abs(method.read / wanted - 1) < CLOSE:
             break
         method.factor *= wanted / method.read
-    method.read = 0
+    method.restart()
 
 
 def _row(

@@ -44,7 +44,9 @@ TOLD = {
 COLUMNS = [
     *(column("cap", "cap", "keys"), column("arm", "budgets"), column("perplexity", "perplexity")),
     *(column("difference", "against dense", "share"), column("attended", "keys of a query")),
-    *(column("reads_causal", "pairs read", "share"), column("against_static", "against static budgets", "share")),
+    column("reads_causal", "pairs read", "share"),
+    *(column("reads_kv_least", "per key-value head at least", "share"), column("reads_kv_most", "at most", "share")),
+    *(column("against_static", "against static budgets", "share")),
     *(column("against_low", "from", "share"), column("against_high", "to", "share")),
 ]
 
@@ -71,9 +73,9 @@ def measure(at: Setting) -> dict:
     budgets, scaled to the same keys as static ones (`beta` times the ranks of the fitting documents, under each cap),
     their perplexity is measured on half as many held-out windows.
     `parameters`, `correlations` (`arm pooled within_head within_head_and_position error`; also of tables that know the
-    head, and the head and position), `rows` (`cap arm perplexity difference low high attended reads_causal
-    against_static against_low against_high`), `curves` of the training, `rates`, `samples`, `budgets`.
-    Errors: BadSetting, BadText.
+    head, and the head and position), `rows` (`cap arm perplexity difference low high`, what is read as
+    `counted_reads`, `against_static against_low against_high`), `curves` of the training, `rates`, `samples`,
+    `budgets`. Errors: BadSetting, BadText.
     """
     lm, sizes, seed = at.lm, at.sizes, at.sizes.seed
     caps = check_caps(list(sizes.caps or CAPS), 0, 0)
@@ -248,7 +250,7 @@ def _said(value: float | None) -> str:
 
 def _notes(steps: int, samples: dict[str, int]) -> list[str]:
     fit, test = samples["fitting"], samples["held-out"]
-    said = [f"Trained on {fit:,} queries and tested on {test:,} of other documents. Reads are of query heads."]
+    said = [f"Trained on {fit:,} queries and tested on {test:,} of other documents."]
     if steps < 600:
         said.append(f"{steps} steps are few: nothing is won or lost before 600.")
     return said

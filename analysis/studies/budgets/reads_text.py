@@ -5,7 +5,7 @@ import pandas as pd
 
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
-from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, shared_reads
+from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from analysis.models import Model
 from analysis.runs import Result
 from analysis.studies.budgets.cap_rows import BINS, compare_losses, counted_reads, measure_losses
@@ -60,9 +60,8 @@ def reads_text(
     rows, lost = [], []
     for at, (name, budgets) in enumerate(variants.items()):
         context.progress(PASSES + (1 - PASSES) * at / len(variants), f"the worst token at {name}")
-        losses, read = found[name]
-        shared = shared_reads(budgets, None, length, lm.num_kv_heads)
-        row = compare_losses(losses, dense) | counted_reads(read, budgets.size, *windows.shape, shared)
+        losses, method = found[name]
+        row = compare_losses(losses, dense) | counted_reads([method], lm.num_kv_heads, *windows.shape)
         rows.append({"share": shares[at], "total": totals[at], **row})
         lost.append(_lost(lm, reading, scored, budgets, losses, dense))
     numbers = {

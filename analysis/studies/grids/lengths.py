@@ -6,6 +6,7 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
+from analysis.models import has_rotary
 from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, drawn_arms, window_arm
 from analysis.studies.stored.panels import (
     as_sure,
@@ -61,7 +62,7 @@ def measure(at: Setting) -> dict:
     lm, sizes = at.lm, at.sizes
     lengths = _lengths(sizes.rows, sizes.length)
     far = [size for size in lengths if size > lm.max_positions]
-    if far and not any("rotary" in name for name, _ in lm.lm.named_modules()):
+    if far and not has_rotary(lm.lm):
         raise BadSetting(
             f"{lm.name} has learned positions for {lm.max_positions:,} tokens, so nothing can be read at {far[0]:,}."
         )

@@ -84,6 +84,18 @@ def fetched(rows: list[dict]) -> list[str]:
     ]
 
 
+def somewhere(rows: list[dict]) -> list[str]:
+    """Notes: which methods were not measured in every context."""
+    contexts = set(row["context"] for row in rows)
+    notes = []
+    for label in dict.fromkeys(row["label"] for row in rows):
+        mine = {row["context"] for row in rows if row["label"] == label}
+        if mine != contexts:
+            said = " and ".join(f"{size:,}" for size in sorted(mine))
+            notes.append(f"{label} takes long and was measured in contexts of {said} tokens only, so it has no mean.")
+    return notes
+
+
 def sentence(rows: list[dict]) -> str:
     """Which methods lose least and most at each budget, on the mean over all domains and contexts; what these read per
     key-value head and fetch; and which methods cannot meet which budget."""

@@ -14,10 +14,10 @@ from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import token_losses
 from analysis.metrics.sparsity import ReadCounter, Reads
-from analysis.models import Model
+from analysis.models import Model, has_rotary
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
-from analysis.studies.quality.budget_shown import columns, fetched, means, panels, sentence
+from analysis.studies.quality.budget_shown import columns, fetched, means, panels, sentence, somewhere
 from analysis.studies.quality.budget_states import States
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
@@ -35,12 +35,6 @@ NOTES = (
     "SparQ looks at a quarter of the channels: more of them cost fetched keys, which this budget does not count.",
     "Everything is a masked pass, so nothing here was timed: a horizontal axis in times faster is what the pairs read "
     "would allow at most.",
-)
-BEFORE = (
-    "Measured before all settings were searched and all methods calibrated on the same texts: the buckets that bucket "
-    "routing visits were fixed, which left it a window of few tokens, and Routing Transformer and MagicPIG saw 3,072 "
-    "tokens of two samples, the others a corpus. Intervals are of stretches inside these texts. Rows of different "
-    "methods are not on equal terms until it is measured again."
 )
 
 
@@ -87,10 +81,12 @@ def measure(at: Setting) -> dict:
             chosen, _ = document_windows(lm, choose, size, select)
             cells.append(Cell(at, states, name, chosen, *document_windows(lm, held, size, report)))
     found, began = [], {}
+    able = [entry for entry in ENTRIES if not entry.rotary or has_rotary(lm.lm)]
     for place, cell in enumerate(cells):
-        for turn, entry in enumerate(ENTRIES):
-            part = (place + turn / len(ENTRIES)) / len(cells)
-            found += cell.rows(entry, began, (part, 1 / len(cells) / len(ENTRIES)))
+        entries = [entry for entry in able if not entry.short or cell.ids.shape[1] == contexts[0]]
+        for turn, entry in enumerate(entries):
+            part = (place + turn / len(entries)) / len(cells)
+            found += cell.rows(entry, began, (part, 1 / len(cells) / len(entries)))
     return {
         "means": means(found),
         "rows": found,
@@ -112,7 +108,7 @@ def measure(at: Setting) -> dict:
 def shown(numbers: dict) -> dict:
     """How the table is told and drawn."""
     rows = numbers["rows"]
-    said = [*NOTES[:-1], *fetched(rows), NOTES[-1]] if "searched" in rows[0] else [BEFORE, *fetched(rows), NOTES[-1]]
+    said = [*NOTES[:-1], *fetched(rows), *somewhere(rows), NOTES[-1]]
     return {"sentence": sentence(rows), "columns": columns(rows), "panels": panels(rows), "notes": said}
 
 

@@ -34,6 +34,7 @@ def test_as_many_keys_in_each_arm_and_the_selection_texts_choose(home, tmp_path,
     heads = np.size(made["shared"]["ranks"])
     for row in rows:
         assert row["total"] == heads * row["keys"] >= heads * row["attended"] > 0
+        assert row["reads_causal"] <= row["reads_kv_least"] <= row["reads_kv_most"] <= 1
         tried = [one for one in made["tried"] if (one["keys"], one["arm"]) == (row["keys"], row["arm"])]
         assert len(tried) == {studied.EVEN: 0, studied.RANKS: 2, studied.ABLATION: 4}[row["arm"]]
         if tried:

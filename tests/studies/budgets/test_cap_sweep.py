@@ -7,19 +7,23 @@ import pytest
 import torch
 
 from analysis.attention import apply
+from analysis.calls import Call
 from analysis.errors import BadSetting, BadText
 from analysis.methods import METHODS
 from analysis.metrics.budgets import reads
 from analysis.metrics.quality import token_losses
+from analysis.metrics.sparsity import ReadCounter
+from analysis.models import load_model
 from analysis.runs import RunStore
 from analysis.runs.caps import chosen_cap, judged, summary, verdict
 from analysis.studies.budgets.calibrate import calibrate
-from analysis.studies.budgets.cap_rows import _side, compare_losses, counted_reads, two_sides, units_of
+from analysis.studies.budgets.cap_rows import Counting, _side, compare_losses, counted_reads, two_sides, units_of
 from analysis.studies.budgets.cap_sweep import cap_sweep
 from analysis.studies.budgets.recipes import policy_for
 from analysis.studies.budgets.sweep import check_caps, sweep
 from analysis.studies.text.calibration import halves, whole_windows
 from tests.made.calibrated import csa_context, csa_home, keys, text
+from tests.made.tiny import LAYERS, tiny, token_ids
 
 
 @pytest.fixture(scope="module")
@@ -124,13 +128,41 @@ def test_the_limit_of_each_side_is_that_of_its_documents():
     assert report["worst_bin_first"] == 0 and report["worst_bin_upper"] > report["worst_bin_difference"] > 0.05
 
 
-def test_reads_have_both_denominators():
-    assert counted_reads(30, 2, 3, 4) == {
-        "attended": 30 / 24,
-        "reads_causal": 30 / 60,
-        "reads_full": 30 / 96,
-        "kv_read": 0.75,
+def test_reads_have_every_denominator():
+    """Two layers of four heads, two of which share a key-value head, over three windows of four tokens."""
+    counted = Counting(shape=(2, 4), read=60, least=36, most=48)
+    assert counted_reads([counted], 2, 3, 4) == {
+        "attended": 60 / 96,
+        "reads_causal": 60 / 240,
+        "reads_full": 60 / 384,
+        "kv_read": (1 + 36 / 120) / 2,
+        "reads_kv_least": 36 / 120,
+        "reads_kv_most": 48 / 120,
     }
+    assert counted_reads([counted, counted], 2, 3, 4) == counted_reads([counted], 2, 3, 4), "a mean over seeds"
+
+
+def test_a_key_value_head_reads_between_the_most_of_its_heads_and_their_sum():
+    """The kernel says how many keys each query read: no more than there are before it can be different ones."""
+    method, key = Counting(), torch.zeros(1, 2, 3, 8)
+    call = Call(0, torch.zeros(1, 4, 3, 8), key, key, 1.0, 0, None, None)
+    method.note(call, torch.tensor([[[1, 2, 3], [1, 1, 1], [1, 1, 2], [1, 1, 2]]]))
+    assert (method.read, method.least, method.most) == (17, (1 + 2 + 3) + (1 + 1 + 2), (1 + 2 + 3) + (1 + 2 + 3))
+
+
+def test_of_a_mask_the_keys_of_key_value_heads_are_counted_themselves():
+    model, ids, counter = load_model(tiny("llama")), token_ids(1, 40), ReadCounter(40)
+    method = Counting(budgets=(2, 7, 15, 40) * LAYERS, shape=(LAYERS, 4))
+    with torch.no_grad(), apply(model, method, watch=counter):
+        model.lm(ids, use_cache=False)
+    found, masked = counter.reads(method), counted_reads([method], model.num_kv_heads, 1, 40)
+    assert masked["reads_kv_least"] == masked["reads_kv_most"] == found.reads_kv
+    method.restart()
+    with torch.no_grad(), apply(model, method, kernels=True):
+        model.lm(ids, use_cache=False)
+    bounds = counted_reads([method], model.num_kv_heads, 1, 40)
+    assert bounds["reads_kv_least"] < found.reads_kv < bounds["reads_kv_most"]
+    assert bounds == pytest.approx(reads([[2, 7, 15, 40]] * LAYERS, None, 40, model.num_kv_heads), rel=1e-12)
 
 
 # --- the sweep --------------------------------------------------------------------------------------------------------

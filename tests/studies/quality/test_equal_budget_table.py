@@ -13,7 +13,7 @@ from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.quality.budget_arms import ENTRIES, RANDOM, Budget, Dealt
-from analysis.studies.quality.budget_shown import panels, sentence
+from analysis.studies.quality.budget_shown import means, panels, sentence, somewhere
 from analysis.studies.quality.budget_table import SHARES
 from analysis.studies.text.calibration import split
 from tests.made.evaluating import tiny_models
@@ -95,6 +95,36 @@ def test_the_row_says_what_was_searched_and_what_calibrated_it(stored):
 
 
 FITTED = ("Bucket routing", "Routing Transformer", "MagicPIG", "Calibrated Sparse Attention")
+
+
+def test_positions_in_the_cache_and_means_of_blocks_are_lines_of_their_own(stored):
+    """On equal terms with the other line of their method: the same settings are tried, and only one thing differs."""
+    budget = Budget(128, 0.25, 32)
+    by_label = {entry.label: entry for entry in ENTRIES}
+    for name, variant, other in (
+        ("StreamingLLM", "cache positions", {"positions": "cache"}),
+        ("MagicPIG", "means of blocks", {"centre": "blocks"}),
+    ):
+        plain, own = by_label[name], by_label[f"{name}, {variant}"]
+        assert own.free(budget) == [one | other for one in plain.free(budget)] and own.seeds == plain.seeds
+    rows = {(row["label"], row["share"]): row for row in stored["rows"] if row["method"] == "streaming_llm"}
+    for share in SHARES:
+        original, cache = rows["StreamingLLM", share], rows["StreamingLLM, cache positions", share]
+        assert cache["settings"]["positions"] == "cache" and cache["reached"] == original["reached"]
+        if cache["settings"]["n_sink"] == original["settings"]["n_sink"] and original["reached"]:
+            assert cache["attended"] == original["attended"] and cache["perplexity"] != original["perplexity"]
+    assert rows["StreamingLLM", 0.25]["reached"]
+
+
+def test_a_line_of_the_shorter_context_alone_has_no_mean_and_says_so(stored):
+    (long,) = (entry.label for entry in ENTRIES if entry.short)
+    twice = [row | {"context": size} for row in stored["rows"] for size in (64, 128)]
+    rows = [row for row in twice if row["label"] != long or row["context"] == 64]
+    (said,) = somewhere(rows)
+    assert said.startswith(f"{long} takes long and was measured in contexts of 64 tokens only")
+    assert not somewhere(twice) and long not in {row["label"] for row in means(rows)} and long not in sentence(rows)
+    drawn = {one["title"]: {line["name"] for line in one["series"]} for one in panels(rows)[:2]}
+    assert [long in names for names in drawn.values()] == [True, False]
 
 
 def test_bucket_routing_tries_one_bucket_and_more_at_every_budget():
