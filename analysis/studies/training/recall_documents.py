@@ -138,13 +138,18 @@ def sentence(rows: list[dict], texts: list[dict], protocol: dict) -> str:
     for name in some:
         *mine, text = (row for row in rows if row["model"] == name)
         sure = {word: [row for row in mine if judged(row, KEY, {-1: "-", 0: "", 1: "+"}) == word] for word in "+-"}
-        more, fewer = (", ".join(f"{row['task']} {points(row, KEY)}" for row in sure[word]) or "none" for word in "+-")
+        told = [
+            f"it finds {word} in {_tasks(tasks)}" for word, tasks in (("more", sure["+"]), ("less", sure["-"])) if tasks
+        ]
         loss = judged(text, KEY, {-1: "lower", 0: "not told apart", 1: "higher"})
-        said.append(
-            f"{name} it finds more in {more}; less in {fewer}; the loss of held-out texts is {loss} ({nats(text, KEY)})"
-        )
+        told = [*(told or ["no task is told apart"]), f"the loss of held-out texts is {loss} ({nats(text, KEY)})"]
+        said.append(f"{name} {'; '.join(told)}")
     start = f"Read on for {protocol['read'] / 1e6:.1f} M tokens, beside reading on {none}: "
-    return f"{start}{'. '.join(said)}.{of_comparisons(rows, KEY)}{of_whom(protocol['seeds'], 'model')}"
+    return f"{start}{'; '.join(said)}.{of_comparisons(rows, KEY)}{of_whom(protocol['seeds'], 'model')}"
+
+
+def _tasks(rows: list[dict]) -> str:
+    return ", ".join(f"{row['task']} {points(row, KEY)}" for row in rows)
 
 
 def _named(share: float) -> str:

@@ -96,7 +96,13 @@ def test_what_is_told_apart_is_said_and_the_rest_is_not():
     rows += [row(none, 0.0, (0, 0), task="Needle")]
     texts = [row("as it is", 0.1, (0, 0.2), share=None), row(none, 0, (0, 0), share=0.0)]
     texts.append(row(half, 0.03, (0.02, 0.04), share=0.5))
-    said = sentence(rows, texts, {"read": 819_200, "seeds": 3})
+    asked = {"read": 819_200, "seeds": 3}
+    said = sentence(rows, texts, asked)
     assert said.startswith("Read on for 0.8 M tokens, beside reading on without recall documents: with 50% recall")
-    assert "it finds more in Needle +20.0 points (95% interval +10.0 to +30.0); less in none" in said
-    assert "Labels" not in said and "the loss of held-out texts is higher (+0.0300 nats per token" in said
+    assert "it finds more in Needle +20.0 points (95% interval +10.0 to +30.0); the loss" in said
+    assert (
+        "Labels" not in said
+        and "finds less" not in said
+        and "the loss of held-out texts is higher (+0.0300 nats per token" in said
+    )
+    assert f"{half} no task is told apart; the loss" in sentence([rows[1], rows[2]], texts, asked)
