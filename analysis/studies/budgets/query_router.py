@@ -46,7 +46,7 @@ COLUMNS = [
     *(column("difference", "against dense", "share"), column("attended", "keys of a query")),
     column("reads_causal", "pairs read", "share"),
     *(column("reads_kv_least", "per key-value head at least", "share"), column("reads_kv_most", "at most", "share")),
-    *(column("against_static", "against static budgets", "share")),
+    column("against_static", "against static budgets", "share"),
     *(column("against_low", "from", "share"), column("against_high", "to", "share")),
 ]
 

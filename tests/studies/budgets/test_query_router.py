@@ -153,6 +153,7 @@ def test_the_study_stores_what_comes_again(ask, home, tmp_path):
     tables = ["a table of heads", "a table of heads and positions"]
     assert [row["arm"] for row in numbers["correlations"]] == [*ARMS[1:], *tables]
     assert numbers["rows"][0]["reads_causal"] == 1 and numbers["rows"][0]["attended"] == 16.5
+    assert {one["name"] for one in numbers["columns"]} <= set(numbers["rows"][0])
     for row in numbers["rows"]:
         assert row["reads_causal"] <= row["reads_kv_least"] <= row["reads_kv_most"] <= 1
         assert row["kv_read"] == pytest.approx((1 + row["reads_kv_least"]) / 2)
