@@ -102,6 +102,13 @@ def test_an_example_computed_again_is_the_same(verb, store, context):
             assert value == pytest.approx(stored.numbers[name], rel=1e-3)
 
 
+def test_the_stored_card_offers_every_bundled_router(store):
+    """Pages take their list of routers from the card: one that it does not name could not be chosen."""
+    bundled = {path.stem for path in ROUTER.parent.glob("*.safetensors") if not path.stem.startswith("random-")}
+    listed = store.find("model", {"model": "demo"}).numbers["routers"]
+    assert {one["name"] for one in listed} == bundled and len(bundled) > 3
+
+
 def test_the_bundled_router_belongs_to_the_bundled_model():
     model = load_model("demo")
     for path in (ROUTER, control_path(ROUTER)):
