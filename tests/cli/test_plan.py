@@ -26,12 +26,14 @@ def told(capsys, *words: str) -> dict:
 
 
 def test_a_study_is_planned_with_its_own_sizes(capsys):
-    said = told(capsys, "study", "focal-temperatures")
+    asked = "study", "focal-temperatures", "--seeds", "1"
+    said = told(capsys, *asked)
     sizes = {"name": "focal-temperatures", "length": 512, "windows": 64, "steps": 500, "tokens_per_step": 2048}
     assert said["verb"] == "study" and sizes.items() <= said["arguments"].items()
     assert said["price"]["seconds"] > 0 and said["stored"].endswith("studies/focal-temperatures.json")
-    smaller = told(capsys, "study", "focal-temperatures", "--steps", "50")
-    assert smaller["arguments"]["steps"] == 50 and smaller["price"]["seconds"] < said["price"]["seconds"]
+    smaller = told(capsys, *asked, "--steps", "50")
+    assert smaller["arguments"]["steps"] == 50 and smaller["stored"] is None
+    assert smaller["price"]["seconds"] < said["price"]["seconds"]
 
 
 def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):

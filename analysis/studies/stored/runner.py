@@ -44,6 +44,7 @@ from analysis.studies.text.held_out import check_range, held_out_windows, ids_ha
 
 OWN_MACHINE = ("output", "work")  # folders that only a command line may name
 OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
+PORTIONS = ("rows", "rates", "widths", "seeds")  # options that choose among pieces which other calls share
 
 
 def option(default: Any, help: str) -> Any:
@@ -206,8 +207,8 @@ class Study:
         at = Setting(context, lm, sizes, folder)
         asked = {one.name: getattr(sizes, one.name) for one in dataclasses.fields(sizes) if one.name not in OPEN}
         changed = {name: value for name, value in asked.items() if value != self.defaults[name]}
-        decides = text_hash(repr([self.name, self.version, lm.revision, sizes]))
-        with stopwatch(folder / f"{self.name}-{decides}-seconds.json") as seconds:
+        shared = {name: value for name, value in dataclasses.asdict(sizes).items() if name not in PORTIONS}
+        with stopwatch(folder / f"{self.name}-{text_hash(repr([lm.revision, shared]))}-seconds.json") as seconds:
             numbers = self.measure(at)
         told = {"version": self.version, "sizes": asked, "asked": changed, "seconds": round(seconds(), 1)}
         if getattr(sizes, "corpus", ""):
@@ -247,7 +248,7 @@ def table(rows: list[dict]) -> pd.DataFrame:
 @contextmanager
 def stopwatch(path: Path) -> Iterator[Callable[[], float]]:
     """Seconds since it began, and those of earlier calls that left theirs at `path`: a study that was stopped took
-    both."""
+    both, and so did one that collects what was measured in portions."""
     before, began = (read_json(path) or {"seconds": 0.0})["seconds"], time.monotonic()
 
     def seconds() -> float:

@@ -64,6 +64,15 @@ def test_a_stopped_study_goes_on_ends_the_same_and_counts_its_time(ask, tmp_path
     assert not list(tmp_path.rglob("*.part"))
 
 
+def test_a_study_that_collects_portions_says_the_time_of_all_of_them(ask, tmp_path):
+    given = {"work": str(tmp_path / "work"), "output": str(tmp_path / "means.json")}
+    ask(rows=[0, 1], **given)
+    (seconds,) = (tmp_path / "work").glob("tiny-means-*-seconds.json")
+    seconds.write_text('{"seconds": 1000.0}')
+    assert ask(rows=[0, 1, 2], **given).numbers["protocol"]["seconds"] >= 1000
+    assert ask(times=3.0, **given).numbers["protocol"]["seconds"] < 1000, "it shares no part with them"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
