@@ -42,12 +42,14 @@ STYLE = """<style>
   background: color-mix(in srgb, Canvas 92%, #1483B0); }
 .st-key-job_strip [data-testid="stProgress"] { flex: 1 1 12rem; }
 .stMain [data-testid="stButtonGroup"] [role="radiogroup"] { flex-wrap: wrap; overflow: visible; mask-image: none; }
+@media (max-width: 1380px) {
+  .st-key-topbar { gap: 0.4rem; }
+  .st-key-topbar [data-testid="stPopoverButton"] { max-width: 14rem; padding: 0.25rem 0.6rem; }
+}
 @media (max-width: 1100px) {
   .stMainBlockContainer { padding-left: 1.25rem; padding-right: 1.25rem; }
-  .st-key-topbar { gap: 0.4rem; }
   .st-key-topbar > :has(.stSpace), .st-key-topbar [data-testid="stPopoverButton"] div[aria-hidden="true"] {
     display: none; }
-  .st-key-topbar [data-testid="stPopoverButton"] { max-width: 14rem; padding: 0.25rem 0.6rem; }
   .st-key-topbar > [class*="st-key-text_chip"] { flex: 1 1 7rem; min-width: 7rem; max-width: 14rem; }
   .st-key-topbar > [class*="st-key-text_chip"] button { width: 100%; }
   .st-key-view_menu p, .st-key-report p { font-size: 0; }

@@ -84,6 +84,16 @@ def test_headline_and_main_picture_stand_above_the_fold(app_server, browser, pat
     assert {name: top for name, top in tops.items() if top is None or top > FOLD} == {}
 
 
+def test_the_top_bar_is_one_row_on_a_small_laptop(app_server, browser):
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    with watched(context) as tab:
+        opened(tab, app_server, "")
+        bar = tab.locator(".st-key-topbar").bounding_box()
+        link = tab.locator(".st-key-topbar").get_by_role("button", name="Copy link").bounding_box()
+    context.close()
+    assert bar["height"] < 2 * link["height"]
+
+
 def test_every_page_can_be_read_on_a_telephone_in_the_dark(app_server, browser, paths):
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
     context.set_default_timeout(WAIT)
