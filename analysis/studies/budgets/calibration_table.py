@@ -14,7 +14,7 @@ from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.stored.panels import BEFORE, column
 from analysis.studies.stored.runner import Setting, Study, Windows, option
-from analysis.studies.text.calibration import document_windows, split
+from analysis.studies.text.calibration import document_windows, reporting, split
 from analysis.studies.text.held_out import check_range, corpus_hash, domains, sample_windows
 
 MASS = 0.9
@@ -48,9 +48,9 @@ def measure(at: Setting) -> dict:
     """Calibration and sweep on every domain of the corpus, in contexts of `length` and twice it.
 
     `windows` of `length` tokens, or as many tokens, calibrate on half of the training texts, as many choose the cap on
-    the other half, and as many report it on the held-out ones. Budgets are beta times the ranks for beta 1, 2 and 4,
-    until a cap of 32 to 512 or of the whole context passes (one-sided 95% limits over documents below 1% of
-    perplexity and 2% of every position bin).
+    the other half, and as many report it on the held-out ones; in the longer context more, where as many documents can
+    give a window each. Budgets are beta times the ranks for beta 1, 2 and 4, until a cap of 32 to 512 or of the whole
+    context passes (one-sided 95% limits over documents below 1% of perplexity and 2% of every position bin).
     `rows`: per corpus and context the smallest cap that passes, else the largest read of the last beta, with what it
     does on the held-out texts: `corpus context beta cap verdict`, the report side of `runs.caps` with `perplexity
     perplexity_dense`, what both sides read (`reads_causal reads_full kv_read reads_kv_least reads_kv_most attended`),
@@ -110,16 +110,17 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
 def _cell(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int) -> dict:
     """One corpus in one context: `row`, `sweeps`, `ranks`."""
     lm, tokens = at.lm, at.sizes.windows * at.sizes.length
-    decides = [lm.revision, str(lm.dtype), corpus_hash(texts[0] + texts[1]), size, tokens, at.sizes.seed, BETAS, CAPS]
+    most = tokens, tokens, reporting(at.sizes.windows, at.sizes.length, size, len(texts[1]))
+    decides = [lm.revision, str(lm.dtype), corpus_hash(texts[0] + texts[1]), size, most, at.sizes.seed, BETAS, CAPS]
     decides += [TOLERANCE, TOLERANCE_BIN]
     part = f"calibration-{text_hash(name)[:6]}-{size}"
-    return at.context.part(at.work, part, decides, lambda doing: _made(at, name, texts, size))
+    return at.context.part(at.work, part, decides, lambda doing: _made(at, name, texts, size, most))
 
 
-def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int) -> dict:
-    """The cell, measured."""
-    lm, tokens = at.lm, at.sizes.windows * at.sizes.length
-    learn, *others = (document_windows(lm, side, size, tokens, f"corpus {name}") for side in split(*texts))
+def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, most: tuple[int, int, int]) -> dict:
+    """The cell, measured on at most so many tokens that calibrate, that choose and that report."""
+    lm, sides = at.lm, zip(split(*texts), most, strict=True)
+    learn, *others = (document_windows(lm, side, size, count, f"corpus {name}") for side, count in sides)
     windows, documents = (np.concatenate(both) for both in zip(*others, strict=True))
     report = np.arange(len(windows)) >= len(others[0][0])
     documents = documents + len(texts[0]) * report  # of both sides, told apart

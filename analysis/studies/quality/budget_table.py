@@ -21,7 +21,7 @@ from analysis.studies.quality.budget_shown import columns, fetched, means, panel
 from analysis.studies.quality.budget_states import States
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
 from analysis.studies.stored.runner import Setting, Study, Texts, Windows, option
-from analysis.studies.text.calibration import document_windows, split
+from analysis.studies.text.calibration import document_windows, reporting, split
 from analysis.studies.text.held_out import check_range, domains, ids_hash, sample_windows
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the causal pairs
@@ -76,9 +76,9 @@ def measure(at: Setting) -> dict:
     states = States(at.context, lm, windows, np.concatenate(numbers)[: sizes.calibrate], sizes.router, sizes.seed)
     cells = []
     for size in contexts:
-        select, report = (max(size, count * sizes.length) for count in (sizes.select, sizes.windows))
         for name, (_, choose, held) in texts.items():
-            chosen, _ = document_windows(lm, choose, size, select)
+            chosen, _ = document_windows(lm, choose, size, max(size, sizes.select * sizes.length))
+            report = reporting(sizes.windows, sizes.length, size, len(held))
             cells.append(Cell(at, states, name, chosen, *document_windows(lm, held, size, report)))
     found, began = [], {}
     able = [entry for entry in ENTRIES if not entry.rotary or has_rotary(lm.lm)]

@@ -128,6 +128,12 @@ def document_windows(
     return np.stack(windows).astype(np.int64), np.array(documents)
 
 
+def reporting(windows: int, length: int, size: int, texts: int) -> int:
+    """Tokens of the windows of `size` tokens that measure: as many as `windows` of `length` have together, or more, so
+    that each of as many `texts` gives one: an interval over documents is no narrower in the longer context."""
+    return size * max(1, windows * length // size, min(windows, texts))
+
+
 def longest_window(model: Model, texts: list[tuple[str, str]]) -> int:
     """Tokens of the longest text, as many as the model reads at once."""
     return max((b - a for one in _begun(model, texts) for a, b in one.spans), default=0)

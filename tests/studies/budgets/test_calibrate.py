@@ -18,7 +18,7 @@ from analysis.studies.budgets.calibrate import calibrate
 from analysis.studies.budgets.policies import stored_policies
 from analysis.studies.budgets.ranks import Ranks, measure_ranks
 from analysis.studies.budgets.recipes import policy_for
-from analysis.studies.text.calibration import halves, longest_window, split_texts, whole_windows
+from analysis.studies.text.calibration import halves, longest_window, reporting, split_texts, whole_windows
 from tests.made.calibrated import csa_context, csa_home, key, keys, text
 
 KEYS = "ranks budgets cap sweep protocol total beta policy positions bias split sentence notes path name".split()
@@ -121,6 +121,14 @@ def test_windows_are_whole_evenly_spread_and_begin_as_the_model_expects(home, co
     assert longest_window(lm, texts) == 64 == whole_windows(lm, texts, None, 640).shape[1]
     long, short = ("", text(5, 3000)), ("", "the cat")
     assert len(whole_windows(lm, [short, long, short], 32, 32 * 6)) == 6, "others make up for what is too short"
+
+
+def test_what_reports_has_as_many_tokens_or_as_many_texts():
+    assert reporting(16, 1024, 1024, 60) == 16 * 1024
+    assert reporting(16, 1024, 2048, 60) == 16 * 2048, "8 windows hold as many tokens, and would be of 8 texts"
+    assert reporting(16, 1024, 2048, 10) == 10 * 2048
+    assert reporting(16, 1024, 2048, 3) == 8 * 2048
+    assert reporting(1, 32, 64, 0) == 64
 
 
 def test_too_little_text_is_said(home, context):

@@ -52,6 +52,16 @@ def test_a_row_for_every_corpus_and_context(ask, home, tmp_path):
         assert now == pytest.approx(kept, rel=1e-4)
 
 
+def test_twice_the_context_is_no_reason_for_fewer_documents(ask, tmp_path):
+    for side, seeds in {"train": (0, 1), "valid": (2, 3, 4)}.items():
+        (tmp_path / "many" / side).mkdir(parents=True)
+        for seed in seeds:
+            (tmp_path / "many" / side / f"{seed}.txt").write_text(text(seed))
+    rows = ask(corpus=str(tmp_path / "many"), windows=4).numbers["rows"]
+    found = [(row["context"], row["units"], row["tokens"]) for row in rows]
+    assert found == [(32, 3, 4 * 32), (64, 3, 3 * 64)], "two windows of 64 have as many tokens, of two documents"
+
+
 def test_a_folder_of_texts_is_one_corpus_and_bad_input_is_refused(ask, home):
     assert {row["corpus"] for row in ask(corpus=str(home / "corpora" / "python"), length=40).numbers["rows"]} == {
         "python"
