@@ -6,6 +6,7 @@ import re
 import pytest
 
 from analysis.places import CACHE
+from analysis.studies.grids.lengths import sentence
 from analysis.studies.quality.prefill_table import _law, _sentence
 from analysis.studies.stored import documented
 from analysis.studies.stored.panels import column
@@ -103,9 +104,12 @@ def test_a_law_that_is_far_off_is_none():
 
 def test_what_each_interval_alone_would_tell_stands_beside_what_the_family_tells():
     rows = STORED["lengths"]["rows"]
-    alone = sum(row["against_dense_low"] > 0 for row in rows)
-    assert f"from dense attention 0 higher and 0 lower (by their own intervals {alone} and 0)" in said("lengths")
-    assert "from random tokens 0 higher and 0 lower;" in said("lengths")
+    for key, name in (("against_dense", "dense attention"), ("against_random", "random tokens")):
+        alone = sum(row[f"{key}_low"] > 0 for row in rows)
+        assert alone > 0
+        assert f"from {name} 0 higher and 0 lower (by their own intervals {alone} and 0)" in said("lengths")
+    wide = {"against_random_low": -1.0, "against_random_high": 1.0, "against_random_p": 1.0}
+    assert "from random tokens 0 higher and 0 lower;" in sentence([row | wide for row in rows], 512, 3)
 
 
 def test_pieces_of_documents_have_no_brackets():
