@@ -15,13 +15,14 @@ from analysis.studies.stored.panels import (
     difference,
     how_sure,
     in_family,
-    nats,
     of_comparisons,
     of_whom,
     panel,
     paper_lines,
     presented,
     printed,
+    seen,
+    signed,
 )
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, option
@@ -185,17 +186,32 @@ def sentence(rows: list[dict], length: int, seeds: int) -> str:
     """How the distance to dense goes on from the length of the training, and what is told apart from the controls."""
     judged, said = in_family(rows, *CONTROLS), []
     for k in KS:
+        mine = [row for row in judged if row["k"] == k]
         told = [
-            f"{row['length']:,}{' (extrapolated)' if row['extrapolated'] else ''} {nats(row, 'against_dense')}"
-            for row in judged
-            if row["k"] == k
+            f"{signed(row['against_dense'])} at {row['length']:,}{' (extrapolated)' if row['extrapolated'] else ''}"
+            for row in mine
         ]
-        said.append(f"k = {k}: {'; '.join(told)}")
+        unsure = [row for row in mine if not decided(row, "against_dense")]
+        said.append(f"k = {k}: {', '.join(told)}{_unseen(unsure, len(mine))}")
     whom = "This router, trained at" if seeds == 1 else f"{seeds} routers, trained at"
     apart = "; ".join(f"from {name} {_signs(rows, judged, key)}" for key, name in CONTROLS.items())
     return (
-        f"{whom} {length:,} tokens, against dense attention: {'. '.join(said)}."
+        f"{whom} {length:,} tokens, in nats per token above dense attention: {'. '.join(said)}."
         f"{of_comparisons(judged, *CONTROLS)} Told apart of {len(rows)} each: {apart}.{of_whom(seeds)}"
+    )
+
+
+def _unseen(unsure: list[dict], count: int) -> str:
+    """What is said behind `count` differences when the family leaves some `unsure`: what each interval alone could have
+    seen."""
+    if not unsure:
+        return ""
+    which = "not told apart" if len(unsure) == count else f"{len(unsure)} of {count} not told apart"
+    least = seen(unsure, "against_dense")
+    return (
+        "; too few texts to judge"
+        if least is None
+        else f"; {which} in this family, {least:.4f} could have been seen by itself"
     )
 
 

@@ -112,6 +112,21 @@ def test_what_each_interval_alone_would_tell_stands_beside_what_the_family_tells
     assert "from random tokens 0 higher and 0 lower;" in sentence([row | wide for row in rows], 512, 3)
 
 
+def test_a_family_tells_apart_all_some_or_none_and_says_what_could_have_been_seen():
+    rows = STORED["lengths"]["rows"]
+    sure = {"against_dense_p": 1e-9}
+    assert "(extrapolated); not told apart in this family, 0.0618 could have been seen by itself. k = 2" in said(
+        "lengths"
+    )
+    assert "(extrapolated). k = 2" in sentence([row | sure for row in rows], 512, 3)
+    some = [row | (sure if row["length"] < 4096 else {}) for row in rows]
+    assert "; 1 of 4 not told apart in this family, 0.0610 could have been seen by itself. k = 2" in sentence(
+        some, 512, 3
+    )
+    few = [row | dict.fromkeys(("against_dense_low", "against_dense_high", "against_dense_p")) for row in rows]
+    assert "(extrapolated); too few texts to judge. k = 2" in sentence(few, 512, 3)
+
+
 def test_pieces_of_documents_have_no_brackets():
     row = {"change": 0.5, "change_low": 0.4, "change_high": 0.6, "unit": "documents"}
     assert documented.cell(row, column("change", "change")) == "0.5 (0.4 to 0.6)"
