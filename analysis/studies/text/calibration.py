@@ -130,7 +130,7 @@ def document_windows(
 
 def reporting(windows: int, length: int, size: int, texts: int) -> int:
     """Tokens of the windows of `size` tokens that measure: as many as `windows` of `length` have together, or more, so
-    that each of as many `texts` gives one: an interval over documents is no narrower in the longer context."""
+    that as many `texts` give one each: a longer context is no reason for an interval over fewer documents."""
     return size * max(1, windows * length // size, min(windows, texts))
 
 
