@@ -1,0 +1,36 @@
+"""How a layer makes scores of queries and keys: the one place of the factor and the soft cap before its softmax."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a layer multiplies the product of query and key by, and the soft cap of the result, or None.
+
+    Each model has its own: Granite a multiplier, Gemma a scalar and a cap, OPT 1, because its queries are scaled
+    before. So nothing that looks at scores may take 1/sqrt(D) for granted.
+    """
+
+    factor: float
+    softcap: float | None = None
+
+    @classmethod
+    def plain(cls, x: Tensor) -> "Scale":
+        """1/sqrt(D) of queries or keys [..., D], without a cap: where states come without their layer."""
+        return cls(x.shape[-1] ** -0.5)
+
+    def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """The scores [B, H, n, T] of queries [B, H, n, D] and keys [B, G, T, D], G a divisor of H."""
+        grouped = queries.unflatten(1, (keys.shape[1], -1))  # [B, G, H / G, n, D]
+        return self.of((grouped @ keys[:, :, None].mT).flatten(1, 2))
+
+    def of(self, products: Tensor) -> Tensor:
+        """The scores of products of queries and keys, or of a mean of such products."""
+        return self.capped(products * self.factor)
+
+    def capped(self, scores: Tensor) -> Tensor:
+        """Scaled products under the soft cap."""
+        return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
