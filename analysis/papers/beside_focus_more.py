@@ -106,12 +106,13 @@ def cell(row: str) -> Beside:
         one("largest group's share, fine-tuned", "share_tuned", "share", "Dominance (full FT)"),
         one("above random groups, centroids", "centroid_against_random", "nats"),
     )
-    cannot = (
-        "The largest of 8 groups holds at least an eighth of the tokens, 12.5%: a dominance of 5% is impossible."
+    damaged = (
+        "The text at hand has 5% for the dominance after full fine-tuning. The largest of 8 groups holds at least an "
+        "eighth of the tokens, 12.5%, so a digit is lost."
         if row == "Sinkhorn iters=5"
         else ""
     )
-    return Beside(study("ablations", **SIZES), ablation("ablations", "Ablations"), numbers, cannot=cannot)
+    return Beside(study("ablations", **SIZES), ablation("ablations", "Ablations"), numbers, damaged=damaged)
 
 
 def window(row: str) -> Beside:

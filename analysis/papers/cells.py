@@ -10,6 +10,7 @@ from analysis.errors import BadSetting
 FIELDS = ["paper", "table", "row", "column", "value", "unit", "protocol", "note"]
 KINDS = (
     "impossible",
+    "damaged",
     "duplicated",
     "not reconciled",
     "contradicts",
@@ -26,7 +27,8 @@ class Cell:
 
     `value`: float where the paper prints a number, else its text; `unit`: `%` as printed, `x` times as fast, `ppl`
     perplexity, `K M B` thousands to billions, may be empty. `note`: empty, or what is doubtful, each part led by its
-    kind (`KINDS`) and parted by "; ". `read` alone says how a cell that the scan garbled was read; the rest are doubts.
+    kind (`KINDS`) and parted by "; ". `read` alone says how a cell that the scan garbled was read, `damaged`
+    that it cannot be; the rest are doubts about the paper.
     """
 
     paper: str

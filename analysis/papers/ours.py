@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 
 from analysis.commandline import commandline
 
-MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD = STATES = ("measured here", "related", "not measured", "cannot hold")
+MEASURED, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
+    "measured here",
+    "related",
+    "not measured",
+    "cannot hold",
+    "the printed text is damaged",
+)
 SHAPES = ("bench", "worth")  # verbs that read no weights
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
 FILLED = {"text": "story", "corpus": "DIR"}  # what a command reads where a page fills in its own
@@ -92,13 +98,15 @@ class Panel:
 @dataclass(frozen=True)
 class Beside:
     """What stands beside one printed row. `cannot`: why the row as printed cannot hold, with the number of the
-    `finding`; `needs`: what is missing where nothing is measured."""
+    `finding`; `damaged`: what of the printed text at hand is lost, which is no fault of the paper's; `needs`: what is
+    missing where nothing is measured."""
 
     job: Job
     panel: Panel
     numbers: tuple[Number, ...] = ()
     needs: str = ""
     cannot: str = ""
+    damaged: str = ""
     finding: int | None = None
 
 
@@ -132,9 +140,10 @@ def readings(beside: Beside, found: Found) -> list[Reading]:
 
 def state(beside: Beside, known: Sequence[Reading], printed: Iterable[str]) -> str:
     """One of STATES, for a row that prints these columns. It is measured where a number of ours stands beside one of
-    them, and related where only other quantities are known. A row that cannot hold stays so, whatever is measured."""
-    if beside.cannot:
-        return CANNOT_HOLD
+    them, and related where only other quantities are known. A row that cannot hold, or whose text is
+    damaged, stays so, whatever is measured."""
+    if beside.cannot or beside.damaged:
+        return CANNOT_HOLD if beside.cannot else DAMAGED
     if {one.number.column for one in known} & set(printed):
         return MEASURED
     return RELATED if known else NOT_MEASURED

@@ -1,4 +1,4 @@
-"""The ten findings, a panel each: what is the matter, the numbers of ours that show it, and where to look."""
+"""The findings, a panel each: what is the matter, the numbers of ours that show it, and where to look."""
 
 import streamlit as st
 
@@ -10,8 +10,8 @@ from app.ui import widgets
 
 
 def show(stored: Stored) -> None:
-    """All ten, two beside each other; those that are measured live come last, into their places."""
-    st.header("Ten findings about the papers", anchor=False)
+    """All of them, two beside each other; those that are measured live come last, into their places."""
+    st.header("Eleven findings about the papers", anchor=False)
     places = []
     with st.grid(2, min_column_width=420, gap="large"):
         for finding in findings():

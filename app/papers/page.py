@@ -8,6 +8,7 @@ from analysis.papers import PAPERS
 from analysis.papers.beside import beside, printed
 from analysis.papers.ours import (
     CANNOT_HOLD,
+    DAMAGED,
     MEASURED,
     NOT_MEASURED,
     RELATED,
@@ -24,7 +25,7 @@ from app.ui import painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM, bars, figure
 
 EVERY = "all"
-COLOURS = {MEASURED: GROUPS[2], RELATED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1]}
+COLOURS = {MEASURED: GROUPS[2], RELATED: GROUPS[0], NOT_MEASURED: RANDOM, CANNOT_HOLD: GROUPS[1], DAMAGED: GROUPS[3]}
 COLUMNS = {
     "table": tables.Column("table"),
     "row": tables.Column("row", wrap=True),
@@ -50,8 +51,8 @@ def answer(found: Known) -> None:
     model = st.session_state["model"]
     widgets.prose(
         f"Of {len(found)} printed rows, {counts[MEASURED]} have their own quantity measured here with the model "
-        f"{model} and {counts[RELATED]} a related one; {counts[NOT_MEASURED]} are not measured here, and "
-        f"{counts[CANNOT_HOLD]} cannot hold as printed."
+        f"{model} and {counts[RELATED]} a related one; {counts[NOT_MEASURED]} are not measured here, "
+        f"{counts[CANNOT_HOLD]} cannot hold as printed, and of {counts[DAMAGED]} the printed text at hand is damaged."
     )
     widgets.prose(
         "The papers used other models and other texts, so their numbers stand beside ours without a common scale.",

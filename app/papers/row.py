@@ -1,10 +1,10 @@
-"""One printed row in full: what the paper prints, what is measured here, why it cannot hold, and how to measure it."""
+"""One printed row in full: what the paper prints, what is measured here, what is wrong, and how to measure it."""
 
 import streamlit as st
 
 from analysis.papers.beside import beside, printed
 from analysis.papers.cells import Cell
-from analysis.papers.ours import CANNOT_HOLD, Beside, Job, Panel, Reading, commands
+from analysis.papers.ours import Beside, Job, Panel, Reading, commands
 from analysis.papers.places import ELSEWHERE, makes
 from app import cached
 from app.papers import words
@@ -37,9 +37,9 @@ def show(key: tuple[str, str, str], row_state: str, ours: list[Reading], stored:
         st.badge(row_state, icon=icon, color=colour, help=cached.glossary("state of a printed row"))
         for about in stored.protocols(one, [reading.number for reading in ours]):
             widgets.prose(words.made(about), "quiet")
-    if row_state == CANNOT_HOLD:
+    if why := one.cannot or one.damaged:
         found = f" (Finding {one.finding} below.)" if one.finding else ""
-        widgets.prose(f"{one.cannot}{found}", "note")
+        widgets.prose(f"{why}{found}", "note")
     with st.grid(2, min_column_width=560, gap="large"):
         with st.container():
             _printed(cells)

@@ -1,7 +1,7 @@
 """Printed and measured numbers in words."""
 
 from analysis.papers.cells import Cell
-from analysis.papers.ours import CANNOT_HOLD, MEASURED, NOT_MEASURED, RELATED, Reading
+from analysis.papers.ours import CANNOT_HOLD, DAMAGED, MEASURED, NOT_MEASURED, RELATED, Reading
 
 SHORT = {  # what a reader calls a paper
     "focus": "Focus",
@@ -15,6 +15,7 @@ LOOK = {  # state -> icon and colour of its badge
     RELATED: (":material/compare_arrows:", "blue"),
     NOT_MEASURED: (":material/hourglass_empty:", "gray"),
     CANNOT_HOLD: (":material/block:", "orange"),
+    DAMAGED: (":material/broken_image:", "gray"),
 }
 NOTHING = "–"
 

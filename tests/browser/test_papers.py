@@ -14,8 +14,8 @@ ROWS = "Printed rows; choose one to look at it"
 
 def papers(page, address: str, link: str = ""):
     page.goto(f"{address}/papers-vs-measured{link}")
-    expect(page.get_by_role("heading", name="Ten findings about the papers")).to_be_visible(timeout=PATIENCE)
-    expect(page.locator(".st-key-finding_10")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("heading", name="Eleven findings about the papers")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".st-key-finding_11")).to_be_visible(timeout=PATIENCE)
     settle(page)
 
 

@@ -187,8 +187,8 @@ def test_csa_speed_up_is_amdahls():
 
 
 def test_impossible_and_duplicated_cells():
-    assert noted("focus", "impossible") == {("table 9", "Sinkhorn iters=5", "Dominance (full FT)")}
-    assert noted("focus", "duplicated") == noted(FOCAL, "impossible") == set()
+    assert noted("focus", "damaged") == {("table 9", "Sinkhorn iters=5", "Dominance (full FT)")}
+    assert noted("focus", "impossible") == noted("focus", "duplicated") == noted(FOCAL, "impossible") == set()
     learned, constant = "Focal Attn (Learned)", ("t=0.4", "t=0.4 (from scratch)")
     assert noted(FOCAL, "duplicated") == {("table 1", learned, name) for name in ("LAMBADA", "Winogrande")} | {
         ("table 2", row, "LAMBADA") for row in constant

@@ -38,7 +38,8 @@ def pitfalls(
     numbers: `merges`, per way of `kernels.merge.merges` with the router's groups, the model's queries and keys and
     unit-normal values (`cosine` mean over layers, `lowest` of a row, `error` largest); `empty`, see `empty_row`;
     `rows`, per rule of RULES over the pairs beyond MagicPIG's window: `found` their share, `ratio` the estimated sum of
-    exponentials by the true one, `error` its mean distance from 1, each with `_low` and `_high` over heads; `sentence`.
+    exponentials by the true one, `error` its mean distance from 1, each with `_low` and `_high` over heads; `by_chance`
+    `one two`, how likely a key at a right angle to the query is found in so many tables; `sentence`.
     table: `rows`. Errors: BadSetting, BadText.
     """
     check_seed(seed)
@@ -72,6 +73,7 @@ def pitfalls(
         },
         "empty": empty_row(seed),
         "rows": table,
+        "by_chance": by_chance(),
         "router": router_facts(router, made),
         "notes": [f"The first {len(ids):,} tokens of the text."],
         "protocol": protocol(
@@ -118,6 +120,13 @@ def empty_row(seed: int = 0) -> dict:
         "gradient": bool(lse.requires_grad),
         "upper_left": bool(torch.allclose(fewer[..., 0, :], v[..., 0, :], atol=1e-5)),
     }
+
+
+def by_chance() -> dict[str, float]:
+    """How likely a key that has nothing to do with a query, at cosine 0, is found where `one` table of MagicPIG is
+    enough and where `two` must agree."""
+    unlike = torch.zeros((), dtype=torch.float64)
+    return {name: float(MagicPIG(variant=kind).chance(unlike)) for name, kind in (("one", "hub"), ("two", "paper"))}
 
 
 def _merged(states: States, members: Tensor, window: int, draw: torch.Generator) -> dict:
@@ -171,4 +180,6 @@ def sentence(numbers: dict) -> str:
     cosine = numbers["merges"]["subtraction"]["cosine"]
     said += f" Taking the overlap away gives a cosine of {cosine:.3f} to the definition, disjoint parts "
     said += f"{numbers['merges']['disjoint']['cosine']:.6f}."
-    return f"{said} One hash table finds {one['found']:.0%} of the far pairs and two find {two['found']:.0%}."
+    said += f" One hash table finds {one['found']:.0%} of the far pairs and two find {two['found']:.0%}"
+    chance = {name: f"{value:.1%}" for name, value in numbers["by_chance"].items()}
+    return f"{said}; at cosine 0, by chance alone, one finds {chance['one']} and two find {chance['two']}."

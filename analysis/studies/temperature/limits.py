@@ -1,4 +1,4 @@
-"""Where a learned softmax temperature may go: its limits, one by one (Focal Attention, section 4.3, figure 8b)."""
+"""Where a learned softmax temperature may go: its limits, one by one (Focal Attention, section 5.2, figure 8b)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Does a softmax temperature pay with size, tokens and context? (Focal Attention, sections 4.1 and 4.2, figures 2-4)"""
+"""Does a softmax temperature pay with size, tokens and context? (Focal Attention, sections 4.1.1-4.1.3, figures 2-4)"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1, 2, 8a)."""
+"""Training with a softmax temperature: constant, learned, or adapted to later (Focal Attention, tables 1 and 2,
+figure 8a).
+"""
 
 from analysis.errors import BadSetting
 from analysis.studies.stored.panels import as_sure, in_family, of_comparisons, of_whom, panel, series

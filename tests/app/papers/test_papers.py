@@ -9,6 +9,7 @@ import pytest
 from analysis.papers import PAPERS
 from analysis.papers.beside import printed
 from analysis.papers.findings import findings
+from analysis.papers.ours import STATES
 from app.papers import found
 from tests.app.heads.test_heads import figures, opened
 from tests.made.in_process import markup, part
@@ -37,10 +38,10 @@ def test_the_page_opens_with_all_rows_and_their_states(made):
     assert app.title[0].value == "Do the papers' numbers hold here?" and not app.error
     assert f"Of {len(printed())} printed rows" in markup(app) and "cannot hold as printed" in markup(app)
     (chart,) = figures(app)
-    assert [trace["name"] for trace in chart["data"]] == ["measured here", "related", "not measured", "cannot hold"]
+    assert [trace["name"] for trace in chart["data"]] == list(STATES)
     assert sum(sum(trace["x"]) for trace in chart["data"]) == len(printed())
     shown = rows(app)
-    assert set(shown["state"]) <= {"measured here", "related", "not measured", "cannot hold"}
+    assert set(shown["state"]) <= set(STATES)
     assert "PPL 42.8 ppl" in shown["printed"][0] and "†" in " ".join(shown["printed"])
 
 
@@ -63,6 +64,13 @@ def test_a_row_that_cannot_hold_says_why_and_names_the_finding(made):
     assert set(rows(app)["state"]) == {"cannot hold"}
     assert "With 3 of 4 groups any two tokens share one" in markup(app) and "(Finding 4 below.)" in markup(app)
     assert "Nothing of this row is measured here yet." in markup(app)
+
+
+def test_a_row_whose_text_is_damaged_says_so_and_blames_nobody(made):
+    at = [key for key in printed() if key[0] == "focus"].index(("focus", "table 9", "Sinkhorn iters=5"))
+    app = opened(VIEW, paper_row=at, paper_state="the printed text is damaged")
+    assert rows(app)["row"] == ["Sinkhorn iters=5"] and not app.error
+    assert "so a digit is lost" in markup(app) and "below.)" not in markup(app)
 
 
 def test_papers_and_states_are_chosen_and_stand_in_the_link(made):
@@ -92,7 +100,7 @@ def test_what_can_be_asked_for_here_has_a_button(made, monkeypatch):
     assert (job.verb, job.args["name"], job.args["corpus"], job.args["model"]) == ("study", "top", "novels", "demo")
 
 
-def test_all_ten_findings_stand_on_the_page(made):
+def test_all_findings_stand_on_the_page(made):
     app = opened(VIEW)
     titles = [heading.value for heading in app.subheader]
     for finding in findings():
