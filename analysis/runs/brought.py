@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analysis.corpus import read_any, read_file, texts_in
+from analysis.corpus import read_any, read_file, text_hash, texts_in
 from analysis.errors import BadSetting, BadText
-from analysis.files import write_whole
+from analysis.files import clear, write_bytes, write_text
 from analysis.limits import limits
+from analysis.runs import texts
 from analysis.runs.run import Result, without_model
 from analysis.runs.store import RunStore
 
@@ -27,13 +28,13 @@ def upload(root: Path, data: bytes) -> Iterator[str]:
     for old in folder.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - old.stat().st_mtime > LEFT:
-                old.unlink()
+                clear(old)
     place = folder / name
     try:
-        place.write_bytes(data)
+        write_bytes(place, data)
         yield name
     finally:
-        place.unlink(missing_ok=True)
+        clear(place)
 
 
 def read_upload(store: RunStore, upload: str, name: str) -> dict[str, Any]:
@@ -51,19 +52,26 @@ def read(files: list[str], output: str = "", runs: str | None = None) -> Result:
     as plain text too. `runs`: the folder of the app's state (None: the usual one).
 
     numbers: `rows` of COLUMNS: `said` what was read of a document, `text` its 12-digit name, `refused` why it was not
-    (in `notes` too). table: `rows` of those that were read.
+    or is not kept (in `notes` too). table: `rows` of those that were read.
     Errors: BadText where none could be read.
     """
     import pandas
 
-    rows, refusals = [], []
+    rows, refusals, kept = [], [], set[str]()
     with contextlib.closing(RunStore(runs)) as store:
         for path in _files(files):
             row = dict.fromkeys(COLUMNS) | {"name": path.name}
             try:
                 found = read_file(path)
                 row |= {"said": found.said or "plain text", "words": len(found.text.split())}
-                row |= {"characters": len(found.text), "text": store.put_text(found.text, path.name, found.said)}
+                if len(kept) == texts.KEPT and text_hash(found.text) not in kept:
+                    raise BadText(
+                        f"{path.name} was left out: {texts.KEPT:,} texts that no run names are kept; use some of them "
+                        "in runs, then read it again."
+                    )
+                key = store.put_text(found.text, path.name, found.said, beside=kept)
+                kept.add(key)
+                row |= {"characters": len(found.text), "text": key}
                 if output:
                     _write(Path(output), path, found.text)
             except BadText as error:
@@ -91,5 +99,4 @@ def _write(folder: Path, path: Path, text: str) -> None:
     place = folder / f"{path.name}.txt"
     if place.exists():
         raise BadSetting(f"{place} is there already: give -o another folder.")
-    with write_whole(place) as draft:
-        draft.write_text(text, encoding="utf-8")
+    write_text(place, text)

@@ -5,14 +5,13 @@
     texts/<hash>.json             name and content
 
 `store` is a RunStore here. Of a bundle that is read, names, sizes, schema and every checksum are judged before anything
-is shown in the store. What somebody else made is unpacked into a draft folder by our own names, never by the archive's,
-and a separate process opens every table first. Whatever is wrong is one sentence, and then nothing of the bundle stays.
+is shown in the store (`arrival`). What somebody else made is unpacked into a draft folder by our own names, never by
+the archive's, and a separate process opens every table first. Whatever is wrong is one sentence, and then nothing of
+the bundle stays.
 """
 
 import json
 import re
-import secrets
-import shutil
 import stat
 import struct
 import zipfile
@@ -23,10 +22,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from analysis.corpus import text_hash
-from analysis.errors import AnalysisError, BadSetting
+from analysis.errors import BadSetting
+from analysis.files import change, draft
+from analysis.runs.arrival import DRAFT, arrive, check_room
 from analysis.runs.database import now
 from analysis.runs.folder import MANIFEST, MAX_MANIFEST, read_run
-from analysis.runs.keys import SCHEMA, SCHEMAS, is_id
+from analysis.runs.keys import SCHEMA, SCHEMAS, is_id, parsed
 from analysis.runs.proof import prove
 from analysis.runs.run import Damaged, Marks, Run, checked_link, write_marks
 from analysis.runs.shelf import room
@@ -125,25 +126,36 @@ def read_bundle(store: Any, source: str | Path | IO[bytes], own: bool = False) -
                 return read_bundle(store, opened, own)
         except OSError as error:
             raise BadSetting(f"{str(source)[:80]!r} cannot be opened ({error.strerror}): name a bundle.") from error
-    runs = store.root / "runs"
-    draft = runs / f".tmp-bundle-{secrets.token_hex(4)}"
-    with room(runs):
+    with room(store.root):
         try:
             with zipfile.ZipFile(_listed(source)) as file:
                 entries = _entries(file)
                 about = _title(file, entries)
-                draft.mkdir(parents=True)
-                _unpack(file, entries, draft)
-            texts = [_text(draft / "texts" / f"{key}.json", key) for key in about["texts"]]
-            found = [_run(draft / "runs" / run_id, entries) for run_id in about["runs"]]
-            prove([run.folder for run in found])
-            return _show(store, found, texts, about, own)
+                with draft(store.root, DRAFT) as place:
+                    _unpack(file, entries, place)
+                    return _judged(store, place, entries, about, own)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
             raise _refusal(f"it is no sound zip file: {str(error)[:80] or type(error).__name__}") from error
         except Damaged as error:
             raise _refusal(str(error)) from error
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _judged(store: Any, place: Path, entries: Entries, about: dict[str, Any], own: bool) -> Arrived:
+    """Put what lies unpacked in `place` into the store, once all of it is known to be sound."""
+    for key in about["texts"]:
+        _check_text(place / "texts" / f"{key}.json", key)
+    runs = [_run(place / "runs" / run_id, entries) for run_id in about["runs"]]
+    prove([run.folder for run in runs])
+    known = [run.id for run in runs if store.has(run.id)]
+    new = [run for run in runs if run.id not in known]
+    if not own:
+        check_room(store, new)
+    for run in new:
+        write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
+    arrive(store, place, [run.id for run in new], about["texts"])
+    if own:
+        store.make_room({run.id for run in new})
+    return Arrived([run.id for run in new], known, about["texts"])
 
 
 def _refusal(why: str) -> BadSetting:
@@ -193,7 +205,7 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
     if TITLE not in entries or entries[TITLE].file_size > MAX_MANIFEST:
         raise _refusal(f"it has no {TITLE}")
     try:
-        about = json.loads(file.read(entries[TITLE]))
+        about = parsed(file.read(entries[TITLE]))
         made, schema = about["format"], about["schema"]
         runs, texts, links = about["runs"], about["texts"], about.get("links", {})
         named = set(runs), set(texts)
@@ -216,12 +228,13 @@ def _title(file: zipfile.ZipFile, entries: Entries) -> dict[str, Any]:
     return about | {"links": links}
 
 
-def _unpack(file: zipfile.ZipFile, entries: Entries, draft: Path) -> None:
+def _unpack(file: zipfile.ZipFile, entries: Entries, place: Path) -> None:
     for name, entry in entries.items():
-        place = draft / name
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target = place / name
+        change()
+        target.parent.mkdir(parents=True, exist_ok=True)
         left = entry.file_size
-        with file.open(entry) as packed, place.open("xb") as out:
+        with file.open(entry) as packed, target.open("xb") as out:
             while block := packed.read(BLOCK):
                 left -= len(block)
                 if left < 0:
@@ -234,7 +247,7 @@ def _unpack(file: zipfile.ZipFile, entries: Entries, draft: Path) -> None:
 def _run(folder: Path, entries: Entries) -> Run:
     """The Run in an unpacked folder, whole: its manifest names it and exactly its files, each with its checksum."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = parsed((folder / MANIFEST).read_bytes())
         json.dumps(manifest, ensure_ascii=False).encode()  # half a character would stop a page later
         schema = manifest.get("schema")
     except (ValueError, AttributeError, RecursionError, FileNotFoundError) as error:
@@ -249,33 +262,13 @@ def _run(folder: Path, entries: Entries) -> Run:
     return run
 
 
-def _text(path: Path, key: str) -> tuple[str, str]:
-    """(name, text) of an unpacked text whose content has this hash."""
+def _check_text(path: Path, key: str) -> None:
+    """Refuse an unpacked text whose content has another hash."""
     try:
-        entry = json.loads(path.read_bytes()) if path.stat().st_size <= 7 * MAX_BYTES else {}
+        entry = parsed(path.read_bytes()) if path.stat().st_size <= 7 * MAX_BYTES else {}
         name, text = entry["name"], entry["text"]
         if isinstance(name, str) and text_hash(text) == key and len(text.encode()) <= MAX_BYTES:
-            return name, text
+            return
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise _refusal(f"the text {key} is not the one of that name")
-
-
-def _show(store: Any, found: list[Run], texts: list[tuple[str, str]], about: dict[str, Any], own: bool) -> Arrived:
-    """Put everything in its place, the runs last; what failed in the middle is taken away again."""
-    known = [run.id for run in found if store.has(run.id)]
-    new = [run for run in found if run.id not in known]
-    for run in new:
-        write_marks(run.folder, Marks(imported=None if own else now(), link=checked_link(about["links"].get(run.id))))
-    shown = []
-    try:
-        for run in new:
-            store.take(run.folder)
-            shown.append(run.id)
-        keys = [store.put_text(text, name) for name, text in texts]
-    except (OSError, AnalysisError):
-        for run_id in shown:
-            store.delete(run_id)
-        raise
-    store.make_room(set(shown))
-    return Arrived(shown, known, keys)

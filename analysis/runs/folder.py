@@ -14,12 +14,13 @@ import re
 from datetime import datetime
 from os.path import samestat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from analysis import files as disk
 from analysis.errors import BadSetting
 from analysis.runs.database import now
-from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, plain_numbers
-from analysis.runs.run import ARRAYS, TABLES, Damaged, Report, Result, Run, read_marks
+from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, parsed, plain_numbers
+from analysis.runs.run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, read_marks
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 32_000_000  # bytes
@@ -33,6 +34,7 @@ def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, An
     if not isinstance(result, Result):
         raise BadSetting(f"The study {asked.verb} returned a {type(result).__name__}, and only a Result can be stored.")
     if result.tables:
+        disk.change()
         (folder / TABLES).mkdir()
     for name, table in result.tables.items():
         try:
@@ -42,6 +44,7 @@ def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, An
     if result.arrays:
         from safetensors.numpy import save_file
 
+        disk.change()
         save_file({_checked(name): _storable(name, array) for name, array in result.arrays.items()}, folder / ARRAYS)
     manifest = {
         "schema": SCHEMA,
@@ -60,19 +63,23 @@ def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, An
             if path.is_file()
         },
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
+    disk.write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1))
 
 
 def read_run(folder: Path, example: bool = False, report: Report | None = None) -> Run:
     """The Run in `folder`, checked: a whole manifest of a known schema whose request names this folder, and every file
-    there with its size. FileNotFoundError when there is no such folder, Damaged when it is not what was written."""
+    there with its size. FileNotFoundError when there is no such folder, Damaged when it is not what was written, Newer
+    when a newer program wrote it."""
     before, path = folder.stat(), folder / MANIFEST
     try:
         if path.stat().st_size > MAX_MANIFEST:
             raise Damaged(f"its manifest has over {MAX_MANIFEST / 1e6:.0f} MB")
-        manifest = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
-        if manifest["schema"] not in SCHEMAS:
-            raise FileNotFoundError(folder)
+        manifest = parsed(path.read_text(encoding="utf-8"))
+        if (schema := manifest["schema"]) not in SCHEMAS:
+            raise Newer(
+                f"The run {folder.name} was stored by a newer Focuscope (schema {str(schema)[:20]}, and this one reads "
+                f"up to {SCHEMA}): update this one to open it; it is kept as it is."
+            )
         asked, files = _asked(manifest), manifest["files"]
         if asked.key != folder.name:
             raise Damaged("its manifest belongs to another request")
@@ -103,7 +110,7 @@ def read_run(folder: Path, example: bool = False, report: Report | None = None) 
         if error.args == (folder,) or not samestat(before, folder.stat()):  # it left or was replaced meanwhile
             raise FileNotFoundError(folder) from None
         raise Damaged("a file of it is missing") from None
-    except Damaged:
+    except (Damaged, Newer):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BadSetting) as error:
         raise Damaged(f"its manifest cannot be read: {type(error).__name__}") from error
@@ -120,10 +127,6 @@ def _asked(manifest: dict[str, Any]) -> Asked:
     return Asked(verb, request, version, revision)
 
 
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(word)
-
-
 def _write_table(path: Path, table: Any) -> None:
     import pyarrow
     import pyarrow.parquet
@@ -132,6 +135,7 @@ def _write_table(path: Path, table: Any) -> None:
     if list(table.columns) != names or len(set(names)) != len(names):
         raise ValueError("its columns need names of text, each once")
     made = pyarrow.Table.from_pandas(table, preserve_index=False, nthreads=1)
+    disk.change()
     pyarrow.parquet.write_table(made, path, compression="zstd")
 
 

@@ -60,13 +60,26 @@ class Index:
         return self._database.write("UPDATE runs SET pinned = ? WHERE id = ?", (bool(pinned), run_id)) > 0
 
     def surplus(self, kept: Container[str], runs: int, size: int) -> list[str]:
-        """Ids to remove: the oldest beyond so many `runs`, or `size` bytes, that are not pinned; never those `kept`."""
-        count, total, ids = 0, 0, []
-        for row in self._database.read("SELECT id, bytes FROM runs WHERE NOT pinned ORDER BY seq DESC"):
-            count, total = count + 1, total + row["bytes"]
-            if (count > runs or total > size) and row["id"] not in kept:
-                ids.append(row["id"])
+        """Ids to remove: the oldest beyond so many `runs`, or `size` bytes, that are not pinned; never those `kept`.
+        Runs computed here and runs that came in bundles are counted apart."""
+        ids = []
+        for origin in ("IS NULL", "IS NOT NULL"):  # what came in bundles never pushes out what was computed here
+            count, total = 0, 0
+            chosen = f"SELECT id, bytes FROM runs WHERE NOT pinned AND imported {origin} ORDER BY seq DESC"
+            for row in self._database.read(chosen):
+                count, total = count + 1, total + row["bytes"]
+                if (count > runs or total > size) and row["id"] not in kept:
+                    ids.append(row["id"])
         return ids
+
+    def imported(self) -> tuple[int, int]:
+        """(runs, bytes) that came in bundles and are not pinned."""
+        chosen = "SELECT count(*), coalesce(sum(bytes), 0) FROM runs WHERE NOT pinned AND imported IS NOT NULL"
+        return tuple(self._database.read(chosen)[0])
+
+    def requests(self) -> list[str]:
+        """The requests of all runs, as JSON."""
+        return [row["request"] for row in self._database.read("SELECT request FROM runs")]
 
     def past(self, verb: str, model: str | None, limit: int) -> list[tuple[float, int, dict[str, Any]]]:
         """(seconds, tokens, request) of the newest runs of a verb with a model, or with any for None, that were
@@ -95,8 +108,12 @@ class Index:
 
     def note_damage(self, run_id: str, sentence: str) -> None:
         """Keep a sentence about a damaged run for `damage`."""
-        self._database.write("INSERT INTO damaged (said, at) VALUES (?, ?)", (sentence, now()))
+        self.note(sentence)
         self.remove(run_id)
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence for `damage`."""
+        self._database.write("INSERT INTO damaged (said, at) VALUES (?, ?)", (sentence, now()))
 
     def damage(self, limit: int = 20) -> list[str]:
         """The sentences of `note_damage`, the newest first."""
@@ -108,7 +125,10 @@ class Index:
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         known = {row["id"] for row in connection.execute("SELECT id FROM runs")}
-        orphans = [self._shelf.read(run_id) for run_id in self._shelf.ids() if run_id not in known]
+        there = self._shelf.ids()
+        for run_id in known.difference(there):
+            connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        orphans = [self._shelf.read(run_id) for run_id in there if run_id not in known]
         for run in sorted(filter(None, orphans), key=lambda run: datetime.fromisoformat(run.created)):
             connection.execute(*_insertion(run))
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 from analysis import places
 from analysis.errors import BadSetting
@@ -17,6 +17,8 @@ SCHEMA = 2  # of a manifest; 1 knew neither version nor revision
 SCHEMAS = (1, SCHEMA)  # that can be read
 MAX_REQUEST_CHARACTERS = 16_384
 MAX_DEPTH = 6
+DIGITS = 30  # of a whole number: the operations of the largest trainings have 27, and no float holds 310
+LARGEST = 10**DIGITS
 _ID = re.compile(r"[0-9a-f]{12}")
 _VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -74,12 +76,14 @@ def _canonical(value: Any, where: str, depth: int) -> Any:
         except UnicodeEncodeError:
             raise BadSetting(f"{where} holds half of a character (a lone surrogate): enter it again.") from None
         return value
-    if value is None or isinstance(value, (bool, int)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        return _bounded(value, where)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise BadSetting(f"{where} is {value}, and only finite numbers are accepted.")
-        return int(value) if value == int(value) else value
+        return int(value) if value == int(value) and abs(value) < LARGEST else value
     if depth == 0:
         raise BadSetting(f"{where} is nested deeper than {MAX_DEPTH} levels: pass plain values.")
     if isinstance(value, (list, tuple)):
@@ -87,6 +91,21 @@ def _canonical(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, dict):
         return {name: _canonical(item, f"{where}.{name}", depth - 1) for name, item in _named(value, where)}
     raise BadSetting(f"{where} is a {type(value).__name__}, and a request holds only text, numbers, lists and names.")
+
+
+def parsed(text: str | bytes) -> Any:
+    """JSON that may come from elsewhere. Errors: ValueError, also for what is no number and for what passes LARGEST."""
+    return json.loads(text, parse_constant=_no_number, parse_int=_whole)
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+def _whole(digits: str) -> int:
+    if len(digits.removeprefix("-")) > DIGITS:
+        raise ValueError(f"a whole number of {len(digits):,} digits")
+    return int(digits)
 
 
 def plain_numbers(value: Any, where: str = "numbers") -> Any:
@@ -97,13 +116,21 @@ def plain_numbers(value: Any, where: str = "numbers") -> Any:
     value = _from_numpy(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, int):
+        return _bounded(value, where)
     if isinstance(value, (list, tuple)):
         return [plain_numbers(item, where) for item in value]
     if isinstance(value, dict):
         return {name: plain_numbers(item, f"{where}.{name}") for name, item in _named(value, where)}
     raise BadSetting(f"{where} is a {type(value).__name__}, which a stored result cannot hold.")
+
+
+def _bounded(value: int, where: str) -> int:
+    if abs(value) >= LARGEST:
+        raise BadSetting(f"{where} is a whole number of more than {DIGITS} digits: give one that is smaller.")
+    return value
 
 
 def _from_numpy(value: Any) -> Any:

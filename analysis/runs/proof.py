@@ -14,7 +14,8 @@ from pathlib import Path
 from analysis.runs.run import ARRAYS, TABLES, Damaged
 
 SECONDS, MEMORY = 120, 4 << 30  # of the process
-MOST_CELLS, MOST_COLUMNS = 50_000_000, 500  # of all tables of a run, and columns of one
+MOST_CELLS, MOST_COLUMNS = 4_000_000, 500  # of all tables of a run, and columns of one: a page holds 40 bytes of a cell
+MOST_WORDS = 100_000_000  # bytes of text in all tables of a run, each cell with its own
 KINDS = "biuf"
 BEYOND = "a table in it could not be opened within its limits"
 
@@ -35,20 +36,25 @@ def prove(folders: Iterable[Path]) -> None:
 
 def check(folder: Path) -> None:
     """Read everything in one run folder; ValueError with the reason when it is not what a run holds."""
-    from pyarrow import parquet, types
+    from pyarrow import compute, parquet, types
 
-    cells = 0
+    cells = words = 0
     for path in sorted((folder / TABLES).glob("*.parquet")):
         file = parquet.ParquetFile(path)
-        cells += file.metadata.num_rows * max(file.metadata.num_columns, 1)
+        groups = sum(file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups))
+        cells += max(file.metadata.num_rows, groups) * max(file.metadata.num_columns, 1)  # readers go by either
         if file.metadata.num_columns > MOST_COLUMNS or cells > MOST_CELLS:
             raise ValueError(f"the table {path.stem} has {cells:,} cells")
-        for batch in file.iter_batches(batch_size=65_536):
-            for field in batch.schema:
+        for batch in file.iter_batches(batch_size=4_096):
+            for field, column in zip(batch.schema, batch.columns, strict=True):
                 kind = field.type.value_type if types.is_dictionary(field.type) else field.type
                 plain = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
                 if not (plain or types.is_null(kind) or types.is_string(kind) or types.is_large_string(kind)):
                     raise ValueError(f"the table {path.stem} has a column of type {field.type}")
+                if types.is_string(kind) or types.is_large_string(kind):
+                    words += compute.sum(compute.binary_length(column.cast(kind))).as_py() or 0
+            if words > MOST_WORDS:
+                raise ValueError(f"the table {path.stem} has over {MOST_WORDS / 1e6:,.0f} MB of text")
     if (folder / ARRAYS).exists():
         from safetensors import safe_open
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import BadSetting
-from analysis.files import write_whole
+from analysis.files import move, remove, sweep, write_json
 from analysis.runs import index
 from analysis.runs.keys import check_id
 from analysis.runs.run import Run
@@ -49,8 +48,8 @@ def limits(root: Path) -> tuple[int, int]:
 def choose_limits(root: Path, runs: object, size: object) -> None:
     """Keep so many `runs` and `size` bytes from now on; BadSetting for what is no such number."""
     runs, size = _checked(runs, size)
-    with room(root), write_whole(root / FILE) as draft:
-        draft.write_text(json.dumps({"runs": runs, "bytes": size}), encoding="utf-8")
+    with room(root):
+        write_json(root / FILE, {"runs": runs, "bytes": size})
 
 
 def _checked(runs: Any, size: Any) -> tuple[int, int]:
@@ -65,6 +64,7 @@ class Trash:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._shelf = folder, Shelf(folder)
+        sweep(folder)
 
     def take(self, path: Path) -> None:
         """Move a run folder here; one of the same id that was here goes for good. No error when it is gone."""
@@ -75,8 +75,8 @@ class Trash:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._shelf.remove(path.name)
             try:
-                path.rename(self._folder / path.name)
-                os.utime(self._folder / path.name)
+                os.utime(path)  # its week begins; a run that was moved without it could go at once
+                move(path, self._folder / path.name)
             except FileNotFoundError:
                 return
 
@@ -97,4 +97,4 @@ class Trash:
         for run_id in self._shelf.ids():
             path = self._folder / run_id
             if before is None or path.stat().st_mtime < before:
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)

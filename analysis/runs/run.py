@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError, BadSetting
-from analysis.files import write_whole
-from analysis.runs.keys import Asked
+from analysis.files import write_text
+from analysis.runs.keys import LARGEST, Asked, parsed
 
 TABLES, ARRAYS = "tables", "arrays.safetensors"
 MARKS = "marks.json"
@@ -50,6 +50,10 @@ def without_model(verb: str, numbers: dict[str, Any], tables: dict[str, Any] | N
 
 class Damaged(BadSetting):
     """A run folder that is not what was written."""
+
+
+class Newer(BadSetting):
+    """A run folder of a schema that this program does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +190,9 @@ def checked_link(link: Any) -> dict[str, Any] | None:
     there in "seconds"; else None."""
     if not isinstance(link, dict) or set(link) - {"seconds"} != {"page", "controls"}:
         return None
-    if not isinstance(link["controls"], dict) or not isinstance(link.get("seconds", 0.0), int | float):
+    if not isinstance(link["controls"], dict) or not isinstance(seconds := link.get("seconds", 0.0), int | float):
+        return None
+    if not abs(seconds) < LARGEST:
         return None
     controls = link["controls"].items()
     if not isinstance(link["page"], str) or not _PAGE.fullmatch(link["page"]) or len(controls) > MOST_CONTROLS:
@@ -201,14 +207,23 @@ def read_marks(folder: Path) -> Marks:
     try:
         if (folder / MARKS).stat().st_size > MAX_MARKS:
             return Marks()
-        noted = json.loads((folder / MARKS).read_text(encoding="utf-8"))
+        noted = parsed((folder / MARKS).read_text(encoding="utf-8"))
         pinned, said = noted.get("pinned") is True, noted.get("imported")
         return Marks(pinned, said if isinstance(said, str) else None, checked_link(noted.get("link")))
     except (OSError, ValueError, AttributeError, RecursionError):
         return Marks()
 
 
+def may_be_pinned(folder: Path) -> bool:
+    """Whether the marks of a run folder say that it is kept whatever happens, or cannot be read."""
+    try:
+        return json.loads((folder / MARKS).read_text(encoding="utf-8")).get("pinned") is not False
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return True
+
+
 def write_marks(folder: Path, marks: Marks) -> None:
     """Note `marks` beside the run in `folder`, whole or not at all."""
-    with write_whole(folder / MARKS) as draft:
-        draft.write_text(json.dumps(asdict(marks)), encoding="utf-8")
+    write_text(folder / MARKS, json.dumps(asdict(marks)))

@@ -4,22 +4,20 @@ import errno
 import logging
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError
+from analysis.files import clear, draft, exchange, move, remove, sweep
 from analysis.runs.database import disk_full
 from analysis.runs.folder import MANIFEST, read_run, write_run
 from analysis.runs.keys import Asked, is_id
-from analysis.runs.run import MARKS, Damaged, Report, Result, Run
+from analysis.runs.run import MARKS, Damaged, Newer, Report, Result, Run, may_be_pinned
 
-KEPT_DAMAGED = 10  # damaged folders set aside for a look
+KEPT_DAMAGED = 10  # damaged folders set aside for a look, beside those that were pinned
 KEPT_KNOWN = 200  # runs in memory
-STALE = 3600  # seconds after which an unfinished draft belongs to nobody
-_HIDDEN = (".tmp-*", ".old-*")  # drafts, and folders on their way out
 log = logging.getLogger("focuscope.runs")
 
 
@@ -32,13 +30,17 @@ class Shelf:
     def __init__(self, folder: Path, readonly: bool = False) -> None:
         self.folder, self._readonly = folder, readonly
         self.on_damage: Report | None = None
+        self.newer: dict[str, str] = {}  # id -> the sentence, of runs that a newer program wrote
         self._known: dict[str, tuple[tuple[Any, ...], Run | None]] = {}
 
     def read(self, run_id: str) -> Run | None:
-        """The Run, or None when there is none here or it was damaged (and is now set aside)."""
+        """The Run, or None when there is none here, it was damaged (and is now set aside) or a newer program's."""
         try:
             return read_run(self.folder / run_id, example=self._readonly, report=self._report)
         except FileNotFoundError:
+            return None
+        except Newer as error:
+            self.newer[run_id] = str(error)
             return None
         except Damaged as error:
             self._report(run_id, str(error))
@@ -63,41 +65,28 @@ class Shelf:
 
     def place(self, asked: Asked, result: Result, protocol: dict[str, Any], seconds: float) -> None:
         """Writes a run and shows it under its id, unless a whole one stands there already."""
-        with room(self.folder):
-            draft = self._draft(asked.key, "tmp")
-            try:
-                draft.mkdir(parents=True)
-                write_run(draft, asked, result, protocol, seconds)
-                self._show(draft, asked.key)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+        with room(self.folder), draft(self.folder, asked.key) as place:
+            write_run(place, asked, result, protocol, seconds)
+            self._show(place, asked.key)
 
     def copy_in(self, run: Run) -> Path:
         """Copies the folder of `run` here, replacing a run of the same id; returns the new folder."""
-        with room(self.folder):
-            draft = self._draft(run.id, "tmp")
-            try:
-                shutil.copytree(run.folder, draft, ignore=shutil.ignore_patterns(MARKS))
-                self.remove(run.id)
-                self._show(draft, run.id)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-        return self.folder / run.id
+        target = self.folder / run.id
+        with room(self.folder), draft(self.folder, run.id) as place:
+            shutil.copytree(run.folder, place, ignore=shutil.ignore_patterns(MARKS), dirs_exist_ok=True)
+            (exchange if target.is_dir() else move)(place, target)
+        return target
 
     def take(self, path: Path) -> None:
         """Move the whole run folder `path` of this disk here, unless a whole one of its id stands here already."""
         with room(self.folder):
             self._show(path, path.name)
-            shutil.rmtree(path, ignore_errors=True)
+            if path.exists():
+                clear(path)
 
     def remove(self, run_id: str) -> None:
         """Take a run folder away, whole at once; one that is not here is no error."""
-        leaving = self._draft(run_id, "old")
-        try:
-            (self.folder / run_id).rename(leaving)
-        except FileNotFoundError:
-            return
-        shutil.rmtree(leaving, ignore_errors=True)
+        remove(self.folder / run_id)
 
     def ids(self) -> list[str]:
         """Every run folder's id, the oldest folder first."""
@@ -110,17 +99,12 @@ class Shelf:
         """Removes what a killed process left unfinished."""
         with room(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            for path in [path for pattern in _HIDDEN for path in self.folder.glob(pattern)]:
-                if abs(time.time() - path.stat().st_mtime) > STALE:
-                    shutil.rmtree(path, ignore_errors=True)
+            sweep(self.folder)
 
-    def _draft(self, run_id: str, kind: str) -> Path:
-        return self.folder / f".{kind}-{run_id}-{secrets.token_hex(4)}"
-
-    def _show(self, draft: Path, run_id: str) -> None:
+    def _show(self, place: Path, run_id: str) -> None:
         for _ in range(2):
             try:
-                draft.rename(self.folder / run_id)
+                move(place, self.folder / run_id)
                 return
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -130,14 +114,14 @@ class Shelf:
 
     def _report(self, run_id: str, why: str) -> None:
         if not self._readonly:
-            aside = self._draft(run_id, "damaged")
+            aside = self.folder / f".damaged-{run_id}-{secrets.token_hex(4)}"
             try:
-                (self.folder / run_id).rename(aside)
+                move(self.folder / run_id, aside)
             except OSError:
                 return  # another process was faster
-            old = sorted(self.folder.glob(".damaged-*"), key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]
-            for path in old:
-                shutil.rmtree(path, ignore_errors=True)
+            there = [path for path in self.folder.glob(".damaged-*") if not may_be_pinned(path)]
+            for path in sorted(there, key=lambda path: path.stat().st_mtime)[:-KEPT_DAMAGED]:
+                clear(path)
         sentence = f"The stored run {run_id} was damaged ({why}) and is not used; the same request computes it anew."
         log.warning(sentence)
         if self.on_damage is not None:

@@ -1,16 +1,20 @@
 """The run store: equal requests are answered from it, and what is in it is whole or is said to be damaged."""
 
+import json
 import os
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from analysis.corpus import read_text, sample_texts
-from analysis.errors import BadSetting
+from analysis.errors import AnalysisError, BadSetting
+from analysis.files import change
 from analysis.places import plain_name
 from analysis.runs import retention, search
+from analysis.runs.arrival import finish
 from analysis.runs.bundle import Arrived, read_bundle, write_bundle
 from analysis.runs.database import Database
 from analysis.runs.folder import read_run
@@ -54,9 +58,11 @@ class RunStore:
         self._own.sweep()
         self._index = Index(self.database, self._own)  # damage found while it is being filled is only logged
         self._own.on_damage = self._index.note_damage
-        self._texts = Texts(self.root / "texts", self.database)
         self._trash = retention.Trash(self.root / "deleted")
+        self._texts = Texts(self.root / "texts", self.database, self._requests)
         self._outdated = self.root / "outdated"  # an empty file of its id for every run that answers nothing any more
+        for sentence in finish(self):
+            self._index.note(sentence)
 
     @staticmethod
     def key(verb: str, request: Request) -> str:
@@ -113,6 +119,8 @@ class RunStore:
     def open(self, run_id: str) -> Run:
         """The Run of this id, own or example; BadSetting when the id is malformed, unknown or its run damaged."""
         run = self._read(check_id(run_id))
+        if run is None and run_id in self._own.newer:
+            raise BadSetting(self._own.newer[run_id])
         if run is None:
             raise BadSetting(f"The run {run_id} is not stored here, or no longer whole: run it again.")
         return run
@@ -124,9 +132,8 @@ class RunStore:
 
     def delete(self, run_id: str) -> None:
         """Removes one own run; no error when it is gone already. Examples stay."""
-        with room(self._own.folder):
-            self._own.remove(check_id(run_id))
-        self._index.remove(run_id)
+        with self._leaving(check_id(run_id)), room(self._own.folder):
+            self._own.remove(run_id)
 
     def search(
         self, words: str = "", verb: str | None = None, pinned: bool = False, examples: bool = True
@@ -144,8 +151,8 @@ class RunStore:
 
     def discard(self, run_id: str) -> None:
         """Deletes one own run so that `restore` can bring it back for `retention.KEPT_DAYS` days."""
-        self._trash.take(self._own.folder / check_id(run_id))
-        self._index.remove(run_id)
+        with self._leaving(check_id(run_id)):
+            self._trash.take(self._own.folder / run_id)
 
     def restore(self, run_id: str) -> None:
         """Brings a deleted run back; BadSetting when it is gone for good."""
@@ -225,11 +232,15 @@ class RunStore:
             raise BadSetting(f"The run {run_id} is not stored here (any more): run it again.")
         self._note(self.open(run_id), pinned=bool(pinned))
 
-    def put_text(self, text: str, name: str, said: str = "") -> str:
+    def put_text(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
         """Stores a text of at most 20 MB and returns the 12-digit hash of its content; `said`: what of a document it
-        is, in one sentence."""
+        is, in one sentence; `beside`: hashes of others that stay as well."""
         with room(self.root):
-            return self._texts.put(text, name, said)
+            return self._texts.put(text, name, said, beside)
+
+    def forget_text(self, key: str) -> None:
+        """Removes a stored text."""
+        self._texts.forget(key)
 
     def said(self, key: str) -> str:
         """What was read of the document that a stored text comes from; empty for plain text."""
@@ -281,8 +292,9 @@ class RunStore:
         return self._index.past(check_verb(verb), model, RECENT)
 
     def damaged(self) -> Sequence[str]:
-        """One sentence for each damaged run that was found and set aside, the newest first."""
-        return self._index.damage()
+        """One sentence for each run that was damaged and set aside, that a newer program wrote, and for each import
+        that was stopped, the newest first."""
+        return [*self._own.newer.values(), *self._index.damage()]
 
     def bundle(self, run_ids: Iterable[str], target: Path | IO[bytes]) -> dict[str, Any]:
         """Writes runs and their texts into one file (`bundle.write_bundle`)."""
@@ -321,6 +333,27 @@ class RunStore:
         """Closes the database; the runs already opened stay readable."""
         self.database.close()
 
+    def imported(self) -> tuple[int, int]:
+        """(runs, bytes) that came in bundles and are not pinned."""
+        return self._index.imported()
+
+    @contextmanager
+    def _leaving(self, run_id: str) -> Iterator[None]:
+        """What takes a run's folder away. Its row goes first: after a sudden end in between there is a whole run, which
+        is listed again when the store is opened, and never a row of a run that is not there."""
+        self._index.remove(run_id)
+        try:
+            yield
+        except AnalysisError:
+            if (run := self._own.read(run_id)) is not None:
+                self._index.add(run)
+            raise
+
+    def _requests(self) -> Iterable[str]:
+        """The requests of all runs, also of those that can be brought back, as JSON."""
+        yield from self._index.requests()
+        yield from (json.dumps(run.request) for run in self._trash.runs())
+
     def _note(self, run: Run, **marks: Any) -> Run:
         """The run with other marks, which are stored."""
         marked = replace(run, marks=replace(run.marks, **marks))
@@ -341,6 +374,7 @@ class RunStore:
     def _outdate(self, run_id: str) -> None:
         with room(self._outdated):
             self._outdated.mkdir(parents=True, exist_ok=True)
+            change()
             (self._outdated / run_id).touch()
 
     @cached_property

@@ -2,33 +2,36 @@
 
 import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting, BadText
-from analysis.files import write_whole
+from analysis.files import clear, sweep, write_text
 from analysis.runs.database import Database, now
 from analysis.runs.keys import check_id
 
 MAX_BYTES = 20_000_000  # one text, as UTF-8
 KEPT = 500  # texts that no stored run names are kept while they are among the newest
+_NAMED = re.compile(r"(?<![0-9a-f])[0-9a-f]{12}(?![0-9a-f])")
 log = logging.getLogger("focuscope.runs")
 
 
 class Texts:
     """Folder of `<hash>.json` files ({name, created, text}, and of a document `said`: what of it was read) with one
-    row each in the shared database."""
+    row each in the shared database. `requests()` gives those of all stored runs, as JSON: what they name stays."""
 
-    def __init__(self, folder: Path, database: Database) -> None:
-        self._folder, self._database = folder, database
+    def __init__(self, folder: Path, database: Database, requests: Callable[[], Iterable[str]]) -> None:
+        self._folder, self._database, self._requests = folder, database, requests
+        sweep(folder)
         database.prepare(self._create)
 
-    def put(self, text: str, name: str, said: str = "") -> str:
+    def put(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
         """Stores `text` (str) under its hash and returns that; an equal text is stored once, with its first name.
-        `said`: what of a document was read, in one sentence."""
+        `said`: what of a document was read, in one sentence; `beside`: hashes of others that stay as well."""
         if not isinstance(text, str) or not text:
             raise BadText(f"{name} is empty: choose a file with some text in it.")
         try:
@@ -44,11 +47,15 @@ class Texts:
             shown = str(name)[:200].encode("utf-8", "replace").decode()
             entry = {"name": shown, "created": now(), "text": text} | ({"said": said} if said else {})
             self._folder.mkdir(parents=True, exist_ok=True)
-            with write_whole(self._folder / f"{key}.json") as draft:
-                draft.write_text(json.dumps(entry), encoding="utf-8")
+            write_text(self._folder / f"{key}.json", json.dumps(entry))
             self._insert(self._database.write, key, entry)
-        self._trim(key)
+        self._trim({key}, beside)
         return key
+
+    def forget(self, key: str) -> None:
+        """Remove a text."""
+        self._database.write("DELETE FROM texts WHERE id = ?", (key,))
+        clear(self._folder / f"{key}.json")
 
     def get(self, key: str) -> tuple[str, str]:
         """(name, text) of a stored text; BadSetting when there is none of this hash or its file is damaged."""
@@ -87,6 +94,8 @@ class Texts:
         if not self._folder.exists():
             return
         known = {row["id"] for row in connection.execute("SELECT id FROM texts")}
+        for key in known.difference(path.stem for path in self._folder.glob("*.json")):
+            connection.execute("DELETE FROM texts WHERE id = ?", (key,))
         for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
             if path.stem not in known and (entry := self._whole(path.stem)) is not None:
                 self._insert(connection.execute, path.stem, entry)
@@ -98,13 +107,15 @@ class Texts:
             (key, entry["name"], len(entry["text"].encode()), entry["created"]),
         )
 
-    def _trim(self, kept: str) -> None:
-        """Forgets the oldest texts beyond KEPT that no stored run names."""
+    def _trim(self, *kept: Container[str]) -> None:
+        """Forgets the oldest texts beyond KEPT that no stored run names in any form: as the argument `text`, in a list,
+        joined by "+", or under another name."""
         surplus = self._database.read(
-            "SELECT id FROM texts WHERE id != ? AND id NOT IN (SELECT text FROM runs WHERE text IS NOT NULL)"
-            " AND seq <= (SELECT seq FROM texts ORDER BY seq DESC LIMIT 1 OFFSET ?)",
-            (kept, KEPT),
+            "SELECT id FROM texts WHERE seq <= (SELECT seq FROM texts ORDER BY seq DESC LIMIT 1 OFFSET ?)", (KEPT,)
         )
-        for row in surplus:
-            (self._folder / f"{row['id']}.json").unlink(missing_ok=True)
-            self._database.write("DELETE FROM texts WHERE id = ?", (row["id"],))
+        if not surplus:
+            return
+        named = {key for request in self._requests() for key in _NAMED.findall(request)}
+        for key in (row["id"] for row in surplus):
+            if key not in named and not any(key in some for some in kept):
+                self.forget(key)
