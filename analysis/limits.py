@@ -15,14 +15,20 @@ from analysis.studies.registry import VERBS
 @dataclass(frozen=True)
 class Limits:
     """`models` that may be asked for (None: any); `text_bytes` of one text; `jobs_each` and `jobs_all` that wait or
-    run, of one session and of all; `job_seconds` that one may take (None: any). `demo`: strangers share this
-    installation, so nobody is shown the texts and runs of others, and `allows` decides about verbs."""
+    run, of one session and of all; `job_seconds` that one may take (None: any). `upload_bytes` of one file that comes
+    in; `uploads` and `uploads_bytes` that wait in the app for one visitor, and `uploads_bytes_all` for all, until they
+    are read: the app's own memory holds them. `demo`: strangers share this installation, so nobody is shown the texts
+    and runs of others, and `allows` decides about verbs."""
 
     models: tuple[str, ...] | None = None
     text_bytes: int | None = None
     jobs_each: int = 10
     jobs_all: int = 100
     job_seconds: float | None = None
+    upload_bytes: int = 64 << 20
+    uploads: int = 40
+    uploads_bytes: int = 256 << 20
+    uploads_bytes_all: int = 1 << 30
     demo: bool = False
 
     def allows(self, verb: str) -> bool:
@@ -59,7 +65,18 @@ class Limits:
 
 
 OPEN = Limits()
-DEMO = Limits(models=("demo",), text_bytes=100_000, jobs_each=2, jobs_all=20, job_seconds=300, demo=True)
+DEMO = Limits(
+    models=("demo",),
+    text_bytes=100_000,
+    jobs_each=2,
+    jobs_all=20,
+    job_seconds=300,
+    upload_bytes=1 << 20,
+    uploads=20,
+    uploads_bytes=4 << 20,
+    uploads_bytes_all=100 << 20,
+    demo=True,
+)
 
 
 def limits() -> Limits:

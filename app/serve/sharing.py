@@ -1,10 +1,16 @@
 """An app that several people share: who may come in, and what one reader sees of another."""
 
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
 import streamlit as st
 
+from analysis.errors import BadSetting
 from analysis.limits import limits
 from app.ui import widgets
 
+log = logging.getLogger("focuscope.app")
 OWN = "own_texts"  # hashes of the texts that this session brought
 AT_HOME = "Your text stays on this machine."
 SHARED = "Your text stays on the machine that serves this page; other readers are not shown it."
@@ -29,24 +35,59 @@ def shown(texts: dict[str, str], samples: list[str]) -> dict[str, str]:
 
 
 def admitted() -> bool:
-    """Whether this reader may go on. Without a section [auth] in the secrets everybody may; with one, whoever has
-    signed in with its provider and stands in `allowed` of [focuscope]: an address, or @ with a domain."""
-    if not st.secrets.load_if_toml_exists() or "auth" not in st.secrets:
+    """Whether this reader may go on. Where nobody signs in here everybody may; else who has signed in with the provider
+    of [auth], whose address it calls verified, and who stands in `allowed` of [focuscope]."""
+    try:
+        allowed = _allowed()
+    except BadSetting as error:
+        log.error("%s", error)
+        _refuse(str(error))
+        return False
+    if allowed is None:
         return True
     if not st.user.is_logged_in:
         st.title("Focuscope", anchor=False)
         st.button("Sign in", on_click=st.login, type="primary", key="sign_in")
         return False
     address = str(st.user.get("email") or "")
-    allowed = list(st.secrets.get("focuscope", {}).get("allowed", []))
-    if allowed and (st.user.get("email_verified") is False or not any(_matches(address, one) for one in allowed)):
-        st.title("Focuscope", anchor=False)
-        st.error(widgets.plain(f"{address or 'This account'} is not on the list of this installation: ask its owner."))
-        st.button("Sign out", on_click=st.logout, key="sign_out")
-        return False
-    return True
+    if st.user.get("email_verified") is not True:  # some providers leave it out, some send the word "false"
+        _refuse(
+            f"The provider does not call {address or 'this account'} verified: sign in with an address that it does."
+        )
+    elif any(_matches(address, one) for one in allowed):
+        return True
+    else:
+        _refuse(f"{address or 'This account'} is not on the list of this installation: ask its owner.")
+    st.button("Sign out", on_click=st.logout, key="sign_out")
+    return False
+
+
+def _refuse(why: str) -> None:
+    st.title("Focuscope", anchor=False)
+    st.error(widgets.plain(why))
+
+
+def _allowed() -> list[str] | None:
+    """Who may come in: addresses, and domains behind an @; None where the secrets say nothing of it. Errors: BadSetting
+    where what they say is half, misspelt or cannot be read, because that must let nobody in."""
+    if not st.secrets.load_if_toml_exists():  # so it answers for a file with a slip too
+        unread = [path for path in st.get_option("secrets.files") if Path(path).exists()]
+        why = f"{unread[0]} cannot be read" if unread else ""
+    elif not {"auth", "focuscope"} & set(st.secrets):
+        why = ""
+    elif "auth" not in st.secrets:
+        why = "the secrets have a section [focuscope] and no [auth]"
+    else:
+        section = st.secrets.get("focuscope")
+        allowed = section.get("allowed") if isinstance(section, Mapping) else None
+        if isinstance(allowed, list) and allowed and all(isinstance(one, str) and "@" in one for one in allowed):
+            return allowed
+        why = "`allowed` in the section [focuscope] of the secrets is no list of addresses and @domains"
+    if why:
+        raise BadSetting(f"Nobody is let in here, because {why}: docs/sharing.md says how it is written.")
+    return None
 
 
 def _matches(address: str, allowed: str) -> bool:
-    address, allowed = address.lower(), str(allowed).lower()
-    return address.endswith(allowed) if allowed.startswith("@") else bool(address) and address == allowed
+    address, allowed = address.lower(), allowed.lower()
+    return address.endswith(allowed) if allowed.startswith("@") else address == allowed

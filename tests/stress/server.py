@@ -58,15 +58,16 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(folder: Path) -> Iterator[Server]:
+def served(folder: Path, entry: str = "app/serve/served.py", **environment: str) -> Iterator[Server]:
     """The app, once it answers, until the block ends: its store is `folder/state`, and it works in `folder/home`, so
     that a file without a folder lands there. AnalysisError when it does not start."""
     home, port = folder / "home", free_port()
     shutil.copytree(PROJECT / ".streamlit", home / ".streamlit", dirs_exist_ok=True)
-    command = [sys.executable, "-m", "streamlit", "run", str(PROJECT / "app/serve/served.py"), f"--server.port={port}"]
+    command = [sys.executable, "-m", "streamlit", "run", str(PROJECT / entry), f"--server.port={port}"]
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
     variables = {**os.environ, "FOCUSCOPE_STATE": str(folder / "state"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+    variables |= environment
     with (folder / "server.log").open("w") as log:
         child = subprocess.Popen([*command, *options], cwd=home, env=variables, stdout=log, stderr=subprocess.STDOUT)
     try:

@@ -31,6 +31,7 @@ class Session:
         self.failures: list[str] = []
         self.received = 0  # bytes
         self.entered = False
+        self.session = ""  # the app's name for this connection
         self._page, self._states, self._timers = "", {}, {}
         self._finished: asyncio.Queue = asyncio.Queue()
 
@@ -114,6 +115,7 @@ class Session:
             self._finished.put_nowait(DONE)
 
     def _on_new_session(self, message: ForwardMsg) -> None:
+        self.session = message.new_session.initialize.session_id
         if not message.metadata.run.fragment_ids:
             self._page = message.new_session.page_script_hash
             self.widgets = {}

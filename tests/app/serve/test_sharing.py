@@ -119,28 +119,71 @@ def test_a_list_of_models_is_a_choice(client, monkeypatch):
     assert app.query_params["model"] == "owner/tiny" and not app.exception
 
 
-@pytest.mark.parametrize(
-    ("user", "shown"),
-    [
-        ({"is_logged_in": False}, "sign_in"),
-        ({"is_logged_in": True, "email": "x@example.org"}, "sign_out"),
-        ({"is_logged_in": True, "email": "a@team.example.org", "email_verified": False}, "sign_out"),
-        ({"is_logged_in": True, "email": "A@team.example.org"}, None),
-        ({"is_logged_in": True, "email": "one@example.org", "email_verified": True}, None),
-    ],
-)
-def test_with_a_provider_only_the_listed_come_in(client, monkeypatch, user, shown):
+def signed_in(monkeypatch, user: dict, **secrets: object) -> AppTest:
+    """The app as a reader with these claims meets it, with these sections of secrets."""
+
     class User(dict):
         is_logged_in = user["is_logged_in"]
 
     monkeypatch.setattr(sharing.st, "user", User(user))
     app = AppTest.from_file(ENTRY, default_timeout=PATIENCE)
-    app.secrets["auth"] = {"redirect_uri": "https://example.org/oauth2callback"}
-    app.secrets["focuscope"] = {"allowed": ["one@example.org", "@team.example.org"]}
+    app.secrets.update(secrets)
     app.run()
     assert not app.exception
+    return app
+
+
+AUTH = {"redirect_uri": "https://example.org/oauth2callback"}
+ALLOWED = {"allowed": ["one@example.org", "@team.example.org"]}
+VERIFIED = {"is_logged_in": True, "email_verified": True}
+
+
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [
+        ({"is_logged_in": False}, "sign_in"),
+        (VERIFIED | {"email": "x@example.org"}, "sign_out"),
+        (VERIFIED | {"email": "x@otherteam.example.org"}, "sign_out"),
+        (VERIFIED, "sign_out"),
+        (VERIFIED | {"email": "a@team.example.org", "email_verified": False}, "sign_out"),
+        (VERIFIED | {"email": "a@team.example.org", "email_verified": None}, "sign_out"),
+        (VERIFIED | {"email": "a@team.example.org", "email_verified": "false"}, "sign_out"),
+        ({"is_logged_in": True, "email": "a@team.example.org"}, "sign_out"),
+        (VERIFIED | {"email": "A@team.example.org"}, None),
+        (VERIFIED | {"email": "one@example.org"}, None),
+    ],
+)
+def test_with_a_provider_only_the_verified_and_listed_come_in(client, monkeypatch, user, shown):
+    app = signed_in(monkeypatch, user, auth=AUTH, focuscope=ALLOWED)
     assert [button.key for button in app.button if button.key in ("sign_in", "sign_out")] == ([shown] if shown else [])
     assert bool(app.selectbox) == (shown is None)
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        {"auth": AUTH},
+        {"auth": AUTH, "focuscope": {"alowed": ["one@example.org"]}},
+        {"auth": AUTH, "focuscope": {"allowed": []}},
+        {"auth": AUTH, "focuscope": {"allowed": "one@example.org"}},
+        {"auth": AUTH, "focuscope": {"allowed": ["one@example.org", "example.org"]}},
+        {"auth": AUTH, "focuscope": "one@example.org"},
+        {"focuscope": ALLOWED},
+    ],
+)
+def test_a_list_that_is_missing_or_misspelt_lets_nobody_in(client, monkeypatch, caplog, secrets):
+    app = signed_in(monkeypatch, VERIFIED | {"email": "one@example.org"}, **secrets)
+    assert not app.selectbox and len(app.error) == 1 and "Nobody is let in here" in app.error[0].value
+    assert "Nobody is let in here" in caplog.text
+
+
+def test_secrets_with_a_slip_let_nobody_in(client, monkeypatch, tmp_path):
+    (tmp_path / "secrets.toml").write_text("[auth\n")
+    option = st.get_option
+    files = {"secrets.files": [str(tmp_path / "secrets.toml")]}
+    monkeypatch.setattr(sharing.st, "get_option", lambda name: files.get(name) or option(name))
+    app = AppTest.from_file(ENTRY, default_timeout=PATIENCE).run()
+    assert not app.selectbox and "secrets.toml cannot be read" in app.error[0].value.replace("\\", "")
 
 
 def test_without_a_provider_nobody_is_asked(client):

@@ -1,0 +1,121 @@
+"""The connection of an open page: a part of it that asks again waits until the page is drawn, and what a visitor leaves
+behind is dropped."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from streamlit import runtime
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+STREAM = "/_stcore/stream"
+LEFT = 100.0  # seconds for which a page may come back; Streamlit's own 120 free nothing until another page leaves
+SILENT = 5.0  # seconds after which a part of a page will not begin: it stands there no more
+WAITING = 16  # requests of parts that wait for their page; more go on to Streamlit, which folds them into one
+SHORT = 1 << 16  # bytes: a message that begins or ends a run is shorter
+PAGE = {ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_WITH_COMPILE_ERROR}
+PART = PAGE | {ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY}
+
+
+class Visits:
+    """ASGI middleware around Streamlit's websocket. `left`: seconds after which who has left is forgotten."""
+
+    def __init__(self, app: Callable, left: float = LEFT):
+        self.app, self.left = app, left
+
+    async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
+        if scope["type"] != "websocket" or not scope["path"].endswith(STREAM):
+            return await self.app(scope, receive, send)
+        visit = Visit(receive, send)
+        reading = asyncio.create_task(visit.read())
+        try:
+            await self.app(scope, visit.received.get, visit.send)
+        finally:
+            reading.cancel()
+            visit.over()
+            if visit.session:
+                asyncio.get_running_loop().call_later(self.left, _forget, visit.session)
+
+
+def _forget(session: str) -> None:
+    """Free what a visitor has left behind, unless the page has come back."""
+    if runtime.exists() and not runtime.get_instance().is_active_session(session):
+        runtime.get_instance().close_session(session)
+
+
+class Visit:
+    """One connection. Streamlit starts another thread for a part of a page that asks when the thread of the page has
+    ended, and then throws away what of the page was not handled yet: under load the whole page, and its end. So a part
+    is handed on only after the end of what is being drawn was sent."""
+
+    def __init__(self, receive: Callable, send: Callable):
+        self._receive, self._send = receive, send
+        self.received: asyncio.Queue[dict] = asyncio.Queue()  # what Streamlit gets
+        self.session = ""
+        self._waiting: deque[dict] = deque()
+        self._ends: set[int] = set()  # what ends the run that is going, none where none is
+        self._begun = False
+        self._silent: asyncio.TimerHandle | None = None
+
+    async def read(self) -> None:
+        """Hand on what the browser sends, as long as it is there."""
+        message: dict = {"type": ""}
+        try:
+            while message["type"] != "websocket.disconnect":
+                message = await self._receive()
+                if not self._kept(message):
+                    self.received.put_nowait(message)
+        finally:
+            self.received.put_nowait({"type": "websocket.disconnect", "code": 1006})
+
+    def _kept(self, message: dict) -> bool:
+        """Whether a message goes no further now. A timer that comes too early is dropped: it comes again."""
+        try:
+            request = BackMsg.FromString(message.get("bytes") or b"")
+        except Exception:  # no message at all: Streamlit answers that
+            return False
+        if request.WhichOneof("type") != "rerun_script":
+            return False
+        part = bool(request.rerun_script.fragment_id)
+        if part and self._ends and len(self._waiting) < WAITING:
+            if not request.rerun_script.is_auto_rerun:
+                self._waiting.append(message)
+            return True
+        self._asked(part)
+        return False
+
+    def _asked(self, part: bool) -> None:
+        self.over()
+        self._ends, self._begun = (PART if part else PAGE), False
+        if part:
+            self._silent = asyncio.get_running_loop().call_later(SILENT, self._ended)
+
+    async def send(self, message: dict) -> None:
+        """Send to the browser, and see what begins and what ends."""
+        await self._send(message)
+        data = message.get("bytes")
+        if not data or len(data) > SHORT:
+            return
+        said = ForwardMsg.FromString(data)
+        kind = said.WhichOneof("type")
+        if kind == "new_session":
+            self.session = said.new_session.initialize.session_id
+            if self._ends is PART or not said.metadata.run.fragment_ids:
+                self._begun = True
+                self.over()
+        elif kind == "script_finished" and self._begun and said.script_finished in self._ends:
+            self._ended()
+
+    def _ended(self) -> None:
+        """Nothing is being drawn: the next part that waits may ask."""
+        self.over()
+        self._ends = set()
+        if self._waiting:
+            self._asked(part=True)
+            self.received.put_nowait(self._waiting.popleft())
+
+    def over(self) -> None:
+        """Wait for no beginning any more."""
+        if self._silent is not None:
+            self._silent.cancel()

@@ -1,0 +1,20 @@
+"""The small app's only page: a field for files, a part that asks again, and a last line that comes after it has."""
+
+import streamlit as st
+
+from tests.made.small.late import asked
+
+WAIT = 60  # seconds, for a machine that others use
+
+
+@st.fragment(run_every=0.01)
+def part() -> None:
+    """What asks again while the page is drawn."""
+    st.text("a part")
+
+
+asked.clear()
+st.file_uploader("Files", key="files")
+part()
+asked.wait(WAIT)
+st.text("the last line")
