@@ -1,7 +1,7 @@
 """CSA, beside ours: what each row of its tables, and of the measurements that its text prints, is held against."""
 
 from analysis.papers.ours import Beside, Job, Number
-from analysis.papers.places import BREAKS, BUDGETS, CORPORA, QUERY, RANKS, WORTH, at, makes, study
+from analysis.papers.places import BREAKS, BUDGETS, CORPORA, QUERY, RANKS, WORTH, at, maker, study
 
 WEIGHTS = "Its weights: name them with --model."
 PYTHIA = "EleutherAI/pythia-410m"
@@ -24,7 +24,7 @@ def capped(row: str) -> Beside:
         "Pythia 410M, 1024, Code": ("python", 1024),
     }
     if row not in ours:
-        job = Job(said=f"{makes('calibration')} --model MODEL")
+        job = Job(said=f"{maker('calibration').command} --model MODEL")
         return Beside(job, BUDGETS, needs=WEIGHTS)
     corpus, context = ours[row]
     one = at("calibration", corpus=corpus, context=context)

@@ -14,7 +14,7 @@ from analysis.papers.places import (
     at,
     benchmark,
     equal,
-    makes,
+    maker,
     related,
     scores,
     stored_scores,
@@ -23,10 +23,8 @@ from analysis.papers.places import (
 )
 
 ARMS, TOP2, FINE = "groups-k8-top1", "top-k8-top1", "finetuning"
-SIZES = {"length": 512, "tokens_per_step": 512}
 TASKS = ("hellaswag", "arc_easy", "piqa", "lambada")
 BASELINES = "dense,focus,longformer,performer,routing_transformer"
-LORA = "python -m analysis finetune --method lora,focus,full --corpus DIR"
 TRAINED = ablation("baselines", "Ablations")
 WEB = "A file of web text: put it into the corpus folder as web.txt, its documents between blank lines."
 LARGE = "Its weights: name them with --model; 7 billion parameters and more need a GPU."
@@ -51,14 +49,13 @@ def first(row: str) -> Beside:
     }
     numbers, method = beside[row]
     if not method:
-        return Beside(study("finetuning", **SIZES), ablation(FINE, "Ablations"), numbers)
+        return Beside(study("finetuning"), ablation(FINE, "Ablations"), numbers)
     needs = "The four benchmarks' files, for the scores."
     if method == "longformer":
         numbers = related(numbers + scores(method))
         return Beside(job, TESTS, numbers, f"{needs} The paper trained the model with this method, here none is.")
     if method in ("performer", "routing_transformer"):
-        said = f"python -m analysis finetune --method {method} --corpus DIR"
-        return Beside(Job(said=said), TRAINED, numbers + related(scores(method)), needs)
+        return Beside(study("baselines"), TRAINED, numbers + related(scores(method)), needs)
     return Beside(job, TESTS, numbers + scores(method), needs)
 
 
@@ -75,7 +72,7 @@ def dimensions(row: str) -> Beside:
     value = "full" if "full" in row else int(row.removeprefix("d_s="))
     cell = at("ablations", factor="dimensions", value=value)
     return Beside(
-        study("ablations", **SIZES),
+        study("ablations", {"rows": [f"dimensions={value}"]}),
         ablation("ablations", "Ablations"),
         (
             cell("perplexity, centroids trained", "perplexity_centroid", column="PPL"),
@@ -87,7 +84,7 @@ def dimensions(row: str) -> Beside:
 def models(row: str) -> Beside:
     """Table 2: one model in each row, two groups for each token."""
     if row != "GPT-2 124M":
-        job = Job(said=f"{makes('top-k4-top1')} --model MODEL")
+        job = Job(said=f"{maker('top-k4-top1').command} --model MODEL")
         return Beside(job, ablation(TOP2, "Ablations"), needs=LARGE)
     both, dense = at(TOP2, k=2, router="k8-top2"), Number("reads everything", ("dense", "perplexity"), study=TOP2)
     numbers = (
@@ -161,12 +158,12 @@ def lora(row: str) -> Beside:
     found = re.fullmatch(r"(?:\+ )?LoRA \(r=(\d+)(?:, lr=(.+))?\)", row)
     rates = (1e-4, 1e-3) if found[2] is None else (float(found[2]),)
     numbers = baseline(f"LoRA r={found[1]}", *rates)
-    return Beside(Job(said=LORA), TRAINED, numbers, needs="Training LoRA: the command does it.")
+    return Beside(study("baselines"), TRAINED, numbers, needs="Training LoRA: the command does it.")
 
 
 def tuned(row: str) -> Beside:
     """Table 5 and section 3.4: fine-tuning with groups and with full attention, and training from scratch."""
-    job, panel = study("finetuning", **SIZES), ablation(FINE, "Ablations")
+    job, panel = study("finetuning"), ablation(FINE, "Ablations")
     domain = {"PG-19 (books)": "novels", "WikiText-103 (Wikipedia)": "wikitext", "OpenWebText (web)": "web"}.get(row)
     if row.startswith("7B from scratch"):
         name, read = ("focus", "trained groups, hard") if "Focus" in row else ("dense", "dense")
@@ -175,7 +172,7 @@ def tuned(row: str) -> Beside:
             one("small models, held out", "perplexity", column="PPL"),
             one("above dense training", "against_dense", "nats"),
         )
-        scratch = study("pretraining", length=512, tokens_per_step=2048)
+        scratch = study("pretraining")
         return Beside(scratch, ablation("pretraining", "Ablations"), numbers)
     if row.startswith("GPT-2 124M"):
         arms = ("full attention",) if "Full" in row else ("Focus, soft", "Focus, hard")
@@ -190,7 +187,7 @@ def tuned(row: str) -> Beside:
 def lengths(row: str) -> Beside:
     """Section 3.5: longer texts than those of the training."""
     length = int(row.replace(",", ""))
-    job = study("lengths", length=512, tokens_per_step=512, rows="512,1024,2048,4096")
+    job = study("lengths")
     one, both = at("lengths", length=length, k=1), at("lengths", length=length, k=2)
     numbers = (
         one("reads everything", "perplexity_dense", column="Full attn"),

@@ -1,6 +1,6 @@
 """Focus, beside ours, from table 6 on: speed, groups per token, balance, ablations, selected tokens, the merge."""
 
-from analysis.papers.beside_focus import SIZES, TASKS, content, timed
+from analysis.papers.beside_focus import TASKS, content, timed
 from analysis.papers.ours import Beside, Job, Number
 from analysis.papers.places import (
     COLLAPSE,
@@ -48,7 +48,7 @@ def speed(row: str) -> Beside:
 def per_token(row: str) -> Beside:
     """Table 7: groups per token; four groups."""
     k = int(row.split("top-k=")[1][0])
-    job, gpt = study("top", router="k4-top1", window=64, n_sink=4), row.startswith("GPT-2")
+    job, gpt = study("top", router="k4-top1"), row.startswith("GPT-2")
     one = at(FOUR, k=k)
     numbers = (
         one(f"k = {k}, held out", "perplexity", column="PPL"),
@@ -91,7 +91,7 @@ def balance(row: str) -> Beside:
             one(f"stability, phase {phase}", f"stability_{phase}", "", f"{trained}: Stability"),
         ]
     numbers.append(one("passed 90% at step", "collapsed_at", ""))
-    return Beside(study(DOMINANCE, **SIZES), COLLAPSE, tuple(numbers))
+    return Beside(study(DOMINANCE), COLLAPSE, tuple(numbers))
 
 
 def cell(row: str) -> Beside:
@@ -99,6 +99,7 @@ def cell(row: str) -> Beside:
     name, _, value = row.partition("=")
     number = float(value)
     one = at("ablations", factor=FACTORS[name], value=number if number < 1 else int(number))
+    adds = {"rows": [f"{FACTORS[name]}={value}"]} | ({"widths": [int(number)]} if name == "w" else {})
     numbers = (
         one("centroids trained, held out", "perplexity_centroid", column="Centroid PPL"),
         one("fine-tuned", "perplexity_tuned", column="Fine-tuned PPL"),
@@ -112,16 +113,17 @@ def cell(row: str) -> Beside:
         if row == "Sinkhorn iters=5"
         else ""
     )
-    return Beside(study("ablations", **SIZES), ablation("ablations", "Ablations"), numbers, damaged=damaged)
+    return Beside(study("ablations", adds), ablation("ablations", "Ablations"), numbers, damaged=damaged)
 
 
 def window(row: str) -> Beside:
     """Appendix B: two groups and the window."""
-    job, panel = study("ablations", rows="groups=2", **SIZES), ablation("ablations", "Ablations")
+    panel = ablation("ablations", "Ablations")
     if row != "w=16":
-        return Beside(job, panel, needs="The grid varies the window with 8 groups, not with 2.")
-    two = at("ablations", factor="groups", value=2)
-    return Beside(job, panel, (two("two groups, window of 16", "perplexity_centroid", column="PPL"),))
+        job = study("ablations", groups=2, rows="window", widths=[16, 128, 512])
+        return Beside(job, panel, needs="The grid with 2 groups, which takes the place of the stored one with 8.")
+    two = at("ablations", factor="groups", value=2)("two groups, window of 16", "perplexity_centroid", column="PPL")
+    return Beside(study("ablations", {"rows": ["groups=2"]}), panel, (two,))
 
 
 def selected(row: str) -> Beside:
@@ -148,7 +150,7 @@ def selected(row: str) -> Beside:
 
 def retained(row: str) -> Beside:
     """Appendix C: what is kept of the pairs."""
-    job = study("top", router="k4-top1", window=64, n_sink=4)
+    job = study("top", router="k4-top1")
     if row.startswith("token selection"):
         return selected("SparQ")
     kept = at(FOUR, k=2)("K = 4, k = 2: distant pairs read", "distant_share", "share", "Distant pairs retained")

@@ -4,7 +4,6 @@ from analysis.commandline import commandline
 from analysis.papers.ours import Beside, Job, Number, Panel
 from analysis.papers.places import CLOSURE, RECALL, at, sharper, study
 
-FOCAL = {"length": 512, "steps": 500, "tokens_per_step": 2048}
 LARGER = "2.7 billion parameters and 315 billion tokens; small models are trained instead."
 SETTING = "Nothing to measure: the row is a setting of the paper's trainings, not a result."
 ARMS = {  # rows of tables 1 and 2 -> arms of the stored study
@@ -39,13 +38,13 @@ def tempered(row: str) -> Beside:
     """Focal, tables 1 and 2: trained with a temperature."""
     one = at("focal-temperatures", arm=ARMS[row])
     numbers = (one("small models, held out", "perplexity"), one("above dense training", "against_dense", "nats"))
-    job = study("focal-temperatures", **FOCAL)
+    job = study("focal-temperatures")
     return Beside(job, sharper("temperatures"), numbers, LARGER)
 
 
 def setting(row: str) -> Beside:
     """Focal, tables 3 and 4: sizes and schedules."""
-    return Beside(study("focal-scaling", **FOCAL), sharper("scaling"), needs=SETTING)
+    return Beside(study("focal-scaling"), sharper("scaling"), needs=SETTING)
 
 
 def saved(row: str) -> Beside:
@@ -58,7 +57,7 @@ def saved(row: str) -> Beside:
     ]
     shown = at("focal-scaling", arm="t 0.4", width=128, context=512)
     against = shown("t = 0.4, above dense training", "against_dense", "nats")
-    return Beside(study("focal-scaling", **FOCAL), sharper("scaling"), (against, *numbers), LARGER)
+    return Beside(study("focal-scaling"), sharper("scaling"), (against, *numbers), LARGER)
 
 
 def far(row: str) -> Beside:
@@ -80,13 +79,13 @@ def best(row: str) -> Beside:
             at("focal-temperatures", arm=f"t {t}")(f"t = {t}, above dense training", "against_dense", "nats")
             for t in ("0.3", "0.4", "0.5", "0.6")
         ]
-        return Beside(study("focal-temperatures", **FOCAL), sharper("temperatures"), tuple(numbers), LARGER)
+        return Beside(study("focal-temperatures"), sharper("temperatures"), tuple(numbers), LARGER)
     pairs = [(5, 10.0), (5, 11.31)] if "11.31" in row else [(low, 10.0) for low in range(1, 8)]
     numbers = [
         at("focal-limits", tau_min=low, tau_max=high)(f"τ from {low} to {high:g}, above dense", "against_dense", "nats")
         for low, high in pairs
     ]
-    return Beside(study("focal-limits", **FOCAL), sharper("limits"), tuple(numbers), LARGER)
+    return Beside(study("focal-limits"), sharper("limits"), tuple(numbers), LARGER)
 
 
 def routed(row: str) -> Beside:
@@ -129,7 +128,7 @@ def summarised(row: str) -> Beside:
         "is not the mean of its own row. The paper counts."
     )
     panel = Panel("softmax-temperature", "Softmax temperature, Evidence", {"temperature_evidence": "yes"})
-    return Beside(study("focal-temperatures", **FOCAL), panel, cannot=cannot, finding=10)
+    return Beside(study("focal-temperatures"), panel, cannot=cannot, finding=10)
 
 
 PARTS = {

@@ -19,13 +19,11 @@ from analysis.papers.places import (
     ablation,
     at,
     benchmark,
-    makes,
     pitfalls,
     study,
 )
 
 LEAK, TOP = "causality-k8-top1", "top-k4-top1"
-ROUTED = {"length": 1024, "window": 64, "n_sink": 4}
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def findings() -> list[Finding]:
             2, "Sinkhorn over a text is a softmax with a bias of the whole text",
             "So the literal rule reads the future through one number for each group, and at a decode step it gives "
             "every group the same. A balance that is frozen on calibration text does neither.",
-            Beside(study("causality", **ROUTED), CAUSALITY, (
+            Beside(study("causality", router="k8-top1"), CAUSALITY, (
                 hard("literal: largest change of a logit when only later tokens change", "moved", ""),
                 Number("literal minus causal, hard groups", ("literal_minus_causal", {"reading": "hard"}, "mean"),
                        "nats", study=LEAK),
@@ -89,7 +87,7 @@ def findings() -> list[Finding]:
             3, "The printed gate cannot close",
             "It lies between 0.5 and 1, and a score times 0 is not a weight of 0. So training through the gate is not "
             "the hard mask of inference.",
-            Beside(study("causality", **ROUTED), CAUSALITY, (
+            Beside(study("causality", router="k8-top1"), CAUSALITY, (
                 soft("smallest gate of a far pair, as printed", "smallest_gate", ""),
                 at(LEAK, reading="soft", gate="log")("smallest gate, as a bias", "smallest_gate", ""),
             )),
@@ -98,7 +96,7 @@ def findings() -> list[Finding]:
             4, "Two groups per token do not fit two disjoint sets, and K/k is a formula",
             "Each token in k of K groups costs k²/K of dense and counts pairs twice; and what is left of the pairs "
             "bounds the gain. With 3 of 4 groups everything is read.",
-            Beside(study("top", router="k4-top1", window=64, n_sink=4), ablation(TOP, "Ablations"), (
+            Beside(study("top", router="k4-top1"), ablation(TOP, "Ablations"), (
                 groups("K = 4, k = 2: pairs read", "pairs_share", "share"),
                 groups("K/k as printed", "formula", "x"),
                 groups("what these pairs allow at most", "ideal", "x"),
@@ -170,7 +168,7 @@ def findings() -> list[Finding]:
             f"{differing()} of its {len(find('focal_summary_zh'))} numbers differ from “{PAPERS['focal_attention']}”, "
             "table 1. The paper counts.",
             Beside(
-                Job(said=makes("focal-temperatures")),
+                study("focal-temperatures"),
                 Panel("papers-vs-measured", "Papers vs measured, its rows", {"paper": "focal_summary_zh"}),
             ),
         ),

@@ -6,7 +6,7 @@ Nothing measured is written here: a `Number` says where it stands in a stored st
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from analysis.commandline import commandline
 
@@ -60,12 +60,23 @@ class Reading:
 class Job:
     """How a row is measured: `verb` and `args`, for a button and for the command; without a verb the command alone, as
     it is `said`. A page fills in `model`, and `text` or `corpus` where the verb takes one; `more` is what only the
-    command says."""
+    command says. `adds`: options of a study, each with the values without which its grid would lack the row."""
 
     verb: str = ""
     args: dict = field(default_factory=dict)
     more: dict = field(default_factory=dict)
     said: str = ""
+    adds: dict = field(default_factory=dict)
+
+    def again(self, protocol: Mapping) -> "Job":
+        """The job of a study that makes what is stored with this protocol again, and the row too where its grid lacks
+        it: what it was asked for stands in the protocol alone, and a second record of it has been wrong before."""
+        asked = dict(protocol.get("asked", {})) | ({"seed": protocol["seed"]} if protocol.get("seed") else {})
+        for name in self.adds.keys() & asked.keys():
+            listed = asked[name].split(",") if isinstance(asked[name], str) else asked[name]
+            every = list(dict.fromkeys([*listed, *self.adds[name]]))
+            asked[name] = ",".join(every) if isinstance(asked[name], str) else every
+        return replace(self, args=self.args | {name: asked[name] for name in asked if name not in self.args})
 
     @property
     def command(self) -> str:

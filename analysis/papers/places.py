@@ -1,9 +1,9 @@
 """The panels and jobs that the papers' rows share, and how numbers of one stored study are written down."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from analysis.commandline import commandline
-from analysis.papers.ours import Job, Number, Panel
+from analysis.papers.ours import Beside, Job, Number, Panel
 from analysis.studies.registry import of_file
 
 START, WORTH = Panel("", "Start"), Panel("is-it-worth-it", "Is it worth it?")
@@ -39,10 +39,33 @@ ELSEWHERE = {  # stored studies that stand beside rows about something else -> t
 }
 
 
-def makes(study: str) -> str:
-    """The command that stores a study: `top-k4-top1` is `study top` with that router."""
-    kind, router = of_file(study)
-    return commandline("study", {"name": kind, "corpus": "DIR", "router": router})
+def maker(stored: str) -> Job:
+    """The job that stores a study: `top-k4-top1` is `study top` with that router."""
+    kind, router = of_file(stored)
+    return study(kind, **({"router": router} if router else {}))
+
+
+def made(beside: Beside, protocol: Callable[[str], Mapping | None]) -> dict[str, Job]:
+    """Stored study -> the job that makes its numbers again, of every one that a row has numbers from; `protocol(name)`
+    is that of a stored one. The row's own job stands there where it is that study's."""
+    found = {}
+    for name in dict.fromkeys(number.study for number in beside.numbers if number.study):
+        job, told = beside.job if _stores(beside.job, name) else maker(name), protocol(name)
+        found[name] = job.again(told) if told else job
+    return found
+
+
+def measuring(beside: Beside, protocol: Callable[[str], Mapping | None]) -> Job:
+    """The row's own job, with what its stored study was asked for."""
+    job = beside.job
+    own = next((one for name, one in made(beside, protocol).items() if _stores(job, name)), None)
+    told = protocol(job.args["name"]) if job.verb == "study" and own is None else None
+    return own or (job.again(told) if told else job)
+
+
+def _stores(job: Job, name: str) -> bool:
+    """Whether a job is of the study that is stored by this name."""
+    return job.verb == "study" and (job.args["name"], job.args.get("router")) == of_file(name)
 
 
 def sharper(study: str) -> Panel:
@@ -52,9 +75,9 @@ def sharper(study: str) -> Panel:
     )
 
 
-def study(name: str, **args: object) -> Job:
-    """The job of a named study; `args` as its parameters, where they are not the study's own defaults."""
-    return Job("study", {"name": name, "corpus": "", **args})
+def study(name: str, adds: dict | None = None, **args: object) -> Job:
+    """The job of a named study; `args` where the row needs others than those of the stored study, or the defaults."""
+    return Job("study", {"name": name, "corpus": "", **args}, adds=adds or {})
 
 
 def benchmark(*tasks: str, methods: str = "dense,focus,streaming_llm", shots: int | None = None) -> Job:

@@ -32,8 +32,8 @@ def _numbers(finding: Finding, stored: Stored) -> None:
     if ours:
         for about in stored.protocols(finding.beside, [one.number for one in ours]):
             widgets.prose(f"Measured: {words.made(about)}", "quiet")
-    elif finding.beside.numbers:
-        told = commands(finding.beside.job.command, st.session_state["model"])
-        widgets.prose(f"Not measured here yet: {', then '.join(told)}", "quiet")
-    row.unstored(finding.beside, stored)
+    if finding.beside.numbers:
+        told = ", then ".join(commands(stored.job(finding.beside).command, st.session_state["model"]))
+        widgets.prose(f"Made by: {told}" if ours else f"Not measured here yet: {told}", "quiet")
+    row.sources(finding.beside, stored)
     row.link(finding.beside.panel)

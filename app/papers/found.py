@@ -7,6 +7,7 @@ import streamlit as st
 
 from analysis.benchmarks import here
 from analysis.papers.ours import Beside, Job, Number
+from analysis.papers.places import made, measuring
 from analysis.runs.corpora import corpora
 from app import cached
 from app.ui import asking
@@ -43,6 +44,20 @@ class Stored:
             run = cached.store().find(job.verb, args)
             self._runs[key] = run and run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
         return self._runs[key]
+
+    def job(self, beside: Beside) -> Job:
+        """The row's own job, as its stored study was asked for where there is one."""
+        return measuring(beside, self._protocol)
+
+    def made(self, beside: Beside) -> dict[str, str]:
+        """Stored study -> the command that makes its numbers again, of every one that a row has numbers from and that
+        is not its own job's."""
+        own = self.job(beside).command
+        jobs = {name: job.command for name, job in made(beside, self._protocol).items() if self.study(name)}
+        return {name: command for name, command in jobs.items() if command != own}
+
+    def _protocol(self, name: str) -> dict | None:
+        return (self.study(name) or {}).get("protocol")
 
     def missing(self, beside: Beside) -> list[str]:
         """The studies that a row has numbers from and that are not stored for this model."""

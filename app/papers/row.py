@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.papers.beside import beside, printed
 from analysis.papers.cells import Cell
 from analysis.papers.ours import Beside, Job, Panel, Reading, commands
-from analysis.papers.places import ELSEWHERE, makes
+from analysis.papers.places import ELSEWHERE, maker
 from app import cached
 from app.papers import words
 from app.papers.found import Stored, arguments
@@ -45,18 +45,22 @@ def show(key: tuple[str, str, str], row_state: str, ours: list[Reading], stored:
             _printed(cells)
         with st.container():
             _here(key, ours, one)
-    unstored(one, stored)
+    sources(one, stored)
     for name in dict.fromkeys(reading.number.study for reading in ours):
         if name in ELSEWHERE and ELSEWHERE[name] != one.panel:
             link(ELSEWHERE[name])
-    measure(one.job, one, "papers_run")
+    measure(stored.job(one), one, "papers_run")
 
 
-def unstored(one: Beside, stored: Stored) -> None:
-    """The studies whose numbers would stand here too, each with the command that stores it."""
+def sources(one: Beside, stored: Stored) -> None:
+    """The other studies that numbers here are of, or would be, each with the command that makes them."""
     model = st.session_state["model"]
     said = [
-        f"Not stored yet for this model, the study {name}: {', then '.join(commands(makes(name), model))}"
+        f"Made by the study {name}: {', then '.join(commands(command, model))}"
+        for name, command in stored.made(one).items()
+    ]
+    said += [
+        f"Not stored yet for this model, the study {name}: {', then '.join(commands(maker(name).command, model))}"
         for name in stored.missing(one)
     ]
     widgets.prose(said, "quiet")

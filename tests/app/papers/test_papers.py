@@ -56,7 +56,7 @@ def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(mad
     ends = [f"{one[f'against_dense{end}']:+.4f} nats" for end in ("", "_low", "_high")]
     assert value["above reading everything"] == f"{ends[0]} ({ends[1]} to {ends[2]})"
     assert "model demo" in markup(app) and K4["protocol"]["date"][:10] in markup(app)
-    assert any("study top --corpus DIR --router k4-top1" in code.value for code in app.code)
+    assert any("study top --corpus DIR --router k4-top1 --window 64 --sinks 4" in code.value for code in app.code)
 
 
 def test_a_row_that_cannot_hold_says_why_and_names_the_finding(made):
@@ -94,10 +94,12 @@ def test_what_can_be_asked_for_here_has_a_button(made, monkeypatch):
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "put a folder of texts into models_cache/corpora" in markup(app)
     monkeypatch.setattr(found, "corpora", lambda: ["novels"])
+    put_studies(made.store, **{"top-k4-top1": K4})
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     app.button(key="papers_run").click().run()
     job = made.states["0123456789ab"]
     assert (job.verb, job.args["name"], job.args["corpus"], job.args["model"]) == ("study", "top", "novels", "demo")
+    assert K4["protocol"]["asked"].items() <= job.args.items(), "as the stored one was asked for"
 
 
 def test_all_findings_stand_on_the_page(made):

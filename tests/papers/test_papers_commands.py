@@ -1,0 +1,99 @@
+"""The command beside a number makes that number: what it would run is what is stored, and so is what a button asks."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from analysis.cli.asked import asked
+from analysis.cli.options import parser
+from analysis.cli.plan import plan
+from analysis.papers.beside import beside
+from analysis.papers.findings import findings
+from analysis.papers.ours import readings
+from analysis.papers.places import made, measuring
+from analysis.studies.grids.ablations import cells
+from analysis.training.settings import RouterTraining
+
+ROOT = Path(__file__).resolve().parents[2]
+STORED = {path.stem: json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/studies").glob("*.json")}
+ROWS = {"/".join(key): one for key, one in beside().items()}
+PLACES = ROWS | {f"finding {finding.number}": finding.beside for finding in findings()}
+
+
+def protocol(name):
+    return STORED.get(name, {}).get("protocol")
+
+
+def planned(command):
+    return plan(asked(vars(parser("").parse_args(shlex.split(command)[3:]))))
+
+
+def numbers_of(one):
+    return {found.number.study for found in readings(one, lambda number, _: STORED.get(number.study))}
+
+
+def shown():
+    """(command, stored study) of everything that stands beside a number of that study."""
+    found = set()
+    for one in PLACES.values():
+        jobs, own = made(one, protocol), measuring(one, protocol)
+        for name in numbers_of(one) - {""}:
+            found.add((jobs[name].command, name))
+            if own.verb == "study" and protocol(name)["verb"] == f"study {own.args['name']}":
+                found.add((own.command, name))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("command, name", shown())
+def test_the_command_beside_a_number_makes_it(command, name):
+    """Model, length, steps, seeds and all else that the stored study was asked for."""
+    found = planned(command)
+    assert found["stored"] and Path(found["stored"]) == ROOT / f"models_cache/demo/studies/{name}.json"
+    told = protocol(name)
+    assert found["arguments"] | told["sizes"] == found["arguments"]
+    assert (found["arguments"]["model"], found["arguments"]["seed"]) == (told["model"], told["seed"])
+
+
+LACKING = [
+    (where, number)
+    for where, one in ROWS.items()
+    for number in one.numbers
+    if number.study == "ablations"
+    and number not in [found.number for found in readings(one, lambda *_: STORED["ablations"])]
+]
+
+
+def test_a_cell_that_the_stored_grid_lacks_is_measured_as_its_others_were():
+    assert LACKING
+    told = protocol("ablations")
+    for where, number in LACKING:
+        found = planned(measuring(ROWS[where], protocol).command)["arguments"]
+        other = {name for name, value in told["sizes"].items() if found[name] != value}
+        assert other and other <= {"rows", "widths"}, where
+        grid = cells(found["rows"], RouterTraining(), Wide(), found["widths"])
+        assert (number.path[1]["factor"], number.path[1]["value"]) in grid, where
+        assert set(told["sizes"]["rows"].split(",")) < set(found["rows"].split(",")), "the stored cells stay"
+
+
+class Wide:
+    width = 256
+
+
+@pytest.mark.parametrize("where", [where for where, one in PLACES.items() if one.job.verb not in ("", "study")])
+def test_the_command_of_a_run_asks_what_its_button_asks(where):
+    job = PLACES[where].job
+    found = planned(job.command)["arguments"]
+    for name, value in job.args.items():
+        if name in found and value not in ("", None):
+            assert found[name] == value, name
+
+
+def test_a_model_without_the_study_is_asked_with_its_defaults():
+    """Nothing of the bundled model's sizes is taken over: those of another model may not fit."""
+    for one in PLACES.values():
+        job = measuring(one, lambda name: None)
+        assert job == one.job
+        if job.verb == "study":
+            assert set(job.args) <= {"name", "corpus", "router", "groups", "rows", "widths"}
