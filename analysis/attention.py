@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import CacheLayerMixin
 from transformers.masking_utils import sdpa_mask
 
-from analysis.cache import CompactLayer, GroupedLayer, TokenMemory, guarded, own_layer, past_length
+from analysis.arguments import Entering
+from analysis.cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, layer_of, past_length
 from analysis.calls import MASKED, Attended, Call, Prompt, Ran, only_masked
 from analysis.errors import AnalysisError, BadModel
 from analysis.kernels.scale import Scale
@@ -84,10 +86,15 @@ class _Seat:
     kernels: bool
     past: int = 0
     first: torch.Tensor | None = None
-    stored: GroupedLayer | CompactLayer | None = None
+    held: CacheLayerMixin | None = None
     tables: tuple[torch.Tensor, torch.Tensor] | None = None
     calls: int = 0
     ran: dict[tuple[str, str], Ran] = field(default_factory=dict)
+
+    @property
+    def stored(self) -> GroupedLayer | CompactLayer | None:
+        """The layer's KV cache where its order is the method's."""
+        return self.held if isinstance(self.held, GroupedLayer | CompactLayer) else None
 
     def note(self, queries: int, kernel: str, why: str, plan=None) -> None:
         phase = "prefill" if self.past == 0 else "decode" if queries == 1 else "continued"
@@ -140,14 +147,14 @@ def ran(model) -> list[Ran]:
 def _observe(module, args, kwargs):
     """Before an attention layer: let the method see the hidden states that enter it, [B, T, d]."""
     seat: _Seat = module._focuscope
-    hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    seat.past, seat.stored = past_length(kwargs, seat.layer), own_layer(kwargs, seat.layer)
-    seat.tables = kwargs.get("position_embeddings")
+    entering = Entering.of(args, kwargs)
+    seat.past, seat.held = past_length(entering.cache, seat.layer), layer_of(entering.cache, seat.layer)
+    seat.tables = entering.tables
     real = None
     if seat.past == 0:
-        real = _real_tokens(kwargs.get("attention_mask"), hidden)
+        real = _real_tokens(entering.mask, entering.hidden)
         seat.first = real.int().argmax(dim=1)  # [B]
-    seen = seat.method.observe(seat.layer, hidden, real)
+    seen = seat.method.observe(seat.layer, entering.hidden, real)
     if seen is not None:
         seat.memory.extend(seat.layer, seen, seat.past)
     if isinstance(seat.stored, GroupedLayer):
@@ -168,6 +175,7 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
         raise BadModel("This model puts a learned sink logit into its softmax, undefined here: choose another model.")
     seat: _Seat = module._focuscope
     seat.calls += 1
+    check_keys(seat.held, seat.past + query.shape[2], key.shape[2])
     out = _attended(seat, module, query, key, value, attention_mask, dropout, scaling, softcap)
     return seat.method.leave(seat.layer, out), None
 

@@ -3,19 +3,24 @@ the whole past, one whose decode steps read a token's groups only, and one that 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-import transformers
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
+from transformers import GenerationConfig
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    StaticLayer,
+)
 
-from analysis.errors import AnalysisError
+from analysis.arguments import as_past
+from analysis.errors import AnalysisError, BadModel
 from analysis.kernels.decode import GroupMajor, Growing
 from analysis.kernels.ragged import Ragged
 
-PAST = "cache" if tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24) else "past_key_values"
-PASTS = ("cache", "past_key_values", "layer_past")  # what models of all versions call it
-OTHER_CACHES = (*PASTS[:2], "cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
+OTHER_CACHES = ("cache_implementation", "assistant_model", "prompt_lookup_num_tokens")
 
 
 class TokenMemory:
@@ -88,6 +93,8 @@ class GrowingLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         """-1: there is no limit."""
         return -1
+
+    get_max_cache_shape = get_max_length  # its name in older transformers
 
     def reset(self) -> None:
         """Forget everything."""
@@ -305,31 +312,31 @@ def _own(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows.untyped_storage().nbytes() == rows.nbytes else rows.clone()
 
 
-def as_past(cache: Cache | None) -> dict[str, Cache | None]:
-    """The keyword argument with which a model of this transformers takes a KV cache."""
-    return {PAST: cache}
-
-
-def past_of(read: Any) -> Cache:
-    """The KV cache in what a model returned."""
-    return getattr(read, PAST)
-
-
-def _cache(kwargs: dict) -> Cache | None:
-    return next((kwargs[name] for name in PASTS if kwargs.get(name) is not None), None)
-
-
-def past_length(kwargs: dict, layer: int) -> int:
-    """Tokens already in the KV cache of `layer`, from an attention module's keyword arguments (0 without)."""
-    cache = _cache(kwargs)
+def past_length(cache: Cache | None, layer: int) -> int:
+    """Tokens already in the KV cache of `layer` (0 without one)."""
     return int(cache.get_seq_length(layer)) if cache is not None else 0
 
 
-def own_layer(kwargs: dict, layer: int) -> GroupedLayer | CompactLayer | None:
-    """The layer's cache that a method orders itself, from an attention module's keyword arguments; None for others."""
-    layers = getattr(_cache(kwargs), "layers", [])
-    found = layers[layer] if layer < len(layers) else None
-    return found if isinstance(found, GroupedLayer | CompactLayer) else None
+def layer_of(cache: Cache | None, layer: int) -> CacheLayerMixin | None:
+    """The part of a KV cache that belongs to one layer; None before it was made."""
+    layers = getattr(cache, "layers", [])
+    return layers[layer] if layer < len(layers) else None
+
+
+def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:
+    """Raise BadModel where a layer hands over other than one key for each of the text's `tokens` so far: the places of
+    queries and keys would be guessed. A static cache may hand over more, a sliding one and our own fewer."""
+    own = isinstance(held, GroupedLayer | CompactLayer)
+    if keys > tokens and not isinstance(held, StaticLayer):
+        raise BadModel(
+            f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, and its KV cache does not say where "
+            "they belong: choose another model, or another KV cache."
+        )
+    if keys < tokens and not (own or isinstance(held, DynamicSlidingWindowLayer | StaticLayer)):
+        raise BadModel(
+            f"A layer hands over {keys:,} keys for a text of {tokens:,} tokens, so others were dropped from its KV "
+            "cache: choose another KV cache."
+        )
 
 
 def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Callable:
@@ -339,17 +346,19 @@ def guarded(lm, generate: Callable, own_cache: Callable[[], Cache | None]) -> Ca
     """
 
     def checked(*args, **kwargs):
-        config = kwargs.get("generation_config") or lm.generation_config
+        given = (*args, kwargs.get("generation_config"))
+        config = next((one for one in given if isinstance(one, GenerationConfig)), lm.generation_config)
         beams = kwargs.get("num_beams") or config.num_beams or 1
         if beams > 1:
             raise AnalysisError(
                 f"Beam search ({beams} beams) is not supported with a method applied: use greedy decoding or sampling."
             )
-        asked = {name: kwargs.get(name, getattr(config, name, None)) for name in (*OTHER_CACHES, "use_cache")}
-        if asked.pop("use_cache") is not False and not any(value is not None for value in asked.values()):
+        asked = [kwargs.get(name, getattr(config, name, None)) for name in OTHER_CACHES]
+        chosen = any(isinstance(value, Cache) for value in kwargs.values()) or any(value is not None for value in asked)
+        if not chosen and kwargs.get("use_cache", config.use_cache) is not False:
             cache = own_cache()
             if cache is not None:
-                kwargs |= as_past(cache)
+                kwargs |= as_past(lm, cache)
         return generate(*args, **kwargs)
 
     return checked

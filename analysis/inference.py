@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
+from analysis.arguments import as_past
 from analysis.attention import apply, ran
-from analysis.cache import Cache, DynamicCache, GrowingCache, as_past, cache_bytes
+from analysis.cache import Cache, DynamicCache, GrowingCache, cache_bytes
 from analysis.calls import Ran
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
@@ -155,7 +156,7 @@ def _run(lm, ids: Tensor, new_tokens: int, cache: Cache) -> _Pass:
 
 def next_token(lm, ids: Tensor, cache: Cache) -> Tensor:
     """The most likely token [1, 1] after the tokens [1, T], which are added to the KV cache."""
-    logits = lm(input_ids=ids, **as_past(cache), use_cache=True, logits_to_keep=1).logits
+    logits = lm(input_ids=ids, **as_past(lm, cache), use_cache=True, logits_to_keep=1).logits
     return logits[:, -1].argmax(-1, keepdim=True)
 
 

@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import torch
 
+from analysis.arguments import as_past, past_of
 from analysis.attention import apply
-from analysis.cache import as_past, past_of
 from analysis.methods.base import Method
 from analysis.models import Model
 from analysis.probes.pieces import Item, Pieces
@@ -40,14 +40,14 @@ def answer_logs(model: Model, method: Method, item: Item, turn: str = KNOWN, oth
         for part in filter(len, turned(item, turn, other or item)):
             past = None if read is None else past_of(read)
             tokens = torch.as_tensor(part, device=device)[None]
-            read = lm(tokens, **as_past(past), use_cache=True, logits_to_keep=1)
+            read = lm(tokens, **as_past(lm, past), use_cache=True, logits_to_keep=1)
         logs = torch.log_softmax(read.logits[0, -1].float(), -1)[candidates[:, 0]].double()
         held = getattr(method, "held_", None)  # of a method that follows the text itself: eviction
         for place, answer in enumerate(candidates if candidates.shape[1] > 1 else []):
             past = copy.deepcopy(past_of(read))
             if held is not None:
                 method.held_ = copy.deepcopy(held)
-            after = lm(answer[None, :-1], **as_past(past), use_cache=True).logits[0]
+            after = lm(answer[None, :-1], **as_past(lm, past), use_cache=True).logits[0]
             logs[place] += torch.log_softmax(after.float(), -1).gather(1, answer[1:, None]).double().sum()
     return logs.cpu().numpy()
 

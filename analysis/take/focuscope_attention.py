@@ -24,12 +24,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import sdpa_mask
 
 NAME, FORMAT = "focuscope", 1
 ROWS = 256  # queries whose scores are held at once
-PASTS = ("cache", "past_key_values", "layer_past")  # what models of all versions call the KV cache
 POOL = 5  # neighbouring keys that share their weight in SnapKV
 
 
@@ -268,7 +267,7 @@ def observe(module, args, kwargs):
     """Before an attention layer runs: note its KV cache, and let the rule see the hidden states [B, n, d]."""
     seat = module._focuscope
     hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    seat.cache = next((kwargs[name] for name in PASTS if kwargs.get(name) is not None), None)
+    seat.cache = next((value for value in kwargs.values() if isinstance(value, Cache)), None)  # its name changes
     mask = kwargs.get("attention_mask")
     seat.past = 0 if seat.cache is None else int(seat.cache.get_seq_length(seat.layer))
     if seat.past == 0:

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
+from analysis.arguments import as_past, past_of
 from analysis.attention import apply
-from analysis.cache import as_past, past_of
 from analysis.fitted import Fitted
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
@@ -208,7 +208,7 @@ def test_decoding_with_a_cache_equals_one_pass(family, pytestconfig):
             first = lm(input_ids=ids[:, :30], attention_mask=mask[:, :30], use_cache=True)
             steps, past = [first.logits], past_of(first)
             for at in range(30, 40):
-                out = lm(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], **as_past(past), use_cache=True)
+                out = lm(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], **as_past(lm, past), use_cache=True)
                 steps.append(out.logits)
         assert (torch.cat(steps, 1) - whole)[mask.bool()].abs().max() < 1e-4
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from analysis.arguments import as_past, past_of
 from analysis.attention import apply, ran
-from analysis.cache import as_past, past_of
 from analysis.methods import METHODS
 from tests.conftest import all_of_them
 from tests.contract.test_contract import CASES, AllKeys, copy_of, each, logits, router
@@ -120,6 +120,6 @@ def test_kernels_in_other_types(dtype):
         with apply(lm, CASES[case]()):
             wanted = logits(lm, input_ids=ids)
         with apply(lm, CASES[case](), kernels=True), torch.no_grad():
-            first = lm(ids[:, :39], **as_past(CASES[case]().cache(lm)), use_cache=True)
-            last = lm(ids[:, 39:], **as_past(past_of(first)), use_cache=True).logits
+            first = lm(ids[:, :39], **as_past(lm, CASES[case]().cache(lm)), use_cache=True)
+            last = lm(ids[:, 39:], **as_past(lm, past_of(first)), use_cache=True).logits
         assert (torch.cat([first.logits, last], 1) - wanted).abs().max() < close

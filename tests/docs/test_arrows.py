@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "files errors studies.registry commandline sheet"
 GROUND = f"documents available models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
-SEAMS = f"attention calls cache statistics kernels {GROUND}"
+SEAMS = f"attention arguments calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
 TOOLS = f"take training timing inference probes {METHODS}"
@@ -91,6 +91,7 @@ ARROWS = {
     "routers": PARTS,
     "metrics": PARTS,
     "eviction": PARTS,
+    "arguments": BOTTOM,
     "attention": SEAMS,
     "cache": SEAMS,
     "calls": SEAMS,
@@ -130,7 +131,7 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "app.ui.figure",
-    "transformers": "models weights shapes attention cache training studies.benchmarks take",
+    "transformers": "models weights shapes attention arguments cache training studies.benchmarks take",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
     "mcp": "cli.server",

@@ -184,3 +184,33 @@ def test_ci_installs_a_browser_and_calls_the_readmes_command():
     text = script.read_text()
     assert os.access(script, os.X_OK) and "export CI=true" in text
     assert text.index("install -y -qq --no-install-recommends chromium") < text.index("\npython run.py test")
+
+
+def test_ci_runs_the_contract_on_the_oldest_versions_that_the_requirements_name(tmp_path):
+    text = (ROOT / ".ci" / "run").read_text()
+    assert text.index("\npython run.py test") < text.index("\n.ci/oldest"), "it takes what the first tests installed"
+    script = tmp_path / ".ci" / "oldest"
+    for name, content in {
+        ".ci/oldest": (ROOT / ".ci" / "oldest").read_text(),
+        ".venv/bin/python": f'#!/bin/sh\n[ "$2" = venv ] || exec {sys.executable} "$@"\n'
+        'mkdir -p "$3/bin" && cp tool "$3/bin/python"\n',
+        "tool": f'#!/bin/sh\n[ "$1" = -c ] && exec echo {tmp_path}\necho "$@" >>{tmp_path / "asked"}\n',
+        "requirements.txt": (ROOT / "requirements.txt").read_text(),
+    }.items():
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content)
+        place.chmod(0o755)
+    for _ in range(2):
+        subprocess.run([script, "-q"], check=True, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    installed, *tested = (tmp_path / "asked").read_text().splitlines()
+    bounds = re.findall(
+        r"(?m)^(transformers|tokenizers|huggingface_hub)>=([\d.]+)", (ROOT / "requirements.txt").read_text()
+    )
+    assert len(bounds) == 3 and installed.split()[-3:] == [f"{name}=={version}" for name, version in bounds]
+    assert tested == ["-m pytest tests/contract -q"] * 2, "made once, run twice"
+
+
+def test_the_readme_names_the_range_of_transformers_that_the_requirements_name():
+    oldest, beyond = re.search(r"transformers>=5\.(\d+),<5\.(\d+)", (ROOT / "requirements.txt").read_text()).groups()
+    assert f"Models need transformers 5.{oldest} to 5.{int(beyond) - 1}." in (ROOT / "README.md").read_text()

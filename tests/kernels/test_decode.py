@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from analysis.arguments import as_past
 from analysis.attention import apply, ran
-from analysis.cache import GroupedCache, GroupedLayer, GrowingCache, TokenMemory, as_past, cache_bytes
+from analysis.cache import GroupedCache, GroupedLayer, GrowingCache, TokenMemory, cache_bytes
 from analysis.errors import AnalysisError
 from analysis.methods import METHODS
 from tests.contract.test_contract import router
@@ -16,8 +17,10 @@ Focus = METHODS["focus"]
 def stepped(lm, ids, cache, start):
     """Logits of a prompt of `start` tokens and of the others one by one."""
     with torch.no_grad():
-        found = [lm(ids[:, :start], **as_past(cache), use_cache=True).logits]
-        found += [lm(ids[:, at : at + 1], **as_past(cache), use_cache=True).logits for at in range(start, ids.shape[1])]
+        found = [lm(ids[:, :start], **as_past(lm, cache), use_cache=True).logits]
+        found += [
+            lm(ids[:, at : at + 1], **as_past(lm, cache), use_cache=True).logits for at in range(start, ids.shape[1])
+        ]
     return torch.cat(found, 1)
 
 
@@ -47,7 +50,7 @@ def test_more_text_after_a_sorted_past():
         cache = method.cache(lm)
         found = [stepped(lm, ids[:, :30], cache, 20)]
         for rows in (slice(30, 45), slice(45, 46), slice(46, 47), slice(47, 50)):
-            found.append(lm(ids[:, rows], **as_past(cache), use_cache=True).logits)
+            found.append(lm(ids[:, rows], **as_past(lm, cache), use_cache=True).logits)
         phases = {(entry.phase, entry.kernel): entry for entry in ran(lm) if entry.layer == 0}
     assert (torch.cat(found, 1) - whole).abs().max() < 1e-5
     assert phases["decode", "group-major cache"].calls == 12
@@ -72,7 +75,7 @@ def test_another_window_on_the_same_cache_sorts_anew():
         cache = GroupedCache(lm.config)
         stepped(lm, ids, cache, 30)
     with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="holds 40 tokens .* saw 0"):
-        lm(ids[:, :1], **as_past(cache), use_cache=True)
+        lm(ids[:, :1], **as_past(lm, cache), use_cache=True)
 
 
 def test_sampling_draws_the_same_tokens():
@@ -108,7 +111,7 @@ def test_the_growing_cache_is_dense_attention(family):
     lm, ids = tiny(family), token_ids(2, 20)
     options = dict(max_new_tokens=20, do_sample=False)
     stock = lm.generate(ids, **options)
-    assert torch.equal(lm.generate(ids, **as_past(GrowingCache(lm.config)), **options), stock)
+    assert torch.equal(lm.generate(ids, **as_past(lm, GrowingCache(lm.config)), **options), stock)
 
 
 def test_the_memory_grows_in_place_and_starts_anew():

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from analysis.arguments import as_past
 from analysis.attention import apply, ran
-from analysis.cache import GrowingCache, as_past, cache_bytes
+from analysis.cache import GrowingCache, cache_bytes
 from analysis.errors import BadModel, BadSetting, NotFitted
 from analysis.inference import time_inference
 from analysis.kernels.gathered import gathered_attention, visits_keys
@@ -223,8 +224,8 @@ def test_its_cache_is_the_growing_one():
     lm, ids, method = tiny("llama"), token_ids(1, 20), routing()
     with apply(lm, method, kernels=True), torch.no_grad():
         cache = method.cache(lm)
-        lm(ids, **as_past(cache), use_cache=True)
-        lm(ids[:, :1], **as_past(cache), use_cache=True)
+        lm(ids, **as_past(lm, cache), use_cache=True)
+        lm(ids[:, :1], **as_past(lm, cache), use_cache=True)
     assert isinstance(cache, GrowingCache) and cache.get_seq_length() == 21 and cache_bytes(cache)[0] > 0
 
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from analysis.arguments import as_past, past_of
 from analysis.attention import apply, ran
-from analysis.cache import DynamicCache, as_past, cache_bytes, past_of
+from analysis.cache import DynamicCache, cache_bytes
 from analysis.errors import BadSetting, NotFitted
 from analysis.eviction import evict, eviction_scores
 from analysis.fitted import Fitted
@@ -134,16 +135,16 @@ def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
     questions = ids[:, 40:50], ids[:, 50:60]
 
     def ask(past, question):
-        first = lm(question[:, :-1], **as_past(past), use_cache=True)
-        last = lm(question[:, -1:], **as_past(past_of(first)), use_cache=True)
+        first = lm(question[:, :-1], **as_past(lm, past), use_cache=True)
+        last = lm(question[:, -1:], **as_past(lm, past_of(first)), use_cache=True)
         return torch.cat([first.logits, last.logits], 1)
 
     with apply(lm, method), torch.no_grad():
-        past = past_of(lm(ids[:, :40], **as_past(DynamicCache(config=lm.config))))
+        past = past_of(lm(ids[:, :40], **as_past(lm, DynamicCache(config=lm.config))))
         dense = cache_bytes(past)[0]
         wanted = [ask(copy.deepcopy(past), question) for question in questions]
     with apply(lm, method, kernels=True), torch.no_grad():
-        past = past_of(lm(ids[:, :40], **as_past(method.cache(lm))))
+        past = past_of(lm(ids[:, :40], **as_past(lm, method.cache(lm))))
         held = sum(int(one.sum()) for one in method.kept_.values()) * 2 * 8 * 4
         assert cache_bytes(past) == (held, held), "bytes of keys and values, and nothing beside"
         assert past.get_seq_length() == 40

@@ -8,8 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from analysis.arguments import as_past
 from analysis.attention import apply
-from analysis.cache import GrowingCache, as_past, cache_bytes, most_bytes
+from analysis.cache import GrowingCache, cache_bytes, most_bytes
 from analysis.fitted import Fitted
 from analysis.kernels.decode import Growing
 from analysis.methods import METHODS
@@ -45,7 +46,7 @@ def traced(method, cached=True) -> Traced:
     lm = deep()
     with apply(lm, method, kernels=True), torch.no_grad(), Alive([*lm.parameters(), *lm.buffers()]) as alive:
         cache = (method.cache(lm) or GrowingCache(lm.config)) if cached else None
-        lm(token_ids(1, PROMPT), **as_past(cache), use_cache=cached, logits_to_keep=1)
+        lm(token_ids(1, PROMPT), **as_past(lm, cache), use_cache=cached, logits_to_keep=1)
         said = (cache_bytes(cache)[0], most_bytes(cache)) if cached else (0, 0)
         return Traced(alive.most, alive.now, *said)
 
@@ -89,7 +90,7 @@ def test_a_view_of_something_larger_is_not_kept_alive():
     """GPT-2 makes queries, keys and values in one product; the cache keeps keys and values only."""
     lm, cache = tiny("gpt2"), GrowingCache(tiny("gpt2").config)
     with torch.no_grad():
-        lm(token_ids(1, 32), **as_past(cache), use_cache=True)
+        lm(token_ids(1, 32), **as_past(lm, cache), use_cache=True)
     for layer in cache.layers:
         for buffer in layer._kept:
             assert isinstance(buffer, Growing) and buffer.rows.untyped_storage().nbytes() == buffer.rows.nbytes

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from analysis.arguments import as_past, past_of
 from analysis.attention import apply
-from analysis.cache import as_past, past_of
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.take.carry import TAKEN, carry
@@ -102,7 +102,7 @@ def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
     with torch.no_grad(), apply(lm, method):
         whole = lm(ids, attention_mask=mask).logits
         begun = lm(ids[:, :CUT], attention_mask=mask[:, :CUT], use_cache=True)
-        after = lm(ids[:, CUT:], attention_mask=mask, **as_past(past_of(begun))).logits
+        after = lm(ids[:, CUT:], attention_mask=mask, **as_past(lm, past_of(begun))).logits
         written = lm.generate(ids[:, :CUT], attention_mask=mask[:, :CUT], **asked)
     found = outside(family, name)
     real = mask.bool()

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from analysis.arguments import as_past
 from analysis.attention import apply
-from analysis.cache import CompactLayer, GrowingCache, as_past, cache_bytes, keys_held, most_bytes
+from analysis.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
 from analysis.kernels.parts import now
 from analysis.methods.base import Method
 from analysis.methods.blockwise import Blockwise
@@ -59,12 +60,12 @@ def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -
     with apply(lm, method, kernels=True):
         cache = method.cache(lm.lm) or GrowingCache(lm.lm.config)
         begun = now()
-        first = lm.lm(prompt[None], **as_past(cache), use_cache=True, logits_to_keep=1).logits
+        first = lm.lm(prompt[None], **as_past(lm.lm, cache), use_cache=True, logits_to_keep=1).logits
         seconds = now() - begun
         held, most, keys = cache_bytes(cache)[0], most_bytes(cache), keys_held(cache)
         blocks = method.share_read if isinstance(method, Blockwise) else None
         masked = any(isinstance(layer, CompactLayer) and not layer.is_compact for layer in cache.layers)
-        rest = lm.lm(after[None], **as_past(cache), use_cache=True).logits
+        rest = lm.lm(after[None], **as_past(lm.lm, cache), use_cache=True).logits
     logits = torch.cat([first[:, -1:], rest], 1)[0, len(asked) :]
     losses = F.cross_entropy(logits.float(), target, reduction="none")
     return Followed(losses.double().cpu().numpy(), held, most, keys, blocks, seconds, masked)

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from analysis.arguments import as_past, past_of
 from analysis.attention import apply, ran
-from analysis.cache import as_past, past_of
 from analysis.calls import MASKED
 from analysis.corpus import sample_texts
 from analysis.errors import BadSetting
@@ -94,8 +94,8 @@ def _kernels(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
     tokens = torch.as_tensor(ids).long()[None].to(lm.device)
     with apply(lm, method, kernels=True):
         cache = method.cache(lm.lm)
-        kept = past_of(lm.lm(input_ids=tokens, **as_past(cache), use_cache=True))
-        lm.lm(input_ids=tokens[:, -1:], **as_past(kept), use_cache=True)
+        kept = past_of(lm.lm(input_ids=tokens, **as_past(lm.lm, cache), use_cache=True))
+        lm.lm(input_ids=tokens[:, -1:], **as_past(lm.lm, kept), use_cache=True)
         found = ran(lm)
     kernels, why = {}, {}
     for name, phase in PHASES.items():

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from analysis.__main__ import main
+from analysis.arguments import past_of
 from analysis.attention import apply
-from analysis.cache import cache_bytes, past_of
+from analysis.cache import cache_bytes
 from analysis.costs import kv_cache_bytes, read_shape
 from analysis.costs.shape import decode_bytes
 from analysis.errors import BadSetting, BadText

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from analysis.arguments import as_past, past_of
 from analysis.attention import apply
-from analysis.cache import as_past, past_of
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from analysis.studies.budgets.policies import import_policy
@@ -91,7 +91,7 @@ def check(context, home, jobs, ids) -> None:
         with torch.no_grad(), apply(model, candidates(context, model, [spec], FAMILIES)[0].method):
             whole = model.lm(ids).logits
             begun = model.lm(ids[:, :CUT], use_cache=True)
-            after = model.lm(ids[:, CUT:], **as_past(past_of(begun))).logits
+            after = model.lm(ids[:, CUT:], **as_past(model.lm, past_of(begun))).logits
             written = model.lm.generate(ids[:, :CUT], **asked)
         found = load_file(jobs.with_name(f"{name}.safetensors"))
         torch.testing.assert_close(found["whole"], whole, atol=1e-4, rtol=0)

@@ -1,0 +1,130 @@
+"""The KV cache, the mask and the hidden states are told apart by type: another name for them changes no number."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, DynamicCache
+
+from analysis.arguments import Entering, as_past, past_of
+from analysis.attention import apply, ran
+from analysis.cache import CompactLayer, GroupedLayer, GrowingLayer, check_keys
+from analysis.errors import BadModel
+from analysis.inference import next_token
+from analysis.methods import METHODS
+from tests.contract.test_contract import AllKeys, router
+from tests.made.renamed import greedy, renamed
+from tests.made.tiny import FAMILIES, tiny, token_ids
+
+METHODS_OF_ALL_CACHES = {
+    "dense": METHODS["dense"],
+    "masked": AllKeys,
+    "grouped": lambda: METHODS["focus"].build(router(), window=8),
+    "compacted": lambda: METHODS["snapkv"](ratio=0.5, window=3),
+}
+
+
+def stepped(lm, ids, count: int, cache) -> list[int]:
+    """Greedy tokens through the model's forward."""
+    token, tokens = next_token(lm, ids, cache), []
+    for _ in range(count - 1):
+        tokens.append(int(token))
+        token = next_token(lm, token, cache)
+    return [*tokens, int(token)]
+
+
+@pytest.mark.parametrize("method", METHODS_OF_ALL_CACHES)
+@pytest.mark.parametrize("kernels", [False, True])
+def test_a_renamed_cache_argument_changes_no_token(method, kernels, tmp_path):
+    usual, other, ids = tiny("llama"), renamed(tmp_path), token_ids(1, 40)
+    make = METHODS_OF_ALL_CACHES[method]
+    assert as_past(other, None) == {"memory": None} != as_past(usual, None)
+    with torch.no_grad(), apply(usual, make(), kernels=kernels):
+        wanted = greedy(usual, ids, 12)
+        phases = {(one.phase, one.kernel) for one in ran(usual)}
+    with torch.no_grad(), apply(other, make(), kernels=kernels) as lm:
+        assert greedy(lm, ids, 12) == wanted
+        assert {(one.phase, one.kernel) for one in ran(lm)} == phases
+    with torch.no_grad(), apply(other, make(), kernels=kernels) as lm:
+        cache = (kernels and make().cache(lm)) or DynamicCache(config=lm.config)
+        assert stepped(lm, ids, 12, cache) == wanted
+        first = lm(ids, use_cache=True)
+        assert isinstance(past_of(first), Cache) and past_of(first).get_seq_length() == 40
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_says_how_it_takes_its_cache(family):
+    lm, ids = tiny(family), token_ids(1, 20)
+    (name,) = as_past(lm, None)
+    with torch.no_grad():
+        returned = lm(ids, use_cache=True)
+        whole = lm(token_ids(1, 21), use_cache=False).logits[:, -1]
+        last = lm(token_ids(1, 21)[:, 20:], **as_past(lm, past_of(returned)), use_cache=True).logits[:, -1]
+    assert past_of(returned) is returned[name] and (whole - last).abs().max() < 1e-4
+
+
+def test_a_wrapper_that_takes_anything_hands_the_cache_on():
+    class Wrapper(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *args, **kwargs):
+            return self.inner(*args, **kwargs)
+
+    assert as_past(Wrapper(tiny("llama")), None) == as_past(tiny("llama"), None)
+    with pytest.raises(BadModel, match="takes no KV cache"):
+        as_past(nn.Linear(2, 2), None)
+
+
+def test_an_adapter_around_a_model_runs_as_the_model():
+    peft = pytest.importorskip("peft")
+    base = copy.deepcopy(tiny("llama"))
+    wrapped = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")).eval()
+    ids = token_ids(1, 24)
+    with torch.no_grad(), apply(tiny("llama"), AllKeys()) as lm:
+        wanted = stepped(lm, ids, 8, DynamicCache(config=lm.config))
+    with torch.no_grad(), apply(wrapped, AllKeys()) as lm:  # an adapter that was not trained changes nothing
+        assert stepped(lm, ids, 8, DynamicCache(config=lm.config)) == wanted
+
+
+def test_what_enters_is_told_apart_by_type_in_any_order():
+    hidden, mask, tables = torch.zeros(2, 5, 8), torch.ones(2, 1, 5, 5), (torch.zeros(1, 5, 4), torch.zeros(1, 5, 4))
+    cache, places = DynamicCache(), torch.arange(5)[None]
+    for args, kwargs in (
+        ((hidden,), dict(a=tables, b=mask, c=cache, d=places)),
+        ((), dict(d=places, c=cache, a=tables, b=mask, x=hidden)),
+        ((hidden, tables, mask, cache), {}),
+    ):
+        found = Entering.of(args, kwargs)
+        assert found.hidden is hidden and found.mask is mask and found.tables is tables and found.cache is cache
+    assert Entering.of((hidden,), {"use_cache": False}) == Entering(hidden, None, None, None)
+
+
+def test_keys_of_a_cache_that_cannot_be_seen_are_refused(monkeypatch):
+    """Older keys would be taken for the free room of a static cache."""
+    lm, ids = tiny("llama"), token_ids(1, 20)
+    with torch.no_grad():
+        past = past_of(lm(ids, use_cache=True))
+    monkeypatch.setattr("analysis.arguments._is_cache", lambda value: False)
+    for method in (METHODS["dense"](), AllKeys()):
+        with pytest.raises(BadModel, match="21 keys for a text of 1 tokens"), torch.no_grad(), apply(lm, method):
+            lm(ids[:, :1], **as_past(lm, copy.deepcopy(past)), use_cache=True)
+
+
+def test_dropped_keys_are_refused_except_where_they_belong_to_the_cache():
+    dynamic = DynamicCache()
+    dynamic.update(torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, 4, 2), 0)
+    with pytest.raises(BadModel, match="others were dropped"):
+        check_keys(dynamic.layers[0], 6, 4)
+    check_keys(dynamic.layers[0], 6, 6)
+    for own in (GroupedLayer(), CompactLayer()):
+        check_keys(own, 6, 1)
+    with pytest.raises(BadModel):
+        check_keys(GrowingLayer(), 6, 1)
+
+
+def test_a_layer_of_ours_says_its_length_by_both_names():
+    for kind in (GrowingLayer, GroupedLayer, CompactLayer):
+        assert kind().get_max_length() == kind().get_max_cache_shape() == -1
