@@ -20,6 +20,8 @@ PATIENCE = 600  # seconds a request may take: the first one of a new model loads
 MAKE_ROUTERS = ("fit-router", "train-router")
 CONFIG = "config.json: "  # begins the name of a stored text that is a model's configuration
 CARDS = "_cards"  # of the session: model -> its card, while one page is drawn
+SPENT = "_spent"  # of the session: predicted seconds of what was computed while one page is drawn, asked by nobody
+WANTED = "_wanted"  # of the session: requests that one button asked for while one page is drawn: (verb, arguments)
 SEEN = "_seen"  # of the session: id -> run whose tables were read, while one page is drawn
 DRAWN = 5.0  # seconds that the first page has the processors for itself, unless it asks the worker
 LOADED = 2e8  # bytes of weights read and tried out a second, until a model was loaded here
@@ -113,6 +115,8 @@ def drawn_anew() -> None:
     """A page, or a part of it, is about to be drawn: the cards are looked up again."""
     st.session_state[CARDS] = {}
     st.session_state[SEEN] = {}
+    st.session_state[SPENT] = 0.0
+    st.session_state[WANTED] = []
 
 
 def seen() -> list[Run]:

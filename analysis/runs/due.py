@@ -31,6 +31,9 @@ TAKES = {
     "names": Takes(1.0, passes=15.0),  # some thirty sets of heads taken away, each on one half of the texts
     "head-split": Takes(0.0, passes=3.0),  # one pass and its gradient
     "ablate": Takes(0.0, passes=1.0),  # its work is counted in passes
+    "evaluate": Takes(0.0, passes=2.0),  # masked passes: 1 to 4 plain ones on two cores
+    "equal-budget": Takes(0.0, passes=3.0),  # a method is tried at several settings
+    "continuation": Takes(0.0, passes=1.0),
 }
 MADE = {"names": 3072}  # tokens of the texts that a verb makes itself
 SERVED: dict[str, dict[str, object]] = {  # verb -> arguments with which it finds what Start's reading of the text left

@@ -75,8 +75,8 @@ class Price:
 
     @property
     def slow(self) -> bool:
-        """Whether it surely takes longer than a request may take unasked."""
-        return self.low > LIVE
+        """Whether it takes longer than a request may take unasked."""
+        return self.seconds > LIVE
 
     @property
     def long(self) -> bool:
@@ -165,6 +165,18 @@ def _line(done: Sequence[tuple[float, float]], guess: Callable[[float], float]) 
         return lambda work: fixed + slope * work if fixed > 0 else rate * work
     scale = median(seconds / guess(size) for seconds, size in done)
     return lambda work: min(scale * guess(work), rate * work)
+
+
+def together(prices: Sequence[Price]) -> Price:
+    """Price of one after the other: what does not shrink with the work, such as loading the model, counts once."""
+    fixed = max(price.fixed for price in prices)
+    seconds, low, high = (
+        fixed + sum(getattr(price, name) - price.fixed for price in prices) for name in ("seconds", "low", "high")
+    )
+    needed = [price.bytes for price in prices if price.bytes is not None]
+    errors = [price.error for price in prices if price.error is not None]
+    counts = min(price.n for price in prices)
+    return Price(seconds, max(low, 0.0), high, max(needed, default=None), counts, max(errors, default=None), fixed)
 
 
 def free_memory() -> int:

@@ -5,8 +5,8 @@ import streamlit as st
 from analysis.papers.findings import Finding, findings
 from analysis.papers.ours import commands, readings
 from app.papers import row, words
-from app.papers.found import LIVE, Stored
-from app.ui import widgets
+from app.papers.found import LIVE, Stored, arguments
+from app.ui import jobs, widgets
 
 
 def show(stored: Stored) -> None:
@@ -35,5 +35,8 @@ def _numbers(finding: Finding, stored: Stored) -> None:
     if finding.beside.numbers:
         told = ", then ".join(commands(stored.job(finding.beside).command, st.session_state["model"]))
         widgets.prose(f"Made by: {told}" if ours else f"Not measured here yet: {told}", "quiet")
+    job = finding.beside.job
+    if not ours and job.verb in LIVE and (args := arguments(job)) is not None:
+        jobs.run_button("Measure it here", job.verb, args, f"finding_{finding.number}_run")
     row.sources(finding.beside, stored)
     row.link(finding.beside.panel)

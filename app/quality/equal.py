@@ -24,16 +24,26 @@ def choice() -> float | None:
     return None if percent is None else percent / 100
 
 
-def settled(one: Asked, share: float, reading: dict, tokens: int) -> tuple[Asked, Run | None]:
-    """A method at the setting at which it reads so much, and the run that found it; as it was, and None, where it has
-    no setting that counts keys."""
-    field = one.about["budget"]
-    if field is None:
-        return one, None
-    counts = (field, *one.about["competing"])
-    given = replace(one, changed={name: value for name, value in one.changed.items() if name not in counts})
+def request(one: Asked, share: float, reading: dict) -> dict | None:
+    """The arguments of `equal-budget` for one method; None where it has no setting that counts keys."""
+    if one.about["budget"] is None:
+        return None
     args = {name: st.session_state[name] for name in ("model", "text")} | reading
-    args |= {"methods": [given.spec], "share": share, "windows": 1, "seed": 0}
+    return args | {"methods": [_given(one).spec], "share": share, "windows": 1, "seed": 0}
+
+
+def _given(one: Asked) -> Asked:
+    """A method without what a budget sets."""
+    counts = (one.about["budget"], *one.about["competing"])
+    return replace(one, changed={name: value for name, value in one.changed.items() if name not in counts})
+
+
+def settled(one: Asked, args: dict | None, share: float, tokens: int) -> tuple[Asked, Run | None]:
+    """A method at the setting at which it reads so much, and the run of `request` that found it; as it was, and None,
+    where it has no setting that counts keys."""
+    if args is None:
+        return one, None
+    given = _given(one)
     run = asking.ask("equal-budget", args, f"Setting {one.about['title']} to {share:.0%} of the reads", tokens)
     (spec,) = run.numbers["methods"]
     changed = {name: value for name, value in spec["settings"].items() if value != one.defaults.get(name)}

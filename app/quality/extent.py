@@ -33,6 +33,11 @@ def reading_of(choice: str) -> dict:
     return {"window": int(choice.rstrip("w")), "long_text": "windows" if choice.endswith("w") else "first"}
 
 
+def window_of(reading: dict, tokens: int, most: int) -> int:
+    """How many tokens a window of the reading has, as `evaluate` cuts a text."""
+    return min(reading["window"], tokens) if reading["window"] else tokens // -(-tokens // most)
+
+
 def tokens_read(reading: dict, tokens: int) -> int:
     """How many of the text's `tokens` are read, which is what it costs."""
     return min(reading["window"], tokens) if reading["long_text"] == "first" else tokens

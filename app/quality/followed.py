@@ -52,15 +52,24 @@ def tab(saves: str, share: float | None) -> None:
         drawn, beside = st.container(), st.container()
     with beside:
         asked = cards.cards(picker, described, mine, {"name": ""}, prefix, share is not None)
-    shown = []
-    for one in asked:
+    shown, work = [], min(inspected["tokens"], 2 * CUTS * (prefix + AFTER))
+    with drawn:
+        wanted = [_request(one.spec, prefix, share) for one in asked]
+        doing = f"Reading with {words.counted(len(wanted), 'method')}"
+        stored, wait = asking.several("continuation", wanted, doing, "method", work)
+    for one, args, run in zip(asked, wanted, stored, strict=True):
         with drawn, widgets.guarded():
-            found = Shown(one, *_ask(one, prefix, share, inspected["tokens"]), None)
+            if run is None and not wait:
+                run = asking.compute("continuation", args, f"Reading with {one.about['title']}", work)
+            if run is None:
+                continue
+            found = Shown(one, run, _row(run), None)
             shown.append(
                 Shown(found.asked, found.run, found.row, quality_speed.timed_prompt(_at(found), card["max_positions"]))
             )
     with answer:
-        widgets.prose(conclusion(shown, saves, prefix))
+        if shown or not wait:
+            widgets.prose(conclusion(shown, saves, prefix))
     if not shown:
         return
     with drawn:
@@ -99,15 +108,12 @@ def _request(spec: dict, prefix: int, share: float | None) -> dict:
     return args | {"continuation": AFTER, "cuts": CUTS, "share": share, "seed": 0}
 
 
-def _ask(one: Asked, prefix: int, share: float | None, tokens: int) -> tuple[Run, dict]:
-    """The run of one method, and its row in the words of the other tab, so that both are told and drawn alike."""
-    request = _request(one.spec, prefix, share)
-    work = min(tokens, 2 * CUTS * (prefix + AFTER))
-    run = asking.ask("continuation", request, f"Reading with {one.about['title']}", work)
+def _row(run: Run) -> dict:
+    """The row of a method in the words of the other tab, so that both are told and drawn alike."""
     (_, row) = run.numbers["rows"]
     more = {"difference_low": row["low"], "difference_high": row["high"], "ceiling": False, "reads_future": False}
     part = row["kv_share"] if row["blocks"] is None else row["blocks"]
-    return run, row | more | {"reads_causal": part, "reads_kv": part, "sharing": 1.0}
+    return row | more | {"reads_causal": part, "reads_kv": part, "sharing": 1.0}
 
 
 def _at(one: Shown) -> Asked:

@@ -25,8 +25,10 @@ from app.quality.controls import SAVES
 from app.quality.words import Asked, Shown
 from app.speed import inherited
 from app.ui import asking, take, widgets
+from app.ui.offers import Waiting
 
 SEED = 0  # of the intervals
+DENSE = {"name": "dense", "settings": {}}
 TRAIL = 60  # stored runs that are looked through for settings tried before
 
 
@@ -55,8 +57,7 @@ def tab(share: float | None) -> None:
     with choices:
         reading = extent.what_is_read(inspected["tokens"], card["max_positions"])
     tokens = extent.tokens_read(reading, inspected["tokens"])
-    dense = ask({"name": "dense", "settings": {}}, reading, "Reading with dense attention", tokens)
-    described, size = cached.saving("reads"), dense.numbers["window"]
+    described, size = cached.saving("reads"), extent.window_of(reading, inspected["tokens"], card["max_positions"])
     offered = tuple(name for name in described if name != "dense")
     picker = cards.Picker("quality", offered, len(offered), "quality_paint")
     with choices:
@@ -73,18 +74,24 @@ def tab(share: float | None) -> None:
         )
         asked = cards.cards(picker, described, mine, facts, size, share is not None)
     launched = inherited.launches()
-    shown, budgets = [], []
-    for at, one in enumerate(asked):
-        with drawn, widgets.guarded():
-            if share is not None:
-                one, found = equal.settled(one, share, reading, dense.protocol["tokens"])
-                asked[at] = one
-                budgets.append((one, found))
-                if not equal.reaches(found):
-                    continue
-            run = ask(one.spec, reading, f"Reading with {one.about['title']}", dense.protocol["tokens"])
-            speed = quality_speed.measured(one, size, card["max_positions"], launched)
-            shown.append(Shown(one, run, run.numbers["rows"][0], speed))
+    shown, budgets, able = [], [], list(asked)
+    with drawn:
+        if share is not None:
+            able, budgets = _settled(asked, share, reading, tokens)
+        wanted = [request(spec, reading) for spec in (DENSE, *(one.spec for one in able))]
+        doing = f"Reading with dense attention and {words.counted(len(able), 'method')}"
+        (dense, *found), wait = asking.several("evaluate", wanted, doing, "method", tokens)
+        if wait and dense is None:
+            raise Waiting
+        dense = dense or asking.compute("evaluate", wanted[0], "Reading with dense attention", tokens)
+        size = dense.numbers["window"]
+        for one, args, run in zip(able, wanted[1:], found, strict=True):
+            with widgets.guarded():
+                if run is None and not wait:
+                    run = asking.compute("evaluate", args, f"Reading with {one.about['title']}", tokens)
+                if run is not None:
+                    speed = quality_speed.measured(one, size, card["max_positions"], launched)
+                    shown.append(Shown(one, run, run.numbers["rows"][0], speed))
     said = words.conclusion(shown, dense.numbers["rows"][0], words.where(dense))
     with answer:
         widgets.prose(headline.headline(shown) if shown else said[0])
@@ -115,11 +122,27 @@ def tab(share: float | None) -> None:
         decision.card(shown, card["max_positions"], words.command(asked, chosen["text"], chosen["model"], reading))
 
 
-def ask(spec: dict, reading: dict, doing: str, tokens: int) -> Run:
-    """One method on the chosen text, a stored run of its own."""
+def _settled(
+    asked: list[Asked], share: float, reading: dict, tokens: int
+) -> tuple[list[Asked], list[tuple[Asked, Run | None]]]:
+    """(methods at a budget that they reach, every one with the run that set it); `asked` takes the settings too."""
+    wanted = [equal.request(one, share, reading) for one in asked]
+    doing = f"Setting every method to {share:.0%} of the reads"
+    if asking.several("equal-budget", [args for args in wanted if args], doing, "budget", tokens)[1]:
+        raise Waiting
+    able, budgets = [], []
+    for at, (one, args) in enumerate(zip(list(asked), wanted, strict=True)):
+        with widgets.guarded():
+            budgets.append(equal.settled(one, args, share, tokens))
+            asked[at], found = budgets[-1]
+            able += [asked[at]] * equal.reaches(found)
+    return able, budgets
+
+
+def request(spec: dict, reading: dict) -> dict:
+    """The arguments of `evaluate` for one method on the chosen text, a stored run of its own."""
     args = {name: st.session_state[name] for name in ("model", "text")} | reading
-    args |= {"methods": [spec], "seed": SEED}
-    return asking.ask("evaluate", args, doing, tokens)
+    return args | {"methods": [spec], "seed": SEED}
 
 
 def tried(asked: Sequence[Asked], reading: dict) -> list[Shown]:

@@ -1,14 +1,15 @@
 """What a page asks the worker for: the stored answer at once, else a spinner with its price, or a Run button."""
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from analysis.runs import Run
-from analysis.runs.price import LIVE, spell
+from analysis.runs.price import LIVE, spell, together
 from app import cached
 from app.selection import state
 from app.ui import offers, widgets
@@ -27,23 +28,61 @@ def ask(verb: str, args: dict, doing: str, tokens: int | None = None, draw: Draw
     """The stored run for this request, else the worker's answer; the spinner says what is done, and its price. What
     takes long or much memory waits for its Run button, with smaller scopes beside it. `draw`: called meanwhile with
     what is known so far, anew each time there is more."""
-    store = cached.store()
-    stored = store.find(verb, args)
-    if stored is not None:
-        return stored
+    return cached.store().find(verb, args) or compute(verb, args, doing, tokens, draw)
+
+
+def compute(verb: str, args: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
+    """As `ask`, for what was looked up and is not stored."""
     due = cached.due(verb, args, tokens)
-    stopped = st.session_state.get(STOPPED) == (verb, args)
-    if stopped or (verb not in UNASKED and (due.price.slow or due.over)):
-        key = f"{verb}_{store.key(verb, args)}"
-        if due.refused:
-            offers.refused(doing, verb, args, tokens, due, key)
-            raise offers.Waiting
-        offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), key)
-        st.session_state.pop(STOPPED, None)
-    store.remember(verb, args, here(due.price.seconds))
+    if verb not in UNASKED or st.session_state.get(STOPPED) == (verb, args):
+        _let(verb, args, doing, tokens, due)
+    cached.store().remember(verb, args, here(due.price.seconds))
     # the bar comes first: what follows the skeleton is hidden
     with _told(verb, args, draw) as tell, _waiting(f"{doing}. {due.price.sentence}."):
         return cached.jobs().compute(verb, args, timeout=cached.PATIENCE, tell=tell)
+
+
+def _let(verb: str, args: dict, doing: str, tokens: int | None, due: cached.Due) -> None:
+    """Returns when a request may be computed: what is quick, with all that this drawing of the page computed before it,
+    or what somebody asked for. Else raises Waiting, with its Run button on the page."""
+    key = f"{verb}_{cached.store().key(verb, args)}"
+    if due.refused:
+        offers.refused(doing, verb, args, tokens, due, key)
+        raise offers.Waiting
+    stopped = st.session_state.get(STOPPED) == (verb, args)
+    spent = st.session_state[cached.SPENT]
+    wanted = (verb, args) in st.session_state[cached.WANTED] or offers.goes(verb)
+    if not wanted and (stopped or due.over or spent + due.price.seconds > LIVE):
+        offers.ask_first(doing, due, lambda: offers.of_text(args, tokens), key, verb)
+    elif not wanted:
+        st.session_state[cached.SPENT] = spent + due.price.seconds - due.price.fixed
+    if stopped:
+        del st.session_state[STOPPED]
+
+
+def several(verb: str, requests: Sequence[dict], doing: str, what: str, tokens: int) -> tuple[list[Run | None], bool]:
+    """(the stored runs of these requests, None where one is missing; whether those wait): one button for all that are
+    missing, where they take long together, else they may be computed. `what` they are, such as method, and `tokens`
+    that each reads."""
+    found = [cached.store().find(verb, args) for args in requests]
+    missing = [args for args, run in zip(requests, found, strict=True) if run is None]
+    dues = [cached.due(verb, args, tokens) for args in missing]
+    if not missing or any(due.refused for due in dues):
+        return found, False  # `compute` says what lacks
+    price = together([due.price for due in dues])
+    over = next((due.over for due in dues if due.over), None)
+    if not over and st.session_state[cached.SPENT] + price.seconds <= LIVE:
+        return found, False
+    if not offers.goes(verb):
+        named = f"the {len(missing)} missing {what}s" if len(missing) > 1 else f"the missing {what}"
+        key, label = f"{verb}_{cached.store().key(verb, missing[0])}", f"Compute {named}, ~{spell(price.seconds)}"
+        try:
+            less = functools.partial(offers.of_text, missing[0], tokens)
+            offers.ask_first(doing, cached.Due(price, over), less, key, verb, label)
+        except offers.Waiting:
+            return found, True
+    st.session_state[cached.WANTED] = [(verb, args) for args in missing]
+    return found, False
 
 
 def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None = None, draw: Draw | None = None) -> Run:
@@ -52,7 +91,10 @@ def in_parts(verb: str, args: dict, part: dict, doing: str, tokens: int | None =
     whole = not part or cached.store().find(verb, args) is not None
     if whole or cached.due(verb, args, tokens).price.seconds <= LIVE:
         return ask(verb, args, doing, tokens, draw)
-    run = ask(verb, args | part, doing, tokens, draw)
+    run = cached.store().find(verb, args | part)
+    if run is None:
+        run = compute(verb, args | part, doing, tokens, draw)
+        st.session_state[cached.WANTED].append((verb, args))  # the button said the price of the whole
     st.session_state[LATER] = subject(), verb, args, tokens, run.id
     return run
 

@@ -48,6 +48,9 @@ def run_button(
     job = current()
     busy = job is not None and job.state in WAITING and (job.verb, job.args) == (verb, args)
     due = cached.due(verb, args, tokens, price)
+    if offers.goes(key) and not (busy or due.refused):
+        _submit(verb, args, due.price.seconds, instead_of)
+        widgets.redraw()
     said = "It is running: progress and Cancel are at the top of the page." if busy else due.price.sentence
     with st.container(horizontal=True, vertical_alignment="center"):
         look = {"icon": ":material/play_arrow:", "help": help, "disabled": busy or due.refused, "type": type}
@@ -56,9 +59,9 @@ def run_button(
     if due.over and not busy:
         widgets.prose(f"{due.over}.", "note")
     if due.refused and not busy:
-        offers.offer([*smaller(), *offers.of_memory(verb, args, tokens)], due.price, key)
+        offers.offer([*smaller(), *offers.of_memory(verb, args, tokens)], due.price, key, key)
     elif (due.over or due.price.long) and not busy:
-        offers.offer([*smaller(), *offers.of_text(args, tokens)], due.price, key)
+        offers.offer([*smaller(), *offers.of_text(args, tokens)], due.price, key, key)
 
 
 def begin(verb: str, args: dict, tokens: int) -> bool:
@@ -113,8 +116,9 @@ def strip() -> None:
 
 
 def redraw() -> None:
-    """In a part of the page that is drawn alone: draw the page, whose strip shows what was submitted there."""
-    if st.session_state.get(FRESH):
+    """In a part of the page that is drawn alone: draw the page, whose strip shows what was submitted there, and whose
+    bar the text that was cut."""
+    if st.session_state.get(FRESH) or offers.GO in st.session_state:
         st.rerun()
 
 

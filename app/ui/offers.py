@@ -16,6 +16,7 @@ from app.selection import state
 SHORTEST = 256  # tokens of a text that is offered in part
 PART = 4  # a text is offered to its first quarter
 LEAST = 64  # tokens of the shortest part that is offered where the memory lacks
+GO = "_go"  # of the session: what starts when the page is drawn again, since its smaller scope was clicked
 
 
 class Waiting(StopException):
@@ -59,8 +60,9 @@ def of_memory(verb: str, args: dict, tokens: int | None) -> list[Scope]:
     return []
 
 
-def offer(scopes: list[Scope], price: Price, key: str) -> None:
-    """A button for each smaller scope, with its price; `key` begins their keys."""
+def offer(scopes: list[Scope], price: Price, key: str, starts: str) -> None:
+    """A button for each smaller scope, with its price, which starts it; `key` begins their keys, `starts` names what
+    is started (`goes`)."""
     if not scopes:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -73,11 +75,19 @@ def offer(scopes: list[Scope], price: Price, key: str) -> None:
                 type="tertiary",
                 icon=":material/compress:",
                 on_click=_take,
-                args=(scope,),
+                args=(scope, starts),
             )
 
 
-def _take(scope: Scope) -> None:
+def goes(name: str) -> bool:
+    """Whether a smaller scope of this was clicked, so that it starts without a button of its own; it does so once."""
+    if st.session_state.get(GO) != name:
+        return False
+    del st.session_state[GO]
+    return True
+
+
+def _take(scope: Scope, starts: str) -> None:
     chosen, store = dict(scope.controls), cached.store()
     if scope.part is not None:
         name, text = store.text(st.session_state["text"])
@@ -85,6 +95,7 @@ def _take(scope: Scope) -> None:
         kept = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} ({words})")
         chosen |= {"text": kept, "pair": None, "quality_token": None, "query": None, "tile": None}
     state.choose(st.session_state, **chosen)
+    st.session_state[GO] = starts
 
 
 def refused(doing: str, verb: str, args: dict, tokens: int | None, due: Due, key: str) -> None:
@@ -92,19 +103,21 @@ def refused(doing: str, verb: str, args: dict, tokens: int | None, due: Due, key
     smaller = of_memory(verb, args, tokens)
     way = "" if smaller else " Choose a shorter text, a smaller model, or weights of fewer bits."
     st.html(f'<p class="fs-note">{html.escape(f"{doing}: not started. {due.over}.{way}")}</p>')
-    offer(smaller, due.price, f"memory_{key}")
+    offer(smaller, due.price, f"memory_{key}", verb)
 
 
-def ask_first(doing: str, due: Due, smaller: Callable[[], list[Scope]], key: str) -> None:
+def ask_first(
+    doing: str, due: Due, smaller: Callable[[], list[Scope]], key: str, starts: str, label: str = "Run"
+) -> None:
     """Before a request that takes long or much memory: its Run button, the price and smaller scopes, which are worked
     out only here. Returns, with all that gone, when the button was pressed, and else raises Waiting."""
     place = st.empty()
     with place.container():
         with st.container(horizontal=True, vertical_alignment="center"):
-            pressed = st.button("Run", key=f"run_{key}", type="primary", icon=":material/play_arrow:", help=doing)
+            pressed = st.button(label, key=f"run_{key}", type="primary", icon=":material/play_arrow:", help=doing)
             said = f"{doing}. {due.price.sentence}." + (f" {due.over}." if due.over else "")
             st.html(f'<p class="fs-quiet">{html.escape(said)}</p>')
-        offer(smaller(), due.price, f"run_{key}")
+        offer(smaller(), due.price, f"run_{key}", starts)
     if not pressed:
         raise Waiting
     place.empty()  # else it would stand above the result

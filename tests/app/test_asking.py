@@ -68,6 +68,8 @@ def test_a_page_is_drawn_from_a_part_and_then_from_the_whole(client, monkeypatch
         client, "compute", lambda verb, args, **more: (asked.append((verb, args)), drawn(verb, args, **more))[1]
     )
     app = opened("pairs")
+    assert "pairs" not in client.asked and not [args for verb, args in asked if verb == "pairs"], "it waits"
+    next(button for button in app.button if button.label == "Run").click().run()
     part, whole = [args for verb, args in asked if verb == "pairs"]
     assert part == whole | {"shuffled": False} and "_later" not in app.session_state
     assert [run.request for run in client.store.list("pairs")] == [whole], "the part has gone"

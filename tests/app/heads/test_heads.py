@@ -8,6 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import TooLarge
+from analysis.runs import Price
+from app import cached
 from app.heads import charts as heads_charts, one as heads_one, text as heads_text, words as heads_words
 from app.ui import other, painted
 from tests.made.heads import SENTENCE
@@ -50,6 +52,16 @@ def test_the_page_opens_with_its_question_and_the_finder_s_first_head(client):
     assert "induction" in figures(app)[0]["data"][1]["text"][1], "on hover too"
     assert [trace["type"] for trace in figures(app)[0]["data"]] == ["heatmap", "scatter"]
     assert client.asked.count("head") == 1 and len(app.get("plotly_chart")) == 3
+
+
+def test_a_page_computes_only_so_much_unasked(client, monkeypatch):
+    """Three requests of 9 s each: two of them begin, and the third waits for a button."""
+    price = Price(9.0, 8.0, 10.0, None, 9, 0.1)
+    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    app = opened()
+    assert client.asked[2:] == ["statistics", "head"] and not app.error
+    next(button for button in app.button if button.label == "Run").click().run()
+    assert client.asked[2:] == ["statistics", "head", "head-tokens"] and not app.error
 
 
 def test_the_badge_says_how_exact_the_scores_are_and_a_table_says_it_of_every_layer(client):

@@ -8,13 +8,14 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadText
 from analysis.methods import describe
+from analysis.runs import Price
 from analysis.studies.start.examples import compared
 from app import cached
 from app.quality import cards, charts as quality_charts, text as quality_text, words as quality_words
 from app.quality.words import Asked, Shown
 from tests.made import results
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
-from tests.made.quality import DESCRIBED, evaluate
+from tests.made.quality import DESCRIBED, continuation, evaluate
 from tests.made.results import STUDIES, FakeJobs
 
 VIEW = "views/quality_vs_speed.py"
@@ -58,6 +59,34 @@ def test_the_first_page_asks_what_is_stored_as_example(client):
         assert [args["methods"][0]["name"] for args in wanted] == list(describe())[: 1 + cards.AT_FIRST]
         assert all(client.store.find("evaluate", args) for args in wanted)
         assert {args["window"] is None for args in wanted} == {whole} and client.asked.count("evaluate") == 4 * times
+
+
+@pytest.mark.parametrize(
+    "link, verb, missing",
+    [({}, "evaluate", 4), ({"quality_saves": "memory", "quality_memory": "snapkv"}, "continuation", 1)],
+)
+def test_what_is_missing_has_one_button_with_the_price_of_all(client, monkeypatch, link, verb, missing):
+    monkeypatch.setitem(STUDIES, "continuation", continuation)
+    price = Price(25.0, 6.0, 100.0, None, 0, fixed=5.0)
+    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    app = opened(**link)
+    (button,) = [one for one in app.button if one.key.startswith("run_") and "_smaller_" not in one.key]
+    assert verb not in client.asked and button.label.endswith(f"~{5 + 20 * missing} s")
+    assert (f"{missing} missing methods" in button.label) == (missing > 1)
+    button.click().run()
+    assert client.asked.count(verb) == missing and not app.error
+    assert not [one for one in app.button if one.key.startswith("run_")] and app.get("plotly_chart")
+
+
+def test_one_missing_method_leaves_the_others_in_sight(client, monkeypatch):
+    app = opened()
+    price = Price(25.0, 6.0, 100.0, None, 0)
+    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    app.select_slider(key=STREAMING).set_value(64).run()
+    assert columns(app)["method"] == ["Dense", "Focus", "Oracle top-k"] and client.asked.count("evaluate") == 4
+    (button,) = [one for one in app.button if one.key.startswith("run_") and "_smaller_" not in one.key]
+    button.click().run()
+    assert columns(app)["method"][2] == "StreamingLLM, window 64" and client.asked.count("evaluate") == 5
 
 
 def test_it_opens_with_a_conclusion_the_numbers_and_a_command(client):

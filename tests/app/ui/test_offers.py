@@ -61,3 +61,53 @@ def test_a_run_that_does_not_fit_the_memory_is_refused_with_the_part_that_does(c
     assert client.store.text(app.query_params["text"])[0].startswith("long.txt (first ")
     monkeypatch.setattr(cached, "free_memory", lambda: 1000)
     assert "Choose a shorter text, a smaller model" in markup(opened("groups", text=key))
+
+
+BIG = Price(25.0, 6.0, 100.0, None, 0)  # of a large model's first request: it may take 6 s, and 25 are predicted
+
+
+@pytest.fixture
+def big(client, monkeypatch):
+    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: BIG)
+    return client
+
+
+def test_a_smaller_scope_runs_when_it_is_clicked(big):
+    key = big.store.put_text("word " * 1150, "long.txt")
+    app = opened("groups", text=key)
+    assert "groups" not in big.asked
+    cut = next(one for one in app.button if one.key.startswith("run_") and "first quarter" in one.label)
+    cut.click().run()
+    assert big.asked.count("groups") == 2 and not app.error, "without the shuffled text, then with it"
+    assert not [one for one in app.button if one.key.startswith("run_")], "nothing is offered once more"
+    (run,) = big.store.list("groups")
+    assert run.request["text"] == app.query_params["text"] != key
+    app.run()
+    assert big.asked.count("groups") == 2
+
+
+def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
+    monkeypatch.setattr(training, "price", lambda args, card: Price(900.0, 600.0, 1200.0, None, 2, 0.1))
+    app = opened("views/train_a_router.py", evidence="train", train_steps=400)
+    scopes = [one for one in app.button if "_smaller_" in one.key]
+    assert scopes and not big.states
+    scopes[0].click().run()
+    (job,) = big.states.values()
+    assert job.args["steps"] == 100 and app.query_params["job"] == job.id
+
+
+@pytest.mark.parametrize(
+    "view, verb",
+    [
+        ("views/softmax_temperature.py", "temperature"),
+        ("views/quality_vs_speed.py", "evaluate"),
+        ("views/papers_vs_measured.py", "pitfalls"),
+        ("views/generate.py", "generate"),
+        ("groups", "groups"),
+        ("views/attention_heads.py", "statistics"),
+    ],
+)
+def test_what_is_predicted_long_never_starts_unasked(big, view, verb):
+    app = opened(view)
+    assert set(big.asked) <= {"model", "inspect"} and not big.states and not app.error
+    assert app.button, "a button starts it"
