@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from analysis.errors import BadModel, BadSetting, TooLarge
 from analysis.places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
+from analysis.sound import check_tokens, check_weights, watch
 from analysis.weights import BITS, few_bits, held_bytes, weight_bytes, weight_type, why_type
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
@@ -155,8 +156,10 @@ def load_model(
         tokenizer = tokenizer or _from_pretrained(AutoTokenizer, place)
     if not tokenizer.is_fast:
         raise BadModel(f"{name} has no fast tokenizer, so tokens cannot be placed in the text: use a copy with one.")
+    check_tokens(lm, tokenizer, bare)
     lm = lm if device == SPREAD else lm.to(device)  # one that is laid out already must stay where its layers are
     made = _describe(lm, tokenizer, bare, revision(name, root))
+    watch(lm, tokenizer, bare)
     made.few_bits, made.why = precision if precision in BITS else "", why_type(device, precision, parameters)
     return made
 
@@ -273,9 +276,8 @@ def has_rotary(lm: torch.nn.Module) -> bool:
 
 def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
     attention_modules(lm)  # refuses what cannot be followed
-    return Model(
-        lm.eval(), tokenizer, name, revision, *shape_of(lm), lm.config.get_text_config().max_position_embeddings
-    )
+    check_weights(lm.eval(), name)
+    return Model(lm, tokenizer, name, revision, *shape_of(lm), lm.config.get_text_config().max_position_embeddings)
 
 
 def _hash_parameters(lm: PreTrainedModel) -> str:

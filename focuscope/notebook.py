@@ -18,6 +18,7 @@ from analysis.errors import AnalysisError
 from analysis.models import Model, load_model
 from analysis.runs import Result
 from analysis.sheet import sheet, table
+from analysis.sound import check_tokens
 from analysis.studies.context import Context
 from analysis.studies.heads.head import statistics
 from analysis.studies.quality.evaluate import evaluate
@@ -59,6 +60,7 @@ class _Held(Context):
     def __init__(self, model, tokenizer, text: str) -> None:
         super().__init__(browser=False)
         self.held = model if isinstance(model, Model) else load_model(model, tokenizer=tokenizer)
+        check_tokens(self.held.lm, self.held.tokenizer, self.held.name)
         name, found = sample_texts().get(text, ("the text", text))
         self.asked = {"model": self.held.name, "text": self.add_text(name, found), "context": self}
 

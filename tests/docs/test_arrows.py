@@ -99,9 +99,10 @@ ARROWS = {
     "kernels": SEAMS,
     "shapes": f"models places costs runs {BOTTOM}",
     "available": f"places costs {BOTTOM}",
-    "models": f"weights places corpus {BOTTOM}",
+    "models": f"weights sound places corpus {BOTTOM}",
     "tokenizer": f"places {BOTTOM}",
     "weights": f"arithmetic places {BOTTOM}",
+    "sound": BOTTOM,
     "arithmetic": BOTTOM,
     "places": BOTTOM,
     "costs": BOTTOM,
@@ -137,7 +138,7 @@ ONLY_IN = {
     "mcp": "cli.server",
     "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",
-    "torch": f"{ROOMS} shapes weights arithmetic __main__ jobs.worker",
+    "torch": f"{ROOMS} shapes sound weights arithmetic __main__ jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]
