@@ -16,28 +16,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+watching: list[Callable[[], object]] = []  # called before each change of the disk
 PARTIAL = (".tmp-*", ".old-*")  # what is being written, and folders on their way out
 LOOK = 0.2  # seconds between two looks at a lock that somebody else holds
 
 
 def change() -> None:
-    """Called before each change of the disk; tests of sudden ends replace it and end the program there."""
+    """Called before each change of the disk: where a test can end the program."""
+    for watch in watching:
+        watch()
 
 
 @contextmanager
 def write_whole(path: Path) -> Iterator[Path]:
     """A place beside `path` to write to; when all is written it takes the place of `path`, else it is removed."""
-    partial = path.with_name(f".tmp-{path.name}.{secrets.token_hex(4)}.part")
-    sweep(path.parent, f".tmp-{glob.escape(path.name)}.*.part")
-    change()
-    holder = hold(partial)
-    try:
-        yield partial
+    os.stat(path.parent)  # a folder that is not there is an error, and is not made
+    sweep(path.parent, f".tmp-{glob.escape(path.name)}-*")
+    with draft(path.parent, path.name) as folder:
+        yield folder / path.name
         change()
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-        os.close(holder)
+        os.replace(folder / path.name, path)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -97,7 +95,8 @@ def clear(path: Path) -> None:
 
 @contextmanager
 def draft(folder: Path, name: str) -> Iterator[Path]:
-    """A new folder in `folder` to fill and to rename; what is left of it at the end is removed."""
+    """A new folder in `folder` to fill and to rename; what is left of it at the end is removed. The lock is on the
+    folder: many a program that writes a file makes it anew, and a lock on the former would hold nothing."""
     change()
     folder.mkdir(parents=True, exist_ok=True)
     while True:
@@ -111,9 +110,11 @@ def draft(folder: Path, name: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        if path.exists():
-            clear(path)
-        os.close(holder)
+        try:
+            if path.exists():
+                clear(path)
+        finally:
+            os.close(holder)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from analysis.errors import BadSetting, NotFitted
-from analysis.files import write_whole
+from analysis.files import clear, locked, write_bytes
 
 FORMAT = 1
 FOLDER = "methods"  # of a model's fitted state
@@ -53,32 +53,57 @@ class Fitted:
 
 
 def write(path: Path, tensors: dict[str, Tensor], **note: object) -> Path:
-    """Write numbers to `path` and the note to the .json beside it, each put in place whole; returns `path`.
-
-    The JSON carries the other's SHA-256, so a mixed pair is noticed.
-    """
+    """Write numbers to `path` and the note to the .json beside it; returns `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    note = {"format": FORMAT, "sha256": hashlib.sha256(data).hexdigest()} | note
-    text = json.dumps(note, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n"
-    for target, content in ((path, data), (path.with_suffix(".json"), text.encode())):
-        with write_whole(target) as place:
-            place.write_bytes(content)
+    put(path, data, {"format": FORMAT} | note)
     return path
+
+
+def put(path: Path, data: bytes, note: dict) -> None:
+    """Write data to `path` and the note to the .json beside it, which names the data by its SHA-256. The data that the
+    former note names stay beside them until the new one stands: whenever the program ends, one pair can be read."""
+    note = {"sha256": hashlib.sha256(data).hexdigest()} | note
+    text = json.dumps(note, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False) + "\n"
+    with locked(path.with_name(f".{path.name}.lock"), lambda: None):
+        if (former := pair(path)) is not None:
+            write_bytes(_former(path), former[0])
+        write_bytes(path, data)
+        write_bytes(path.with_suffix(".json"), text.encode())
+        clear(_former(path))
+
+
+def pair(path: Path) -> tuple[bytes, dict] | None:
+    """The data and the note that `put` wrote, of one writing; None where they are not there or damaged."""
+    for _ in range(2):  # they may be written anew between reading the one and the other
+        try:
+            note = json.loads(path.with_suffix(".json").read_bytes())
+            for place in (path, _former(path)):
+                data = place.read_bytes()
+                if note["sha256"] == hashlib.sha256(data).hexdigest():
+                    return data, note
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _former(path: Path) -> Path:
+    return path.with_name(f".{path.name}.former")
 
 
 def read(path: Path, **parts: Callable) -> tuple | None:
     """The numbers at `path`, then each named part of the note, made by its function; None where a file is damaged, of
     another format, or holds numbers that are none."""
+    if (found := pair(path)) is None:
+        return None
+    data, note = found
     try:
-        data = path.read_bytes()
-        note = json.loads(path.with_suffix(".json").read_bytes())
         tensors = load(data)
         made = [make(note[name]) for name, make in parts.items()]
-        whole = note["format"] == FORMAT and note["sha256"] == hashlib.sha256(data).hexdigest()
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+    except (ValueError, KeyError, TypeError, SafetensorError):
         return None
-    return (tensors, *made) if whole and all(bool(tensor.isfinite().all()) for tensor in tensors.values()) else None
+    whole = note.get("format") == FORMAT and all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    return (tensors, *made) if whole else None
 
 
 def check_shapes(fitted: Fitted, wanted: dict[str, tuple]) -> None:

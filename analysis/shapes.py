@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from analysis.costs import KNOWN, read_config, read_shape
 from analysis.errors import BadModel, BadSetting, TooLarge
-from analysis.files import write_json
+from analysis.files import draft, move, write_json, write_text
 from analysis.models import RANDOM, refuse_family
 from analysis.places import CACHE, explained
 from analysis.runs.price import spell_bytes
@@ -36,7 +36,6 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
     name, told = _told(shape)
     counted = read_shape(told)  # it refuses what no model can have
     out = Path(output).expanduser()
-    part = out.with_name(f"{out.name}.part")
     if out.exists():
         raise BadSetting(f"{output} is there already: name a folder that is not.")
     if not told.get("model_type"):
@@ -57,18 +56,14 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
             f"{name} has a vocabulary of {counted.vocabulary:,} and the tokenizer that is written beside it has "
             f"{len(vocabulary):,} tokens: give a shape with a larger one."
         )
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    with draft(out.parent, out.name) as part:
         files = _write(lm, part, sum(sizes), progress or (lambda fraction, stage: None))
         lm.config.architectures = [type(lm).__name__]
         lm.config.save_pretrained(part)
         vocabulary.model_max_length = counted.max_positions or vocabulary.model_max_length
         vocabulary.save_pretrained(part)
-        (part / "README.md").write_text(_readme(name, parameters), encoding="utf-8")
-        part.rename(out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        write_text(part / "README.md", _readme(name, parameters))
+        move(part, out)
     numbers = {"path": str(out), "parameters": parameters, "bytes": sum(sizes), "files": files, "said": RANDOM}
     return without_model("make-shape", numbers)
 

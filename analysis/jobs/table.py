@@ -3,14 +3,17 @@
 import json
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
 from analysis.errors import BadSetting, Busy
+from analysis.files import clear, read_json, sweep, write_json
 from analysis.limits import limits
 from analysis.runs.database import Database, now
-from analysis.runs.keys import check_id
+from analysis.runs.keys import check_id, is_id
 
 KEPT = 500  # ended jobs
 _SCHEMAS = (
@@ -21,6 +24,9 @@ _SCHEMAS = (
     cancel INTEGER NOT NULL DEFAULT 0, run TEXT, error TEXT, created TEXT NOT NULL, started TEXT, ended TEXT)""",
     "CREATE TABLE IF NOT EXISTS curves (job TEXT PRIMARY KEY, points TEXT NOT NULL)",  # of jobs that are not done
 )
+_COLUMNS = (
+    "seq id key verb args session owner state fraction stage seconds_left cancel run error created started ended"
+).split()
 _STATUS = (  # the fields of a JobStatus
     "id, verb, args, state, fraction, stage, seconds_left, CASE WHEN state = 'queued' THEN (SELECT count(*) FROM jobs o"
     " WHERE o.owner = jobs.owner AND o.state = 'queued' AND o.seq <= jobs.seq) ELSE 0 END AS queue_position,"
@@ -51,10 +57,13 @@ class JobStatus:
 
 
 class JobTable:
-    """Rows of one shared database. Each job belongs to the app that took it (`owner`) and waits in that app's queue."""
+    """Rows of one shared database, and beside it `jobs/<id>.json` with the row of each as it last changed its state:
+    from these the table is filled again when the database is lost. Each job belongs to the app that took it (`owner`)
+    and waits in that app's queue."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._folder = database.path.parent / "jobs"
         database.prepare(self._create)
 
     def add(self, key: str, verb: str, args: dict[str, Any], session: str, owner: str) -> str:
@@ -79,13 +88,15 @@ class JobTable:
                 " VALUES (?, ?, ?, ?, ?, ?, 'queued', ?)",
                 (job_id, key, verb, json.dumps(args), session, owner, now()),
             )
-            connection.execute(
-                "DELETE FROM jobs WHERE state NOT IN ('queued', 'running')"
-                " AND seq <= (SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?)",
-                (KEPT,),
-            )
+            beyond = "seq <= (SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?)"
+            old = f"state NOT IN ('queued', 'running') AND {beyond}"
+            gone = connection.execute(f"SELECT id FROM jobs WHERE {old}", (KEPT,)).fetchall()
+            connection.execute(f"DELETE FROM jobs WHERE {old}", (KEPT,))
             connection.execute("DELETE FROM curves WHERE job NOT IN (SELECT id FROM jobs)")
-            return job_id
+        for row in gone:
+            clear(self._file(row["id"]))
+        self._note(job_id)
+        return job_id
 
     def claim(self, owner: str) -> JobStatus | None:
         """Marks the owner's oldest queued job as running and returns its status, or None."""
@@ -95,6 +106,7 @@ class JobTable:
             if row is None:
                 return None
             connection.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (now(), row["id"]))
+        self._note(row["id"])
         return self.status(row["id"])
 
     def progress(
@@ -115,6 +127,7 @@ class JobTable:
             " fraction = CASE WHEN ? = 'done' THEN 1 ELSE fraction END WHERE id = ? AND state IN ('queued', 'running')",
             (state, run, error, now(), state, job_id),
         )
+        self._note(job_id)
         if state == "done":
             self._database.write("DELETE FROM curves WHERE job = ?", (job_id,))
 
@@ -133,6 +146,7 @@ class JobTable:
             (now(), "The job was cancelled before it began.", job_id),
         )
         self._database.write("UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'running'", (job_id,))
+        self._note(job_id)
 
     def cancel_asked(self, job_id: str) -> bool:
         """Whether somebody, in any app, wants this job cancelled."""
@@ -140,11 +154,15 @@ class JobTable:
 
     def interrupt(self, owner: str, why: str) -> None:
         """Every job of that owner which waits or runs is now interrupted."""
+        waiting = "SELECT id FROM jobs WHERE owner = ? AND state IN ('queued', 'running')"
+        ids = [row["id"] for row in self._database.read(waiting, (owner,))]
         self._database.write(
             "UPDATE jobs SET state = 'interrupted', ended = ?, error = ?, seconds_left = NULL"
             " WHERE owner = ? AND state IN ('queued', 'running')",
             (now(), why, owner),
         )
+        for job_id in ids:
+            self._note(job_id)
 
     def owners(self) -> list[str]:
         """Owners of jobs that wait or run."""
@@ -176,7 +194,30 @@ class JobTable:
             found.append(JobStatus(**{**dict(row), "args": args, "cancelling": cancelling}))
         return found
 
-    @staticmethod
-    def _create(connection: Connection) -> None:
+    def _create(self, connection: Connection) -> None:
         for schema in _SCHEMAS:
             connection.execute(schema)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        sweep(self._folder)
+        known = {row["id"] for row in connection.execute("SELECT id FROM jobs")}
+        lost = [read_json(path) or {} for path in self._folder.glob("*.json") if path.stem not in known]
+        for row in sorted(filter(_is_row, lost), key=lambda row: row["seq"]):
+            columns = [name for name in row if name != "seq"]
+            connection.execute(
+                f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+                [row[name] for name in columns],
+            )
+
+    def _note(self, job_id: str) -> None:
+        """Keep a job's row in its file."""
+        for row in self._database.read("SELECT * FROM jobs WHERE id = ?", (job_id,)):
+            with suppress(OSError):  # a full disk: the table has it
+                write_json(self._file(job_id), dict(row))
+
+    def _file(self, job_id: str) -> Path:
+        return self._folder / f"{job_id}.json"
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Whether a file holds what `_note` writes: all columns of a job."""
+    return set(_COLUMNS) == set(row) and is_id(row["id"]) and isinstance(row["seq"], int)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from analysis.calls import Attended, Call
 from analysis.errors import BadSetting, NotFitted
+from analysis.files import write_whole
 from analysis.methods.base import Method, read_all, setting
 
 PAPER_DIM = 128  # the head dimension for which the paper gives its limits
@@ -43,7 +44,8 @@ class FocalWeights(nn.Module):
         path.parent.mkdir(parents=True, exist_ok=True)
         self.about |= about
         note = {"offset": json.dumps(self.offset), "about": json.dumps(self.about)}
-        save_file({"w": self.w.detach().float().cpu().contiguous()}, path, note)
+        with write_whole(path) as place:
+            save_file({"w": self.w.detach().float().cpu().contiguous()}, place, note)
         return path
 
     @classmethod

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from analysis.corpus import text_hash
 from analysis.errors import BadSetting
+from analysis.files import write_text
 from analysis.runs.store import RunStore
 
 CORPORA = Path(__file__).resolve().parents[2] / "models_cache" / "corpora"
@@ -27,7 +28,7 @@ def corpus_folder(store: RunStore, corpus: str, root: Path | None = None) -> Pat
         folder = store.root / "corpora" / f"texts-{text_hash('+'.join(keys))}"
         folder.mkdir(parents=True, exist_ok=True)
         for key in keys:
-            (folder / f"{key}.txt").write_text(store.text(key)[1], encoding="utf-8")
+            write_text(folder / f"{key}.txt", store.text(key)[1])
         return folder
     folder = root / corpus
     if not NAME.fullmatch(corpus) or not folder.is_dir() or folder.resolve().parent != root.resolve():

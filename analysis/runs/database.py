@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.errors import AnalysisError, Busy
+from analysis.files import change, move
 
 PATIENCE = 10.0  # seconds to wait for another process that writes
 Hook = Callable[[sqlite3.Connection], object]
@@ -32,14 +33,15 @@ class Database:
         self._lock = threading.RLock()
         self._hooks: list[Hook] = []
         self._connection: sqlite3.Connection | None = None
+        self.said: list[str] = []  # what happened to the file, for whoever keeps sentences
         with self._translated():
             self._open()
 
     def prepare(self, hook: Hook) -> None:
         """Call `hook(connection)` now and whenever the file had to be made anew: it creates tables."""
         self._hooks.append(hook)
-        with self.transaction() as connection:
-            hook(connection)
+        with self._lock, self._translated():
+            self._mended(lambda: self._run(hook))
 
     def read(self, sql: str, values: Values = ()) -> list[sqlite3.Row]:
         """All rows (sqlite3.Row) of one query."""
@@ -47,21 +49,14 @@ class Database:
 
     def write(self, sql: str, values: Values = ()) -> int:
         """Runs one statement in its own transaction; returns the number of rows it changed."""
+        change()
         return self._twice(lambda connection: connection.execute(sql, values).rowcount)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Several statements that happen together or not at all; holds off other processes meanwhile."""
-        with self._lock, self._translated():
-            connection = self._opened()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
+        with self._lock, self._translated(), _together(self._opened()) as connection:
+            yield connection
 
     def close(self) -> None:
         with self._lock:
@@ -72,7 +67,40 @@ class Database:
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             raise AnalysisError("The run store was closed: open the page again.")
+        if not self._is_there():  # set aside by another process, or removed: what is written to it now nobody finds
+            self._connection.close()
+            self._mended(lambda: (self._connect(), *map(self._run, self._hooks)))
         return self._connection
+
+    def _is_there(self) -> bool:
+        try:
+            return os.stat(self.path).st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _run(self, hook: Hook) -> None:
+        assert self._connection is not None
+        with _together(self._connection) as connection:
+            hook(connection)
+
+    def _mended(self, action: Callable[[], object]) -> None:
+        """Run `action`; when the file turns out damaged or another program's, it is made anew by all hooks."""
+        try:
+            action()
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            self._make_anew(error)
+
+    def _make_anew(self, error: Exception) -> None:
+        """Set the file aside, unless another process has done so already, and fill a new one."""
+        assert self._connection is not None
+        self._connection.close()
+        if self._is_there():
+            self._set_aside(error)
+        self._connect()
+        for hook in self._hooks:
+            self._run(hook)
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,14 +130,8 @@ class Database:
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
-                connection.close()
-                # another process may have set the damaged file aside already: then only reconnect
-                if self.path.exists() and os.stat(self.path).st_ino == self._inode:
-                    self._set_aside(error)
-                connection = self._connect()
-                for hook in self._hooks:
-                    hook(connection)
-                return action(connection)
+                self._make_anew(error)
+                return action(self._opened())
 
     def _set_aside(self, error: Exception) -> None:
         if self._connection is not None:
@@ -118,8 +140,13 @@ class Database:
         for suffix in ("", "-wal", "-shm"):
             source = self.path.with_name(self.path.name + suffix)
             if source.exists():
-                source.rename(source.with_name(f"{source.name}.{mark}"))
-        log.warning("The index of stored runs was damaged (%s); it was set aside as *.%s and made anew.", error, mark)
+                move(source, source.with_name(f"{source.name}.{mark}"))
+        what = "held tables of another program" if _is_foreign(error) else "was damaged"
+        self.said.append(
+            f"The index {self.path.name} {what} ({error}); it was set aside as {self.path.name}.{mark} and made anew "
+            "from the folders of runs, texts and jobs."
+        )
+        log.warning(self.said[-1])
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -145,6 +172,19 @@ class Database:
             ) from error
 
 
+@contextmanager
+def _together(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    change()
+    connection.execute("COMMIT")
+
+
 def now() -> str:
     """The time, local with its offset, in ISO 8601."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
@@ -165,5 +205,10 @@ def disk_full(folder: Path) -> AnalysisError:
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     if isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.ProgrammingError)):
-        return "malformed" in str(error)
+        return "malformed" in str(error) or _is_foreign(error)
     return True
+
+
+def _is_foreign(error: Exception) -> bool:
+    """Whether tables are not those that this program made."""
+    return any(words in str(error) for words in ("no such table", "no such column", "has no column"))

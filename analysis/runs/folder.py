@@ -16,8 +16,8 @@ from os.path import samestat
 from pathlib import Path
 from typing import Any
 
-from analysis import files as disk
 from analysis.errors import BadSetting
+from analysis.files import change, write_text
 from analysis.runs.database import now
 from analysis.runs.keys import SCHEMA, SCHEMAS, Asked, parsed, plain_numbers
 from analysis.runs.run import ARRAYS, TABLES, Damaged, Newer, Report, Result, Run, read_marks
@@ -34,7 +34,7 @@ def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, An
     if not isinstance(result, Result):
         raise BadSetting(f"The study {asked.verb} returned a {type(result).__name__}, and only a Result can be stored.")
     if result.tables:
-        disk.change()
+        change()
         (folder / TABLES).mkdir()
     for name, table in result.tables.items():
         try:
@@ -44,7 +44,7 @@ def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, An
     if result.arrays:
         from safetensors.numpy import save_file
 
-        disk.change()
+        change()
         save_file({_checked(name): _storable(name, array) for name, array in result.arrays.items()}, folder / ARRAYS)
     manifest = {
         "schema": SCHEMA,
@@ -63,7 +63,7 @@ def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, An
             if path.is_file()
         },
     }
-    disk.write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1))
+    write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1))
 
 
 def read_run(folder: Path, example: bool = False, report: Report | None = None) -> Run:
@@ -135,7 +135,7 @@ def _write_table(path: Path, table: Any) -> None:
     if list(table.columns) != names or len(set(names)) != len(names):
         raise ValueError("its columns need names of text, each once")
     made = pyarrow.Table.from_pandas(table, preserve_index=False, nthreads=1)
-    disk.change()
+    change()
     pyarrow.parquet.write_table(made, path, compression="zstd")
 
 

@@ -1,6 +1,7 @@
 """The index of the run folders: what lists, prices and makes room. It can be lost; the folders are the truth."""
 
 import json
+import sqlite3
 from collections.abc import Container
 from dataclasses import replace
 from datetime import datetime
@@ -124,6 +125,8 @@ class Index:
         self._renew(connection)
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
+        while self._database.said:
+            connection.execute("INSERT INTO damaged (said, at) VALUES (?, ?)", (self._database.said.pop(), now()))
         known = {row["id"] for row in connection.execute("SELECT id FROM runs")}
         there = self._shelf.ids()
         for run_id in known.difference(there):
@@ -137,6 +140,8 @@ class Index:
         columns = [row["name"] for row in connection.execute("PRAGMA table_info(runs)")]
         if not columns or {"request", "question"} <= set(columns):
             return
+        if not {"seq", "id", "verb", "pinned"} <= set(columns):
+            raise sqlite3.OperationalError("no such column in its runs: verb")
         for row in connection.execute("SELECT id FROM runs WHERE pinned"):
             if (folder := self._shelf.folder / row["id"]).is_dir():
                 write_marks(folder, replace(read_marks(folder), pinned=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.errors import AnalysisError
-from analysis.files import clear, draft, exchange, move, remove, sweep
+from analysis.files import PARTIAL, clear, draft, exchange, move, remove, sweep
 from analysis.runs.database import disk_full
 from analysis.runs.folder import MANIFEST, read_run, write_run
 from analysis.runs.keys import Asked, is_id
@@ -99,7 +99,7 @@ class Shelf:
         """Removes what a killed process left unfinished."""
         with room(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            sweep(self.folder)
+            sweep(self.folder, *PARTIAL, "*/.tmp-*")
 
     def _show(self, place: Path, run_id: str) -> None:
         for _ in range(2):

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import AnalysisError, BadSetting
-from analysis.files import change
+from analysis.files import change, sweep
 from analysis.places import plain_name
 from analysis.runs import retention, search
 from analysis.runs.arrival import finish
@@ -63,6 +63,7 @@ class RunStore:
         self._outdated = self.root / "outdated"  # an empty file of its id for every run that answers nothing any more
         for sentence in finish(self):
             self._index.note(sentence)
+        sweep(self.root, ".tmp-retention*")
 
     @staticmethod
     def key(verb: str, request: Request) -> str:

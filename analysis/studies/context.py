@@ -10,7 +10,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import signature
@@ -21,7 +21,7 @@ import numpy as np
 
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
-from analysis.files import read_json, write_json
+from analysis.files import locked, read_json, write_json
 from analysis.places import CACHE, SPREAD, revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
@@ -140,14 +140,23 @@ class Context:
         The hash is of all that decides the numbers. `doing` is a folder for what is half done, such as checkpoints: it
         goes when the part is written. Without a folder nothing is kept.
         """
-        place = folder and folder / f"{name}-{text_hash(repr(decides))}.json"
-        found = read_json(place) if place else None
-        if found is None:
-            found = make(place and place.with_suffix(""))
-            if place:
+        if folder is None:
+            return make(None)
+        place = folder / f"{name}-{text_hash(repr(decides))}.json"
+        if (found := read_json(place)) is not None:
+            return found
+        with self.alone(place, name):
+            if (found := read_json(place)) is None:  # who was alone before may have made it
+                found = make(place.with_suffix(""))
                 write_json(place, found)
                 shutil.rmtree(place.with_suffix(""), ignore_errors=True)
         return found
+
+    def alone(self, place: Path, name: str) -> AbstractContextManager[None]:
+        """While something is made at `place`: another process that wants the same waits, and can be stopped."""
+        return locked(
+            place.with_suffix(".lock"), lambda: self.progress(0.0, f"{name} is being made by another process")
+        )
 
     def once(self, name: str, belongs: object, make: Callable[[], Any]) -> Any:
         """What `make()` gives, kept under a name until the same is asked of something that it does not belong to."""

@@ -1,13 +1,12 @@
 """A pretrained model as a Hugging Face folder: weights, tokenizer, and the card made from its log and measurements."""
 
-import os
-import shutil
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from analysis.files import change
 from analysis.metrics.proportions import share
 from analysis.probes.tasks import TASKS
 from analysis.training.far_measures import CHOICES
@@ -20,26 +19,20 @@ LLAMAS = {
 
 
 def export(model, method, work: Path, out: Path, recipe) -> int:
-    """Write the Hugging Face folder, bfloat16 weights and the tokenizer; returns the bytes of the weights."""
-    part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    model.to(torch.bfloat16).save_pretrained(part)
+    """Write the Hugging Face folder, bfloat16 weights and the tokenizer, into a draft; returns the bytes of the
+    weights."""
+    change()
+    model.to(torch.bfloat16).save_pretrained(out)
+    change()
     PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_file(str(work / "tokens" / "tokenizer.json")),
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
         model_max_length=recipe.context,
-    ).save_pretrained(part)
+    ).save_pretrained(out)
     if method is not None and hasattr(method.addon(), "save"):
         place = getattr(method.addon(), "place", "focus/pretrained.safetensors")
-        method.addon().save(part / place, kind="trained", steps=recipe.steps)
-    out.mkdir(parents=True, exist_ok=True)
-    for path in sorted(part.rglob("*")):  # file by file: `out` may hold fitted state that stays
-        if path.is_file():
-            target = out / path.relative_to(part)
-            target.parent.mkdir(exist_ok=True)
-            os.replace(path, target)
-    shutil.rmtree(part)
+        method.addon().save(out / place, kind="trained", steps=recipe.steps)
     return (out / "model.safetensors").stat().st_size
 
 

@@ -1,6 +1,8 @@
 """What a training run keeps to be continued: one file of weights and optimiser state, and a log. No pickle."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -8,8 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from analysis.errors import BadSetting
-from analysis.files import write_whole
+from analysis.files import locked, write_whole
 
+LOG = "log.jsonl"
 MORE = "more."  # begins the names of tensors that are kept beside what is trained
 
 
@@ -53,8 +56,30 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
     return about, {name.removeprefix(MORE): value for name, value in tensors.items() if name.startswith(MORE)}
 
 
+@contextmanager
+def one_training(*outputs: Path) -> Iterator[None]:
+    """Hold outputs for one training: two would write to one log and go on from each other's checkpoint. Errors:
+    BadSetting."""
+    output, *others = outputs
+
+    def refuse() -> None:
+        raise BadSetting(f"Another training writes to {output}: wait until it ends, or name another output.")
+
+    with locked(output.with_name(f".{output.name}.training"), refuse):
+        if not others:
+            yield
+            return
+        with one_training(*others):
+            yield
+
+
 def read_log(work: Path) -> list[dict]:
-    """The entries of `work/log.jsonl`; a last line cut short by a crash is left out."""
-    log = Path(work) / "log.jsonl"
+    """The entries of the log in `work`; a last line cut short by a crash is left out."""
+    log = Path(work) / LOG
     lines = log.read_text().splitlines() if log.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def lines(entries: list[dict]) -> str:
+    """Entries as a log holds them."""
+    return "".join(json.dumps(entry) + "\n" for entry in entries)

@@ -26,9 +26,10 @@ from safetensors.torch import save_file
 
 from analysis.arithmetic import quick
 from analysis.errors import BadSetting
+from analysis.files import append, write_text, write_whole
 from analysis.training.asked import AFTER, PREVIOUS, Asked, asked_loss
 from analysis.training.blocked import blocked
-from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
+from analysis.training.checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
 from analysis.training.far_rows import Rows
 from analysis.training.pretrain import Recipe, build_model, optimisers, trained
 from analysis.training.recall import Source
@@ -222,12 +223,12 @@ def train_far(
         model.load_state_dict(start.state_dict())
     parameters = trained(model, None)
     opts = optimisers(parameters, recipe)
-    log, checkpoint = work / "log.jsonl", work / "checkpoint.safetensors"
+    log, checkpoint = work / LOG, work / "checkpoint.safetensors"
     step, seconds, made = 0, 0.0, json.loads(json.dumps(asdict(recipe)))
     if checkpoint.exists():
         step, seconds = load_checkpoint(checkpoint, parameters, opts, made)[0].values()
     kept = [entry for entry in read_log(work) if entry["step"] <= step]
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+    write_text(log, lines(kept))
     rows = Rows(recipe, source, {name: part["share"] for name, part in about["domains"].items()})
     losses, usual, saved = [], [], time.monotonic()
     while step < min(recipe.steps, stop_at or recipe.steps):
@@ -249,8 +250,7 @@ def train_far(
             entry |= evaluate(model, step, length)
             model.train()
         if len(entry) > 3:
-            with log.open("a") as file:
-                file.write(json.dumps(entry) + "\n")
+            append(log, lines([entry]))
             report(recipe.seen(step) / recipe.tokens, json.dumps(entry))
         past = [mark for mark in keep_at if recipe.seen(step - 1) < mark <= recipe.seen(step)]
         if past or time.monotonic() - saved > checkpoint_seconds or step in (recipe.steps, stop_at):
@@ -293,8 +293,8 @@ def one_step(model, parameters: dict, opts: tuple, recipe: FarRecipe, rows: Rows
 def keep(checkpoint: Path, place: Path) -> None:
     """A checkpoint that stays: the run replaces its file and does not write into it, so a link is enough."""
     place.parent.mkdir(exist_ok=True)
-    place.unlink(missing_ok=True)
-    os.link(checkpoint, place)
+    with write_whole(place) as draft:
+        os.link(checkpoint, draft)
 
 
 def branch(checkpoint: Path, work: Path, recipe: FarRecipe, decay: int) -> FarRecipe:
@@ -306,5 +306,6 @@ def branch(checkpoint: Path, work: Path, recipe: FarRecipe, decay: int) -> FarRe
     made = replace(recipe, tokens=recipe.seen(step) + decay, decay=decay)
     work = Path(work)
     work.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, work / "checkpoint.safetensors", notes | {"recipe": json.dumps(asdict(made))})
+    with write_whole(work / "checkpoint.safetensors") as place:
+        save_file(tensors, place, notes | {"recipe": json.dumps(asdict(made))})
     return made

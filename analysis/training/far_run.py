@@ -22,9 +22,10 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from analysis.corpus import sample_texts
+from analysis.files import folder_whole, write_text
 from analysis.places import CACHE
 from analysis.training.bundle import card, export
-from analysis.training.checkpoints import read_log
+from analysis.training.checkpoints import LOG, one_training, read_log
 from analysis.training.circuit import copy_losses
 from analysis.training.far import MORE, MORE_OF, FarRecipe, branch, train_far
 from analysis.training.far_measures import RANDOM, Measures, circuit_scores, cost_of_window, tasks
@@ -83,9 +84,10 @@ def main() -> None:
             (work / "tokens").symlink_to(tokens.resolve())
     keep = tuple(1_000_000 * n for n in KEEP) if not asked.decay else ()
     every = 40 if asked.more else 200
-    model = train_far(recipe, source, about, work, "cpu", start, measures, every, keep_at=keep, report=tell)
-    if asked.output:
-        finish(model, recipe, about, shards["valid"], work, asked.output)
+    with one_training(work, *filter(None, [asked.output])):
+        model = train_far(recipe, source, about, work, "cpu", start, measures, every, keep_at=keep, report=tell)
+        if asked.output:
+            finish(model, recipe, about, shards["valid"], work, asked.output)
 
 
 def reading_on(tokens: int, before: dict) -> FarRecipe:
@@ -105,9 +107,10 @@ def usual(train: dict) -> torch.Tensor:
 
 def finish(model, recipe: FarRecipe, about: dict, valid: dict, work: Path, output: Path) -> dict:
     """Write the folder of a trained model with its card: measured on the whole valid texts, weights as shipped."""
-    export(model, None, work, output, recipe)
-    (output / "log.jsonl").write_text((work / "log.jsonl").read_text())
-    return measure(output, recipe, about, valid)
+    with folder_whole(output) as place:
+        export(model, None, work, place, recipe)
+        write_text(place / LOG, (work / LOG).read_text(encoding="utf-8"))
+        return measure(place, recipe, about, valid)
 
 
 def measure(folder: Path, recipe: FarRecipe, about: dict, valid: dict) -> dict:
@@ -133,9 +136,9 @@ def measure(folder: Path, recipe: FarRecipe, about: dict, valid: dict) -> dict:
         "weight_bytes": (folder / "model.safetensors").stat().st_size,
     }
     numbers["context_gain"] = numbers["gains"][name] | {"domain": name}
-    (folder / "README.md").write_text(card(recipe, about, log, numbers), encoding="utf-8")
+    write_text(folder / "README.md", card(recipe, about, log, numbers))
     made = {"recipe": asdict(recipe), "mixture": about} | numbers
-    (folder / "pretrain.json").write_text(json.dumps(made, indent=1) + "\n")
+    write_text(folder / "pretrain.json", json.dumps(made, indent=1) + "\n")
     return numbers
 
 

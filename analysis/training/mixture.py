@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from analysis.corpus import normalise
 from analysis.errors import BadSetting, BadText
-from analysis.files import write_whole
+from analysis.files import write_bytes, write_text, write_whole
 
 END_OF_TEXT = "<|endoftext|>"
 SHARD_TOKENS = 4_000_000  # 8 MB of uint16: a shard travels where large files do not
@@ -130,7 +130,7 @@ def write_shards(folder: Path, name: str, ids: np.ndarray) -> list[str]:
     names = []
     for n, first in enumerate(range(0, len(ids), SHARD_TOKENS)):
         names.append(f"{name}-{n:03d}.bin")
-        ids[first : first + SHARD_TOKENS].astype("<u2").tofile(folder / names[-1])
+        write_bytes(folder / names[-1], ids[first : first + SHARD_TOKENS].astype("<u2").tobytes())
     return names
 
 
@@ -164,7 +164,8 @@ def build(
             files(corpus, domain, split)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = known(tokenizer) if tokenizer else train_tokenizer(corpus, mixture, vocabulary, characters)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    with write_whole(folder / "tokenizer.json") as place:
+        tokenizer.save(str(place))
     about = {"vocabulary": tokenizer.get_vocab_size(), "seed": seed, "domains": {}}
     for domain in mixture:
         part = about["domains"][domain.name] = {"share": domain.share}
@@ -179,8 +180,7 @@ def build(
                 "tokens": len(ids),
                 "bytes": sum(len(text.encode()) for text in texts),
             }
-    with write_whole(described) as place:
-        place.write_text(json.dumps(about, indent=1))
+    write_text(described, json.dumps(about, indent=1))
     return about
 
 

@@ -22,9 +22,10 @@ import transformers
 from analysis import methods
 from analysis.attention import apply
 from analysis.errors import BadSetting
+from analysis.files import append, write_text
 from analysis.groups.router import FocusRouter
 from analysis.methods.focal_learned import FocalWeights
-from analysis.training.checkpoints import load_checkpoint, read_log, save_checkpoint
+from analysis.training.checkpoints import LOG, lines, load_checkpoint, read_log, save_checkpoint
 from analysis.training.mixture import plan
 from analysis.training.muon import Muon
 from analysis.training.settings import warmed
@@ -178,12 +179,12 @@ def train(
     parameters = trained(model, method)
     opts = optimisers(parameters, recipe)
     peaks = (recipe.matrix_rate, recipe.other_rate)
-    log, checkpoint = work / "log.jsonl", work / "checkpoint.safetensors"
+    log, checkpoint = work / LOG, work / "checkpoint.safetensors"
     step, seconds, made = 0, 0.0, asdict(recipe)
     if checkpoint.exists():
         step, seconds = load_checkpoint(checkpoint, parameters, opts, made)[0].values()
     kept = [entry for entry in read_log(work) if entry["step"] <= step]
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+    write_text(log, lines(kept))
     stream = np.concatenate(list(train_tokens.values()))
     shares = {name: part["share"] for name, part in about["domains"].items()}
     counts = {name: len(tokens) for name, tokens in train_tokens.items()}
@@ -227,8 +228,7 @@ def train(
                 entry |= {f"valid_{name}": value for name, value in bits.items()}
                 model.train()
             if len(entry) > 3:
-                with log.open("a") as file:
-                    file.write(json.dumps(entry) + "\n")
+                append(log, lines([entry]))
                 left = statistics.median(usual) * (recipe.steps - step) / 60
                 report(step / recipe.steps, f"{json.dumps(entry)} about {left:.0f} minutes left")
             if time.monotonic() - saved > checkpoint_seconds or step == recipe.steps or step == stop_at:

@@ -13,7 +13,7 @@ from safetensors.numpy import load, save
 
 from analysis.corpus import FITTED_ON, fitting_samples, text_hash
 from analysis.errors import AnalysisError, BadSetting, NotFitted
-from analysis.files import write_whole
+from analysis.fitted import pair, put
 from analysis.models import Model
 from analysis.routers import ROUTERS
 from analysis.routers.buckets import buckets_for
@@ -144,7 +144,7 @@ class Kept:
 
 
 def keep(folder: Path, kept: Kept) -> None:
-    """Write the curves into a folder, in 16 bits, each file put in place whole."""
+    """Write the curves into a folder, in 16 bits."""
     curves, tensors = kept.curves, {}
     cells = list(curves.recall)
     for at, cell in enumerate(cells):
@@ -154,9 +154,7 @@ def keep(folder: Path, kept: Kept) -> None:
                 tensors[f"{at}.{name}.{kind}"] = values.astype(np.float16)
     note = {"heads": curves.heads, "points": curves.points, "buckets": curves.buckets, "about": kept.about}
     note |= {"more": kept.more, "cells": [asdict(cell) for cell in cells]}
-    for name, content in ((NAME, save(tensors)), ("curves.json", (json.dumps(note, indent=1) + "\n").encode())):
-        with write_whole(folder / name) as place:
-            place.write_bytes(content)
+    put(folder / NAME, save(tensors), note)
 
 
 def stored_curves(context: Context, lm: Model) -> Kept:
@@ -169,10 +167,18 @@ def stored_curves(context: Context, lm: Model) -> Kept:
     raise NotFitted(f"{lm.name} has no stored routing curves: run `route --store` on some texts first.")
 
 
+def _without_sum(path: Path) -> tuple[bytes, dict]:
+    """The data and the note of curves that were stored before notes named their data."""
+    note = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    if "sha256" in note:
+        raise ValueError("the data are not those of the note")
+    return path.read_bytes(), note
+
+
 def _read(path: Path) -> Kept:
     try:
-        note = json.loads((path.parent / "curves.json").read_text(encoding="utf-8"))
-        tensors = load(path.read_bytes())
+        data, note = pair(path) or _without_sum(path)
+        tensors = load(data)
         cells = [Cell(**cell) for cell in note["cells"]]
         heads = [tuple(head) for head in note["heads"]]
         found = {"recall": {}, "selectivity": {}}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.errors import BadSetting
+from analysis.files import write_text
 from analysis.runs import Result
 from analysis.sheet import sheet
 from analysis.studies.context import Context
@@ -43,7 +44,7 @@ def report(
     held = groups(**asked, seed=seed)
     page = _page(*context.text(text), first, far, held)
     try:
-        path.write_text(page, encoding="utf-8")
+        write_text(path, page)
     except OSError as error:
         raise BadSetting(f"{output} cannot be written ({error.strerror}): name another file.") from error
     made = first.numbers["protocol"] | {"verb": "report", "seed": seed}

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from analysis.corpus import text_hash, token_stream
+from analysis.files import write_whole
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.context import Context
@@ -157,17 +158,19 @@ class PhaseTrainer(Trainer):
         length = self.windows.shape[1]
         path = self.work / f"training-windows-{self._key(count, length)}.npy"
         if not path.is_file():
-            np.save(path, spread_windows(self.ids, length, count).reshape(-1, length))
+            with write_whole(path) as place:
+                np.save(place, spread_windows(self.ids, length, count).reshape(-1, length))
         return np.load(path)
 
     def router(self, name: str, plan: RouterTraining) -> FocusRouter:
         """The router that phase 1 of the plan gives."""
         path = self.work / f"router-{self._key(asdict(plan))}.safetensors"
-        if not path.is_file():
-            checkpoint = path.with_suffix(".checkpoint")
-            made, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.told(name))
-            made.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
-            checkpoint.unlink(missing_ok=True)
+        with self.context.alone(path, name):
+            if not path.is_file():
+                checkpoint = path.with_suffix(".checkpoint")
+                made, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.told(name))
+                made.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
+                checkpoint.unlink(missing_ok=True)
         self.done += 1
         return FocusRouter.load(path, self.lm.num_layers, self.lm.width)
 

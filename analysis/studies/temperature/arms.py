@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from analysis.attention import apply
 from analysis.corpus import text_hash
-from analysis.files import read_json, write_json
+from analysis.files import read_json, write_json, write_whole
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.focal_learned import FocalWeights
@@ -249,7 +249,8 @@ class ArmTrainer(Trainer):
             write_json(folder / "measured.json", measured)
         if _kept(arm):
             weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
-            save_file(weights, folder.with_suffix(".safetensors"))
+            with write_whole(folder.with_suffix(".safetensors")) as place:
+                save_file(weights, place)
         return {
             "parameters": sum(p.numel() for p in model.parameters()),
             "checkpoints": list(measured.values()),

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ import torch
 
 from analysis.attention import apply
 from analysis.errors import BadSetting
+from analysis.files import folder_whole, write_text
 from analysis.methods.base import Method
 from analysis.runs import Result
 from analysis.studies.context import Context, made_on
 from analysis.training.bundle import card, export
-from analysis.training.checkpoints import read_log
+from analysis.training.checkpoints import LOG, lines, one_training, read_log
 from analysis.training.mixture import build, read_shards
 from analysis.training.pretrain import Recipe, train, training_method
 from analysis.training.yardsticks import bits_by_domain, context_gain
@@ -65,9 +65,20 @@ def pretrain(
     )
     device = context.torch_device()
     training_method(recipe, device)  # an unknown method is refused before minutes of tokenising
-    work = Path(work) if work else Path(f"{Path(output)}.work")
+    path = Path(output)
+    work = Path(work) if work else Path(f"{path}.work")
+    with one_training(path, work):
+        numbers = _made(Path(corpus), path, work, recipe, device, vocabulary, context)
+    return Result(numbers | {"protocol": made_on(verb="pretrain", device=device, seed=seed, window=length)})
+
+
+def _made(
+    corpus: Path, path: Path, work: Path, recipe: Recipe, device: str, vocabulary: int, context: Context
+) -> dict[str, Any]:
+    """Train, measure and write the folder; the numbers of `pretrain`."""
+    seed = recipe.seed
     context.progress(0.0, "tokenising the corpus")
-    about = build(Path(corpus), work / "tokens", vocabulary=vocabulary, seed=seed)
+    about = build(corpus, work / "tokens", vocabulary=vocabulary, seed=seed)
     if about["vocabulary"] > vocabulary or about["seed"] != seed:
         raise BadSetting(f"{work} holds shards of another vocabulary or seed; choose another work folder.")
     shards = {split: read_shards(work / "tokens", about, split) for split in ("train", "valid")}
@@ -81,13 +92,13 @@ def pretrain(
     }
     context.progress(1.0, "measuring on the whole valid texts")
     numbers |= measure(model, method, shards["valid"], about, recipe)
-    path = Path(output)
-    numbers |= {"weight_bytes": export(model, method, work, path, recipe), "path": str(path)}
-    shutil.copyfile(work / "log.jsonl", path / "log.jsonl")
-    (path / "README.md").write_text(card(recipe, about, log, numbers), encoding="utf-8")
-    made = {"recipe": asdict(recipe), "mixture": about} | {k: v for k, v in numbers.items() if k != "path"}
-    (path / "pretrain.json").write_text(json.dumps(made, indent=1) + "\n")
-    return Result(numbers | {"protocol": made_on(verb="pretrain", device=device, seed=seed, window=length)})
+    with folder_whole(path) as place:
+        numbers |= {"weight_bytes": export(model, method, work, place, recipe)}
+        write_text(place / LOG, lines(log))
+        write_text(place / "README.md", card(recipe, about, log, numbers))
+        made = {"recipe": asdict(recipe), "mixture": about} | numbers
+        write_text(place / "pretrain.json", json.dumps(made, indent=1) + "\n")
+    return numbers | {"path": str(path)}
 
 
 def epochs(recipe: Any, about: dict) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Training a Focus router for a model, and what it costs in perplexity: literal and causal membership side by side."""
 
 import inspect
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from analysis.attention import apply
 from analysis.commandline import commandline
 from analysis.corpus import text_hash, token_stream
 from analysis.errors import BadSetting
+from analysis.files import folder_whole
 from analysis.groups.controls import random_centroids
 from analysis.groups.dominance import largest_share
 from analysis.groups.router import FocusRouter
@@ -25,6 +27,7 @@ from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.groups.routers import FOLDER, check_settings, memberships, router_path, save, trained_router
 from analysis.studies.stored.runner import table
 from analysis.studies.text.held_out import HELD_OUT_WINDOWS, corpus_hash, held_out_windows, make_folder, texts_of
+from analysis.training.checkpoints import one_training
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import team
 from analysis.training.settings import RouterTraining
@@ -104,58 +107,59 @@ def train_focus_router(
     own_end = f".{text_hash(f'{corpus} {plan}')}" if context.browser else ""  # a page's request goes on with its own
     checkpoint = path.with_suffix(f"{own_end}.checkpoint")
     make_folder(path.parent)
-    train, held_out = texts_of(source, context)
-    context.progress(0.0, "reading the corpus")
-    length, train_ids = min(plan.length, lm.max_positions), token_stream(lm.tokenizer, train)
-    windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, least=1)
-    test_ids = windows.reshape(-1)
+    with one_training(folder if phase == 2 else path) if processes.is_main_process else nullcontext():
+        train, held_out = texts_of(source, context)
+        context.progress(0.0, "reading the corpus")
+        length, train_ids = min(plan.length, lm.max_positions), token_stream(lm.tokenizer, train)
+        windows, documents = held_out_windows(lm, held_out, length, HELD_OUT_WINDOWS, least=1)
+        test_ids = windows.reshape(-1)
 
-    def progress(done: float, stage: str) -> None:
-        if processes.is_main_process:
-            context.progress(0.9 * done, stage)
+        def progress(done: float, stage: str) -> None:
+            if processes.is_main_process:
+                context.progress(0.9 * done, stage)
 
-    before, told = {}, {"progress": progress, "watch": lambda log: context.show(curve(log))}
-    if phase == 1:
-        router, inputs, log = train_router(lm, train_ids, plan, checkpoint, **told)
-    else:
-        before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
-        own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, **told)
-    if not processes.is_main_process:
-        raise SystemExit(0)  # the first process measures and stores
-    if phase == 2:
-        before["before"] = {"model": lm.name, "router": name}
-        lm = _store(own, folder, context)
-    control = random_centroids(router, inputs, seed)
-    numbers = measure(lm, router, control, windows, documents, context) | before
-    about = {
-        "corpus": f"{source.name}, {len(train)} documents",
-        "corpus_hash": corpus_hash(train),
-        "kind": "trained",
-        "steps": steps,
-        "tokens": steps * max(1, tokens_per_step // length) * length,
-        "rate": rate,
-        "training": asdict(plan),
-        "hard_losses": [[row["step"] + 1, row["hard"]] for row in log if "hard" in row],
-        "evaluated_on": f"{len(held_out)} held-out documents",
-        "evaluated_tokens": len(test_ids) // length * length,
-        "evaluated_window": length,
-        **numbers,
-    }
-    options = [name for name in inspect.signature(train_focus_router).parameters if hasattr(plan, name)]
-    asked = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
-    made = protocol(
-        "train-router",
-        lm,
-        about["corpus_hash"],
-        len(test_ids),
-        window=length,
-        seed=seed,
-        steps=steps,
-        command=commandline("train-router", asked),
-    )
-    notes = save(context, lm, router, control, path, **about, protocol=made)
-    for done in path.parent.glob(f"{path.stem}.*checkpoint"):
-        done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
+        before, told = {}, {"progress": progress, "watch": lambda log: context.show(curve(log))}
+        if phase == 1:
+            router, inputs, log = train_router(lm, train_ids, plan, checkpoint, **told)
+        else:
+            before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
+            own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, **told)
+        if not processes.is_main_process:
+            raise SystemExit(0)  # the first process measures and stores
+        if phase == 2:
+            before["before"] = {"model": lm.name, "router": name}
+            lm = _store(own, folder, context)
+        control = random_centroids(router, inputs, seed)
+        numbers = measure(lm, router, control, windows, documents, context) | before
+        about = {
+            "corpus": f"{source.name}, {len(train)} documents",
+            "corpus_hash": corpus_hash(train),
+            "kind": "trained",
+            "steps": steps,
+            "tokens": steps * max(1, tokens_per_step // length) * length,
+            "rate": rate,
+            "training": asdict(plan),
+            "hard_losses": [[row["step"] + 1, row["hard"]] for row in log if "hard" in row],
+            "evaluated_on": f"{len(held_out)} held-out documents",
+            "evaluated_tokens": len(test_ids) // length * length,
+            "evaluated_window": length,
+            **numbers,
+        }
+        options = [name for name in inspect.signature(train_focus_router).parameters if hasattr(plan, name)]
+        asked = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
+        made = protocol(
+            "train-router",
+            lm,
+            about["corpus_hash"],
+            len(test_ids),
+            window=length,
+            seed=seed,
+            steps=steps,
+            command=commandline("train-router", asked),
+        )
+        notes = save(context, lm, router, control, path, **about, protocol=made)
+        for done in path.parent.glob(f"{path.stem}.*checkpoint"):
+            done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
     where = str(folder if phase == 2 else path)
     return Result({**numbers, "path": where, "notes": notes, "protocol": made}, log_tables(log))
 
@@ -177,8 +181,9 @@ def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
 def _store(own: Model, folder: Path, context: Context) -> Model:
     """Write a fine-tuned copy as a model folder and load it from there, so that what is measured is what is kept."""
     try:
-        own.lm.save_pretrained(folder)
-        own.tokenizer.save_pretrained(folder)
+        with folder_whole(folder) as place:
+            own.lm.save_pretrained(place)
+            own.tokenizer.save_pretrained(place)
     except OSError as error:
         raise BadSetting(f"The model cannot be stored in {folder} ({error.strerror}): name another folder.") from error
     return load_model(str(folder), context.device)

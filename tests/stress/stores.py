@@ -1,0 +1,214 @@
+"""Ends of what changes a store of runs: each act on a store of every kind of thing, and what must hold afterwards."""
+
+import io
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from analysis.errors import AnalysisError
+from analysis.jobs.table import JobTable
+from analysis.runs import Run, RunStore, texts
+from analysis.runs.keys import is_id
+from tests.made.stored_runs import ASK, put
+from tests.stress.ends import Case
+from tests.stress.scene import hold
+
+BEFORE = "before.json"
+PINNED, OTHER, OLD, GONE = range(4)  # the seeds of the runs of every store: one pinned, one in the trash
+BROUGHT = range(20, 26)
+Act = Callable[[RunStore], object]
+
+
+def opened(root: Path) -> closing:
+    """The store below a folder, closed at the end."""
+    return closing(RunStore(root / "state"))
+
+
+def prepare(root: Path, more: Act = lambda store: None) -> None:
+    """A store with runs, texts, a job and a deleted run, a bundle of another store beside it; `more` adds to it."""
+    with opened(root) as store:
+        keys = [store.put_text(f"a text of its own {number}", f"{number}.txt") for number in range(3)]
+        runs = [put(store, seed=seed, text=keys[seed % 3]) for seed in (OLD, OTHER, PINNED, GONE)]
+        store.pin(runs[2].id)
+        store.discard(runs[3].id)
+        jobs = JobTable(store.database)
+        job = jobs.add("key", "count", {"steps": 3}, "me", "owner")
+        jobs.finish(job, "done", run=runs[0].id)
+        more(store)
+        before = {"runs": [run.id for run in runs[:3]], "deleted": runs[3].id, "texts": keys, "job": job}
+        (root / BEFORE).write_text(json.dumps(before))
+    with closing(RunStore(root / "elsewhere")) as other:
+        made = [put(other, seed=seed, text=other.put_text(f"brought {seed}", "b.txt")).id for seed in BROUGHT]
+        out = io.BytesIO()
+        other.bundle(made, out)
+        (root / "runs.zip").write_bytes(out.getvalue())
+
+
+def before(root: Path) -> dict:
+    """What stood before: `runs` (oldest, other, pinned), `deleted`, `texts`, `job`."""
+    return json.loads((root / BEFORE).read_text())
+
+
+def whole(run: Run) -> None:
+    """Read all of a run."""
+    for name in run.tables:
+        run.table(name)
+    for name in run.arrays:
+        run.array(name)
+
+
+def check(root: Path, goes: tuple[int, ...] = (), also: Callable[[RunStore, dict], object] = lambda *_: None) -> None:
+    """Hold that all that stood before is there whole but for the runs (0 to 2) that the act takes away, those whole or
+    gone, that every row can be opened and every folder is listed, and that no draft is left."""
+    stood = before(root)
+    with opened(root) as store:
+        listed = {row.id for row in store.search()}
+        for at, run_id in enumerate(stood["runs"]):
+            hold(at in goes or run_id in listed, f"the run {at} is not listed")
+            hold(at in goes or store.open(run_id).id == run_id, f"the run {at} is lost")
+        for run_id in listed:
+            whole(store.open(run_id))
+        there = {path.name for path in (root / "state" / "runs").iterdir() if not path.name.startswith(".damaged-")}
+        hold(there == listed and all(map(is_id, there)), f"{sorted(there ^ listed)} is a folder or a row alone")
+        for run in store.deleted():
+            whole(run)
+        for key in stood["texts"]:
+            hold(store.text(key), "a text is lost")
+        for key, *_ in store.texts():
+            store.text(key)
+        jobs = JobTable(store.database)
+        hold(jobs.status(stood["job"]).state == "done", "the job is lost")
+        for job in jobs.recent():
+            jobs.status(job.id)
+        also(store, stood)
+    left = [path.name for pattern in (".tmp-*", ".old-*") for path in (root / "state").rglob(pattern)]
+    hold(not left, f"{left} is left over")
+
+
+def case(act: Act, *goes: int, more: Act = lambda store: None, also: Callable = lambda *_: None) -> Case:
+    """A case of an act on the store, which takes the runs `goes` away or may do so."""
+
+    def do(root: Path) -> None:
+        with opened(root) as store:
+            act(store)
+
+    return Case(lambda root: prepare(root, more), do, lambda root: check(root, goes, also))
+
+
+def in_trash(store: RunStore, stood: dict) -> None:
+    """The deleted run is in the trash or listed, the other one too."""
+    gone = {run.id for run in store.deleted()}
+    for run_id in (stood["deleted"], stood["runs"][1]):
+        hold(run_id in gone or store.has(run_id), "a run is neither in the trash nor here")
+
+
+def still_deleted(store: RunStore, stood: dict) -> None:
+    """The deleted run can still be brought back."""
+    hold([run.id for run in store.deleted()] == [stood["deleted"]], "the trash is lost")
+
+
+def all_or_nothing(store: RunStore, stood: dict) -> None:
+    """The import is here with all runs and texts, or nothing of it is; and the bundle can be opened again."""
+    came = [row.id for row in store.search() if row.id not in stood["runs"]]
+    brought = [key for key, name, *_ in store.texts() if name == "b.txt"]
+    hold((len(came), len(brought)) in ((0, 0), (len(BROUGHT),) * 2), f"{len(came)} runs, {len(brought)} texts came")
+    hold(len(came) or not store.damaged() or "nothing of it" in store.damaged()[0], "what was said is not so")
+    again = store.unbundle(store.root.parent / "runs.zip")
+    hold(len(again.new) + len(again.known) == len(BROUGHT), "the bundle cannot be opened again")
+    still_deleted(store, stood)
+
+
+def nothing_came(store: RunStore, stood: dict) -> None:
+    """As above, of an import that has to be taken back in its middle."""
+    all_or_nothing(store, stood)
+
+
+def failing_import(store: RunStore) -> None:
+    """An import for whose last run the disk has no room."""
+    taken, bring = [], store.take
+
+    def take(folder: Path) -> None:
+        taken.append(folder)
+        if len(taken) == len(BROUGHT):
+            raise OSError(28, "No space left on device")
+        bring(folder)
+
+    store.take = take
+    try:
+        store.unbundle(store.root.parent / "runs.zip")
+    except AnalysisError:
+        return
+    raise AssertionError("it was not refused")
+
+
+def forget_old_texts(store: RunStore) -> None:
+    """New texts that push out older ones which no run names."""
+    texts.KEPT = 2
+    for number in range(4):
+        store.put_text(f"a newer text {number}", "new.txt")
+
+
+def run_jobs(store: RunStore) -> None:
+    """A job of every end."""
+    jobs = JobTable(store.database)
+    ids = [jobs.add(f"key {number}", "count", {}, "me", "now") for number in range(3)]
+    jobs.claim("now")
+    jobs.progress(ids[0], 0.5, "half", 1.0, {"step": [1]})
+    jobs.finish(ids[0], "done", run="0" * 12)
+    jobs.ask_cancel(ids[1])
+    jobs.interrupt("now", "It was closed.")
+
+
+def damage(store: RunStore) -> None:
+    """The pinned run's manifest cut in half."""
+    run = next(row for row in store.search() if row.pinned)
+    path = store.root / "runs" / run.id / "manifest.json"
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def set_aside(store: RunStore, stood: dict) -> None:
+    """What is left of the damaged run is kept."""
+    hold(not store.has(stood["runs"][2]), "the damage was not seen")
+    hold(list(store.root.glob("runs/.damaged-*/tables/tokens.parquet")), "what was left of it is gone")
+
+
+def lose_index(store: RunStore) -> None:
+    """Bytes that are no database in its place."""
+    store.close()
+    store.database.path.write_bytes(b"no database" * 1000)
+
+
+def run_of(store: RunStore, at: int) -> str:
+    """The id of a run that stood before."""
+    return before(store.root.parent)["runs"][at]
+
+
+def asked_again(store: RunStore) -> Run:
+    """A run whose former answer does not count any more, computed anew."""
+    run = store.open(run_of(store, 1))
+    (store.root / "outdated").mkdir(exist_ok=True)
+    (store.root / "outdated" / run.id).touch()
+    return put(store, value=2.0, **{name: run.request[name] for name in ("seed", "text")})
+
+
+STORE = {
+    "a new run": case(lambda store: put(store, seed=50), also=still_deleted),
+    "a run that pushes out the oldest": case(
+        lambda store: put(store, seed=50), 0, more=lambda store: store.keep(2, 10**9), also=still_deleted
+    ),
+    "a run computed anew": case(asked_again, 1, also=in_trash),
+    "a pin": case(lambda store: store.pin(run_of(store, 1)), also=still_deleted),
+    "a run deleted": case(lambda store: store.delete(run_of(store, 1)), 1, also=still_deleted),
+    "a run moved to the trash": case(lambda store: store.discard(run_of(store, 1)), 1, also=in_trash),
+    "a run brought back": case(lambda store: store.restore(before(store.root.parent)["deleted"]), also=in_trash),
+    "the trash emptied": case(lambda store: store.empty()),
+    "a router replaced": case(lambda store: store.forget("router", "k8-top1", "demo"), 1, also=in_trash),
+    "fewer runs kept": case(lambda store: store.keep(1, 10**9), 0, 1, also=still_deleted),
+    "texts beyond the limit": case(forget_old_texts, also=still_deleted),
+    "a damaged run set aside": case(lambda store: store.find("groups", ASK), 2, more=damage, also=set_aside),
+    "the list of jobs": case(run_jobs, also=still_deleted),
+    "the index made anew": case(lambda store: store.list(), more=lose_index, also=still_deleted),
+    "an import": case(lambda store: store.unbundle(store.root.parent / "runs.zip"), also=all_or_nothing),
+    "an import taken back": case(failing_import, also=nothing_came),
+}
