@@ -15,8 +15,9 @@ WORKDIR /app
 # Libraries first: a change of the code does not install them again.
 ARG TORCH=2.13.0
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-COPY requirements.txt ./
-RUN pip install torch==${TORCH} --index-url ${TORCH_INDEX} && pip install -r requirements.txt
+COPY requirements.txt constraints.txt ./
+RUN pip install --no-deps torch==${TORCH} --index-url ${TORCH_INDEX} && grep -v '^torch==' constraints.txt > /tmp/versions \
+    && pip install -r requirements.txt -c /tmp/versions
 
 COPY . .
 USER focuscope

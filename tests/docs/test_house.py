@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import environment
 import run
 from tests.made.sources import parsed
 
@@ -60,10 +61,12 @@ def test_an_old_python_can_read_the_script_far_enough_to_be_refused():
 
 
 def test_the_script_needs_nothing_but_python():
-    tree = ast.parse((ROOT / "run.py").read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert names <= set(sys.stdlib_module_names)
+    names = set()
+    for file in ("run.py", "environment.py"):
+        tree = ast.parse((ROOT / file).read_text(), feature_version=(3, 7))  # an older Python is refused in a sentence
+        names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names <= {*sys.stdlib_module_names, "environment"}
 
 
 # --- serving ------------------------------------------------------------------------------------------------------
@@ -107,6 +110,9 @@ def test_help_and_unknown_words_in_a_process_of_their_own(tmp_path):
     assert shown.returncode == 0 and all(
         f"python run.py {word}" in shown.stdout for word in run.COMMANDS if word != "serve"
     )
+    usage = start("serve", "--help")
+    assert usage.returncode == 0 and usage.stderr == "" and not (tmp_path / ".venvs").exists()
+    assert all(word in usage.stdout for word in ("--port N", "127.0.0.1", "8501", "FOCUSCOPE_DEMO"))
     wrong = start("sevre")
     assert wrong.returncode == 1 and wrong.stderr == (
         "focuscope: `sevre` is not one of serve, test, lint, python: `python run.py --help` explains them.\n"
@@ -152,7 +158,7 @@ def test_extras_have_a_requirements_file():
 
 
 def test_run_and_requirements_ask_for_the_same_torch():
-    assert run.TORCH_RANGE in (ROOT / run.BASE).read_text().splitlines()
+    assert environment.TORCH_RANGE in (ROOT / run.BASE).read_text().splitlines()
 
 
 def test_every_streamlit_setting_exists():

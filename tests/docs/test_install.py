@@ -1,121 +1,86 @@
-"""What run.py installs: the build of torch, the stamp, and what a start does after one that went wrong. No network."""
+"""How run.py installs, with a fake pip: beside what serves, and what a start does after one that went wrong."""
 
+import errno
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import environment
 import run
 
-# --- which torch --------------------------------------------------------------------------------------------------
-
-
-def offers(answers: dict):
-    """A fake `resolve`: what the build asks for that pip finds, by question; every question is noted."""
-    asked = []
-
-    def resolve(arguments):
-        asked.append(arguments)
-        answer = answers["cpu index" if "--index-url" in arguments else arguments[0]]
-        if answer is None:
-            raise run.Refusal("pip failed: no network")
-        return answer
-
-    return resolve, asked
-
-
 CPU = ["sympy>=1.13", "optree; extra == 'optree'"]
-CUDA = [*CPU, 'nvidia-cudnn-cu13==9.20; platform_system == "Linux"']
-EXACT, INDEX, PLAIN = ["torch==2.13.0"], ["torch==2.13.0", "--index-url", run.CPU_INDEX], ["torch>=2.11,<2.14"]
 
 
-@pytest.mark.parametrize(
-    "exact, index, plain, chosen, questions",
-    [
-        (CPU, CPU, CPU, EXACT, 1),
-        (CUDA, CPU, CUDA, INDEX, 2),
-        (None, CPU, CUDA, INDEX, 2),
-        (CUDA, None, CPU, PLAIN, 3),
-        (["cuda-bindings<14"], CPU, CPU, INDEX, 2),
-        (["triton==3.7.1"], CPU, CPU, INDEX, 2),
-    ],
-)
-def test_without_a_driver_the_first_answer_without_cuda_is_taken(exact, index, plain, chosen, questions):
-    resolve, asked = offers({EXACT[0]: exact, "cpu index": index, PLAIN[0]: plain})
-    assert run.torch_without_cuda(EXACT[0], resolve) == chosen
-    assert asked == [EXACT, INDEX, PLAIN][:questions]
+class House:
+    """An empty project; `.calls` are what pip was asked for, `.fails` what a call raises, `.within`: whether what is
+    installed is within the ranges."""
 
+    def __init__(self, folder: Path):
+        self.folder, self.calls, self.fails, self.within = folder, [], {}, True
 
-def test_cuda_packages_are_never_pulled_without_a_driver():
-    resolve, asked = offers({EXACT[0]: CUDA, "cpu index": None, PLAIN[0]: CUDA})
-    with pytest.raises(run.Refusal, match=r"no NVIDIA driver: allow access to https://\S+, set TORCH.*TORCH=cuda"):
-        run.torch_without_cuda(EXACT[0], resolve)
-    assert len(asked) == 3
+    def create_venv(self, env: Path):
+        self.calls.append("venv")
+        (env / "bin").mkdir()
+        (env / "bin" / "python").touch()
+        (env / "pyvenv.cfg").write_text(f"command = python -m venv {env}\n")
+        (env / "bin" / "tool").write_text(f"#!{env}/bin/python\n")
+        (env / "bin" / "tool").chmod(0o755)
 
+    def pip(self, env: Path, *arguments: str):
+        if "--dry-run" in arguments:
+            return
+        words = " ".join(arguments).partition(" --constraint")[0].split()
+        what = " ".join(Path(word).name for word in words if word not in ("install", "-r", "--no-deps"))
+        self.calls.append(what)
+        (env / "half").write_text(what)
+        if what in self.fails:
+            raise self.fails[what]
+        (env / "half").unlink()
 
-def test_without_any_answer_the_sentence_is_pips():
-    resolve, _ = offers({EXACT[0]: None, "cpu index": None, PLAIN[0]: None})
-    with pytest.raises(run.Refusal, match="no network"):
-        run.torch_without_cuda(EXACT[0], resolve)
+    @property
+    def python(self) -> str:
+        """The version that the environment in use was made with."""
+        return environment.read_stamp(environment.VENV)["python"]
 
-
-def test_torch_variable(tmp_path):
-    wheel = tmp_path / "torch-2.12.0+cpu-cp312-cp312-linux_x86_64.whl"
-    wheel.touch()
-    newer = tmp_path / "torch-2.14.0-cp312-cp312-linux_x86_64.whl"
-    newer.touch()
-    assert run.torch_pin("") == run.torch_pin("cuda") == "torch==2.13.0"
-    assert run.torch_pin("2.12.1") == "torch==2.12.1" and run.torch_pin("2.11.0+cpu") == "torch==2.11.0+cpu"
-    assert run.torch_pin(str(wheel)) == str(wheel)
-    for wrong in ("2.10.0", "2.14", "latest", "2.13.0; rm", str(newer), str(tmp_path / "torch-2.13.0-gone.whl")):
-        with pytest.raises(run.Refusal, match="is no version from 2.11 to 2.13"):
-            run.torch_pin(wrong)
-
-
-# --- installing, with a fake pip ----------------------------------------------------------------------------------
+    def environments(self) -> list[Path]:
+        return sorted((self.folder / ".venvs").iterdir())
 
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
-    """An empty folder with requirements, in place of the project; `.calls` are what pip was asked for."""
     for name in (run.BASE, run.DEV):
         (tmp_path / name).write_text(f"# {name}\n")
-    venv = tmp_path / ".venv"
+    (tmp_path / "constraints.txt").write_text("streamlit==1.60.0\ntorch==2.13.0\n")
+    made = House(tmp_path)
     for name, value in {
         "ROOT": tmp_path,
-        "VENV": venv,
-        "PYTHON": venv / "python",
-        "STAMP": venv / "stamp.json",
+        "VENV": tmp_path / ".venv",
+        "VENVS": tmp_path / ".venvs",
+        "LINK": tmp_path / ".venv.new",
+        "NVIDIA_DRIVER": (),
+        "resolve": lambda env, arguments: CPU,
+        "create_venv": made.create_venv,
+        "pip": made.pip,
+        "serves": lambda names: bool(environment.read_stamp(environment.VENV)) and made.within,
     }.items():
-        monkeypatch.setattr(run, name, value)
+        monkeypatch.setattr(environment, name, value)
+    monkeypatch.setattr(environment.sys, "version_info", (3, 12, 1, "final", 0))
     monkeypatch.delenv("TORCH", raising=False)
-    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: type("Disk", (), {"free": 9e9}))
-    monkeypatch.setattr(run, "NVIDIA_DRIVER", ())
-    monkeypatch.setattr(run, "resolve", lambda arguments: CPU)
-
-    class House:
-        folder, calls, fails = tmp_path, [], {}
-
-    def create_venv():
-        House.calls.append("venv")
-        venv.mkdir(exist_ok=True)
-        run.PYTHON.touch()
-
-    def pip(*arguments):
-        what = " ".join(Path(word).name for word in arguments if word not in ("install", "-r"))
-        House.calls.append(what)
-        if what in House.fails:
-            raise House.fails[what]
-
-    House.calls, House.fails = [], {}
-    monkeypatch.setattr(run, "create_venv", create_venv)
-    monkeypatch.setattr(run, "pip", pip)
-    return House
+    monkeypatch.setattr(environment.shutil, "disk_usage", lambda path: type("Disk", (), {"free": 9e9}))
+    return made
 
 
 FIRST = ["venv", "torch==2.13.0", "requirements.txt"]
+ADDED = "requirements.txt requirements-dev.txt"
+
+
+def other_python(monkeypatch, minor: int = 13):
+    monkeypatch.setattr(environment.sys, "version_info", (3, minor, 0, "final", 0))
 
 
 def test_first_start_installs_and_says_so_before_the_second_does_nothing(house, capsys):
@@ -124,21 +89,29 @@ def test_first_start_installs_and_says_so_before_the_second_does_nothing(house, 
     assert re.search(r"First start: [\d.]+ GB to download, [\d.]+ GB on disk, \d+ minutes", capsys.readouterr().out)
     run.install(run.BASE)
     assert house.calls == FIRST and capsys.readouterr().out == ""
+    assert environment.VENV.is_symlink() and environment.VENV.resolve() == house.environments()[0]
 
 
-def test_tests_add_their_requirements_to_the_same_venv(house):
+def test_tests_add_their_requirements_to_a_copy_that_takes_the_place_of_the_first(house):
     run.install(run.BASE)
+    (old,) = house.environments()
+    (old / "library").write_text("the same file")
+    file = (old / "library").stat().st_ino
     run.install(run.BASE, run.DEV)
-    assert house.calls == [*FIRST, "requirements.txt requirements-dev.txt"]
+    assert house.calls == [*FIRST, ADDED]
+    (new,) = house.environments()
+    assert new != old and environment.VENV.resolve() == new and (new / "library").stat().st_ino == file
+    assert (new / "bin" / "tool").read_text() == f"#!{new}/bin/python\n" and os.access(new / "bin" / "tool", os.X_OK)
     run.install(run.BASE)
     assert len(house.calls) == 4
 
 
-def test_changed_requirements_are_installed_without_building_anew(house):
+@pytest.mark.parametrize("file", [run.BASE, "constraints.txt"])
+def test_changed_requirements_or_versions_are_installed_without_building_anew(house, file):
     run.install(run.BASE)
-    (house.folder / run.BASE).write_text("streamlit\n")
+    (house.folder / file).write_text("streamlit==1.61.0\ntorch==2.13.0\n")
     run.install(run.BASE)
-    assert house.calls == [*FIRST, "requirements.txt"]
+    assert house.calls == [*FIRST, "requirements.txt"] and len(house.environments()) == 1
 
 
 def test_another_torch_or_python_builds_anew_and_the_choice_stays(house, monkeypatch):
@@ -149,58 +122,212 @@ def test_another_torch_or_python_builds_anew_and_the_choice_stays(house, monkeyp
     monkeypatch.delenv("TORCH")
     run.install(run.BASE)
     assert len(house.calls) == 6
-    monkeypatch.setattr(run.sys, "version_info", (3, 14, 0, "final", 0))
+    other_python(monkeypatch)
     run.install(run.BASE)
     assert house.calls[6:] == ["venv", "torch==2.12.1", "requirements.txt"]
+    assert house.python == "3.13" and len(house.environments()) == 1
 
 
 @pytest.mark.parametrize("damage", ["no stamp", "torn stamp", "a list", "no python"])
-def test_a_half_made_venv_is_built_anew(house, damage):
+def test_a_half_made_environment_is_built_anew(house, damage):
     run.install(run.BASE)
+    stamp = environment.VENV / environment.STAMP
     if damage == "no python":
-        run.PYTHON.unlink()
+        (environment.VENV / "bin" / "python").unlink()
     elif damage == "no stamp":
-        run.STAMP.unlink()
+        stamp.unlink()
     else:
-        run.STAMP.write_text('{"python": "3.' if damage == "torn stamp" else "[1]")
+        stamp.write_text('{"python": "3.' if damage == "torn stamp" else "[1]")
     run.install(run.BASE)
-    assert house.calls == FIRST * 2
+    assert house.calls == FIRST * 2 and len(house.environments()) == 1
 
 
-def test_an_interrupted_installation_leaves_no_stamp(house):
+NEW = ["venv", "torch==2.13.0", "requirements.txt"]  # the steps of a new environment
+
+
+@pytest.mark.parametrize("step", NEW[1:])
+def test_where_another_python_cannot_install_the_old_environment_serves(house, monkeypatch, step, capsys):
     run.install(run.BASE)
-    house.fails["requirements.txt requirements-dev.txt"] = KeyboardInterrupt()
+    (old,) = house.environments()
+    other_python(monkeypatch)
+    house.fails[step] = run.Refusal("pip failed: no network")
+    run.install(run.BASE)
+    assert house.python == "3.12" and house.environments() == [old] and environment.VENV.resolve() == old
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "Python 3.12" in said[0] and "no network" in said[0]
+    house.fails.clear()
+    run.install(run.BASE)
+    assert house.python == "3.13" and old not in house.environments()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_without_space_nothing_is_begun_and_the_old_environment_serves(house, monkeypatch, first, capsys):
+    if not first:
+        run.install(run.BASE)
+    other_python(monkeypatch)
+    monkeypatch.setattr(environment.shutil, "disk_usage", lambda path: type("Disk", (), {"free": 1e9}))
+    if first:
+        with pytest.raises(run.Refusal, match=r"need 2.2 GB of disk and 1.0 GB are free"):
+            run.install(run.BASE)
+        assert house.calls == [] and not environment.VENV.exists()
+    else:
+        run.install(run.BASE)
+        assert house.calls == FIRST and house.python == "3.12" and "1.0 GB are free" in capsys.readouterr().err
+
+
+def test_a_disk_that_fills_up_meanwhile_leaves_the_old_environment(house, monkeypatch, capsys):
+    run.install(run.BASE)
+    (old,) = house.environments()
+    house.fails[ADDED] = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    run.install(run.BASE, run.DEV)
+    assert house.environments() == [old] and "No space left" in capsys.readouterr().err
+
+
+def test_what_is_outside_the_ranges_is_not_served(house, monkeypatch):
+    run.install(run.BASE)
+    (house.folder / run.BASE).write_text("streamlit>=2\n")
+    house.within, house.fails["requirements.txt"] = False, run.Refusal("pip failed: no network")
+    with pytest.raises(run.Refusal, match="no network"):
+        run.install(run.BASE)
+
+
+@pytest.mark.parametrize("step", ["venv", *NEW[1:]])
+def test_killed_at_any_step_the_old_environment_serves_and_what_was_begun_is_removed(house, monkeypatch, step):
+    """As a killed process leaves it: nothing is cleaned up behind it."""
+    run.install(run.BASE)
+    (old,) = house.environments()
+    other_python(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(environment.shutil, "rmtree", lambda *given, **how: None)
+        if step == "venv":
+            patch.setattr(environment, "create_venv", lambda env: (_ for _ in ()).throw(KeyboardInterrupt))
+        house.fails[step] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            run.install(run.BASE)
+    assert len(house.environments()) == 2 and environment.VENV.resolve() == old and house.python == "3.12"
+    house.fails.clear()
+    other_python(monkeypatch, 12)
+    run.install(run.BASE)
+    assert house.environments() == [old]
+
+
+def test_interrupted_by_hand_nothing_is_left_of_it(house):
+    run.install(run.BASE)
+    before = house.environments()
+    house.fails[ADDED] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         run.install(run.BASE, run.DEV)
-    assert not run.STAMP.exists()
-    run.install(run.BASE)
-    assert house.calls[4:] == FIRST
+    assert house.environments() == before and house.python == "3.12"
 
 
-def test_a_failing_pip_leaves_a_working_venv_in_use(house):
-    run.install(run.BASE)
-    house.fails["requirements.txt requirements-dev.txt"] = run.Refusal("pip failed")
-    with pytest.raises(run.Refusal):
-        run.install(run.BASE, run.DEV)
-    run.install(run.BASE)  # the app still starts, without pip
-    assert len(house.calls) == 4 and json.loads(run.STAMP.read_text())[run.BASE]
-
-
-def test_a_failing_first_installation_leaves_no_stamp(house):
+def test_a_failing_first_installation_is_an_error_and_leaves_nothing(house):
     house.fails["requirements.txt"] = run.Refusal("pip failed")
     with pytest.raises(run.Refusal):
         run.install(run.BASE)
-    assert not run.STAMP.exists()
+    assert house.environments() == [] and not os.path.lexists(environment.VENV)
 
 
-def test_a_wrong_torch_or_a_full_disk_is_refused_before_the_venv_is_touched(house, monkeypatch):
+def folder_of_before(house) -> Path:
+    """`.venv` as earlier versions made it: a folder, with a stamp that knows no constraints."""
+    environment.VENV.mkdir()
+    house.create_venv(environment.VENV)
+    house.calls.clear()
+    stamp = {"python": "3.12", "torch": "", run.BASE: "older"}
+    (environment.VENV / environment.STAMP).write_text(json.dumps(stamp))
+    return environment.VENV
+
+
+def test_a_folder_of_before_is_kept_until_its_copy_stands(house):
+    (folder_of_before(house) / "library").touch()
+    house.fails["requirements.txt"] = run.Refusal("pip failed")
+    run.install(run.BASE)
+    assert not environment.VENV.is_symlink() and house.python == "3.12"
+    house.fails.clear()
+    run.install(run.BASE)
+    assert environment.VENV.is_symlink() and (environment.VENV / "library").exists()
+    assert len(house.environments()) == 1 and house.calls == ["requirements.txt"] * 2
+
+
+def test_cut_off_between_the_renames_the_next_start_finishes(house, monkeypatch):
+    folder_of_before(house)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(environment.shutil, "rmtree", lambda *given, **how: None)
+        with pytest.raises(KeyboardInterrupt):
+            run.install(run.BASE)
+    assert not os.path.lexists(environment.VENV)
+    run.install(run.BASE)
+    assert house.calls == ["requirements.txt"] and house.python == "3.12" and len(house.environments()) == 1
+
+
+def test_an_environment_that_venv_links_to_elsewhere_stays_as_it_is(house, tmp_path_factory):
+    place = tmp_path_factory.mktemp("elsewhere") / "env"
+    folder_of_before(house).rename(place)
+    environment.VENV.symlink_to(place)
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    run.install(run.BASE)
+    assert environment.VENV.resolve().parent == environment.VENVS and house.calls == ["requirements.txt"]
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+
+
+def test_an_environment_that_a_process_uses_stays_until_that_ends(house):
+    run.install(run.BASE)
+    (old,) = house.environments()
+    script = (
+        "import os, pathlib, sys, environment; environment.VENV = pathlib.Path(sys.argv[1]); environment.use()\n"
+        "os.execv(sys.executable, [sys.executable, '-c', 'print(flush=True); input()'])"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": Path(run.__file__).parent}
+    with subprocess.Popen([sys.executable, "-c", script, str(old)], **pipes) as user:
+        user.stdout.readline()
+        run.install(run.BASE, run.DEV)
+        assert old in house.environments() and environment.VENV.resolve() != old
+        user.communicate(b"\n")
+    run.install(run.BASE, run.DEV)
+    assert old not in house.environments()
+
+
+def test_where_a_version_has_no_wheel_it_is_named_and_the_range_is_taken(house, monkeypatch, capsys):
+    (house.folder / "constraints.txt").write_text("numba==9.9\nsix==1.17.0\ntorch==2.13.0\n")
+    limits = []
+
+    def pip(env, *arguments):
+        place = next(
+            (arguments[at + 1] for at, word in enumerate(arguments) if word in ("--constraint", "--requirement")), None
+        )
+        given = Path(place).read_text().split() if place else []
+        if "--requirement" in arguments and "numba==9.9" in given:
+            raise run.Refusal(
+                "Could not find a version that satisfies the requirement numba==9.9 (from versions: 1, 2)"
+            )
+        if "--constraint" in arguments:
+            limits.append(given)
+            if "numba==9.9" in given:
+                raise run.Refusal("ResolutionImpossible")
+
+    monkeypatch.setattr(environment, "pip", pip)
+    run.install(run.BASE)
+    assert limits == [["numba==9.9", "six==1.17.0"], ["six==1.17.0"]]
+    assert re.search(r"^No wheel for Python 3.12 on \S+ \S+: numba 9.9\.", capsys.readouterr().out, re.M)
+
+
+def test_without_a_network_no_version_is_given_up(house, monkeypatch):
+    offline = "Could not find a version that satisfies the requirement six==1.17.0 (from versions: none)"
+
+    def pip(env, *arguments):
+        if {"--requirement", "--constraint"} & set(arguments):
+            raise run.Refusal(offline)
+
+    monkeypatch.setattr(environment, "pip", pip)
+    with pytest.raises(run.Refusal, match="from versions: none"):
+        run.install(run.BASE)
+
+
+def test_a_wrong_torch_is_refused_before_anything_is_touched(house, monkeypatch):
     run.install(run.BASE)
     monkeypatch.setenv("TORCH", "newest")
     with pytest.raises(run.Refusal, match="TORCH=newest"):
         run.install(run.BASE)
-    monkeypatch.setenv("TORCH", "cuda")
-    with pytest.raises(run.Refusal, match=r"need \d.* GB of disk and 1.0 GB are free"):
-        run.announce(True, 1.0)
     monkeypatch.delenv("TORCH")
     run.install(run.BASE)
     assert house.calls == FIRST
@@ -208,22 +335,22 @@ def test_a_wrong_torch_or_a_full_disk_is_refused_before_the_venv_is_touched(hous
 
 @pytest.mark.parametrize("driver, torch", [(True, ""), (False, "cuda")])
 def test_with_a_driver_or_on_demand_the_cuda_build_comes_without_a_search(house, monkeypatch, driver, torch, capsys):
-    monkeypatch.setattr(run, "NVIDIA_DRIVER", (str(house.folder),) if driver else ())
+    monkeypatch.setattr(environment, "NVIDIA_DRIVER", (str(house.folder),) if driver else ())
     monkeypatch.setenv("TORCH", torch)
-    monkeypatch.setattr(run, "resolve", lambda arguments: pytest.fail("asked for a CPU build"))
-    monkeypatch.setattr(run.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(environment, "resolve", lambda env, arguments: pytest.fail("asked for a CPU build"))
+    monkeypatch.setattr(environment.platform, "system", lambda: "Linux")
     run.install(run.BASE)
-    assert house.calls == FIRST and f"{run.COSTS['cuda'][0]} GB to download" in capsys.readouterr().out
+    assert house.calls == FIRST and f"{environment.COSTS['cuda'][0]} GB to download" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the fake Python is a shell script")
-def test_a_failing_pip_is_told_in_one_line_with_its_last_words(tmp_path, monkeypatch, capsys):
-    fake = tmp_path / "python"
+def test_a_failing_pip_is_told_in_one_line_with_its_last_words(tmp_path, capsys):
+    fake = tmp_path / "bin" / "python"
+    fake.parent.mkdir()
     fake.write_text(
         "#!/bin/sh\necho '  Downloading x-1.whl (3 MB)'\necho 'ERROR: No matching distribution' >&2\nexit 1\n"
     )
     fake.chmod(0o755)
-    monkeypatch.setattr(run, "PYTHON", fake)
     with pytest.raises(run.Refusal, match=r"^pip failed.*PIP_INDEX_URL.*ERROR: No matching distribution$"):
-        run.pip("install", "x")
+        environment.pip(tmp_path, "install", "x")
     assert capsys.readouterr().out.strip() == "Downloading x-1.whl (3 MB)"
