@@ -19,7 +19,7 @@ ARRIVES = 1e7  # bytes a second that a download brings, until one was made here
 
 def chip() -> None:
     """The model in use, by its name and how it is held; a click opens the box."""
-    chips.chip("model", called(st.session_state["model"]), "memory", _box)
+    chips.chip("model", called(st.session_state["model"]), "memory", _box, _loaded)
 
 
 def called(name: str) -> str:
@@ -28,14 +28,13 @@ def called(name: str) -> str:
 
 
 def _box() -> None:
-    """The models that may be chosen, how the one in use is held, any other by its name, and what is loaded."""
+    """The models that may be chosen, how the one in use is held, and any other by its name."""
     current, listed = st.session_state["model"], limits().models
     _choose(places.plain_name(current), listed)
     if not limits().demo:
         _held(current)
     if listed is None:
         _another()
-    _loaded()
 
 
 def _choose(now: str, listed: tuple[str, ...] | None) -> None:
@@ -155,13 +154,13 @@ def _load(name: str) -> None:
     st.rerun()
 
 
-def _loaded() -> None:
-    """What is loaded, kept up to date: often while the worker starts or works, seldom when it is ready."""
+def _loaded(open: bool) -> None:
+    """What is loaded, kept up to date while somebody looks: a timer in every page would draw 30 parts a second for 60
+    readers."""
     card = cached.card(st.session_state["model"])
     if card is not None:
         widgets.prose(" ".join([reading.sizes(card.numbers), card.numbers.get("why", "")]), "quiet")
-    idle = cached.jobs().status()["state"] == "ready" and st.session_state["job"] is None
-    st.fragment(_worker, run_every=15 if idle else 2)()
+    (st.fragment(_worker, run_every=2) if open else _worker)()
 
 
 def _worker() -> None:

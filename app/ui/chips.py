@@ -8,11 +8,17 @@ from app.selection import state
 from app.ui import widgets
 
 
-def chip(kind: str, name: str, icon: str, draw: Callable[[], None]) -> None:
-    """What is in use as a button that opens the choice; choosing closes it, by a new key."""
+def chip(
+    kind: str, name: str, icon: str, draw: Callable[[], None], watch: Callable[[bool], None] | None = None
+) -> None:
+    """What is in use as a button that opens the choice; choosing closes it, by a new key. `watch` is drawn below, and
+    told whether the choice is open: what renews itself need not where nobody looks."""
     key = f"{kind}_chip_{st.session_state.setdefault(f'{kind}_chosen', 0)}"
-    with st.popover(f"{kind.capitalize()}: {widgets.plain(name)}", icon=f":material/{icon}:", key=key):
+    label, change = f"{kind.capitalize()}: {widgets.plain(name)}", "rerun" if watch else "ignore"
+    with st.popover(label, icon=f":material/{icon}:", key=key, on_change=change) as shown:
         draw()
+        if watch is not None:
+            watch(bool(shown.open))
 
 
 def choice(kind: str, label: str, options: list, now: object, chosen: Callable, shown: Callable = str, **look) -> None:

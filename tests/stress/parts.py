@@ -21,15 +21,26 @@ from tests.stress.outside import prepared, untouched
 from tests.stress.rows import Row, markdown
 
 PARTS = ("load", "faults", "validators", "pages", "chromium")
-MOST = {"sessions": 200, "seconds": 3600, "validators": 1_000_000, "pages": 100_000, "chromium": 10_000}
+MOST = {
+    "sessions": 200,
+    "seconds": 3600,
+    "arrive": 3600,
+    "after": 3600,
+    "validators": 1_000_000,
+    "pages": 100_000,
+    "chromium": 10_000,
+}
+LEAST = {"arrive": 0, "after": 0}  # of the others 1
 APP = 6  # of so many inputs to validators, one goes to what the app itself judges
 
 
 def stress(
     parts: list[str] | None = None,
-    sessions: int = 50,
-    seconds: float = 120.0,
-    every: float = 10.0,
+    sessions: int = 60,
+    arrive: float = 120.0,
+    seconds: float = 600.0,
+    every: float = 20.0,
+    after: float = 300.0,
     validators: int = 9000,
     pages: int = 900,
     chromium: int = 100,
@@ -40,12 +51,15 @@ def stress(
 ) -> Result:
     """Run the parts (all unless named) with real processes on a state folder that is thrown away afterwards.
 
-    `sessions` readers for `seconds`, one interaction each `every` seconds, while a training runs; every fault once;
-    `validators`, `pages` and `chromium`: hostile inputs into what judges input, into pages in-process, in a browser.
+    `sessions` readers come within `arrive` seconds and stay for `seconds`, each with one interaction each `every`
+    seconds, while a training runs; `after` seconds after they left the memory is read. Every fault once. `validators`,
+    `pages` and `chromium`: hostile inputs into what judges input, into pages in-process, in a browser.
+
     numbers: `rows` (`case tried held holds said`), `load` (the measured numbers), `sentence`. `output`: FILE.json, with
     the table as FILE.md beside it. Errors: BadSetting.
     """
-    counts = {"sessions": sessions, "seconds": seconds, "validators": validators, "pages": pages, "chromium": chromium}
+    counts = {"sessions": sessions, "arrive": arrive, "seconds": seconds, "after": after}
+    counts |= {"validators": validators, "pages": pages, "chromium": chromium}
     _check(parts or PARTS, counts, every)
     chosen, rows, load = [part for part in PARTS if part in (parts or PARTS)], [], {}
     with tempfile.TemporaryDirectory(prefix="focuscope-stress-") as folder:
@@ -72,8 +86,9 @@ def _check(parts: list[str], counts: dict, every: float) -> None:
     if strange := [part for part in parts if part not in PARTS]:
         raise BadSetting(f"{strange[0][:40]!r} is no part of the stress test: choose from {', '.join(PARTS)}.")
     for name, value in counts.items():
-        if not 1 <= value <= MOST[name]:
-            raise BadSetting(f"{name} is {value:,} and must lie between 1 and {MOST[name]:,}.")
+        least = LEAST.get(name, 1)
+        if not least <= value <= MOST[name]:
+            raise BadSetting(f"{name} is {value:,} and must lie between {least} and {MOST[name]:,}.")
     if not 0.1 <= every <= 600:
         raise BadSetting(f"The pause between interactions is {every:g} s and must lie between 0.1 and 600.")
 
@@ -87,11 +102,12 @@ def _part(part: str, folder: Path, counts: dict, every: float, seed: int, load: 
         return
     folder.mkdir(parents=True, exist_ok=True)
     if part == "load":
-        from tests.stress.load import measure
+        from tests.stress.load import Scenario, measure
         from tests.stress.server import served
 
-        with served(folder) as server:
-            rows, measured = measure(server, counts["sessions"], counts["seconds"], every, seed)
+        asked = {name: counts[name] for name in ("sessions", "arrive", "seconds", "after")}
+        with served(folder, OMP_NUM_THREADS="1") as server:
+            rows, measured = measure(server, Scenario(**asked, every=every, seed=seed))
             load.update(measured)
             yield from [*rows, server.quiet(part)]
         return

@@ -48,6 +48,10 @@ class Server:
         """Resident bytes of the app's own process, its worker left out."""
         return self.process.memory_info().rss
 
+    def worked(self) -> float:
+        """Seconds of processors that the app's own process has used."""
+        return sum(self.process.cpu_times()[:2])
+
     def worker(self) -> psutil.Process | None:
         """The worker's process, or None while there is none."""
         for child in self.process.children():

@@ -32,7 +32,8 @@ class Session:
         self.received = 0  # bytes
         self.entered = False
         self.session = ""  # the app's name for this connection
-        self._page, self._states, self._timers = "", {}, {}
+        self.timers: dict[str, asyncio.Task] = {}  # parts of the page that ask again by themselves
+        self._page, self._states = "", {}
         self._finished: asyncio.Queue = asyncio.Queue()
 
     async def __aenter__(self):
@@ -43,7 +44,7 @@ class Session:
         return self
 
     async def __aexit__(self, *error):
-        for timer in (*self._timers.values(), self._listener):
+        for timer in (*self.timers.values(), self._listener):
             timer.cancel()
         await self._socket.close()
 
@@ -119,9 +120,9 @@ class Session:
         if not message.metadata.run.fragment_ids:
             self._page = message.new_session.page_script_hash
             self.widgets = {}
-            for timer in self._timers.values():
+            for timer in self.timers.values():
                 timer.cancel()
-            self._timers = {}
+            self.timers = {}
 
     def _on_navigation(self, message: ForwardMsg) -> None:
         found = message.navigation
@@ -136,9 +137,9 @@ class Session:
 
     def _on_auto_rerun(self, message: ForwardMsg) -> None:
         asked = message.auto_rerun
-        if old := self._timers.pop(asked.fragment_id, None):
+        if old := self.timers.pop(asked.fragment_id, None):
             old.cancel()
-        self._timers[asked.fragment_id] = asyncio.create_task(self._repeat(asked.interval, asked.fragment_id))
+        self.timers[asked.fragment_id] = asyncio.create_task(self._repeat(asked.interval, asked.fragment_id))
 
     async def _repeat(self, seconds: float, fragment: str) -> None:
         while True:

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.conftest import all_of_them
 from tests.made.in_process import PATIENCE
-from tests.stress import chromium, judges, pages, server, ways
+from tests.stress import chromium, judges, load, pages, server, ways
 from tests.stress.hostile import MARKUP
 from tests.stress.parts import stress
 from tests.stress.scene import Broken
@@ -65,8 +65,24 @@ def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
             layers = reader.options()["layer_pick"]
             await reader.choose("layer_pick", layers[-1])
             assert f"layer={layers[-1]}" in reader.query and reader.failures == [] and reader.received > 100_000
+            assert not reader.timers, "the page asks again and again for what nobody looks at"
 
     asyncio.run(reads())
+
+
+def test_a_page_that_never_comes_counts_as_stuck(monkeypatch):
+    monkeypatch.setattr(load, "STUCK", 0.01)
+    waits = load.Waits()
+
+    async def reads():
+        await waits.timed(asyncio.sleep(0, 3.0))
+        await waits.timed(asyncio.sleep(0, 1.0), "routing")
+        await waits.timed(asyncio.Event().wait(), "routing")
+
+    asyncio.run(reads())
+    assert (waits.opened, waits.taken, waits.stuck) == ([3.0], [1.0], 1)
+    assert [load.at([*range(100)], share) for share in (0.5, 0.95, 1)] == [50, 95, 99]
+    assert load.at([], 0.95) > load.FIRST, "a page that nobody got is no quick one"
 
 
 @pytest.mark.browser

@@ -122,7 +122,7 @@ def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
     cases = [row["case"] for row in stored["rows"]]
     assert {"validator: URL parameters", "validator: run bundles"} <= set(cases) and "outside the root" in cases[-1]
     assert (tmp_path / "table.md").read_text().count("\n") == len(stored["rows"]) + 2
-    for wrong in ({"parts": ["nothing"]}, {"sessions": 0}, {"every": 0}, {"chromium": 10**9}):
+    for wrong in ({"parts": ["nothing"]}, {"sessions": 0}, {"every": 0}, {"after": -1}, {"chromium": 10**9}):
         with pytest.raises(BadSetting):
             stress(**wrong)
 
@@ -150,7 +150,7 @@ def test_a_fault_with_real_studies(name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.alone
 def test_load_in_small():
-    all_hold("load", sessions=5, seconds=12, every=4)
+    all_hold("load", sessions=5, arrive=2, seconds=12, every=4, after=0)
 
 
 @pytest.mark.slow
