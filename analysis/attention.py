@@ -20,7 +20,7 @@ from analysis.arguments import Entering
 from analysis.cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, guarded, layer_of, past_length
 from analysis.calls import MASKED, Attended, Call, Prompt, Ran, only_masked
 from analysis.errors import AnalysisError, BadModel
-from analysis.kernels.scale import Scale
+from analysis.kernels.scoring import Scoring
 from analysis.models import attention_modules
 
 NAME = "focuscope"  # the names transformers treats specially (sdpa, flash, eager, flex) must not occur in it
@@ -37,7 +37,7 @@ class Block:
     keys in one numbering, so that a distance is `rows[:, None] - columns`; `first` [B] place of the first real token
     (left padding comes before it); `of_queries` [B, n, ...] and `of_keys` [B, Tk, ...] what `observe` or `file`
     returned for these tokens; `read` bool, broadcastable to the scores: what was in the softmax, known when a watch
-    sees the block; `sharing` how many neighbouring query heads share a key-value head; `scale` how the layer makes
+    sees the block; `sharing` how many neighbouring query heads share a key-value head; `scoring` how the layer makes
     scores of queries and keys; `made` what `once` holds.
     """
 
@@ -51,7 +51,7 @@ class Block:
     of_keys: torch.Tensor | None = None
     read: torch.Tensor | None = None
     sharing: int = 1
-    scale: Scale | None = None
+    scoring: Scoring | None = None
     made: dict = field(default_factory=dict, repr=False)
 
     def once(self, name: str, make: Callable):
@@ -182,22 +182,22 @@ def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=N
 
 def _attended(seat: _Seat, module, query, key, value, attention_mask, dropout, scaling, softcap) -> torch.Tensor:
     """What a layer's heads have read, [B, Tq, H, D]."""
-    scale = Scale(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
+    scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
     if seat.past == 0:
         states = (x[:, :, : query.shape[2]] for x in (query, key, value))  # a static cache is longer than its text
-        seat.method.prefill(Prompt(seat.layer, *states, seat.first, module, seat.tables, scale))
+        seat.method.prefill(Prompt(seat.layer, *states, seat.first, module, seat.tables, scoring))
     _file(seat, module, query, key)
     query = seat.method.sharpen(seat.layer, query, _of_tokens(seat, query))
     if seat.method.dense and seat.watch is None and softcap is None:
         seat.note(query.shape[2], "torch dense", "Everything is read.")
-        return _dense_kernel(query, key, value, attention_mask, dropout, scale.factor)
+        return _dense_kernel(query, key, value, attention_mask, dropout, scoring.factor)
     compacted = isinstance(seat.stored, CompactLayer) and seat.stored.is_compact  # of a text without padding
     why = (
         None
         if compacted
         else only_masked(seat.kernels, seat.watch is not None, query, attention_mask, dropout, softcap)
     )
-    done = Attended(None, MASKED, why) if why else _by_kernel(seat, query, key, value, scale.factor)
+    done = Attended(None, MASKED, why) if why else _by_kernel(seat, query, key, value, scoring.factor)
     seat.note(query.shape[2], done.kernel, done.why, done.plan)
     if done.out is not None:
         return done.out.transpose(1, 2).contiguous()
@@ -220,7 +220,7 @@ def _attended(seat: _Seat, module, query, key, value, attention_mask, dropout, s
         rows = torch.arange(start, stop, device=query.device) + seat.past
         # without a mask nothing after the block's last query can be read
         used = seat.past + stop - before if attention_mask is None else total
-        scores = scale.scores(query[:, :, start:stop], key[:, :, :used])  # [B, H, n, Tk]
+        scores = scoring.scores(query[:, :, start:stop], key[:, :, :used])  # [B, H, n, Tk]
         if attention_mask is None:
             visible = (columns[:used] <= rows[:, None])[None, None]
         else:
@@ -235,7 +235,7 @@ def _attended(seat: _Seat, module, query, key, value, attention_mask, dropout, s
             None if of_keys is None else of_keys[:, rows - before],
             None if of_keys is None else of_keys[:, :used],
             sharing=repeat,
-            scale=scale,
+            scoring=scoring,
         )
         probabilities = _probabilities(seat.method, block)
         if seat.watch is not None:

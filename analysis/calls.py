@@ -6,7 +6,7 @@ from torch import Tensor
 
 from analysis.cache import CompactLayer, GroupedLayer
 from analysis.kernels import Plan
-from analysis.kernels.scale import Scale
+from analysis.kernels.scoring import Scoring
 
 MASKED = "masked blocks"  # the reference: every visible pair is scored, and what is not read is masked
 
@@ -17,7 +17,7 @@ class Prompt:
 
     `query` [B, H, T, D], `key` and `value` [B, G, T, D], rotated; `first` [B] place of the first real token (left
     padding comes before it); `module` the attention layer; `tables` (cos, sin) [B or 1, T, D'] that rotated queries and
-    keys, or None; `scale` how the layer makes scores of both.
+    keys, or None; `scoring` how the layer makes scores of both.
     """
 
     layer: int
@@ -27,13 +27,13 @@ class Prompt:
     first: Tensor
     module: object
     tables: tuple[Tensor, Tensor] | None
-    scale: Scale
+    scoring: Scoring
 
     def part(self, text: int, start: int, stop: int) -> "Prompt":
         """The tokens start..stop of one text."""
         query, key, value = (x[text : text + 1, :, start:stop].detach() for x in (self.query, self.key, self.value))
         tables = self.tables and tuple(x[min(text, len(x) - 1) :][:1, start:stop] for x in self.tables)
-        return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables, self.scale)
+        return Prompt(self.layer, query, key, value, self.first.new_zeros(1), self.module, tables, self.scoring)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ are for a prompt that is there as a whole, and a later token changes what an ear
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -15,18 +16,22 @@ from torch import Tensor
 
 from analysis.errors import BadSetting
 from analysis.kernels.blocks import BLOCK
+from analysis.kernels.scoring import Scoring
 
 SINKS, NEAR = 30, 100  # columns and diagonals that `vertical_slash` always keeps
 TOGETHER = 8 << 20  # bytes of scores that are made at once
 
 
 @torch.no_grad()
-def block_map(kind: str, q: Tensor, k: Tensor, block: int = BLOCK, **settings) -> Tensor:
+def block_map(
+    kind: str, q: Tensor, k: Tensor, block: int = BLOCK, scoring: Scoring | None = None, **settings
+) -> Tensor:
     """Which blocks each head keeps: bool [B, H, n, n], lower triangular, the diagonal always kept.
 
-    q [B, H, T, D], k [B, G, T, D], rotated. Kinds and their settings: `skip_softmax(scale)`, `vertical_slash(vertical,
-    slash, queries)`, `flex_prefill(gamma, tau)`, `xattention(stride, threshold)`: see the functions of this module.
-    Errors: BadSetting for another kind or setting.
+    q [B, H, T, D], k [B, G, T, D], rotated; `scoring` how the layer makes scores of them, 1/sqrt(D) unless given; where
+    an estimate is a mean of products, a soft cap is put on the mean. Kinds and their settings: `skip_softmax(scale)`,
+    `vertical_slash(vertical, slash, queries)`, `flex_prefill(gamma, tau)`, `xattention(stride, threshold)`: see the
+    functions of this module. Errors: BadSetting for another kind or setting.
     """
     if kind not in KINDS:
         raise BadSetting(f"There is no block map {kind!r}; there are: {', '.join(KINDS)}.")
@@ -35,22 +40,22 @@ def block_map(kind: str, q: Tensor, k: Tensor, block: int = BLOCK, **settings) -
             f"Queries {list(q.shape)} and keys {list(k.shape)} do not belong together: [B, H, T, D] and [B, G, T, D] "
             "are needed, G a divisor of H."
         )
-    known = list(inspect.signature(KINDS[kind]).parameters)[3:]
+    known = list(inspect.signature(KINDS[kind]).parameters)[4:]
     if strange := sorted(set(settings) - set(known)):
         raise BadSetting(f"{kind} has no setting {strange[0]!r}; it has: {', '.join(known)}.")
     exact = torch.promote_types(q.dtype, torch.float32)
-    blocks = KINDS[kind](q.to(exact), k.to(exact), block, **settings)
+    blocks = KINDS[kind](q.to(exact), k.to(exact), block, scoring or Scoring.plain(q), **settings)
     return blocks.tril() | torch.eye(blocks.shape[-1], dtype=torch.bool, device=q.device)
 
 
-def skip_softmax(q: Tensor, k: Tensor, block: int, scale: float = 100.0) -> Tensor:
+def skip_softmax(q: Tensor, k: Tensor, block: int, scoring: Scoring, scale: float = 100.0) -> Tensor:
     """BLASST (arXiv 2512.12087): blocks from left to right; one is kept if in any of its rows its largest score exceeds
     the largest so far plus log(lambda). lambda = scale / T: the share of a key's weight that is thought worth a look.
     """
     length = q.shape[2]
     _between("scale", scale, 0.0, math.inf)
     edge = math.log(scale / length) if scale else -math.inf
-    return _by_rows(q, k, block, lambda scores: rises(scores, block) > edge)
+    return _by_rows(q, k, block, scoring, lambda scores: rises(scores, block) > edge)
 
 
 def rises(scores: Tensor, block: int) -> Tensor:
@@ -62,32 +67,32 @@ def rises(scores: Tensor, block: int) -> Tensor:
     return (largest - before).amax(-2)
 
 
-def vertical_slash(q: Tensor, k: Tensor, block: int, vertical: int = 64, slash: int = 256, queries: int = 64) -> Tensor:
+def vertical_slash(
+    q: Tensor, k: Tensor, block: int, scoring: Scoring, vertical: int = 64, slash: int = 256, queries: int = 64
+) -> Tensor:
     """MInference (arXiv 2407.02490): the last `queries` queries show which keys all of them read (columns) and at which
     distances they read (diagonals). The `vertical` columns and `slash` diagonals of largest sum are kept, the first 30
     columns and the nearest 100 diagonals always among them. A block is kept when one of these crosses it."""
     for name, value in (("vertical", vertical), ("slash", slash), ("queries", queries)):
         _between(name, value, 1, math.inf)
-    columns, diagonals = _last(q, k, queries)
+    columns, diagonals = _last(q, k, queries, scoring)
     columns[..., :SINKS] = torch.inf
     diagonals[..., :NEAR] = torch.inf
     return _lines(_best(columns, vertical), _best(diagonals, slash), block)
 
 
-def flex_prefill(q: Tensor, k: Tensor, block: int, gamma: float = 0.9, tau: float = 0.1) -> Tensor:
+def flex_prefill(q: Tensor, k: Tensor, block: int, scoring: Scoring, gamma: float = 0.9, tau: float = 0.1) -> Tensor:
     """FlexPrefill (arXiv 2502.20766): the last block of queries decides, head by head. Where attention between means of
     blocks comes close to the true one (the root of the Jensen-Shannon divergence below `tau`), the head keeps the
     fewest blocks of the whole map that hold the share `gamma` of the mean attention; elsewhere as many columns, and as
     many diagonals, as hold `gamma` of the true one."""
     _between("gamma", gamma, 0.0, 1.0)
     _between("tau", tau, 0.0, 1.0)
-    group = q.shape[1] // k.shape[1]
-    means_q, means_k = _means(q, block), _means(k, block).repeat_interleave(group, 1)  # [B, H, n, D]
-    pooled = means_q @ means_k.transpose(2, 3) * q.shape[-1] ** -0.5
+    pooled = scoring.scores(_means(q, block), _means(k, block))  # [B, H, n, n]
     count = pooled.shape[-1]
     future = torch.ones(count, count, dtype=torch.bool, device=q.device).triu(1)
     pooled = torch.softmax(pooled.masked_fill(future, -torch.inf), -1)  # [B, H, n, n]
-    columns, diagonals = _last(q, k, block)
+    columns, diagonals = _last(q, k, block, scoring)
     true = _blocks(columns, block).sum(-1)  # [B, H, n]
     close = _divergence(pooled[:, :, -1], true / true.sum(-1, keepdim=True)).sqrt() < tau  # [B, H]
     by_lines = _lines(_reaching(columns, gamma), _reaching(diagonals, gamma), block)
@@ -95,7 +100,7 @@ def flex_prefill(q: Tensor, k: Tensor, block: int, gamma: float = 0.9, tau: floa
     return torch.where(close[..., None, None], by_blocks, by_lines)
 
 
-def xattention(q: Tensor, k: Tensor, block: int, stride: int = 8, threshold: float = 0.9) -> Tensor:
+def xattention(q: Tensor, k: Tensor, block: int, scoring: Scoring, stride: int = 8, threshold: float = 0.9) -> Tensor:
     """XAttention (arXiv 2503.16428): scores are summed along antidiagonals of `stride` x `stride` squares, by one
     product of keys side by side and queries side by side in the opposite order. Their softmax, summed in blocks, stands
     for the attention; each row of blocks keeps the fewest that reach the share `threshold`, the first and its own."""
@@ -103,7 +108,7 @@ def xattention(q: Tensor, k: Tensor, block: int, stride: int = 8, threshold: flo
     if stride < 1 or block % stride:
         raise BadSetting(f"stride is {stride} and must divide the block of {block}.")
     length = q.shape[2]
-    cells, size = block // stride, q.shape[-1] ** -0.5 / stride
+    cells, mean = block // stride, replace(scoring, factor=scoring.factor / stride)
     q, k = (F.pad(x, (0, 0, 0, -length % stride)).unflatten(2, (-1, stride)) for x in (q, k))  # [B, H, cells, S, D]
     q, k = q.flip(3).flatten(3), k.flatten(3)
 
@@ -111,7 +116,7 @@ def xattention(q: Tensor, k: Tensor, block: int, stride: int = 8, threshold: flo
         share = torch.softmax(scores, -1).sum(-2)  # [..., cells]
         return _reaching(_blocks(share, cells).sum(-1), threshold)
 
-    blocks = _by_rows(q, k, cells, kept, size)
+    blocks = _by_rows(q, k, cells, mean, kept)
     blocks[..., 0] = True
     return blocks
 
@@ -124,12 +129,12 @@ KINDS = {
 }
 
 
-def _by_rows(q: Tensor, k: Tensor, block: int, judge: Callable[[Tensor], Tensor], size: float | None = None) -> Tensor:
+def _by_rows(q: Tensor, k: Tensor, block: int, scoring: Scoring, judge: Callable[[Tensor], Tensor]) -> Tensor:
     """The map [B, H, n, n] of what `judge` makes of the scores [..., rows of a block, keys so far], -inf in the future,
     as [..., blocks so far]: a row of blocks after the other, or several where they are small, and as many heads at once
     as stay in the cache."""
     shared, length = q.shape[1] // k.shape[1], q.shape[2]
-    queries = (q * (q.shape[-1] ** -0.5 if size is None else size)).unflatten(1, (-1, shared)).flatten(0, 1)
+    queries = (q * scoring.factor).unflatten(1, (-1, shared)).flatten(0, 1)
     keys = k.flatten(0, 1).transpose(1, 2)  # [B G, D, T]; the queries [B G, H / G, T, D]
     count, judged = -(-length // block), []
     for start, stop in _stretches(length, block):
@@ -138,7 +143,7 @@ def _by_rows(q: Tensor, k: Tensor, block: int, judge: Callable[[Tensor], Tensor]
         together = max(1, TOGETHER // (shared * own * stop * q.element_size()))
         parts = []
         for mine, read in zip(rows.split(together), keys[..., :stop].split(together), strict=True):
-            scores = (mine.flatten(1, 2) @ read).unflatten(1, (shared, own))
+            scores = scoring.capped(mine.flatten(1, 2) @ read).unflatten(1, (shared, own))
             scores[..., start:].masked_fill_(future, -torch.inf)
             parts.append(judge(scores.unflatten(2, (-1, min(block, own)))))  # of [B G, H / G, R, rows, keys so far]
         made = torch.cat(parts).unflatten(0, (len(q), -1)).flatten(1, 2)  # [B, H, R, blocks so far]
@@ -158,13 +163,12 @@ def _blocks(x: Tensor, block: int, beyond: float = 0.0) -> Tensor:
     return F.pad(x, (0, -x.shape[-1] % block), value=beyond).unflatten(-1, (-1, block))
 
 
-def _last(q: Tensor, k: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+def _last(q: Tensor, k: Tensor, queries: int, scoring: Scoring) -> tuple[Tensor, Tensor]:
     """Attention of the last `queries` queries summed by key and by distance, both [B, H, T]."""
     length = q.shape[2]
     queries = min(queries, length)
     start = length - queries
-    grouped = q[:, :, start:].unflatten(1, (k.shape[1], -1))
-    scores = (grouped @ k[:, :, None].transpose(3, 4)).flatten(1, 2) * q.shape[-1] ** -0.5  # [B, H, n, T]
+    scores = scoring.scores(q[:, :, start:], k)  # [B, H, n, T]
     distance = torch.arange(start, length, device=q.device)[:, None] - torch.arange(length, device=q.device)
     weights = torch.softmax(scores.masked_fill(distance < 0, -torch.inf), -1)
     places = distance.clamp(min=0).flatten().expand(*weights.shape[:2], -1)

@@ -55,7 +55,7 @@ class Blockwise(Method):
         with part("router"):
             texts = (prompt.part(text, *bounds) for text, bounds in enumerate(self.bounds_))
             self.maps_[prompt.layer] = [
-                block_map(self.kind, one.query, one.key, self.block, **settings) for one in texts
+                block_map(self.kind, one.query, one.key, self.block, one.scoring, **settings) for one in texts
             ]
 
     def keep(self, block: Block) -> Tensor | None:

@@ -11,7 +11,7 @@ from analysis.cache import CompactCache, sees_all
 from analysis.calls import MASKED, Attended, Call, Prompt
 from analysis.errors import BadSetting
 from analysis.eviction import evict, eviction_scores
-from analysis.eviction.scores import KINDS, REACH, expected_attention
+from analysis.eviction.scores import KINDS, REACH, exact, expected_attention
 from analysis.methods.base import Method, read_all, setting
 from analysis.models import shape_of
 from analysis.routers.rotation import turned, unrotate
@@ -106,14 +106,14 @@ def ends_of(prompt: Prompt, cut: int) -> Tensor:
 def scores(kind: str, prompt: Prompt, window: int = 64) -> Tensor:
     """The worth of every key of a prompt by a rule of SCORES, [1, G, L]; `window` counts for `snapkv` only."""
     if kind != "expected_attention":
-        return eviction_scores(kind, prompt.query, prompt.key, prompt.value, window)
-    plain = unrotate(prompt.query.float(), prompt.module, prompt.tables)
+        return eviction_scores(kind, prompt.query, prompt.key, prompt.value, window, prompt.scoring)
+    plain = unrotate(exact(prompt.query), prompt.module, prompt.tables)
     ahead = mean_rotation(prompt.tables, REACH)
 
     def turn(x: Tensor) -> Tensor:
         return x if ahead is None else turned(x, prompt.module, *(table.to(x) for table in ahead))
 
-    return expected_attention(plain, prompt.key, prompt.value, turn)
+    return expected_attention(plain, prompt.key, prompt.value, turn, scoring=prompt.scoring)
 
 
 def mean_rotation(tables: tuple[Tensor, Tensor] | None, reach: int) -> tuple[Tensor, Tensor] | None:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from analysis.calls import Prompt
-from analysis.eviction import eviction_scores
 from analysis.eviction.budget import keep_most, recent_half
-from analysis.methods.evicting import Evicting
+from analysis.methods.evicting import Evicting, scores
 
 
 @dataclass
@@ -23,7 +22,7 @@ class H2O(Evicting):
     paper = "Zhang et al., 2023 (H2O), arXiv 2306.14048"
 
     def worth(self, prompt: Prompt) -> Tensor:
-        return eviction_scores("h2o", prompt.query, prompt.key, prompt.value)
+        return scores("h2o", prompt)
 
     def stay(self, layer: int, worth: Tensor) -> Tensor:
         count = int(worth.shape[-1] * (1 - self.ratio))

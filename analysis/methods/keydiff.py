@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from analysis.calls import Prompt
-from analysis.eviction import eviction_scores
-from analysis.methods.evicting import Evicting
+from analysis.methods.evicting import Evicting, scores
 
 
 @dataclass
@@ -21,4 +20,4 @@ class KeyDiff(Evicting):
     paper = "Park et al., 2025 (KeyDiff), arXiv 2504.15364"
 
     def worth(self, prompt: Prompt) -> Tensor:
-        return eviction_scores("keydiff", prompt.query, prompt.key, prompt.value)
+        return scores("keydiff", prompt)

@@ -1,7 +1,7 @@
 """Performer: the softmax in the place of which stand products of positive random features (FAVOR+)."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from analysis.methods.base import Method, setting
 from analysis.models import shape_of
 
 EPS = 1e-4  # added to every feature, as in the original code
-CLOSE = 1e-2  # of a score: the layer's own scaling must give what the model computes
+CLOSE = 1e-2  # of a score: queries and keys must give what the model computes
 
 
 @dataclass
@@ -23,10 +23,11 @@ class Performer(Method):
     The sum over all earlier keys then becomes a matrix of fixed size that does not grow with the text: that makes it
     cheap. The price is chance: the variance of a weight grows like the exponential of the squared length of query plus
     key. Models trained with a softmax have long ones, so without training expect it to fail; more features help slowly.
-    Features are random directions, orthogonal in blocks, drawn once for each layer. Each key is scaled by its own
-    largest feature; the original takes the largest of the whole text, which is a small leak. It refuses models that cap
-    their scores (Gemma 2): no product of features is a capped exponential. The page counts all keys as read, and the
-    kernel here is a reference that forms all weights.
+    The layer's factor is put half on queries and half on keys, as in the paper, so models of the same function whose
+    factor stands elsewhere err differently. Features are random directions, orthogonal in blocks, drawn once for each
+    layer. Each key is scaled by its own largest feature; the original takes the largest of the whole text, which is a
+    small leak. It refuses models that cap their scores (Gemma 2): no product of features is a capped exponential. The
+    page counts all keys as read, and the kernel here is a reference that forms all weights.
     """
 
     title = "Performer"
@@ -34,7 +35,6 @@ class Performer(Method):
 
     features: int = setting(0, "features of each query and key; 0: d ln d for heads of d dimensions", "live", 0, 4096)
     seed: int = setting(0, "seed of the random features; average over several", "live", 0, 99)
-    scaling_: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def extra_vectors(self) -> float:
@@ -59,13 +59,12 @@ class Performer(Method):
 
     def file(self, layer, query, key, past, module, tables) -> Tensor:
         """[B, T, H + G, D]: query and key of each token."""
-        self.scaling_[layer] = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)
         return torch.cat([query, key], 1).transpose(1, 2)
 
     def scores(self, block: Block) -> Tensor:
         """Logarithms of the products of features, up to a number that is the same for all keys of a query."""
         query, key = block.filed()  # [B, H, n, D], [B, G, Tk, D]
-        grouped, scaling = query.unflatten(1, (key.shape[1], -1)), self.scaling_[block.layer]
+        grouped, scaling = query.unflatten(1, (key.shape[1], -1)), block.scoring.factor
         self._same(block, (grouped[:, :, :, -1:] @ key.mT[:, :, None]).flatten(1, 2) * scaling)
         of_query, _ = random_features(grouped * scaling**0.5, self._directions[block.layer])
         of_key, largest = random_features(key * scaling**0.5, self._directions[block.layer])

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from analysis.calls import Prompt
-from analysis.eviction import eviction_scores
 from analysis.methods.base import setting
-from analysis.methods.evicting import Evicting
+from analysis.methods.evicting import Evicting, scores
 
 
 @dataclass
@@ -27,4 +26,4 @@ class SnapKV(Evicting):
     window: int = setting(64, "last tokens of the prompt, whose queries decide and which always stay", "live", 1, 1024)
 
     def worth(self, prompt: Prompt) -> Tensor:
-        return eviction_scores("snapkv", prompt.query, prompt.key, prompt.value, self.window)
+        return scores("snapkv", prompt, self.window)

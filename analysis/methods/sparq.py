@@ -36,7 +36,6 @@ class SparQ(Method):
         options=("mean", "none"),
     )
     local: int = setting(32, "last tokens that are always among the k", "live", 0, 1 << 20)
-    scaling_: dict[int, tuple[float, float | None]] = field(default_factory=dict, init=False, repr=False, compare=False)
     dim_: int = field(default=1, init=False, repr=False, compare=False)
 
     def check(self, lm) -> None:
@@ -51,8 +50,6 @@ class SparQ(Method):
 
     def file(self, layer, query, key, past, module, tables) -> torch.Tensor:
         """[B, T, H + G, D]: query and key of each token."""
-        scaling = float(getattr(module, "scaling", None) or query.shape[-1] ** -0.5)
-        self.scaling_[layer] = scaling, getattr(module, "attn_logit_softcapping", None)
         return torch.cat([query, key], 1).transpose(1, 2).detach()
 
     def estimates(self, block: Block) -> torch.Tensor:
@@ -80,10 +77,7 @@ class SparQ(Method):
         """The softmax times the share that it seems to hold, and the rest evenly over all visible keys."""
         if self.reallocate == "none":
             return probabilities
-        scaling, softcap = self.scaling_[block.layer]
-        told = block.once(f"{self.channels} channels", lambda: self.estimates(block)) * scaling
-        if softcap is not None:
-            told = torch.tanh(told / softcap) * softcap
+        told = block.scoring.of(block.once(f"{self.channels} channels", lambda: self.estimates(block)))
         told = torch.softmax(told.masked_fill_(~block.visible, -torch.inf), -1)
         left = told.mul_(~block.read).sum(-1, keepdim=True).nan_to_num()  # [B, H, n, 1]
         mean = block.visible / block.visible.sum(-1, keepdim=True).clamp(min=1)

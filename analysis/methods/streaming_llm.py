@@ -73,10 +73,7 @@ class StreamingLLM(Method):
         key = block.of_keys[text, begin : begin + self.n_sink, heads:-2].transpose(0, 1)  # [G, sinks, D]
         tables = [block.of_keys[text, place, at, :size][None, None] for at in (-2, -1)]
         query = turned(query, module, *tables)[0].unflatten(0, (len(key), -1))  # [G, heads that share, n, D]
-        scaling = getattr(module, "scaling", None) or query.shape[-1] ** -0.5
-        found = (query @ key[:, None].mT).flatten(0, 1) * scaling
-        cap = getattr(module, "attn_logit_softcapping", None)
-        return found if cap is None else torch.tanh(found / cap) * cap
+        return block.scoring.of((query @ key[:, None].mT).flatten(0, 1))
 
     def keep(self, block: Block) -> torch.Tensor:
         return block.near(self.window, self.n_sink)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from analysis.calls import Prompt
-from analysis.eviction import eviction_scores
-from analysis.methods.evicting import Evicting
+from analysis.methods.evicting import Evicting, scores
 
 
 @dataclass
@@ -22,4 +21,4 @@ class TOVA(Evicting):
     paper = "Oren et al., 2024 (TOVA), arXiv 2401.06104"
 
     def worth(self, prompt: Prompt) -> Tensor:
-        return eviction_scores("tova", prompt.query, prompt.key, prompt.value)
+        return scores("tova", prompt)

@@ -33,6 +33,19 @@ POOL = 5  # neighbouring keys that share their weight in SnapKV
 
 
 @dataclass
+class Scoring:
+    """How a layer makes scores of queries and keys: their product times `factor`, capped softly at `softcap`."""
+
+    factor: float
+    softcap: float | None
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """[B, H, n, T] of query [B, H, n, D] and key [B, H, T, D]."""
+        scores = query @ key.mT * self.factor
+        return scores if self.softcap is None else torch.tanh(scores / self.softcap) * self.softcap
+
+
+@dataclass
 class Block:
     """Some queries of one layer: `scores` [B, H, n, T], `visible` as wide (causal, no padding), `rows` [n] and
     `columns` [T] places of queries and keys, `first` [B] place of the first real token, `of_queries` [B, n, ...] and
@@ -71,7 +84,7 @@ class Rule:
         """Which keys are read, True = read, as wide as the scores; None reads all."""
         return None
 
-    def stay(self, layer: int, query: Tensor, key: Tensor) -> Tensor | None:
+    def stay(self, layer: int, query: Tensor, key: Tensor, scoring: Scoring) -> Tensor | None:
         """Which keys of a prompt stay in the KV cache, [B, G, T], as many of each head; None keeps all."""
         return None
 
@@ -151,12 +164,12 @@ class Focal(Rule):
 class Evicting(Rule):
     """Reads the prompt densely; then each layer keeps the share 1 - ratio of its keys that are `worth` most."""
 
-    def worth(self, query: Tensor, key: Tensor) -> Tensor:
+    def worth(self, query: Tensor, key: Tensor, scoring: Scoring) -> Tensor:
         """[B, G, T] of query [B, H, T, D] and key [B, G, T, D]; larger stays."""
         raise NotImplementedError
 
-    def stay(self, layer, query, key):
-        worth = self.worth(query.float(), key.float())
+    def stay(self, layer, query, key, scoring):
+        worth = self.worth(query.float(), key.float(), scoring)
         count = int(worth.shape[-1] * (1 - self.setting["ratios"][layer]))
         order = worth.flip(-1).argsort(dim=-1, descending=True, stable=True)[..., :count]  # of equal ones the later
         return torch.zeros_like(worth, dtype=torch.bool).scatter_(-1, worth.shape[-1] - 1 - order, True)
@@ -165,12 +178,12 @@ class Evicting(Rule):
 class SnapKV(Evicting):
     """The keys that the last `window` queries look at, and that window."""
 
-    def worth(self, query, key):
+    def worth(self, query, key, scoring):
         length = key.shape[2]
         start = length - min(self.values["window"], length)
         found = key.new_full(key.shape[:3], 2.0)  # above any mean of weights
         if start:
-            mean = weights(query[:, :, start:], key, start).mean(2)[..., :start]  # [B, H, start]
+            mean = weights(query[:, :, start:], key, start, scoring).mean(2)[..., :start]  # [B, H, start]
             pooled = F.avg_pool1d(mean, POOL, stride=1, padding=POOL // 2)
             found[..., :start] = pooled.unflatten(1, (key.shape[1], -1)).mean(2)
         return found
@@ -179,9 +192,9 @@ class SnapKV(Evicting):
 class TOVA(Evicting):
     """The keys that the last query looks at, the same in all heads of a layer."""
 
-    def worth(self, query, key):
+    def worth(self, query, key, scoring):
         start = key.shape[2] - 1
-        found = weights(query[:, :, -1:], key, start)[:, :, 0].mean(1, keepdim=True).repeat(1, key.shape[1], 1)
+        found = weights(query[:, :, -1:], key, start, scoring)[:, :, 0].mean(1, keepdim=True).repeat(1, key.shape[1], 1)
         found[..., -1] = 2.0
         return found
 
@@ -189,7 +202,7 @@ class TOVA(Evicting):
 class KeyDiff(Evicting):
     """The keys whose direction differs most from the mean of all."""
 
-    def worth(self, query, key):
+    def worth(self, query, key, scoring):
         return -F.cosine_similarity(key, F.normalize(key, dim=-1).mean(2, keepdim=True), dim=-1)
 
 
@@ -214,10 +227,9 @@ def largest(block: Block, count: int, head: int | None = None) -> Tensor:
     return scores >= scores.topk(min(count, scores.shape[-1])).values[..., -1:]
 
 
-def weights(query: Tensor, key: Tensor, start: int) -> Tensor:
+def weights(query: Tensor, key: Tensor, start: int, scoring: Scoring) -> Tensor:
     """Causal attention weights [B, H, n, T] of the queries [B, H, n, D] at the places from `start` on."""
-    shared = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
-    scores = query @ shared.mT * query.shape[-1] ** -0.5
+    scores = scoring.scores(query, key.repeat_interleave(query.shape[1] // key.shape[1], 1))
     places = torch.arange(key.shape[2], device=key.device)
     return torch.softmax(scores.masked_fill(places > places[start:][: query.shape[2], None], -torch.inf), -1)
 
@@ -302,7 +314,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     n, total = query.shape[2], key.shape[2]
     before = max(0, seat.past + n - total)  # a sliding or shortened cache hands over its last keys only
     columns = torch.arange(total, device=key.device) + before
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
     keys, values = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key.float(), value))
     if "rotated" in seat.rule.setting:
         tables = seat.tables if seat.rule.setting["rotated"][seat.layer] else None
@@ -313,8 +325,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     for start in range(0, n, ROWS):
         own = slice(start, min(start + ROWS, n))
         rows = torch.arange(own.start, own.stop, device=key.device) + seat.past
-        scores = sharp[:, :, own] @ keys.mT * scaling  # [B, H, rows, T]
-        scores = scores if softcap is None else torch.tanh(scores / softcap) * softcap
+        scores = scoring.scores(sharp[:, :, own], keys)  # [B, H, rows, T]
         visible = (columns <= rows[:, None])[None, None] if attention_mask is None else attention_mask[:, :, own]
         of_queries = None if known is None else known[:, rows - before]
         block = Block(seat.layer, scores, visible, rows, columns, seat.first, of_queries, known)
@@ -323,7 +334,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
         found = torch.softmax(scores.masked_fill(~read, -torch.inf), -1).masked_fill(~read.any(-1, keepdim=True), 0.0)
         out[:, :, own] = F.dropout(found.to(value.dtype), dropout, module.training) @ values
     if seat.past == 0 and held is not None and not held.is_sliding:
-        kept = seat.rule.stay(seat.layer, query, key)
+        kept = seat.rule.stay(seat.layer, query, key, scoring)
         if kept is not None:
             if bool((seat.first > 0).any()):
                 raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")

@@ -9,6 +9,7 @@ import analysis
 from analysis.errors import BadSetting
 from analysis.eviction.budget import evict, falling, keep_most, recent_half
 from analysis.eviction.scores import eviction_scores, expected_attention
+from analysis.kernels.scoring import Scoring
 
 KINDS = ("snapkv", "tova", "h2o", "keydiff")
 
@@ -106,6 +107,21 @@ def test_expected_attention_by_hand():
         wanted += torch.softmax(scores, 0) / 2
     wanted *= values[0, 0].norm(dim=-1)
     assert torch.allclose(found[0, 0, 2:], wanted[2:]) and found[0, 0, :2].isinf().all()
+
+
+def test_expected_attention_under_a_soft_cap():
+    """Against the mean of capped exponentials over a fine grid of queries of two dimensions."""
+    queries, keys, values = states(batch=1, heads=1, kv_heads=1, length=9, size=2)
+    scoring = Scoring(3.0, softcap=30.0)
+    found = expected_attention(queries, keys, values, lambda x: x, sinks=1, scoring=scoring)[0, 0, 1:]
+    known = queries[0, 0, 1:]
+    axis = torch.linspace(-9, 9, 601, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis)  # standard normal in both directions
+    drawn = known.mean(0) + grid @ torch.linalg.cholesky(torch.cov(known.T)).T
+    capped = 30 * torch.tanh(3.0 * drawn @ keys[0, 0].T / 30)
+    means = (capped.exp() * (-grid.square().sum(-1, keepdim=True) / 2).exp()).sum(0)
+    wanted = means / means.sum() * values[0, 0].norm(dim=-1)
+    assert torch.allclose(found, wanted[1:], rtol=1e-3, atol=0)
 
 
 def test_every_head_keeps_its_best():

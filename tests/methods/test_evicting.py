@@ -8,9 +8,10 @@ import torch
 
 from analysis.arguments import as_past, past_of
 from analysis.attention import apply, ran
-from analysis.cache import DynamicCache, cache_bytes
+from analysis.cache import DynamicCache, cache_bytes, sees_all
 from analysis.errors import BadSetting, NotFitted
 from analysis.eviction import evict, eviction_scores
+from analysis.eviction.scores import weights
 from analysis.fitted import Fitted
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -57,6 +58,25 @@ def test_a_layer_keeps_what_its_scores_say(kind):
     for layer, given in states(lm, ids).items():
         assert torch.equal(found[layer], evict(eviction_scores(kind, *given, **settings), 0.7))
         assert (found[layer].sum(-1) == int(40 * 0.3)).all()
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "granite", "gemma3_text"])
+def test_the_weights_that_decide_are_those_of_the_model(family):
+    """With its own factor and soft cap, in the layers that keep the whole past."""
+    lm, ids, seen = tiny(family), token_ids(2, 40), {}
+
+    class Seen(Method):
+        dense = True
+
+        def prefill(self, prompt):
+            seen[prompt.layer] = weights(prompt.query, prompt.key, 0, prompt.scoring)
+
+    with apply(lm, Seen()), torch.no_grad():
+        lm(ids, use_cache=False)
+    with torch.no_grad():
+        stock = lm(ids, output_attentions=True, use_cache=False).attentions
+    for layer, whole in enumerate(sees_all(lm.config, LAYERS)):
+        assert not whole or torch.allclose(seen[layer], stock[layer], atol=1e-5)
 
 
 @pytest.mark.parametrize("score", SCORES)

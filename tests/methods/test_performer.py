@@ -7,6 +7,7 @@ import torch
 
 from analysis.attention import Block, apply
 from analysis.errors import BadModel, BadSetting
+from analysis.kernels.scoring import Scoring
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.performer import EPS, orthogonal_directions, random_features
@@ -28,11 +29,11 @@ def weights(query, key, features, seed):
     """Performer's weights [H, T, T] of a whole text, with a scaling of 1."""
     method, places = PERFORMER(features=features, seed=seed), torch.arange(query.shape[1])
     method._directions = orthogonal_directions(features, query.shape[2], torch.Generator().manual_seed(seed))[None]
-    method.scaling_[0] = 1.0
     rows = torch.cat([query, key])[None].transpose(1, 2)
     scores = (query @ key.repeat_interleave(len(query) // len(key), 0).mT)[None]
     visible = (places <= places[:, None])[None, None]
-    found = method.scores(Block(0, scores, visible, places, places, torch.zeros(1).long(), rows, rows))
+    first = torch.zeros(1).long()
+    found = method.scores(Block(0, scores, visible, places, places, first, rows, rows, scoring=Scoring(1.0)))
     return torch.softmax(found.masked_fill(~visible, -torch.inf), -1)[0]
 
 

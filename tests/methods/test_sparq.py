@@ -7,6 +7,7 @@ import torch
 
 from analysis.attention import Block, apply
 from analysis.errors import BadSetting
+from analysis.kernels.scoring import Scoring
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.sparsity import ReadCounter
@@ -22,7 +23,7 @@ def block(query, key):
     scores = query @ key.repeat_interleave(query.shape[1] // key.shape[1], 1).mT
     rows = torch.cat([query, key], 1).transpose(1, 2)
     visible = (places <= places[:, None])[None, None]
-    return Block(0, scores, visible, places, places, torch.zeros(1).long(), rows, rows)
+    return Block(0, scores, visible, places, places, torch.zeros(1).long(), rows, rows, scoring=Scoring(1.0))
 
 
 def random_states(heads=4, kv_heads=2, length=24, dim=8, seed=0):
@@ -114,7 +115,6 @@ def test_the_rest_goes_to_the_running_mean_by_hand():
     query[0, 3] = torch.tensor([math.log(2), 0])
     one = block(query, key)
     method = SPARQ(k=1, channels=1, local=0)
-    method.scaling_[0] = 1.0, None
     one.read = method.keep(one) & one.visible
     assert one.read[0, 0, 3].tolist() == [True, False, False, True]
     probabilities = torch.softmax(one.scores.masked_fill(~one.read, -torch.inf), -1)
@@ -132,11 +132,11 @@ def test_outputs_in_float64(family):
     with torch.no_grad(), apply(lm, method, watch=lambda b, mass: seen.append((b, mass, method.estimates(b)))):
         lm(ids, use_cache=False)
     for one, mass, told in seen:
-        scaling, softcap = method.scaling_[one.layer]
+        softcap = one.scoring.softcap
         for head in range(4):
             for i in (0, 6, 29):
                 visible = one.visible[0, 0, i].nonzero().flatten()
-                guess = told[0, head, i, visible].double() * scaling
+                guess = told[0, head, i, visible].double() * one.scoring.factor
                 guess = guess if softcap is None else torch.tanh(guess / softcap) * softcap
                 read = one.read[0, head, i, visible]
                 held = (torch.softmax(guess, -1) * read).sum()

@@ -38,6 +38,7 @@ OWN = ("gpt2", "gpt_neox", "mistral", "gemma2")  # families whose attention is c
 CASES = [("llama", name) for name in MADE] + [
     (family, name) for family in OWN for name in ("focus", "csa", "bucket_routing", "snapkv")
 ]
+CASES += [("granite", "snapkv"), ("granite", "tova"), ("gemma2", "tova")]  # scores with a factor and a cap of their own
 RATIOS = [0.25, 0.75, 0.5]  # of layers that keep unlike shares
 STATIC = [("llama", "snapkv"), ("llama", "csa")]  # tried with a static KV cache too
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scoring:
     """What a layer multiplies the product of query and key by, and the soft cap of the result, or None.
 
     Each model has its own: Granite a multiplier, Gemma a scalar and a cap, OPT 1, because its queries are scaled
@@ -18,7 +18,7 @@ class Scale:
     softcap: float | None = None
 
     @classmethod
-    def plain(cls, x: Tensor) -> "Scale":
+    def plain(cls, x: Tensor) -> "Scoring":
         """1/sqrt(D) of queries or keys [..., D], without a cap: where states come without their layer."""
         return cls(x.shape[-1] ** -0.5)
 
