@@ -13,6 +13,9 @@ from analysis.errors import AnalysisError
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; 0 when done, 2 with one sentence on bad input, 130 when interrupted."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: its threads else spin on a busy machine
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its number, so nothing is lost
+            stream.reconfigure(errors="backslashreplace")
     given = vars(parser(__doc__).parse_args(argv))
     verb = given["verb"]
     try:

@@ -1,29 +1,57 @@
 """The command `focuscope`: `focuscope serve [--port N]` opens the app, `focuscope VERB --help` explains a verb.
 
-Without a word it serves. The verbs are those of `python -m analysis` in the checkout.
+Without a word it serves. The verbs are those of `python -m analysis` in the checkout, and `lm-eval`, which is
+lm-evaluation-harness with the methods here.
 """
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 import analysis
+from analysis.errors import AnalysisError
+from analysis.package import installs
 
 
 def main(words: list[str] | None = None) -> int:
     """Run one command; its exit status."""
     words = sys.argv[1:] if words is None else words
+    if words and words[0] == "lm-eval":
+        return evaluate(words[1:])
     if words and words[0] != "serve":
         from analysis.__main__ import main as run
 
         return run(words)
-    if words[1:] and (len(words) != 3 or words[1] != "--port" or not words[2].isdigit()):
-        print("focuscope: `focuscope serve` knows one option: --port N.", file=sys.stderr)
-        return 2
-    return serve(words[2] if words[1:] else "")
+    parser = argparse.ArgumentParser("focuscope serve", description="Open the app on this machine, until Ctrl-C.")
+    parser.add_argument("--port", type=_port, metavar="N", help="default: the first one from 8501 on that is free")
+    return serve(parser.parse_args(words[1:]).port)
 
 
-def serve(port: str = "") -> int:
+def evaluate(words: list[str] | None = None) -> int:
+    """lm-evaluation-harness, which knows the model `focuscope`."""
+    words = sys.argv[1:] if words is None else words
+    sys.argv = ["focuscope-lm-eval", *words]
+    try:
+        from focuscope.evaluation import cli_evaluate
+
+        cli_evaluate()
+        return 0
+    except ModuleNotFoundError as missing:
+        said = f"The package {missing.name} is missing: {installs('benchmarks')}."
+    except AnalysisError as error:
+        said = str(error)
+    print(f"focuscope-lm-eval: {said}", file=sys.stderr)
+    return 2
+
+
+def _port(word: str) -> int:
+    if not word.isdigit() or not 1 <= int(word) <= 65_535:
+        raise argparse.ArgumentTypeError(f"{word!r} is no port: give a number from 1 to 65535")
+    return int(word)
+
+
+def serve(port: int | None = None) -> int:
     """Serve the app on this machine until Ctrl-C: on `port`, or the first one from 8501 on that is free."""
     home = Path(analysis.__file__).parents[1]  # Streamlit reads its settings there
     options = ["--server.address=127.0.0.1", *[f"--server.port={port}"] * bool(port)]

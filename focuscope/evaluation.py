@@ -3,7 +3,7 @@
     focuscope-lm-eval run --model focuscope --model_args pretrained=demo,method=streaming_llm,window=64 --tasks TASK
 
 The harness (0.4) looks for no plug-ins, so this command makes the model `focuscope` known to it and hands over to its
-own; in the checkout it is `python -m focuscope.evaluation`. It needs `pip install '.[benchmarks]'`.
+own; in the checkout it is `python -m focuscope lm-eval`. It needs the extra `benchmarks`.
 """
 
 from lm_eval.__main__ import cli_evaluate
@@ -15,26 +15,32 @@ from analysis.errors import BadSetting
 from analysis.models import load_model
 from focuscope.notebook import apply
 
+__all__ = ["Focuscope", "cli_evaluate"]
+
+# What HFLM still heeds of a model that is loaded already; it drops all others without a word.
+SCORING = (
+    "batch_size max_batch_size max_length truncation logits_cache softmax_dtype mixed_precision_dtype add_bos_token "
+    "prefix_token_id backend chat_template_args enable_thinking think_end_token"
+).split()
+
 
 @register_model("focuscope")
 class Focuscope(HFLM):
-    """HFLM that reads through `method` of METHODS; the fields of the method are further arguments, what it needs fitted
-    is looked for in the state folder, and all other arguments are HFLM's. Errors: BadSetting, NotFitted."""
+    """HFLM that reads through `method` of METHODS. `dtype` and `device` as in `load_model`; `router`, `policy` and the
+    fields of the method are further arguments, and so are those of SCORING. What the method needs fitted is looked for
+    in the state folder. Errors: BadSetting, NotFitted, BadModel."""
 
-    def __init__(self, pretrained: str = "demo", method: str = "dense", **more):
+    def __init__(
+        self, pretrained: str = "demo", method: str = "dense", dtype: str = "auto", device: str = "auto", **more
+    ):
         known = METHODS.get(method)
         if known is not None and known.saves != "reads":
             raise BadSetting(
                 f"{method} decides at the end of a prompt, and the harness scores prompt and answer in one pass: the "
                 "verb `benchmark` asks the tasks that it can be asked."
             )
-        names = {field["name"] for field in known.describe()["fields"]} if known else set()
-        settings = {name: more.pop(name) for name in names & set(more)}
-        self.held = load_model(pretrained)
-        self.applied = apply(self.held, None, method, **settings)
+        scoring = {name: more.pop(name) for name in SCORING if name in more}
+        self.held = load_model(pretrained, device, str(dtype).removeprefix("torch."))
+        self.applied = apply(self.held, None, method, **more)  # which knows what the method takes
         self.applied.__enter__()  # as long as the process lives
-        super().__init__(pretrained=self.held.lm, tokenizer=self.held.tokenizer, **more)
-
-
-if __name__ == "__main__":
-    cli_evaluate()
+        super().__init__(pretrained=self.held.lm, tokenizer=self.held.tokenizer, **scoring)

@@ -133,15 +133,23 @@ def compare(
     return _shown(f"Methods on {name}", parts, [found.numbers["sentence"]], found, {"rows": rows})
 
 
-def apply(model="demo", tokenizer=None, method: str = "streaming_llm", **settings: Any) -> AbstractContextManager:
+def apply(
+    model="demo",
+    tokenizer=None,
+    method: str = "streaming_llm",
+    router: str | None = None,
+    policy: dict | str | None = None,
+    **settings: Any,
+) -> AbstractContextManager:
     """Run a method inside the model's own forward and `generate`; on exit the model is as it came.
 
-    `method`: a name of METHODS; `settings`: its fields. What it needs fitted is looked for in the state folder.
-    Errors: BadSetting, NotFitted.
+    `method`: a name of METHODS; `settings`: its fields. What it needs fitted is looked for in the state folder, of
+    several routers or policies the one that is named. Errors: BadSetting, NotFitted.
     """
     context = _Held(model, tokenizer, "story")
     families = (METHODS[method].saves,) if method in METHODS else ("reads",)
-    (ready,) = candidates(context, context.held, [{"name": method, "settings": settings}], families)
+    spec = {"name": method, "settings": settings, "router": router, "policy": policy}
+    (ready,) = candidates(context, context.held, [spec], families)
     return analysis.apply(context.held, ready.method)
 
 

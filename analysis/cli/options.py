@@ -14,6 +14,7 @@ from analysis.cli import words
 from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, METHODS, PROGRAM, option, word
 from analysis.errors import AnalysisError, BadSetting
+from analysis.package import version
 from analysis.studies.registry import STORED, VERBS
 
 SHARED = ("model", "seed")  # of every verb, used or not
@@ -47,6 +48,7 @@ class _VerbParser(_Parser):
 def parser(about: str) -> argparse.ArgumentParser:
     """The parser of every verb: `verb` and what was given to it, named as the parameters of its function."""
     made = _Parser(prog=PROGRAM, description=about)
+    made.add_argument("--version", action="version", version=f"focuscope {version()}")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_VerbParser)
     for verb, known in VERBS.items():
         own = verbs.add_parser(verb, help=known.help, description=known.help, argument_default=argparse.SUPPRESS)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 from pathlib import Path
 
 from analysis.cli.answers import schema_of
@@ -12,7 +13,8 @@ from analysis.cli.plan import plan
 from analysis.cli.shown import answer, dumped
 from analysis.cli.signatures import parameters
 from analysis.corpus import sample_texts
-from analysis.errors import AnalysisError, BadSetting
+from analysis.errors import AnalysisError, BadSetting, Cancelled
+from analysis.package import installs, version
 from analysis.places import CACHE, locate
 from analysis.runs import Result
 from analysis.runs.run import without_model
@@ -51,10 +53,14 @@ class Desk:
         raise AssertionError("--help ends the parser")
 
     def price(self, verb: str, words: str) -> dict:
-        """What `run` with the same verb and words would do and cost, as `plan` says it. Errors: AnalysisError."""
-        planned = plan(self._asked(verb, words))
+        """What `run` with the same verb and words would do and cost, as `plan` says it. A study refuses what it refuses
+        before it computes, so it is begun, and left at the first pass. Errors: AnalysisError."""
+        wanted = self._asked(verb, words)
+        planned = plan(wanted)
         if planned["price"]["seconds"] > MOST_SECONDS:
             raise BadSetting(f"{planned['price']['said']}, and at most {MOST_SECONDS} s are run here: ask for less.")
+        with contextlib.redirect_stdout(sys.stderr), _left_at_the_first_pass():
+            wanted.run(lambda fraction, stage: None)
         self.priced.add((verb, words))
         return planned
 
@@ -106,6 +112,30 @@ class Desk:
         return self.root in path.resolve().parents
 
 
+class _Begun(Cancelled):
+    """A study came to its first pass."""
+
+
+@contextlib.contextmanager
+def _left_at_the_first_pass():
+    """Leave the block without an error where its thread, of several that serve, first calls a module of a model."""
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    here = threading.get_ident()
+
+    def leave(module, args):
+        if threading.get_ident() == here:
+            raise _Begun
+
+    hook = register_module_forward_pre_hook(leave)
+    try:
+        yield
+    except _Begun:
+        pass
+    finally:
+        hook.remove()
+
+
 def _listed(value: object) -> list[str]:
     return value if isinstance(value, list) else [value]
 
@@ -116,8 +146,8 @@ def server(root: Path):
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
-        raise BadSetting("The package mcp 2 is missing: pip install -r requirements-mcp.txt.") from None
-    desk, made = Desk(root), MCPServer("focuscope", instructions=ABOUT)
+        raise BadSetting(f"The package mcp 2 is missing: {installs('mcp')}.") from None
+    desk, made = Desk(root), MCPServer("focuscope", instructions=ABOUT, version=version())
     verbs = "; ".join(f"{verb}: {said}" for verb, said in reading().items())
 
     def told(call, *given):

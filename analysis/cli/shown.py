@@ -11,6 +11,8 @@ SHOWN = "heads groups words pairs controls arms comparisons curve rows rounds ke
 
 def show(verb: str, result: Result, as_json: bool) -> None:
     """Print a result."""
+    if verb == "mcp":
+        return  # standard output was the protocol's
     if as_json:
         print(dumped(answer(verb, result)))
         return

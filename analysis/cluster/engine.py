@@ -18,6 +18,7 @@ from analysis.jobs.inbox import Inbox
 from analysis.jobs.keeper import Keeper
 from analysis.jobs.process import PROJECT, Connection
 from analysis.jobs.wire import encode
+from analysis.package import installs
 from analysis.runs import RunStore
 from analysis.runs.bundle import named_texts
 
@@ -204,7 +205,7 @@ def _connected(address):
     try:
         import ray
     except ImportError:
-        raise BadSetting("Ray is not installed here: pip install -r requirements-ray.txt, or leave Ray out.") from None
+        raise BadSetting(f"Ray is not installed here: {installs('ray')}, or leave Ray out.") from None
     if ray.is_initialized():
         return ray
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))

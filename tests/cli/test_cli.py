@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from analysis.__main__ import main
 from analysis.cli.answers import schema_of
 from analysis.cli.options import parser
 from analysis.corpus import sample_texts
+from analysis.package import version
 from analysis.studies.registry import VERBS
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
@@ -231,3 +234,21 @@ def test_the_bundled_model_from_a_shell(home):
     assert done.stderr == b"", "nothing is loaded to count tokens"
     done = subprocess.run([*command[:4], "absent.txt"], cwd=ROOT, capture_output=True)
     assert done.returncode == 2 and done.stdout == b"" and done.stderr.decode().count("\n") == 1
+
+
+def test_a_terminal_without_a_character_gets_its_number(tmp_path):
+    """In latin-1, and in ASCII, where what is printed would otherwise end in a UnicodeEncodeError."""
+    (tmp_path / "漢é.txt").write_text(SHORT)
+    for encoding in ("latin-1", "ascii"):
+        place = os.environ | {"PYTHONIOENCODING": encoding, "FOCUSCOPE_STATE": str(tmp_path / "state")}
+        command = [sys.executable, "-m", "analysis", "inspect", str(tmp_path / "漢é.txt")]
+        done = subprocess.run(command, capture_output=True, env=place, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert b"\\u6f22" in done.stdout and ("é".encode("latin-1") in done.stdout) == (encoding == "latin-1")
+
+
+def test_it_says_its_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"focuscope {version()}\n"
+    assert version() == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

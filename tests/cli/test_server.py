@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 
 import pytest
 
 from analysis.cli.server import MOST_BYTES, Desk, reading
 from analysis.errors import AnalysisError
+from analysis.package import version
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
@@ -74,6 +76,48 @@ def test_a_price_comes_before_a_run(desk, monkeypatch):
     with pytest.raises(AnalysisError, match="and 10 are sent"):
         desk.run("inspect", words)
     assert "--min-distance" in desk.help("pairs") and '"controls"' in desk.help("pairs")
+
+
+REFUSED = {
+    "a distance beyond the text": ("pairs", "--min-distance 64", "smallest distance is 64 tokens"),
+    "a window beyond the model": ("evaluate", "--window 100000 --methods sparq", "reads 2 to 64 at once"),
+    "a prefix beyond the model": ("continuation", "--prefix 100000 --methods snapkv", "length of the prefix"),
+    "a setting that no method has": ("evaluate", "--methods streaming_llm --set streaming_llm.windw=4", "'windw'"),
+    "a method that is none": ("evaluate", "--methods nosuch", "nosuch"),
+    "a router that is none": ("groups", "--router k99-top7", "99 groups"),
+    "a model that is not here": ("statistics", "--model nobody/nothing", "nobody/nothing"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_price_refuses_what_a_run_would(case, desk, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    verb, words, said = REFUSED[case]
+    words = f"{desk.root / 'a.txt'} --model {desk.root / 'tiny'} {words}"  # of two models the last one counts
+    with pytest.raises(AnalysisError, match=said):
+        desk.price(verb, words)
+    with pytest.raises(AnalysisError, match="Ask `price`"):
+        desk.run(verb, words)
+
+
+def test_a_price_reads_nothing(desk, monkeypatch):
+    monkeypatch.setattr("torch.nn.Embedding.forward", lambda *given: pytest.fail("a pass was begun"))
+    for verb in ("statistics", "evaluate", "generate", "temperature"):
+        assert desk.price(verb, f"{desk.root / 'a.txt'} --model {desk.root / 'tiny'}")["verb"] == verb
+
+
+def test_standard_output_carries_the_protocol_alone(tmp_path):
+    pytest.importorskip("mcp", reason="the optional package mcp is not installed")
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    place = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "FOCUSCOPE_STATE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis", "mcp"],
+        input=json.dumps(asked) + "\n",
+        **{"capture_output": True, "text": True, "env": place, "cwd": tmp_path, "timeout": 120},
+    )
+    (answer,) = map(json.loads, done.stdout.splitlines())
+    assert answer["result"]["serverInfo"] == {"name": "focuscope", "version": version()} and done.returncode == 0
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.made.sources import parsed
 ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
-BOTTOM = "files errors studies.registry commandline sheet"
+BOTTOM = "files package errors studies.registry commandline sheet"
 GROUND = f"documents available models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
 SEAMS = f"attention arguments calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
@@ -117,6 +117,7 @@ ARROWS = {
     "files": "",
     "sheet": "",
     "errors": "",
+    "package": "",
 }
 IMPORTERS = ("import_module", "__import__")
 DOORS = [
@@ -138,7 +139,7 @@ ONLY_IN = {
     "mcp": "cli.server",
     "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",
-    "torch": f"{ROOMS} shapes sound weights arithmetic __main__ jobs.worker",
+    "torch": f"{ROOMS} shapes sound weights arithmetic __main__ cli.server jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]

@@ -1,13 +1,19 @@
 """lm-evaluation-harness under a method: dense attention scores as the harness alone, a short window does not."""
 
 import json
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
+from analysis import package
+from focuscope.__main__ import evaluate
 from tests.made.asking import SHORT
 from tests.made.tiny_tokenizer import save_model
 
-pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+EVALUATION = "focuscope.evaluation"
 
 TASK = {
     "task": "made_by_hand",
@@ -21,6 +27,7 @@ TASK = {
 }
 
 
+@pytest.mark.slow
 def test_a_hand_made_task(tmp_path):
     pytest.importorskip("lm_eval", reason="the optional package lm_eval is not installed")
     import lm_eval
@@ -55,3 +62,57 @@ def test_a_hand_made_task(tmp_path):
     assert scores(Focuscope(place, batch_size=1)) == pytest.approx(alone, abs=1e-5)
     with pytest.raises(BadSetting, match="snapkv decides at the end of a prompt"):
         Focuscope(place, "snapkv")
+
+
+WRONG = {
+    "a misspelt field": ("method=streaming_llm,windw=64", "'windw'; it has: n_sink, window"),
+    "an argument that a loaded model drops": ("method=dense,peft=adapter", "'peft'"),
+    "a router that is none": ("method=focus,router=k99-top7", "99 groups"),
+    "a policy that is none": ("method=csa,policy=nosuch", "nosuch"),
+    "a policy without a reader": ("method=dense,policy=mine", "reads with no policy"),
+    "a method that is none": ("method=nosuch", "no method 'nosuch'"),
+    "a type that is none": ("dtype=bfloat17", "'bfloat17'"),
+    "a device that is not here": ("device=cuda:77", "cuda:77"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_an_argument_that_means_nothing_is_refused(case, tmp_path):
+    pytest.importorskip("lm_eval", reason="the optional package lm_eval is not installed")
+    from analysis.errors import BadSetting
+    from focuscope.evaluation import Focuscope
+
+    words, said = WRONG[case]
+    with pytest.raises(BadSetting, match=said):
+        Focuscope.create_from_arg_string(f"pretrained={save_model(tmp_path)},{words}", {"batch_size": 1})
+
+
+def test_the_type_of_the_weights_is_the_one_that_was_asked_for(tmp_path):
+    pytest.importorskip("lm_eval", reason="the optional package lm_eval is not installed")
+    import torch
+
+    from focuscope.evaluation import Focuscope
+
+    place = str(save_model(tmp_path))
+    for words, kind in (("dtype=bfloat16", torch.bfloat16), ("dtype=float64,max_length=32", torch.float64)):
+        model = Focuscope.create_from_arg_string(f"pretrained={place},{words}", {"device": "cpu"})
+        assert model.model.dtype == kind and model.held.precision == str(kind)[6:]
+        assert model.max_length == (32 if "max_length" in words else 64)
+
+
+@pytest.mark.parametrize("absent", ["lm_eval", "accelerate"])
+def test_without_its_packages_it_ends_in_a_sentence(absent, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.split(".")[0] in ("lm_eval", absent) or name == EVALUATION]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, absent, None)
+    assert evaluate(["ls"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and absent in said and "pip install -r requirements-benchmarks.txt" in said
+
+
+def test_a_wheel_names_its_own_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(package, "HOME", tmp_path)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["dynamic"]
+    for extra in ("benchmarks", "mcp", "ray"):
+        assert package.installs(extra) == f"pip install 'focuscope[{extra}]'"
+        assert extras["optional-dependencies"][extra]["file"] == [f"requirements-{extra}.txt"]

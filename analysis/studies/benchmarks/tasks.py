@@ -9,8 +9,9 @@ from typing import Any
 from analysis.benchmarks import TASKS, documents
 from analysis.benchmarks.tasks import Task
 from analysis.errors import BadSetting
+from analysis.package import installs
 
-NEEDED = "Benchmarks need lm-evaluation-harness: pip install -r requirements-benchmarks.txt, then try again."
+NEEDED = f"Benchmarks need lm-evaluation-harness: {installs('benchmarks')}, then try again."
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,21 @@
+"""What a package knows of itself: its version, and the command that installs what is optional."""
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+
+HOME = Path(__file__).parents[1]  # of the checkout; in a wheel neither file below is in it
+
+
+def version() -> str:
+    """The version, of a checkout as pyproject.toml says it."""
+    place = HOME / "pyproject.toml"
+    if place.is_file():
+        return tomllib.loads(place.read_text(encoding="utf-8"))["project"]["version"]
+    return importlib.metadata.version("focuscope")
+
+
+def installs(extra: str) -> str:
+    """The command for the packages of an extra: in the checkout, where no package is installed, by their file."""
+    file = f"requirements-{extra}.txt"
+    return f"pip install -r {file}" if (HOME / file).is_file() else f"pip install 'focuscope[{extra}]'"
