@@ -2,6 +2,7 @@
 imports torch."""
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from analysis.errors import BadModel, TooLarge
 from analysis.limits import limits
@@ -71,6 +72,10 @@ st.session_state["page_shown"] = page.url_path
 
 cached.drawn_anew()
 dropped = [*widgets.drawn_before(), *state.read(st.session_state, st.query_params)]
+context = get_script_run_ctx()
+address = context.pages_manager.intended_page_name if context else ""
+if address and address != page.url_path:
+    dropped.append(f"There is no page at the address “{address}”: this is {page.title}, the menu has the others.")
 if classroom.on():
     st.html(classroom.STYLE)
 wanted = st.session_state.pop("model_wanted", None)

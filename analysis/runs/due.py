@@ -28,6 +28,7 @@ TAKES = {
     "head-tokens": Takes(0.4),
     "alike": Takes(0.6),
     "temperature": Takes(0.7),
+    "head-texts": Takes(0.7),
     "names": Takes(1.0, passes=15.0),  # some thirty sets of heads taken away, each on one half of the texts
     "head-split": Takes(0.0, passes=3.0),  # one pass and its gradient
     "ablate": Takes(0.0, passes=1.0),  # its work is counted in passes

@@ -5,6 +5,7 @@ import streamlit as st
 from analysis.jobs import JobStatus
 from analysis.runs import Run
 from app import cached
+from app.generate import right
 from app.selection import state
 from app.speed import charts, texts
 from app.ui import jobs, painted, tables, widgets
@@ -29,6 +30,8 @@ def written(run: Run, tokens: dict) -> None:
     rows = run.numbers["rows"]
     end = "".join(tokens["piece"][-BEFORE:])
     widgets.prose(run.numbers["sentence"])
+    prompt, written = "".join(tokens["piece"]), {row["label"]: row["text"] for row in rows}
+    widgets.prose(*right.said(prompt, run.request["question"], written))
     widgets.source(run)
     widgets.notes(run)
     _panels(

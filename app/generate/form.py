@@ -9,11 +9,9 @@ from app.selection import state
 from app.ui import asking, fields, widgets
 
 MOST_NEW, MOST_METHODS = 256, 2
-EXAMPLES = (  # (beginning of a sample's title, question behind it)
-    ("The Register", "Who is the master of the Nightjar? The master of the Nightjar is"),
-    ("The Register", "Who is the master of the Fortitude? The master of the Fortitude is"),
-    ("The Lamp", "Of what was the Captain's niece called?"),
-    ("The Watch", "The light was kept by"),
+EXAMPLES = tuple(  # (beginning of a sample's title, question behind it): those that the bundled model answers right
+    ("The Register", f"Who is the master of the {ship}? The master of the {ship} is")
+    for ship in ("Nightjar", "Sparrowhawk", "Windhover", "Wanderer")
 )
 FIRST = {  # beside model, text and question: what is asked for as long as nothing was chosen
     "methods": [{"name": "snapkv", "settings": {"ratio": 0.75}}],

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app import cached
-from app.heads import finder, one
+from app.heads import finder, scope
 from app.selection import state
 from app.ui import asking, painted, tables, widgets
 
@@ -11,12 +11,13 @@ TERM = "likeness of heads"
 
 
 def show(table: dict, tokens: dict, layer: int, head: int, names: finder.Names) -> None:
-    """The heads most like the chosen one in the window in use; a row chooses its head. `table`: the statistics of all
-    heads, which label them; `names`: those that are known."""
-    part, _ = one.place(tokens)
-    asked = {"layer": layer, "head": head, "part": part, "without_first": st.session_state["without_first"]}
+    """The heads most like the chosen one in the window in use, or in all; a row chooses its head. `table`: the
+    statistics of all heads, which label them; `names`: those that are known."""
+    asked = {"layer": layer, "head": head, "without_first": st.session_state["without_first"]}
+    args = state.study_args(st.session_state, **asked)
+    part, size = scope.choice("alike_all", "alike", args, tokens)
     doing = f"Comparing head {head} of layer {layer} with the others"
-    run = asking.ask("alike", state.study_args(st.session_state, **asked), doing, tokens["window"].count(part))
+    run = asking.ask("alike", args | {"part": part}, doing, size)
     widgets.prose(run.numbers["sentence"])
     found = cached.columns(run, "heads")
     cells = list(zip(found["layer"], found["head"], strict=True))

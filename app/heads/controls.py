@@ -19,11 +19,13 @@ FINDERS = (5, 10, 20)  # rows of the finder
 CONTROLS = {
     "heads_evidence": switch(False),
     "alike": switch(False, "heads like this one"),
+    "alike_all": switch(False, "choice of windows"),
     "named": switch(False, "names of heads"),
     "over_texts": switch(False, "a head over many texts"),
     "heads_corpus": Control(matching(CORPUS), name="choice of texts"),
     "without": switch(False, "what is lost without a head"),
     "without_by": Control(one_of(*WAYS)),
+    "without_all": switch(False, "choice of windows"),
     "without_first": switch(False, "first-token choice"),
     "statistic": Control(one_of(*STATISTICS), STATISTICS[0]),
     "heads_shown": Control(one_of("map", "scatter"), "map", name="map or scatter"),

@@ -9,6 +9,7 @@ from app.heads.words import STATISTICS
 from app.ui import asking, fields, tables, widgets
 
 TOKENS = 16_384  # that are read of a corpus
+LETTERS = 3  # of a token, at least on average: what texts hold is priced before anybody counted
 TERM = "head over many texts"
 KINDS = {"query": "reads from", "key": "reads", "pair": "pairs"}
 STEPS = range(0, 101, 10)
@@ -20,13 +21,21 @@ def show(tokens: dict, layer: int, head: int) -> None:
     fields.corpus("heads_corpus", cached.corpus(), ("Texts from", "Texts"), "The bundled samples", "corpus")
     corpus = st.session_state["heads_corpus"] or cached.corpus()
     args = {"model": st.session_state["model"], "corpus": corpus}
-    run = asking.ask("head-texts", args, "Reading the texts with every head", TOKENS)
+    run = asking.ask("head-texts", args, "Reading the texts with every head", _tokens_of(corpus))
     widgets.prose(run.numbers["sentence"], "more")
     name = st.session_state["statistic"]
     _spread(run, one.ask(layer, head, *one.place(tokens)), name, layer, head)
     _examples(run, name, layer, head)
     _tokens(run, layer, head)
     widgets.notes(run)
+
+
+def _tokens_of(corpus: str) -> int:
+    """About how many tokens are read: of a folder the most that can be."""
+    keys = corpus.split("+")
+    if not set(keys) <= set(cached.texts()):
+        return TOKENS
+    return min(TOKENS, sum(len(cached.store().text(key)[1]) for key in keys) // LETTERS)
 
 
 def _of(run: Run, table: str, **wanted: object) -> dict[str, list]:

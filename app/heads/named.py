@@ -3,6 +3,7 @@
 import streamlit as st
 
 from analysis.runs import Run
+from analysis.runs.signed import signed
 from app import cached
 from app.heads import finder
 from app.heads.words import LETTERS
@@ -97,7 +98,8 @@ def _table(run: Run, table: dict, now: tuple[int, int]) -> None:
 def _lost(row: dict) -> str:
     if row["rise"] is None:
         return "–"
-    return f"{row['rise']:+.3f} ({row['low_rise']:+.3f} to {row['high_rise']:+.3f})"
+    rise, low, high = (signed(row[name], ".3f") for name in ("rise", "low_rise", "high_rise"))
+    return f"{rise} ({low} to {high})"
 
 
 def _definitions(run: Run) -> None:

@@ -128,6 +128,12 @@ def reads(run: Run, tokens: dict) -> None:
     both = cached.store().find(CROSSED, _crossed(run))
     st.subheader("What one token reads", anchor=False, help=cached.glossary("attention mass"))
     widgets.prose(numbers["sentence"], "more")
+    if (count := tokens["window"][-1] + 1) > 1:
+        at = run.request["part"] + 1
+        widgets.prose(
+            f"Window {at} of {count}: a token reads nothing of other windows. Click a token there to look there.",
+            "quiet",
+        )
     weights = heads_text.spread(cached.array(run, "row"), offset, query, len(tokens["piece"]))
     heads_text.show(
         tokens,
@@ -189,15 +195,20 @@ def top_share(*runs: Run) -> float:
     return max(max(cached.columns(run, "distance")[side]) for run in runs for side in ("mass", "uniform"))
 
 
-def numbers(named: dict[str, Run]) -> None:
-    """The statistics of one or two heads in this window, beside reading all alike."""
+def numbers(named: dict[str, Run], tokens: dict, every: dict) -> None:
+    """The statistics of one or two heads in a window, the first one's of all windows (`every`, its row of `statistics`)
+    where there are several, and reading all alike."""
     st.subheader("In numbers", anchor=False, help=cached.glossary("chance level (uniform reading)"))
     values = {"statistic": [about.title for about in STATISTICS.values()]}
-    columns = {"statistic": tables.Column("mean over the queries of this window")}
+    first, count = next(iter(named)), tokens["window"][-1] + 1
+    where = f"window {named[first].request['part'] + 1} of {count}" if count > 1 else "this text"
+    columns = {"statistic": tables.Column(f"mean over the queries of {where}")}
     sides = {name: run.numbers["summary"] for name, run in named.items()}
     apart = len({(run.request["text"], run.request["model"]) for run in named.values()}) > 1
     for name, run in named.items():
         sides[f"all alike, {name}" if apart else "all alike"] = run.numbers["chance"]
+    if count > 1:
+        sides[f"{first}, all {count} windows"] = {key: cells[0] for key, cells in every.items()}
     for name, found in sides.items():
         values[name] = [found[key] for key in STATISTICS]
         values[f"{name}, shown"] = [about.show(found[key]) for key, about in STATISTICS.items()]

@@ -1,12 +1,14 @@
 """What a text loses without a head: all heads by estimate, some exactly, and the text painted by what gets worse."""
 
+import math
 from bisect import bisect_right
 
 import streamlit as st
 
 from analysis.runs import Run
+from analysis.runs.signed import signed
 from app import cached
-from app.heads import charts, finder, one
+from app.heads import charts, finder, scope
 from app.heads.controls import WAYS
 from app.selection import state
 from app.ui import asking, fields, painted, tables, widgets
@@ -40,8 +42,7 @@ def show(tokens: dict, layer: int, head: int) -> None:
         format_func=WAYS.get,
         help=cached.glossary(TERM),
     )
-    part, _ = one.place(tokens)
-    size = tokens["window"].count(part)
+    part, size = scope.choice("without_all", "ablate", _args("top", by), tokens)
     run = _ask("top", by, part, "Reading the text without heads", size)
     widgets.prose(run.numbers["sentence"])
     rows = run.numbers["rows"]
@@ -54,9 +55,12 @@ def show(tokens: dict, layer: int, head: int) -> None:
     _text(run, wanted, tokens)
 
 
-def _ask(heads: str, by: str, part: int, doing: str, size: int) -> Run:
-    args = state.study_args(st.session_state, heads=heads, by=by, part=part)
-    return asking.ask("ablate", args, doing, size)
+def _args(heads: str, by: str) -> dict:
+    return state.study_args(st.session_state, heads=heads, by=by)
+
+
+def _ask(heads: str, by: str, part: int | None, doing: str, size: int) -> Run:
+    return asking.ask("ablate", _args(heads, by) | {"part": part}, doing, size)
 
 
 def _map(run: Run, layer: int, head: int) -> None:
@@ -82,7 +86,7 @@ def _table(run: Run, rows: list[dict], now: tuple[int, int]) -> None:
     st.subheader("Measured, the highest estimates first", anchor=False, help=cached.glossary(TERM))
     values = {name: [row[name] for row in rows] for name in ROWS}
     values["rise"] = [_rise(row) for row in rows]
-    values["suffers"] = [f"{row['worst_word'].strip()} ({row['worst_change']:+.2f})" for row in rows]
+    values["suffers"] = [f"{row['worst_word'].strip()} ({signed(row['worst_change'], '.2f')})" for row in rows]
     cells = [(row["layer"], row["head"]) for row in rows]
     tables.table(
         ROWS,
@@ -94,14 +98,14 @@ def _table(run: Run, rows: list[dict], now: tuple[int, int]) -> None:
         on_row=lambda: finder.choose(*(painted.picked("heads_without_rows", cells) or now)),
         height=300,
     )
-    blocks, few = f"{rows[0]['units']} blocks of this text", rows[0]["low"] is None
+    blocks, few = f"{rows[0]['units']} blocks of {run.numbers['scope']}", rows[0]["low"] is None
     st.caption(f"{blocks}, too few for an interval." if few else f"Brackets: 95% interval over {blocks}.")
     widgets.numbers({name: values[name] for name in ROWS}, "without-heads", "heads_without_numbers")
 
 
 def _rise(row: dict) -> str:
-    known = "" if row["low"] is None else f" ({row['low']:+.4f} to {row['high']:+.4f})"
-    return f"{row['change']:+.4f}{known}"
+    known = "" if row["low"] is None else f" ({signed(row['low'], '.4f')} to {signed(row['high'], '.4f')})"
+    return f"{signed(row['change'], '.4f')}{known}"
 
 
 def _text(run: Run, wanted: str, tokens: dict) -> None:
@@ -110,7 +114,7 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
     row, changes = run.numbers["rows"][at], cached.array(run, "change")[at]
     first = row["offset"] + 1  # the first token of a window is not predicted
     weights: list[float | None] = [None] * len(tokens["piece"])
-    weights[first : first + len(changes)] = changes.tolist()
+    weights[first : first + len(changes)] = [None if math.isnan(one) else one for one in changes.tolist()]
     paint = [-1 if weight is None else bisect_right(LOWS, weight) - 1 for weight in weights]
     layer, head = wanted.split(".")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

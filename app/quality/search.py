@@ -13,8 +13,9 @@ from app.ui import jobs, widgets
 CUTS, AFTER = 32, 128  # stretches of text, half choose and half report; tokens of each that are scored
 STEPS, PASSES = 7, 2.5  # settings of a method; stretches that each reads in the mean, of the first two on
 SETTLING = 2  # further passes of a method that saves reads for each setting: its shares are looked for first
-FIRST, ENOUGH, FEWEST = 1024, 8, 4  # tokens of a prompt; stretches that a text should give, and those that it must
-LEAST = {"reads": 64, "memory": 128, "prefill": 512}  # tokens of a prompt: beside a window, or some blocks of 128
+FIRST, ENOUGH, FEWEST = 1024, 8, 4  # tokens of a stretch; stretches that a text should give, and those that it must
+LEAST = 64  # tokens of a stretch before those that are scored anyway, of methods that save reads
+LEAST_OF = {"memory": ("window", 8), "prefill": ("block", 4)}  # setting -> so many of it in a prompt: else all tie
 WHAT = {
     "reads": "share of the causal pairs that is read",
     "memory": "KV cache held, share of dense",
@@ -23,19 +24,25 @@ WHAT = {
 
 
 def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int, context: int) -> None:
-    """The control, the button with its price, and what was found, for prompts of `prefix` or 1,024 tokens, fewer where
-    the text has few `tokens` or the model reads few at once."""
+    """The control, the button with its price, and what was found, for the page's prompts of `prefix` tokens. Methods
+    that save reads have none: their stretches have 1,024 tokens, fewer where the text has few `tokens` or the model
+    reads few at once."""
     asked = [one for one in asked if saves != "reads" or (one.about["budget"] and not one.about["ceiling"])]
     if not asked:
         return
-    prefix = fitting(saves, max(prefix, min(FIRST, context - AFTER)), tokens)
+    prefix = prefix or fitting(min(FIRST, context - AFTER), tokens)
     st.subheader("The smallest budget that is good enough", anchor=False, help=cached.glossary("interval"))
-    if tokens < FEWEST * (prefix + AFTER):
+    least, why = shortest(saves, asked)
+    stretch = max(prefix, least) + AFTER
+    if tokens < FEWEST * stretch:
         widgets.prose(
-            f"A search needs {FEWEST} stretches of {prefix + AFTER:,} tokens and this text has {tokens:,} tokens: "
-            "choose a longer text.",
+            f"A search needs {FEWEST} stretches of {stretch:,} tokens and this text has {tokens:,} tokens: choose a "
+            f"longer text{', or a shorter prompt above' * (prefix > least > 0)}.{why}",
             "quiet",
         )
+        return
+    if prefix < least:
+        widgets.prose(f"A search needs prompts of {least:,} tokens: choose a longer one above.{why}", "quiet")
         return
     look = {"format_func": "less than {}%".format, "required": True}
     st.segmented_control("Perplexity may rise by", LOSE, key="quality_lose", **look)
@@ -47,7 +54,7 @@ def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int, contex
     if run is None:
         widgets.prose(
             f"Every chosen method is tried at {STEPS} settings on a little of this text; the better half goes on to "
-            f"more of it, in stretches of {prefix + AFTER:,} tokens. Half of the text chooses, the other half judges "
+            f"more of it, in {_stretches(saves, prefix)}. Half of the text chooses, the other half judges "
             "the winner. It goes on where it was stopped.",
             "more",
         )
@@ -67,10 +74,26 @@ def section(saves: str, asked: Sequence[Asked], prefix: int, tokens: int, contex
     st.caption("On the half of the text that chooses. Dotted: the loss that was allowed. Hollow: dropped early.")
 
 
-def fitting(saves: str, prefix: int, tokens: int) -> int:
-    """A prompt of `prefix` tokens, halved until a text of so many gives enough stretches, or it is as short as these
-    methods can be told apart by."""
-    while prefix > LEAST[saves] and tokens < ENOUGH * (prefix + AFTER):
+def shortest(saves: str, asked: Sequence[Asked]) -> tuple[int, str]:
+    """(tokens of the shortest prompt in which these methods differ, why): what they always keep or read is a part of
+    it. Of methods that save reads it is what is searched for."""
+    name, times = LEAST_OF.get(saves, ("", 0))
+    size, title = max((one.settings.get(name, 0), one.about["title"]) for one in asked)
+    least = times * size
+    why = (
+        f" In prompts of fewer than {times} {name}s of {title}, {size:,} tokens each, different methods read the same."
+    )
+    return least, why if least else ""
+
+
+def _stretches(saves: str, prefix: int) -> str:
+    said = f"stretches of {prefix + AFTER:,} tokens"
+    return said if saves == "reads" else f"{said}, the prompt of {prefix:,} chosen above and {AFTER} after it"
+
+
+def fitting(prefix: int, tokens: int) -> int:
+    """Stretches of `prefix` tokens, halved until a text of so many gives enough of them, or they are short."""
+    while prefix > LEAST and tokens < ENOUGH * (prefix + AFTER):
         prefix //= 2
     return prefix
 

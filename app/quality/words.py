@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from analysis.commandline import commandline
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import Run
+from analysis.runs.signed import signed as spelled
 from app import cached
 from app.ui import widgets
 from app.ui.charts import GROUPS
@@ -14,6 +15,14 @@ ALL = 0.995  # of the pairs read: nothing is saved
 SHARED = 1.005  # times as many keys for the heads that share them as for one: above, sharing costs something
 NEAR = 0.05  # within this share of dense the quality counts as kept
 SIGNS = ("●", "■", "◆", "▲", "✖", "⬟", "★", "✚", "⬢", "⧓")  # charts.SYMBOLS as characters
+SUBTITLES = {  # by what the methods save
+    "reads": "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
+    "speed against the fastest dense path here",
+    "memory": "Rules that drop keys once a prompt is read, such as SnapKV and Ada-KV: quality of what follows on this "
+    "text; the KV cache that is held",
+    "prefill": "Methods that read some blocks of a prompt, such as XAttention and FlexPrefill: quality of what follows "
+    "on this text; time of the prompt",
+}
 PRICES = {"refit": "calibration", "retrain": "training"}
 FIELDS = {  # field -> (its name, a glossary term that explains it); any other is spelled as it is
     "top": ("Groups per token", "membership (top-k)"),
@@ -125,7 +134,7 @@ def changes(asked: Asked) -> str:
 
 def signed(share: float) -> str:
     """A change of perplexity."""
-    return f"{share:+.1%}".replace("-", "−")
+    return spelled(share, ".1%")
 
 
 def change(row: dict) -> str:

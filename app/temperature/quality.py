@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from analysis.runs.signed import signed
 from app import cached
 from app.selection import state
 from app.temperature import charts
@@ -85,10 +86,12 @@ def by_layer(layers: int, tokens: int) -> None:
     run = asking.ask("temperature-curve", wanted, "Reading with these temperatures", tokens)
     found = run.numbers["by_layer"]
     low, high = found["low"], found["high"]
-    sure = f" ({found['state']})" if low is None else f" ({low:+.1%} to {high:+.1%}, {found['state']})"
+    sure = (
+        f" ({found['state']})" if low is None else f" ({signed(low, '.1%')} to {signed(high, '.1%')}, {found['state']})"
+    )
     widgets.prose(
         f"Perplexity {found['perplexity']:.2f} against {run.numbers['perplexity_dense']:.2f} dense on this text: "
-        f"{found['difference']:+.1%}{sure}.",
+        f"{signed(found['difference'], '.1%')}{sure}.",
         "more",
     )
     widgets.source(run)

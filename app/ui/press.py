@@ -5,6 +5,7 @@ import io
 import textwrap
 import threading
 from functools import cache
+from importlib.util import find_spec
 
 import streamlit as st
 
@@ -41,9 +42,10 @@ def ready() -> bool:
 
 
 def popover(figure: dict, name: str, key: str, known: dict[str, str]) -> None:
-    """The button below a chart, which opens on the sizes and kinds; nothing in a shared demo, where each picture would
-    start a browser. `name` goes into the file's name, `known` (`stamp.facts`) into the file."""
-    if limits().demo:
+    """The button below a chart, which opens on the sizes and kinds; nothing where the package that draws is not
+    installed, nor in a shared demo, where each picture would start a browser. `name` goes into the file's name, `known`
+    (`stamp.facts`) into the file."""
+    if limits().demo or find_spec("kaleido") is None:  # to import it takes 20 MB
         return
     box = st.popover("For a paper", key=f"{key}_press", icon=":material/article:", type="tertiary", on_change="rerun")
     if not box.open:

@@ -5,7 +5,7 @@ import streamlit as st
 from app import cached
 from app.heads import alike, beside, corpus, evidence, finder, named, numerics, one as heads_one, without
 from app.ui import onward, widgets
-from app.ui.reading import reading
+from app.ui.reading import reading, rows_of
 from app.ui.tabs import drawer
 
 run, tokens = reading(
@@ -49,7 +49,7 @@ with widgets.guarded():
             with st.container():
                 heads_one.distances(one, f"heads_distance_{place}", title, top)
     heads_one.tile(own)
-    heads_one.numbers(shown)
+    heads_one.numbers(shown, tokens, rows_of(table, layer=layer, head=head))
 drawer(
     "alike",
     lambda: alike.show(table, tokens, layer, head, names),

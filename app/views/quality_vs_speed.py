@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.quality import study as equal, tab as quality
+from app.quality import study as equal, tab as quality, words
 from app.selection import state
 from app.speed.controls import CONTROLS as SPEED
 from app.ui import fields, widgets
@@ -16,15 +16,11 @@ if chosen["tab"] == "speed":  # a link from when Speed was a tab here, and the o
     st.switch_page("views/speed.py")
 if chosen["tab"] == "equal":
     state.choose(chosen, quality_evidence=True, tab="quality")
-widgets.header(
-    "What does reading less cost, and what does it gain?",
-    "Focus (tables 6 and 7, appendix D) beside StreamingLLM and Oracle top-k: quality on this text, live; "
-    "speed against the fastest dense path here",
-)
 
 
 def live() -> None:
-    """What the controls answer, and the studies of what the methods save."""
+    """What the page is about, what the controls answer, and the studies of what the methods save."""
+    widgets.header("What does reading less cost, and what does it gain?", words.SUBTITLES[chosen["quality_saves"]])
     with widgets.guarded():
         quality.page()
     drawer("quality_evidence", equal.show, ["equal_panel"])

@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
 
 from analysis.runs import Result, RunStore
 from analysis.studies.registry import VERBS
 from app import cached
 from app.ui import charts
 from app.ui.jobs import progress_words
+from app.ui.plain import plain
 from tests.made.in_process import VIEWS, in_chip, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES, status
 
@@ -23,6 +25,16 @@ def test_a_page_opens_with_its_question_and_a_computed_answer(client, view):
     assert "fs-lead" in markup(app)
     assert "badge[" in " ".join(element.value for element in app.markdown)
     assert any("Your text stays on this machine." in caption.value for caption in app.caption)
+
+
+@pytest.mark.parametrize("address, said", [("no-such-page", True), ("", False), ("tour", False)])
+def test_an_address_without_a_page_is_said(client, monkeypatch, address, said):
+    monkeypatch.setattr(PagesManager, "intended_page_name", address)
+    if said:
+        monkeypatch.setattr(PagesManager, "intended_page_script_hash", "")
+    app = opened("views/tour.py" if address == "tour" else "start")
+    found = [caption.value for caption in app.caption if plain(f"“{address}”") in caption.value]
+    assert len(found) == said and not app.error
 
 
 def chips(app) -> list[str]:

@@ -25,7 +25,7 @@ SMALL = {  # verb, or study and its name -> what makes it small; of an option gi
     "route": "--length 48 --prompts 3 --min-distance 4 --no-mlp",
     "route-time": "--length 32 --new-tokens 2 --repeats 1",
     "generate": "--new-tokens 4",
-    "search": "--prefix 32 --continuation 12 --cuts 4 --methods snapkv",
+    "search": "--prefix 32 --continuation 12 --cuts 4 --methods snapkv --set snapkv.window=4",
     "time-method": "--length 32 --new-tokens 2 --repeats 1",
     "finetune": "--length 32 --steps 1 --tokens-per-step 64 --windows-count 2 --rates 1e-4",
     "bench attention": "--lengths 64 --groups 2 --top 1 --heads 1 --window 8 --repeats 1 --dtype float32",

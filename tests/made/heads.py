@@ -35,9 +35,9 @@ def statistics(args: dict, text: str) -> Result:
 
 
 def window(args: dict, table: pd.DataFrame) -> tuple[int, int, int]:
-    """(offset, length, query) of the window that is asked for."""
-    offset = args["part"] * CONTEXT
-    length = min(CONTEXT, len(table) - offset)
+    """(offset, length, query) of the window that is asked for, or of all."""
+    offset = (args["part"] or 0) * CONTEXT
+    length = len(table) if args["part"] is None else min(CONTEXT, len(table) - offset)
     return offset, length, length - 1 if args["query"] is None else args["query"]
 
 
@@ -144,7 +144,8 @@ def ablate(args: dict, text: str) -> Result:
     exact = {(row["layer"], row["head"]): row["change"] for row in rows}
     listed = [{"layer": a, "head": b, "estimate": at / 10 - 0.2} for at, (a, b) in enumerate(cells)]
     heads = pd.DataFrame([one | {"change": exact.get((one["layer"], one["head"]))} for one in listed])
-    numbers = {"rows": rows, "sentence": f"Without {names[0]} <this> is worse.", "notes": ["First order."]}
+    numbers = {"rows": rows, "scope": "this text", "sentence": f"Without {names[0]} <this> is worse."}
+    numbers |= {"notes": ["First order."]}
     numbers["protocol"] = protocol("ablate", args, length)
     arrays = {"estimate": np.zeros((LAYERS, HEADS), np.float32), "change": np.stack(changes)}
     return Result(numbers, {"heads": heads, "tokens": table}, arrays)

@@ -14,8 +14,9 @@ from analysis.models import Model
 from analysis.probes.ablation import WAYS, Passes, estimated
 from analysis.runs import Result
 from analysis.runs.price import EXACT, spell
+from analysis.runs.signed import signed
 from analysis.studies.context import Context, check_seed, protocol, read
-from analysis.studies.text.states import check_head, window_of
+from analysis.studies.text.states import check_head, scope, windows_of
 from analysis.studies.text.text import token_table
 
 DIVERGENCE_BYTES = 1 << 29  # logits of a text up to which the divergence is taken too
@@ -31,23 +32,25 @@ def ablate(
     exact: int = EXACT,
     together: bool = False,
     others: bool = False,
-    part: int = 0,
+    part: int | None = 0,
     long_text: str = "windows",
     seed: int = 0,
     *,
     context: Context,
 ) -> Result:
-    """What window `part` of a text loses without a head: the rise of the mean loss, in nats per token.
+    """What window `part` of a text loses without a head, or all its windows (null): the rise of the mean loss, in nats
+    per token.
 
     The first-order estimate ranks all heads (one backward pass); exact passes follow for the `exact` highest of them
     (`heads` = "top"), for "all", or for those that are listed, such as 3.6,2.1. `by`: the head's output becomes zero,
-    its own mean, or that of another position (resample). `together`: one pass without all listed heads, and `others`:
-    one without all heads but these. arrays: `estimate` float32 [layers, heads]; `change` float32 [n, T - 1], how much
-    each token's loss rises in each exact pass. tables: `heads` (`layer head estimate change low high divergence
-    worst`), the exact ones first in their order; `tokens`. The interval is over blocks of this text and says how the
-    change varies in it, not in other texts. numbers: `rows` (the exact passes), `loss`, `agreement` (rank correlation
-    of estimate and exact passes), `seconds` (of the `pass` with all heads, the `estimate`, and `exact` of all
-    `passes` without heads; the first two are slower in a fresh process), `sentence`, `notes`. Errors: BadSetting.
+    its own mean, or that of another position (resample) of the window. `together`: one pass without all listed heads,
+    and `others`: one without all heads but these. arrays: `estimate` float32 [layers, heads]; `change` float32 [n, T -
+    1], how much each token's loss rises in each exact pass (NaN for the first of a further window). tables: `heads`
+    (`layer head estimate change low high divergence worst`), the exact ones first in their order; `tokens`. The
+    interval is over blocks of this text and says how the change varies in it, not in other texts. numbers: `rows` (the
+    exact passes), `loss`, `scope` in words, `agreement` (rank correlation of estimate and exact passes), `seconds` (of
+    the `pass` with all heads, the `estimate`, and `exact` of all `passes` without heads; the first two are slower in a
+    fresh process), `sentence`, `notes`. Errors: BadSetting.
     """
     check_seed(seed)
     lm = context.model(model)
@@ -59,39 +62,60 @@ def ablate(
     if not 1 <= exact <= lm.num_layers * lm.num_heads:
         raise BadSetting(f"Exact passes are for 1 to {lm.num_layers * lm.num_heads} heads, and {exact} were asked for.")
     reading = read(context, lm, text, long_text)
-    offset, window = window_of(reading, part)
-    ids = torch.from_numpy(np.asarray(window)).long()[None]
-    if ids.shape[1] < 2:
+    windows = windows_of(reading, part, 2)
+    if not windows:
         raise BadSetting("A text of one token predicts nothing: give a longer one.")
-    reference = 4 * ids.numel() * lm.lm.config.get_text_config().vocab_size <= DIVERGENCE_BYTES
-    context.progress(0.0, "all heads")
-    passes, of_all = _timed(lambda: Passes(lm, ids, by, seed, reference))
-    context.progress(0.05, "estimate for all heads")
-    estimate, of_estimate = _timed(lambda: estimated(lm, ids, by, seed))
+    texts = [torch.from_numpy(np.asarray(window)).long()[None] for _, window in windows]
+    most, offset = max(ids.numel() for ids in texts), windows[0][0]
+    reference = 4 * most * lm.lm.config.get_text_config().vocab_size <= DIVERGENCE_BYTES
+    found, of_estimate = _timed(lambda: _estimates(context, lm, texts, by, seed))
+    estimate = np.average(found, axis=0, weights=[ids.shape[1] - 1 for ids in texts]).astype(np.float32)
     names = _passes(asked, estimate, heads, exact, together, others)
-    rows, changes, of_exact = [], [], 0.0
-    words = token_table(reading)["word"].tolist()
-    for done, (name, some) in enumerate(names.items()):
-        context.progress(0.2 + 0.8 * done / len(names), f"without {name}")
-        (losses, apart), took = _timed(lambda some=some: passes.without(some))
-        of_exact += took
-        changes.append((losses - passes.losses)[0])
-        rows.append({"without": name, "offset": offset, **_row(changes[-1], apart, words, offset)})
+    read_all, of_all, of_exact = [], 0.0, 0.0
+    changes: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    divergences: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for at, ids in enumerate(texts):
+        context.progress(0.2 + 0.8 * at / len(texts), "all heads")
+        passes, took = _timed(lambda ids=ids: Passes(lm, ids, by, seed, reference))
+        of_all += took
+        read_all.append(passes.losses[0])
+        for done, (name, some) in enumerate(names.items()):
+            context.progress(0.2 + 0.8 * (at + done / len(names)) / len(texts), f"without {name}")
+            (losses, apart), took = _timed(lambda some=some, passes=passes: passes.without(some))
+            of_exact += took
+            changes[name] += [np.full(min(at, 1), np.nan, np.float32), (losses - passes.losses)[0]]
+            divergences[name] += [] if apart is None else [apart[0]]
+    change = {name: np.concatenate(own) for name, own in changes.items()}
+    words, rows = token_table(reading)["word"].tolist(), []
+    for name, some in names.items():
+        apart = np.concatenate(divergences[name]) if divergences[name] else None
+        rows.append({"without": name, "offset": offset, **_row(change[name], apart, words, offset)})
         if len(some) == 1:
             rows[-1] |= {"layer": some[0][0], "head": some[0][1], "estimate": float(estimate[some[0]])}
     singles = [row for row in rows if "layer" in row]
     seconds = {"pass": of_all, "estimate": of_estimate, "exact": of_exact, "passes": len(rows)}
+    count = sum(ids.numel() for ids in texts)
     numbers = {
         "rows": rows,
-        "loss": float(passes.losses.mean()),
+        "loss": float(np.concatenate(read_all).mean()),
         "agreement": _agreement(singles),
-        "sentence": _sentence(rows, by),
+        "scope": scope(reading, part),
+        "sentence": _sentence(rows, by, scope(reading, part)),
         "seconds": seconds,
         "notes": [*reading.notes, *_notes(singles, not reference), _took(seconds)],
-        "protocol": protocol("ablate", lm, text, ids.shape[1], seed=seed, by=by, part=part, heads=heads),
+        "protocol": protocol("ablate", lm, text, count, seed=seed, by=by, part=part, heads=heads),
     }
     tables = {"heads": _table(estimate, singles), "tokens": token_table(reading)}
-    return Result(numbers, tables, {"estimate": estimate, "change": np.stack(changes).astype(np.float32)})
+    return Result(numbers, tables, {"estimate": estimate, "change": np.stack(list(change.values())).astype(np.float32)})
+
+
+def _estimates(context: Context, lm: Model, texts: list[torch.Tensor], by: str, seed: int) -> list[np.ndarray]:
+    """The estimate for all heads in each window."""
+    found = []
+    for at, ids in enumerate(texts):
+        context.progress(0.2 * at / len(texts), "estimate for all heads")
+        found.append(estimated(lm, ids, by, seed))
+    return found
 
 
 def _timed(do: Callable[[], Any]) -> tuple[Any, float]:
@@ -133,12 +157,13 @@ def _passes(
 
 def _row(change: np.ndarray, apart: np.ndarray | None, words: list[str], offset: int) -> dict:
     """One pass: the mean change with its interval over blocks of the text, and the token that gets worst."""
-    blocks = [part.mean() for part in np.array_split(change.astype(np.float64), min(PARTS, len(change)))]
-    found, worst = interval(blocks, fewest=BLOCKS), int(change.argmax())
+    known = change[~np.isnan(change)].astype(np.float64)
+    blocks = [part.mean() for part in np.array_split(known, min(PARTS, len(known)))]
+    found, worst = interval(blocks, fewest=BLOCKS), int(np.nanargmax(change))
     return {
-        **{"change": float(change.mean()), "low": found.low, "high": found.high, "units": found.units},
+        **{"change": float(known.mean()), "low": found.low, "high": found.high, "units": found.units},
         "divergence": None if apart is None else float(apart.mean()),
-        **{"worst": offset + worst + 1, "worst_word": words[offset + worst + 1], "worst_change": float(change.max())},
+        **{"worst": offset + worst + 1, "worst_word": words[offset + worst + 1], "worst_change": float(known.max())},
     }
 
 
@@ -163,15 +188,16 @@ def _table(estimate: np.ndarray, rows: list[dict]) -> pd.DataFrame:
     return table.sort_values(["change", "estimate"], ascending=False, na_position="last", ignore_index=True)
 
 
-def _sentence(rows: list[dict], by: str) -> str:
+def _sentence(rows: list[dict], by: str, where: str) -> str:
     """The pass that loses most, in words."""
     row = max(rows, key=lambda one: one["change"])
     what = {"zero": "set to zero", "mean": "replaced by its mean", "resample": "taken from another position"}[by]
-    known = "" if row["low"] is None else f" (95% interval {row['low']:+.4f} to {row['high']:+.4f} over blocks of it)"
+    low, high = (None if row[end] is None else signed(row[end], ".4f") for end in ("low", "high"))
+    known = "" if low is None else f" (95% interval {low} to {high} over blocks of it)"
     most = "" if len(rows) == 1 else f", the most of {len(rows)} exact passes"
     return (
-        f"With the output of {row['without']} {what}, this text is predicted {row['change']:+.4f} nats per token "
-        f"worse{known}{most}; “{row['worst_word'].strip()}” suffers most ({row['worst_change']:+.2f})."
+        f"With the output of {row['without']} {what}, {where} is predicted {signed(row['change'], '.4f')} nats per "
+        f"token worse{known}{most}; “{row['worst_word'].strip()}” suffers most ({signed(row['worst_change'], '.2f')})."
     )
 
 

@@ -11,7 +11,7 @@ from analysis.statistics.alike import likeness
 from analysis.statistics.states import States
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.heads.head import sink_notes
-from analysis.studies.text.states import check_head, states_of, window_of
+from analysis.studies.text.states import check_head, scope, states_of, windows_of
 
 TOP = 10  # heads that are listed
 PLACES, NEAR = 16, 8  # stretches of the window, and neighbouring queries of each
@@ -24,46 +24,54 @@ def alike(
     head: int = 0,
     top: int = TOP,
     without_first: bool = False,
-    part: int = 0,
+    part: int | None = 0,
     long_text: str = "windows",
     *,
     context: Context,
 ) -> Result:
-    """The `top` heads whose attention is most like that of one head, in window `part` of a text.
+    """The `top` heads whose attention is most like that of one head, in window `part` of a text or in all (null).
 
-    Likeness: `statistics.alike.likeness`, mean over up to 16 stretches of 8 neighbouring queries spread over the
-    window; the interval is over the stretches. `without_first` leaves the window's first token out and renormalises.
-    tables: `heads` (`layer head likeness low high`), the most alike first. numbers: `even` (likeness to a head that
-    reads all visible keys alike), `median` (of all other heads), `queries`, `sentence`, `notes`. Errors: BadSetting.
+    Likeness: `statistics.alike.likeness`, mean over up to 16 stretches of 8 neighbouring queries spread over a window;
+    the interval is over the stretches. `without_first` leaves the window's first token out and renormalises. tables:
+    `heads` (`layer head likeness low high`), the most alike first. numbers: `even` (likeness to a head that reads all
+    visible keys alike), `median` (of all other heads), `queries`, `scope` in words, `sentence`, `notes`. Errors:
+    BadSetting.
     """
     lm = context.model(model)
     check_head(lm, layer, head)
     if not 1 <= top <= 1000:
         raise BadSetting(f"Up to 1,000 heads are listed: {top:,} were asked for.")
     reading = read(context, lm, text, long_text)
-    _, ids = window_of(reading, part)
     first = 1 + without_first  # the first token sees nothing but itself, which tells no head from another
-    if len(ids) <= first:
+    windows = windows_of(reading, part, first + 1)
+    if not windows:
         raise BadSetting("A text of one or two tokens tells no head from another: give a longer one.")
-    starts = spread(first, len(ids))
-    scores = _scores(states_of(context, lm, ids, layer)[layer], head, starts, without_first)
-    own = [one.softmax(-1) for one in scores]
-    rows = []
-    for place in range(lm.num_layers):
-        context.progress(place / lm.num_layers, f"layer {place}")
-        states = states_of(context, lm, ids, place)[place]
-        for other in range(lm.num_heads):
-            if (place, other) != (layer, head):
-                rows.append((place, other, *_alike(own, _scores(states, other, starts, without_first))))
-    table = pd.DataFrame(rows, columns=["layer", "head", "likeness", "low", "high"])
-    hidden = [one == float("-inf") for one in scores]
-    even = _alike(own, [torch.zeros(one.shape).masked_fill(one, float("-inf")) for one in hidden])[0]
+    values: dict[tuple[int, int], list[float]] = {}
+    evens, queries = [], 0
+    for at, (_, ids) in enumerate(windows):
+        starts = spread(first, len(ids))
+        scores = _scores(states_of(context, lm, ids, layer)[layer], head, starts, without_first)
+        own = [one.softmax(-1) for one in scores]
+        for place in range(lm.num_layers):
+            context.progress((at + place / lm.num_layers) / len(windows), f"layer {place}")
+            states = states_of(context, lm, ids, place)[place]
+            for other in range(lm.num_heads):
+                if (place, other) != (layer, head):
+                    found = _alike(own, _scores(states, other, starts, without_first))
+                    values[place, other] = values.get((place, other), []) + found
+        hidden = [one == float("-inf") for one in scores]
+        evens += _alike(own, [torch.zeros(one.shape).masked_fill(one, float("-inf")) for one in hidden])
+        queries += sum(map(len, own))
+    rows = [(*cell, *_mean(found)) for cell, found in values.items()]
+    table, even = pd.DataFrame(rows, columns=["layer", "head", "likeness", "low", "high"]), float(np.mean(evens))
     found = table.sort_values("likeness", ascending=False, kind="stable").head(top).reset_index(drop=True)
-    about = {"layer": layer, "head": head, "part": part, "window": len(ids), "without_first": without_first}
+    count = sum(len(ids) for _, ids in windows)
+    about = {"layer": layer, "head": head, "part": part, "window": count, "without_first": without_first}
     numbers = {
-        **{"even": even, "median": float(table["likeness"].median()), "queries": sum(map(len, own))},
-        **{"sentence": _sentence(found, even, layer, head), "notes": [*reading.notes, *sink_notes(without_first)]},
-        "protocol": protocol("alike", lm, text, len(ids), kernel="scores from kept queries and keys", **about),
+        **{"even": even, "median": float(table["likeness"].median()), "queries": queries},
+        **{"scope": scope(reading, part), "sentence": _sentence(found, even, layer, head)},
+        "notes": [*reading.notes, *sink_notes(without_first)],
+        "protocol": protocol("alike", lm, text, count, kernel="scores from kept queries and keys", **about),
     }
     return Result(numbers, {"heads": found})
 
@@ -84,9 +92,13 @@ def _scores(states: States, head: int, starts: list[tuple[int, int]], without_fi
     return found
 
 
-def _alike(own: list[torch.Tensor], scores: list[torch.Tensor]) -> tuple[float, float | None, float | None]:
-    """(mean, low, high) over the stretches of the likeness of attention to what other scores give."""
-    values = [float(likeness(one, other.softmax(-1)).mean()) for one, other in zip(own, scores, strict=True)]
+def _alike(own: list[torch.Tensor], scores: list[torch.Tensor]) -> list[float]:
+    """The likeness of attention to what other scores give, of each stretch."""
+    return [float(likeness(one, other.softmax(-1)).mean()) for one, other in zip(own, scores, strict=True)]
+
+
+def _mean(values: list[float]) -> tuple[float, float | None, float | None]:
+    """(mean, low, high) over the stretches."""
     found = interval(values, fewest=BLOCKS)
     return float(np.mean(values)), found.low, found.high
 

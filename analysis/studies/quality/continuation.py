@@ -11,6 +11,7 @@ from analysis.methods import METHODS
 from analysis.metrics.paired import perplexity_change, perplexity_of
 from analysis.models import Model
 from analysis.runs import Result
+from analysis.runs.signed import signed
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.quality.at_share import at_budget
 from analysis.studies.quality.following import NOTHING, Followed, Turn, follow
@@ -182,8 +183,6 @@ def _sentence(rows: list[dict]) -> str:
     if not others:
         return f"Dense attention predicts what follows with a perplexity of {rows[0]['perplexity']:.2f}."
     best, worst = (pick(others, key=lambda row: row["difference"]) for pick in (min, max))
-    said = (
-        "{label} ({setting}): {difference:+.1%} perplexity on what follows, {kv_share:.0%} of dense attention's cache"
-    )
-    told = [said.format(**row) for row in ([best] if best is worst else [best, worst])]
-    return "; ".join(told).replace("-", "−") + "."
+    said = "{label} ({setting}): {change} perplexity on what follows, {kv_share:.0%} of dense attention's cache"
+    shown = [best] if best is worst else [best, worst]
+    return "; ".join(said.format(**row, change=signed(row["difference"], ".1%")) for row in shown) + "."

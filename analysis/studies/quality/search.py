@@ -8,6 +8,7 @@ import pandas as pd
 from analysis.errors import BadSetting, BadText
 from analysis.metrics.paired import perplexity_change
 from analysis.runs import Result
+from analysis.runs.signed import signed
 from analysis.studies.context import STREAMED, Context, check_seed, protocol
 from analysis.studies.quality.arms import PART, Arm, Reader, arm, arms
 from analysis.studies.ready.candidates import FAMILIES
@@ -16,6 +17,7 @@ from analysis.studies.text.held_out import check_range, make_folder
 
 FIRST = 2  # stretches of text on which every setting is tried
 FEWEST = 3  # settings that are left for all of the stretches
+WINDOWS = 8  # of a method that keeps the last tokens of a prompt: a shorter prompt is mostly window
 COLUMNS = "label budget difference stretches left".split()
 OF = {  # what is saved -> what a method does, and of what its budget is a share
     "reads": ("reads", "of the causal pairs"),
@@ -53,8 +55,9 @@ def search(
 
     numbers: `rows` (`method label settings budget difference stretches left`), `frontier` (labels of rows that no other
     beats in both), `chosen` (`label method settings budget difference low high upper holds units unit`, measured on the
-    reporting half; None where nothing was near), `lose`, `sentence`, `notes`. table: `rows`. It goes on where it was
-    stopped. Errors: BadSetting, BadText.
+    reporting half; None where nothing was near), `tied` (labels of the settings that read and lost exactly the same as
+    it, or as the nearest), `lose`, `sentence`, `notes`. table: `rows`. It goes on where it was stopped. A prompt has at
+    least eight of a method's windows. Errors: BadSetting, BadText.
     """
     check_seed(seed)
     check_range("The number of stretches", cuts, 2 * FIRST, 256)
@@ -71,18 +74,21 @@ def search(
             "give more text, or choose a shorter prompt."
         )
     tried, dense = arms(context, lm, saves, methods, windows[choosing[0]]), arm(context, lm, {"name": "dense"})
+    if saves != "reads":
+        check_prompt(read.prefix, tried)
     left = halving(tried, dense, choosing, lose, read)
     able = [one for one in left if one.change(dense) <= lose]
     best = min(able, key=lambda one: one.budget) if able else None
     rows = [_row(one, dense, one in left) for one in tried]
+    tied = ties(best or min(tried, key=lambda one: one.change(dense)), tried)
     chosen = None if best is None else _judged(best, read, reporting, documents, lose)
     keys = text_keys([context.text(key) for key in texts or []])
     about = {"prefix": read.prefix, "continuation": continuation, "cuts": len(windows), "texts": keys, "seed": seed}
     kernel = STREAMED if saves == "reads" else "each method's own kernel where it has one"
     about |= {"window": windows.shape[1], "kernel": kernel}
     numbers = {
-        **{"rows": rows, "frontier": frontier(rows), "chosen": chosen, "lose": lose, "saves": saves},
-        "sentence": _sentence(chosen, rows, lose, saves),
+        **{"rows": rows, "frontier": frontier(rows), "chosen": chosen, "tied": tied, "lose": lose, "saves": saves},
+        "sentence": _sentence(chosen, rows, tied, lose, saves),
         "notes": _notes(tried, len(choosing), len(reporting)),
         "protocol": protocol("search", lm, (texts or [None])[0], int(windows.size), **about),
     }
@@ -125,6 +131,27 @@ def search_part(
     read, _ = _reader(context, model, texts, saves, prefix, continuation, cuts)
     found = read.found(context, arm(context, read.lm, method).candidate, stretches, 0.0)
     return Result(found | {"protocol": protocol(PART, read.lm, texts[0], len(stretches) * read.windows.shape[1])})
+
+
+def check_prompt(prefix: int, tried: Sequence[Arm]) -> None:
+    """Refuse a prompt in which the window that a method always keeps leaves nothing to choose: rules that differ in
+    what they choose would read alike. Errors: BadSetting."""
+    window, title = max((one.candidate.settings.get("window", 0), one.candidate.method.title) for one in tried)
+    if prefix < WINDOWS * window:
+        raise BadSetting(
+            f"The prompts have {prefix:,} tokens and {title} always keeps {window:,} of them: give prompts of "
+            f"{WINDOWS * window:,} or more tokens, or a smaller window."
+        )
+
+
+def ties(best: Arm, tried: Sequence[Arm]) -> list[str]:
+    """Labels of the other arms that read and lost exactly what `best` did, on the stretches that both have read."""
+
+    def same(one: Arm) -> bool:
+        count = min(len(one.losses), len(best.losses))
+        return one.losses[:count] == best.losses[:count] and one.budgets[:count] == best.budgets[:count]
+
+    return [one.candidate.label for one in tried if one is not best and same(one)]
 
 
 def split(documents: np.ndarray) -> tuple[list[int], list[int]]:
@@ -191,18 +218,23 @@ def _notes(tried: list[Arm], choosing: int, reporting: int) -> list[str]:
     return [f"{choosing} stretches chose, {reporting} others report.", *map(said.format, bounds)]
 
 
-def _sentence(chosen: dict | None, rows: list[dict], lose: float, saves: str) -> str:
+def _sentence(chosen: dict | None, rows: list[dict], tied: list[str], lose: float, saves: str) -> str:
     does, part = OF[saves]
     if chosen is None:
         best = min(rows, key=lambda row: row["difference"])
-        said = (
-            f"No setting loses less than {lose:.0%}: the nearest, {best['label']}, {does} {best['budget']:.0%} {part}"
-        )
-        return f"{said} and changes perplexity by {best['difference']:+.1%}.".replace("-", "−")
+        said = f"No setting loses less than {lose:.0%}: the nearest, {_named(best['label'], tied)}, {does} "
+        said += f"{best['budget']:.0%} {part}"
+        return f"{said} and changes perplexity by {signed(best['difference'], '.1%')}."
     verdict = {True: "holds", False: "does not hold", None: "cannot be judged on so few"}[chosen["holds"]]
-    upper = "" if chosen["upper"] is None else f", at most {chosen['upper']:+.1%} (one-sided 95%)"
+    upper = "" if chosen["upper"] is None else f", at most {signed(chosen['upper'], '.1%')} (one-sided 95%)"
+    named = _named(chosen["label"], tied)
     return (
-        f"{chosen['label']} {does} {chosen['budget']:.0%} {part}. On text that did not choose it, it changes "
-        f"perplexity by {chosen['difference']:+.1%}{upper}: “less than {lose:.0%}” {verdict} ({chosen['units']} "
-        f"{chosen['unit']})."
-    ).replace("-", "−")
+        f"{named[0].upper()}{named[1:]} {does} {chosen['budget']:.0%} {part}. On text that did not choose it, it "
+        f"changes perplexity by {signed(chosen['difference'], '.1%')}{upper}: “less than {lose:.0%}” {verdict} "
+        f"({chosen['units']} {chosen['unit']})."
+    )
+
+
+def _named(label: str, tied: list[str]) -> str:
+    """A setting by its label, with all that it ties with."""
+    return f"a tie of {' and '.join([label, *tied])} (the same to the last digit)" if tied else label

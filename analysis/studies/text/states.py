@@ -17,6 +17,22 @@ def window_of(reading: Reading, part: int) -> tuple[int, np.ndarray]:
     return spans[part][0], reading.windows[part]
 
 
+def windows_of(reading: Reading, part: int | None, least: int) -> list[tuple[int, np.ndarray]]:
+    """(first token, token ids) of window `part` of a text, of all of them where it is None; those of fewer than `least`
+    tokens are left out. Errors: BadSetting."""
+    parts = range(len(reading.tokens.spans)) if part is None else [part]
+    found = [window_of(reading, one) for one in parts]
+    return [(offset, ids) for offset, ids in found if len(ids) >= least]
+
+
+def scope(reading: Reading, part: int | None) -> str:
+    """What of a text was read, in words."""
+    count = len(reading.tokens.spans)
+    if count == 1:
+        return "this text"
+    return f"all {count} windows of this text" if part is None else f"window {part + 1} of {count} of this text"
+
+
 def check_head(lm: Model, layer: int, head: int) -> None:
     """Refuse a layer or head that the model does not have."""
     for name, value, count in (("Layers", layer, lm.num_layers), ("Heads", head, lm.num_heads)):

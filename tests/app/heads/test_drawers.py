@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from analysis.runs import Price
+from app import cached
 from tests.app.heads.test_heads import figures, opened
-from tests.made.in_process import markup, part
+from tests.made.in_process import markup, part, put
 from tests.made.results import CONTEXT
 from tests.made.training import put_studies
 
@@ -84,6 +86,34 @@ def test_a_head_is_taken_away_and_the_text_painted_by_what_gets_worse(client):
     requests = [run.request for run in client.store.list("ablate", 5)]
     assert requests[0]["heads"] == "0.0" and requests[0]["by"] == "mean", "another head gets a pass of its own"
     assert "predicted worse without head 0 of layer 0" in json.dumps(part(app, "painted", 1))
+
+
+@pytest.mark.parametrize("drawer, verb", [("without", "ablate"), ("alike", "alike")])
+def test_a_box_about_one_window_says_so_and_reads_all_of_them_at_a_price(client, monkeypatch, drawer, verb):
+    text = put(client, ("a word of text " * (CONTEXT // 2)).strip())  # two windows
+    price = Price(30.0, 8.0, 100.0, None, 0)
+    monkeypatch.setattr(cached, "predicted", lambda store, verb, args, tokens, card: price)
+    app = opened(text=text, **{drawer: "yes"})
+    while waits := [one for one in app.button if one.label == "Run"]:
+        waits[0].click().run()
+    asked = [run.request["part"] for run in client.store.list(verb)]
+    assert set(asked) == {0} and "Window 1 of 2" in markup(app) and not app.error
+    every = app.button(key=f"{drawer}_all_all")
+    assert every.label == "All 2 windows, ~30 s"
+    every.click().run()
+    (first,) = {run.request["part"] for run in client.store.list(verb)} - {0}
+    assert first is None and not app.error and app.query_params[f"{drawer}_all"] == "yes"
+    assert "All 2 windows" in markup(app)
+    app.button(key=f"{drawer}_all_one").click().run()
+    assert "Window 1 of 2" in markup(app) and f"{drawer}_all" not in app.query_params
+
+
+def test_the_numbers_of_one_window_stand_beside_those_of_all(client):
+    app = opened(text=put(client, ("a word of text " * (CONTEXT // 2)).strip()))
+    labels = [column["label"] for column in part(app, "table", 2)["columns"]]
+    assert "window 1 of 2" in labels[0] and any("all 2 windows" in label for label in labels)
+    app = opened(text=put(client, ("a word of text " * (CONTEXT // 8)).strip()))
+    assert not [column for column in part(app, "table", 2)["columns"] if "window" in column["label"]]
 
 
 # --- evidence ---------------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def test_another_head_and_another_text_stand_beside_on_one_scale(client):
     app.segmented_control(key="beside_pick").set_value("text").run()
     assert client.store.list("head", 1)[0].request["text"] == app.selectbox(key="other_text_pick").value
     numbers = part(app, "table", 2)["columns"]
-    assert len(numbers) == 5 and numbers[3]["label"].startswith("all alike, ")
+    assert len(numbers) == 6 and numbers[3]["label"].startswith("all alike, ")
 
 
 def test_a_head_of_another_model_reads_the_same_text_from_the_same_place(client):
@@ -187,7 +187,7 @@ def test_two_texts_of_one_name_stand_beside_each_other(client):
     first, second = (client.store.put_text(words * 40, "The pasted text") for words in ("one two. ", "three four. "))
     app = opened(text=first, layer=1, head=0, beside="text", other_text=second)
     patterns = [figure for figure in figures(app) if figure["data"][0]["type"] == "heatmap"][1:]
-    assert len(patterns) == 2 and len(part(app, "table", 2)["columns"]) == 5
+    assert len(patterns) == 2 and len(part(app, "table", 2)["columns"]) == 6
 
 
 def test_hostile_text_is_escaped_and_an_error_is_one_sentence(client):

@@ -9,6 +9,8 @@ from streamlit.testing.v1 import AppTest
 from analysis.runs import Result
 from app import cached
 from app.quality import search
+from app.quality.controls import SAVES
+from app.quality.words import SUBTITLES
 from tests.made import results
 from tests.made.in_process import markup, opened as opened_page, part, put, redrawn
 from tests.made.quality import DESCRIBED, continuation, evaluate, field, method
@@ -77,7 +79,7 @@ def test_all_of_a_family_in_one_click(client):
 
 def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
     text = cached.samples()[0][0]
-    app = opened(quality_saves="memory", quality_lose=2)
+    app = opened(quality_saves="memory", quality_lose=2, quality_prefix=128)
     app.button(key="quality_search").click().run()
     job = client.states["0123456789ab"]
     methods = [{"name": "snapkv", "settings": {}}]
@@ -91,14 +93,14 @@ def test_a_search_is_a_job_and_its_winner_is_told_with_its_verdict(client):
     numbers = {"rows": rows, "frontier": [row["label"] for row in rows], "lose": 0.02, "sentence": "<b>3</b> holds."}
     numbers |= {"protocol": {"verb": "search", "model": "demo", "tokens": 100}}
     client.store.put("search", wanted, Result(numbers), numbers["protocol"], 60.0)
-    app = opened(quality_saves="memory", quality_lose=2)
+    app = opened(quality_saves="memory", quality_lose=2, quality_prefix=128)
     assert "&lt;b&gt;3&lt;/b&gt; holds." in markup(app) and not app.error
     early, late, front = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     assert (early["x"], early["y"]) == ([0.25, 0.5], [1.0, 1.0]) and late["x"] == [0.75] and len(front["x"]) == 3
 
 
 def test_a_job_that_a_part_of_the_page_submits_stands_on_top_at_once(client):
-    app = opened(quality_saves="memory")
+    app = opened(quality_saves="memory", quality_prefix=128)
     assert not app.get("progress")
     app.button(key="quality_search").click()
     redrawn(app, "quality_search")
@@ -116,8 +118,30 @@ def test_a_search_over_methods_that_read_less_leaves_out_those_that_look_at_ever
 
 
 def test_a_prompt_is_as_long_as_a_text_has_eight_times():
-    assert [search.fitting("memory", 1024, tokens) for tokens in (10, 2245, 9216, 99_999)] == [128, 128, 1024, 1024]
-    assert [search.fitting(saves, 1024, 1000) for saves in ("reads", "memory", "prefill")] == [64, 128, 512]
+    assert [search.fitting(1024, tokens) for tokens in (10, 2245, 9216, 99_999)] == [64, 128, 1024, 1024]
+
+
+@pytest.mark.parametrize("prefix, window, there", [(512, 64, True), (256, 64, False), (256, 32, True)])
+def test_a_search_uses_the_prompt_that_the_page_shows_if_it_has_eight_windows(
+    client, monkeypatch, prefix, window, there
+):
+    ratio, last = field("ratio", 0.5, low=0.0, high=0.99), field("window", window, low=1, high=1024)
+    monkeypatch.setitem(DESCRIBED, "snapkv", method("SnapKV", ratio, last, saves="memory"))
+    text = put(client, "a text of some length " * 600)
+    app = opened(text=text, quality_saves="memory", quality_memory="snapkv", quality_prefix=prefix)
+    assert ("quality_search" in [one.key for one in app.button]) == there and not app.error
+    if there:
+        app.button(key="quality_search").click().run()
+        assert client.states["0123456789ab"].args["prefix"] == prefix
+
+
+@pytest.mark.parametrize("saves", SAVES)
+def test_the_subtitle_is_that_of_what_the_methods_save(client, saves):
+    app = opened()
+    app.segmented_control(key="quality_saves").set_value(saves)
+    redrawn(app, "quality_saves")
+    said = [caption.value for caption in app.caption]
+    assert [name for name, subtitle in SUBTITLES.items() if subtitle in said] == [saves]
 
 
 def test_a_text_too_short_for_a_search_says_how_long_it_has_to_be(client):

@@ -2,6 +2,7 @@
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from pypdf import PdfReader
@@ -59,6 +60,15 @@ def test_the_button_offers_both_kinds_or_says_what_is_missing(client, monkeypatc
         downloads = {one.proto.label for one in app.get("download_button")}
         assert downloads & {"PDF", "SVG"} == labels
         assert (press.MISSING in [one.value for one in app.caption]) != there
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_without_the_package_nothing_is_offered(monkeypatch, there):
+    made = []
+    monkeypatch.setattr(press, "find_spec", lambda name: there or None)
+    monkeypatch.setattr(press.st, "popover", lambda *given, **look: made.append(given) or SimpleNamespace(open=False))
+    press.popover(figure(), "name", "key", KNOWN)
+    assert len(made) == there
 
 
 def test_a_shared_demo_starts_no_browser(monkeypatch):

@@ -35,6 +35,25 @@ def test_the_estimate_ranks_and_exact_passes_follow(ask):
     json.dumps(numbers, allow_nan=False)
 
 
+def test_all_windows_are_their_windows_together(ask):
+    """Means over windows of 64 tokens and fewer count by the tokens that each predicts."""
+    count = len(set(ask(ablate, heads="1.2").tables["tokens"]["window"]))
+    apart = [ask(ablate, heads="1.2", part=part) for part in range(count)]
+    sizes = [one.arrays["change"].shape[1] for one in apart]
+    found, (row,) = (every := ask(ablate, heads="1.2", part=None)).numbers, every.numbers["rows"]
+    for name in ("change", "divergence", "estimate"):
+        singles = [one.numbers["rows"][0][name] for one in apart]
+        assert row[name] == pytest.approx(np.average(singles, weights=sizes), abs=1e-6), name
+    assert count > 1 and np.isnan(every.arrays["change"]).sum() == count - 1
+    joined = np.concatenate([one.arrays["change"][0] for one in apart])
+    assert every.arrays["change"][~np.isnan(every.arrays["change"])] == pytest.approx(joined, abs=1e-6)
+    worst = max((one.numbers["rows"][0] for one in apart), key=lambda one: one["worst_change"])
+    assert (row["worst"], row["worst_word"]) == (worst["worst"], worst["worst_word"])
+    assert found["scope"] == f"all {count} windows of this text" and found["scope"] in found["sentence"]
+    assert apart[0].numbers["scope"] == f"window 1 of {count} of this text"
+    assert apart[0].numbers["scope"] in apart[0].numbers["sentence"]
+
+
 def test_heads_that_are_listed_alone_together_and_all_but_them(ask):
     alone = ask(ablate, heads="1.2,0.1", by="mean").numbers["rows"]
     assert [row["without"] for row in alone] == ["1.2", "0.1"]

@@ -31,6 +31,23 @@ def test_queries_are_spread_over_the_window():
     assert spread(1, 4) == [(1, 4)] and spread(1, 17) == [(1, 9), (9, 17)]
 
 
+def test_all_windows_are_their_stretches_together(ask):
+    """Windows count by their stretches of queries, of which a short one has fewer."""
+    every = ask(alike, layer=1, head=0, top=100, part=None)
+    found = every.tables["heads"].set_index(["layer", "head"])["likeness"]
+    shares, sizes = [], []
+    for part in range(99):
+        try:
+            one = ask(alike, layer=1, head=0, top=100, part=part)
+        except BadSetting:
+            break
+        shares.append(one.tables["heads"].set_index(["layer", "head"])["likeness"][found.index])
+        sizes.append(one.numbers["queries"] / 8)
+    assert len(shares) > 1 and every.numbers["queries"] == 8 * sum(sizes)
+    assert found.to_numpy() == pytest.approx(np.average(shares, axis=0, weights=sizes), abs=1e-6)
+    assert every.numbers["scope"] == f"all {len(shares)} windows of this text"
+
+
 @pytest.mark.parametrize("without_first", [False, True])
 def test_the_likeness_of_two_heads_is_that_of_their_rows(ask, without_first):
     found = ask(alike, layer=1, head=0, top=100, without_first=without_first)

@@ -7,7 +7,7 @@ from analysis.errors import BadSetting, BadText
 from analysis.studies import PARTS
 from analysis.studies.quality import arms as module
 from analysis.studies.quality.arms import Arm
-from analysis.studies.quality.search import frontier, halving, rank, search, split
+from analysis.studies.quality.search import _sentence, frontier, halving, rank, search, split
 from tests.made.evaluating import TEXT
 
 
@@ -70,6 +70,33 @@ def test_the_winner_is_judged_on_the_half_that_did_not_choose_it(ask, context, m
     assert ask().numbers["rows"] == rows
 
 
+def test_prompts_that_are_mostly_window_are_refused(ask):
+    """SnapKV keeps 4 of 32 tokens whatever it chooses, an eighth; of 5 the prompt has fewer than eight."""
+    windows = [{"name": name, "settings": {"window": 4}} for name in ("snapkv", "ada_kv")]
+    assert ask(methods=windows).numbers["rows"]
+    windows[1]["settings"]["window"] = 5
+    with pytest.raises(BadSetting, match="32 tokens and Ada-KV always keeps 5 of them: give prompts of 40"):
+        ask(methods=windows)
+
+
+def test_methods_that_read_and_lose_the_same_tie(ask):
+    """Ada-KV leaves every head its even budget where all of it is safe, which is SnapKV."""
+    apart = [{"name": "snapkv", "settings": {"window": 2}}, {"name": "ada_kv", "settings": {"window": 2, "safe": 1.0}}]
+    numbers = ask(methods=apart).numbers
+    chosen = next(row for row in numbers["rows"] if row["label"] == numbers["chosen"]["label"])
+    (tied,) = (row for row in numbers["rows"] if row["label"] in numbers["tied"])
+    assert {chosen["method"], tied["method"]} == {"snapkv", "ada_kv"} and chosen["budget"] == tied["budget"]
+    assert "tie" in numbers["sentence"] and tied["label"] in numbers["sentence"]
+    assert ask(methods=apart[:1]).numbers["tied"] == []
+
+
+def test_only_signs_are_minus_signs():
+    row = {"label": "Ada-KV, score snapkv", "budget": 0.25, "difference": -0.012}
+    chosen = row | {"upper": -0.001, "holds": True, "units": 8, "unit": "stretches"}
+    for said in (_sentence(chosen, [row], ["TOVA"], 0.05, "memory"), _sentence(None, [row], [], 0.05, "memory")):
+        assert "Ada-KV" in said and "−1.2%" in said and "-1.2%" not in said
+
+
 def test_refusals(ask):
     with pytest.raises(BadSetting, match="reads, memory, prefill"):
         ask(saves="energy")
@@ -103,7 +130,8 @@ def test_only_methods_that_need_not_look_at_every_key_are_searched_unasked(ask):
 
 @pytest.mark.parametrize("saves, name", [("memory", "snapkv"), ("reads", "streaming_llm")])
 def test_other_workers_find_what_is_found_here(ask, context, saves, name, monkeypatch):
-    alone = ask(saves=saves, methods=[{"name": name}]).numbers
+    methods = [{"name": name, "settings": {"window": 2} if saves == "memory" else {}}]
+    alone = ask(saves=saves, methods=methods).numbers
     asked = []
 
     def others(verb, requests, progress):
@@ -114,7 +142,7 @@ def test_other_workers_find_what_is_found_here(ask, context, saves, name, monkey
         return found
 
     monkeypatch.setattr(context, "others", others)
-    shared = ask(saves=saves, methods=[{"name": name}]).numbers
+    shared = ask(saves=saves, methods=methods).numbers
     assert {one: shared[one] for one in ("rows", "chosen", "frontier")} == {
         one: alone[one] for one in ("rows", "chosen", "frontier")
     }
