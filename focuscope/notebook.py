@@ -15,6 +15,7 @@ from analysis.cli.asked import asked
 from analysis.cli.options import parsed
 from analysis.corpus import sample_texts
 from analysis.errors import AnalysisError
+from analysis.files import write_text
 from analysis.models import Model, load_model
 from analysis.runs import Result
 from analysis.sheet import sheet, table
@@ -50,7 +51,7 @@ class Shown:
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file that needs no network."""
         path = Path(path)
-        path.write_text(self.page, encoding="utf-8")
+        write_text(path, self.page)
         return path
 
 

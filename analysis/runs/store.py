@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import AnalysisError, BadSetting
-from analysis.files import change, sweep
+from analysis.files import clear, sweep, write_bytes
 from analysis.places import plain_name
 from analysis.runs import retention, search
 from analysis.runs.arrival import finish
@@ -63,7 +63,7 @@ class RunStore:
         self._outdated = self.root / "outdated"  # an empty file of its id for every run that answers nothing any more
         for sentence in finish(self):
             self._index.note(sentence)
-        sweep(self.root, ".tmp-retention*")
+        sweep(self.root, ".tmp-retention*", "outdated/.tmp-*")
 
     @staticmethod
     def key(verb: str, request: Request) -> str:
@@ -99,7 +99,7 @@ class RunStore:
         if self._answer(key) is None and self.has(key):
             self.discard(key)  # what stands there answers nothing any more
         self._own.place(asked, result, protocol, seconds)
-        (self._outdated / key).unlink(missing_ok=True)
+        clear(self._outdated / key)
         run = replace(self.open(key), cached=False)
         if (link := self._index.remembered(asked.question)) is not None:
             run = self._note(run, link=link)
@@ -305,7 +305,7 @@ class RunStore:
         """Brings in what `bundle` wrote, here or elsewhere (`bundle.read_bundle`); `own`: by a worker of ours."""
         arrived = read_bundle(self, source, own)
         for run_id in arrived.new if own else ():
-            (self._outdated / run_id).unlink(missing_ok=True)
+            clear(self._outdated / run_id)
         return arrived
 
     def has(self, run_id: str) -> bool:
@@ -375,8 +375,7 @@ class RunStore:
     def _outdate(self, run_id: str) -> None:
         with room(self._outdated):
             self._outdated.mkdir(parents=True, exist_ok=True)
-            change()
-            (self._outdated / run_id).touch()
+            write_bytes(self._outdated / run_id, b"")
 
     @cached_property
     def _example_questions(self) -> dict[str, Sequence[str]]:

@@ -7,7 +7,6 @@ import copy
 import datetime
 import importlib.metadata
 import platform
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,7 +20,7 @@ import numpy as np
 
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
-from analysis.files import locked, read_json, write_json
+from analysis.files import clear, locked, read_json, write_json
 from analysis.places import CACHE, SPREAD, revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
@@ -149,7 +148,7 @@ class Context:
             if (found := read_json(place)) is None:  # who was alone before may have made it
                 found = make(place.with_suffix(""))
                 write_json(place, found)
-                shutil.rmtree(place.with_suffix(""), ignore_errors=True)
+                clear(place.with_suffix(""))
         return found
 
     def alone(self, place: Path, name: str) -> AbstractContextManager[None]:

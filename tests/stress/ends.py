@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas  # noqa: F401  # loaded once here and not in every child, like the next two
+import pyarrow.parquet  # noqa: F401
+import safetensors.numpy  # noqa: F401
+
 from analysis import files
 from tests.stress.rows import Row
 

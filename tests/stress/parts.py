@@ -20,7 +20,7 @@ from analysis.runs import Result
 from tests.stress.outside import prepared, untouched
 from tests.stress.rows import Row, markdown
 
-PARTS = ("load", "faults", "validators", "pages", "chromium")
+PARTS = ("load", "faults", "kills", "validators", "pages", "chromium")
 MOST = {
     "sessions": 200,
     "seconds": 3600,
@@ -52,8 +52,9 @@ def stress(
     """Run the parts (all unless named) with real processes on a state folder that is thrown away afterwards.
 
     `sessions` readers come within `arrive` seconds and stay for `seconds`, each with one interaction each `every`
-    seconds, while a training runs; `after` seconds after they left the memory is read. Every fault once. `validators`,
-    `pages` and `chromium`: hostile inputs into what judges input, into pages in-process, in a browser.
+    seconds, while a training runs; `after` seconds after they left the memory is read. Every fault once; stores,
+    imports, fits and trainings are killed at every write. `validators`, `pages` and `chromium`: hostile inputs into
+    what judges input, into pages in-process, in a browser.
 
     numbers: `rows` (`case tried held holds said`), `load` (the measured numbers), `sentence`. `output`: FILE.json, with
     the table as FILE.md beside it. Errors: BadSetting.
@@ -101,6 +102,12 @@ def _part(part: str, folder: Path, counts: dict, every: float, seed: int, load: 
         yield from broken(lambda name: scene(folder / name.replace(" ", "-")))
         return
     folder.mkdir(parents=True, exist_ok=True)
+    if part == "kills":
+        from tests.stress.kills import CASES, tried
+
+        for what in CASES:
+            yield from tried(what, folder)
+        return
     if part == "load":
         from tests.stress.load import Scenario, measure
         from tests.stress.server import served

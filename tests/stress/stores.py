@@ -8,15 +8,15 @@ from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.jobs.table import JobTable
-from analysis.runs import Run, RunStore, texts
+from analysis.runs import Run, RunStore, bundle, texts
 from analysis.runs.keys import is_id
-from tests.made.stored_runs import ASK, put
+from tests.made.stored_runs import put
 from tests.stress.ends import Case
 from tests.stress.scene import hold
 
 BEFORE = "before.json"
 PINNED, OTHER, OLD, GONE = range(4)  # the seeds of the runs of every store: one pinned, one in the trash
-BROUGHT = range(20, 26)
+BROUGHT = range(20, 24)
 Act = Callable[[RunStore], object]
 
 
@@ -64,11 +64,13 @@ def check(root: Path, goes: tuple[int, ...] = (), also: Callable[[RunStore, dict
     stood = before(root)
     with opened(root) as store:
         listed = {row.id for row in store.search()}
+        may_go = [stood["runs"][at] for at in goes]
         for at, run_id in enumerate(stood["runs"]):
-            hold(at in goes or run_id in listed, f"the run {at} is not listed")
-            hold(at in goes or store.open(run_id).id == run_id, f"the run {at} is lost")
+            hold(run_id in listed or run_id in may_go, f"the run {at} is lost")
         for run_id in listed:
-            whole(store.open(run_id))
+            if store.has(run_id) or run_id not in may_go:  # one that was damaged before is seen now at the latest
+                whole(store.open(run_id))
+        listed = {row.id for row in store.search()}
         there = {path.name for path in (root / "state" / "runs").iterdir() if not path.name.startswith(".damaged-")}
         hold(there == listed and all(map(is_id, there)), f"{sorted(there ^ listed)} is a folder or a row alone")
         for run in store.deleted():
@@ -90,10 +92,15 @@ def case(act: Act, *goes: int, more: Act = lambda store: None, also: Callable = 
     """A case of an act on the store, which takes the runs `goes` away or may do so."""
 
     def do(root: Path) -> None:
+        bundle.prove = lambda folders: None  # a second of another process, which changes nothing
         with opened(root) as store:
             act(store)
 
-    return Case(lambda root: prepare(root, more), do, lambda root: check(root, goes, also))
+    def hold_all(root: Path) -> None:
+        bundle.prove = lambda folders: None
+        check(root, goes, also)
+
+    return Case(lambda root: prepare(root, more), do, hold_all)
 
 
 def in_trash(store: RunStore, stood: dict) -> None:
@@ -206,7 +213,7 @@ STORE = {
     "a router replaced": case(lambda store: store.forget("router", "k8-top1", "demo"), 1, also=in_trash),
     "fewer runs kept": case(lambda store: store.keep(1, 10**9), 0, 1, also=still_deleted),
     "texts beyond the limit": case(forget_old_texts, also=still_deleted),
-    "a damaged run set aside": case(lambda store: store.find("groups", ASK), 2, more=damage, also=set_aside),
+    "a damaged run set aside": case(lambda store: store.has(run_of(store, 2)), 2, more=damage, also=set_aside),
     "the list of jobs": case(run_jobs, also=still_deleted),
     "the index made anew": case(lambda store: store.list(), more=lose_index, also=still_deleted),
     "an import": case(lambda store: store.unbundle(store.root.parent / "runs.zip"), also=all_or_nothing),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from analysis.attention import Block
 from analysis.errors import TooLarge
-from analysis.files import write_whole
+from analysis.files import clear, write_whole
 from analysis.kernels.parts import now
 from analysis.models import Model
 from analysis.routers import EPS, ROUTERS
@@ -73,7 +73,7 @@ class Parts:
         """Remove the parts of this run, once it is done."""
         if self.folder is not None:
             for path in self.folder.glob(f"routing-{self.stamp}-*.safetensors"):
-                path.unlink(missing_ok=True)
+                clear(path)
 
     def _path(self, cell: Cell, layer: int, kind: str) -> Path:
         where = f"d{cell.min_distance}-s{cell.sinks}-{layer}"

@@ -1,13 +1,13 @@
 """What every page costs on a model of a real shape: time beside a plain pass, and memory beside what was predicted."""
 
 import copy
-import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.costs import KNOWN, read_shape
 from analysis.errors import BadSetting
+from analysis.files import write_json
 from analysis.models import Model
 from analysis.shapes import make_shape
 from analysis.studies.speed.bench_model import bench_model, costs
@@ -38,7 +38,7 @@ def measure(at: Setting) -> dict:
     own.browser, own._model, own.kept = False, None, {}  # a folder outside of models_cache; its model goes with it
     with tempfile.TemporaryDirectory() as folder:
         config, out = Path(folder) / "config.json", Path(folder) / "model"
-        config.write_text(json.dumps(_config(sizes)), encoding="utf-8")
+        write_json(config, _config(sizes))
         make_shape(str(config), str(out), own.progress)
         found = bench_model(str(out), "", [sizes.length] if sizes.length else None, own).numbers
     told = found["protocol"]

@@ -1,12 +1,12 @@
 """The stored examples: what every page shows before the model has loaded, computed from the bundled samples."""
 
 import json
-import shutil
 import tempfile
 import time
 from pathlib import Path
 
 from analysis.corpus import sample_texts, tokenize
+from analysis.files import remove
 from analysis.methods import METHODS
 from analysis.models import CACHE
 from analysis.probes.tasks import TASKS
@@ -125,7 +125,7 @@ def examples(*, context: Context) -> Result:
             context.progress(at / len(wanted), f"{verb}, {at + 1} of {len(wanted)}")
             runs.append(_run(store, verb, arguments, context))
         for old in folder.glob(RUNS):
-            shutil.rmtree(old)
+            remove(old)
         for run in runs:
             store.export_example(run.id, folder)
         store.close()

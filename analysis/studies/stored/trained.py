@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from analysis.corpus import text_hash, token_stream
-from analysis.files import write_whole
+from analysis.files import clear, write_whole
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.context import Context
@@ -170,7 +170,7 @@ class PhaseTrainer(Trainer):
                 checkpoint = path.with_suffix(".checkpoint")
                 made, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.told(name))
                 made.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
-                checkpoint.unlink(missing_ok=True)
+                clear(checkpoint)
         self.done += 1
         return FocusRouter.load(path, self.lm.num_layers, self.lm.width)
 
@@ -209,7 +209,7 @@ class PhaseTrainer(Trainer):
             return found
 
         found = self.part("tuned", self._decides(asdict(plan), router_hash(start), asked, named), make)
-        checkpoint.unlink(missing_ok=True)
+        clear(checkpoint)
         return {where: {arm: Read.kept(one) for arm, one in found[where].items()} for where in windows}
 
     def _decides(self, *more: object) -> list:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from analysis.attention import apply
 from analysis.corpus import text_hash
-from analysis.files import read_json, write_json, write_whole
+from analysis.files import clear, read_json, write_json, write_whole
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.focal_learned import FocalWeights
@@ -219,7 +219,7 @@ class ArmTrainer(Trainer):
         recipe = self.recipe(arm, seed)
         place = self._place(arm, recipe)
         if _kept(arm) and not place.with_suffix(".safetensors").is_file():
-            place.unlink(missing_ok=True)  # another arm begins with these weights
+            clear(place)  # another arm begins with these weights
         return self.part("focal", self._decides(arm, recipe), lambda doing: self._train(arm, recipe, seed, doing))
 
     def _decides(self, arm: Arm, recipe: Fixed) -> list:

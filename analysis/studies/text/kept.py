@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from analysis.files import write_whole
+from analysis.files import clear, write_whole
 from analysis.models import Model
 from analysis.studies.context import Context
 
@@ -99,4 +99,4 @@ def _bound(folder: Path) -> None:
     for facts, path in files:
         total += facts.st_size
         if total > KEPT_BYTES:
-            path.unlink(missing_ok=True)
+            clear(path)

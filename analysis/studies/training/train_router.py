@@ -12,7 +12,7 @@ from analysis.attention import apply
 from analysis.commandline import commandline
 from analysis.corpus import text_hash, token_stream
 from analysis.errors import BadSetting
-from analysis.files import folder_whole
+from analysis.files import clear, folder_whole
 from analysis.groups.controls import random_centroids
 from analysis.groups.dominance import largest_share
 from analysis.groups.router import FocusRouter
@@ -159,7 +159,7 @@ def train_focus_router(
         )
         notes = save(context, lm, router, control, path, **about, protocol=made)
         for done in path.parent.glob(f"{path.stem}.*checkpoint"):
-            done.unlink(missing_ok=True)  # it would stand in the way of a run with other settings
+            clear(done)  # it would stand in the way of a run with other settings
     where = str(folder if phase == 2 else path)
     return Result({**numbers, "path": where, "notes": notes, "protocol": made}, log_tables(log))
 
