@@ -23,6 +23,8 @@ COPY . .
 USER focuscope
 VOLUME /data
 EXPOSE 8501
+# What readers took for a moment goes back to the system, as with run.py.
+ENV PYTHONMALLOC=malloc
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/_stcore/health', timeout=3)"]
 CMD ["python", "-m", "streamlit", "run", "app/serve/served.py", "--server.address=0.0.0.0", "--server.port=8501", \

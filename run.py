@@ -90,6 +90,7 @@ def serve(arguments):
     options = [f"--server.port={port}", "--server.address=127.0.0.1", "--logger.hideWelcomeMessage=true"]
     if connection or not sys.stdout.isatty():
         options.append("--server.headless=true")  # nobody sits here for whom a browser could be opened
+    os.environ["PYTHONMALLOC"] = "malloc"  # Python's own allocator gives nothing back when readers leave
     return become("-m", "streamlit", "run", "app/serve/served.py", *options)
 
 

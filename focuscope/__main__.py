@@ -5,6 +5,7 @@ lm-evaluation-harness with the methods here.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def serve(port: int | None = None) -> int:
     options = ["--server.address=127.0.0.1", *[f"--server.port={port}"] * bool(port)]
     command = [sys.executable, "-m", "streamlit", "run", str(home / "app" / "serve" / "served.py"), *options]
     try:
-        return subprocess.call(command, cwd=home)
+        return subprocess.call(command, cwd=home, env={**os.environ, "PYTHONMALLOC": "malloc"})  # as run.py
     except KeyboardInterrupt:
         return 0
 

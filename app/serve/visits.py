@@ -9,8 +9,11 @@ from streamlit import runtime
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from app.serve.memory import tidy
+
 STREAM = "/_stcore/stream"
 LEFT = 100.0  # seconds for which a page may come back; Streamlit's own 120 free nothing until another page leaves
+QUIET = 5.0  # seconds from one who is forgotten to tidying
 SILENT = 5.0  # seconds after which a part of a page will not begin: it stands there no more
 WAITING = 16  # requests of parts that wait for their page; more go on to Streamlit, which folds them into one
 SHORT = 1 << 16  # bytes: a message that begins or ends a run is shorter
@@ -23,6 +26,7 @@ class Visits:
 
     def __init__(self, app: Callable, left: float = LEFT):
         self.app, self.left = app, left
+        self._tidying: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
         if scope["type"] != "websocket" or not scope["path"].endswith(STREAM):
@@ -35,13 +39,18 @@ class Visits:
             reading.cancel()
             visit.over()
             if visit.session:
-                asyncio.get_running_loop().call_later(self.left, _forget, visit.session)
+                asyncio.get_running_loop().call_later(self.left, self._forget, visit.session)
 
+    def _forget(self, session: str) -> None:
+        """Free what a visitor has left behind, unless the page has come back; then tidy, once for all who leave now."""
+        if runtime.exists() and not runtime.get_instance().is_active_session(session):
+            runtime.get_instance().close_session(session)
+            if self._tidying is None:
+                self._tidying = asyncio.get_running_loop().call_later(QUIET, self._tidy)
 
-def _forget(session: str) -> None:
-    """Free what a visitor has left behind, unless the page has come back."""
-    if runtime.exists() and not runtime.get_instance().is_active_session(session):
-        runtime.get_instance().close_session(session)
+    def _tidy(self) -> None:
+        self._tidying = None
+        tidy()
 
 
 class Visit:

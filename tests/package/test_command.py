@@ -10,7 +10,7 @@ from focuscope.__main__ import main
 @pytest.mark.parametrize("words", [["serve", "--port", "9001"], ["serve"], []])
 def test_it_serves_this_machine_at_the_port_that_is_named(words, monkeypatch):
     called = []
-    monkeypatch.setattr(subprocess, "call", lambda command, cwd: called.append(command) or 0)
+    monkeypatch.setattr(subprocess, "call", lambda command, cwd, env: called.append(command) or 0)
     assert main(words) == 0
     assert "--server.address=127.0.0.1" in called[0]
     assert ("--server.port=9001" in called[0]) == ("9001" in words)

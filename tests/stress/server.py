@@ -71,7 +71,7 @@ def served(folder: Path, entry: str = "app/serve/served.py", **environment: str)
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
     path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
     variables = {**os.environ, "FOCUSCOPE_STATE": str(folder / "state"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
-    variables |= environment
+    variables |= {"PYTHONMALLOC": "malloc"} | environment  # as run.py serves it
     with (folder / "server.log").open("w") as log:
         child = subprocess.Popen([*command, *options], cwd=home, env=variables, stdout=log, stderr=subprocess.STDOUT)
     try:
