@@ -35,6 +35,7 @@ TAKES = {
     "evaluate": Takes(0.0, passes=2.0),  # masked passes: 1 to 4 plain ones on two cores
     "equal-budget": Takes(0.0, passes=3.0),  # a method is tried at several settings
     "continuation": Takes(0.0, passes=1.0),
+    "generate": Takes(0.0, passes=2.0),
 }
 MADE = {"names": 3072}  # tokens of the texts that a verb makes itself
 SERVED: dict[str, dict[str, object]] = {  # verb -> arguments with which it finds what Start's reading of the text left

@@ -113,6 +113,23 @@ def test_the_store_prices_a_verb_and_a_model_by_their_own_runs(store):
     assert store.price("groups", "other", 1800).n == 0 and store.price("pairs", "demo", 1800).n == 0
 
 
+@pytest.mark.parametrize(
+    "verb, args, tokens",
+    [
+        ("evaluate", {"methods": [{}]}, 1024),
+        ("temperature", {}, 2245),
+        ("generate", {"new_tokens": 48}, 7300),
+        ("pitfalls", {}, 1000),
+    ],
+)
+def test_what_a_page_begins_by_itself_is_quick_with_the_bundled_model_and_waits_with_a_large_one(
+    store, verb, args, tokens
+):
+    large = SimpleNamespace(numbers=card().numbers | {"parameters": 494_000_000})
+    small, big = (predicted(store, verb, {"model": "demo"} | args, tokens, one) for one in (card(), large))
+    assert not small.slow and big.slow and small.n == big.n == 0
+
+
 def test_the_first_price_of_a_verb_follows_what_another_one_took(store):
     first = {verb: predicted(store, verb, {"model": "demo"}, 2000, card()) for verb in ("pairs", "groups", "head")}
     assert first["pairs"].seconds > first["head"].seconds > first["groups"].seconds, "each has a price of its own"
