@@ -2,11 +2,13 @@
 
 import os
 import sys
+import time
 
 from analysis.cli.asked import asked
 from analysis.cli.options import parser
 from analysis.cli.plan import lines, plan
 from analysis.cli.shown import dumped, show
+from analysis.cli.stored import store
 from analysis.errors import AnalysisError
 
 
@@ -26,7 +28,9 @@ def main(argv: list[str] | None = None) -> int:
             planned = plan(wanted)
             print(dumped(planned) if given["json"] else lines(planned))
             return 0
+        began = time.monotonic()
         result = wanted.run(_progress)
+        result.numbers["protocol"].setdefault("run", store(wanted, result, time.monotonic() - began))
     except AnalysisError as error:
         return _stop(verb, str(error), 2)
     except OSError as error:

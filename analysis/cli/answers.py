@@ -49,8 +49,10 @@ def schema_of(verb: str, name: str = "") -> dict:
 
 
 def _of_protocols() -> dict:
-    """What every verb writes into its protocol; what else stands there is its own."""
-    return {"type": "object", "required": ["verb", "versions"]}
+    """What every verb writes into its protocol; what else stands there is its own. `run`: the id of the stored run, on
+    the command line."""
+    run = {"run": {"type": ["string", "null"]}}
+    return {"type": "object", "properties": run, "required": ["verb", "versions"]}
 
 
 @cache

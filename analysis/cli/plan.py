@@ -7,6 +7,7 @@ from pathlib import Path
 from analysis import places
 from analysis.cli.asked import Asked
 from analysis.cli.signatures import function
+from analysis.cli.stored import request_of
 from analysis.files import read_json
 from analysis.runs import Price, RunStore
 from analysis.runs.due import counted, predicted
@@ -44,7 +45,8 @@ def lines(planned: dict) -> str:
 
 def _run(store: RunStore, verb: str, asked: Asked) -> str | None:
     """The id of the run that answers, whichever of its arguments were spelled out when it was asked for."""
-    usual, wanted = asked.usual, asked.resolved
+    usual = asked.usual
+    wanted = usual | request_of(asked)
     for row in store.search(verb=verb):
         run = store.open(row.id)
         if usual | run.request == wanted and (found := store.find(verb, run.request)) is not None:

@@ -11,17 +11,18 @@ from torch import Tensor
 CODE = Path(__file__).with_name("focuscope_attention.py")
 NAMES = ("policy.json", "tensors.safetensors", CODE.name, "README.md")
 EARLY = (1980, 1, 1, 0, 0, 0)  # the date of every file: equal settings give equal zips
+PLAIN = ("float32", "bfloat16", "float16", "float64")  # types that transformers loads by name
 PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "date")  # as far as a run has them
 
 
-def pack(policy: dict, tensors: dict[str, Tensor]) -> bytes:
+def pack(policy: dict, tensors: dict[str, Tensor], place: str = "") -> bytes:
     """A zip of policy.json (`policy`, see docs/policy.schema.json), tensors.safetensors where there are any, the Python
-    file and a README."""
+    file and a README. `place`: what transformers loads the model by, a folder or an id, where its name does not."""
     files = {
         "policy.json": json.dumps(policy, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n",
         "tensors.safetensors": save({name: tensor.contiguous() for name, tensor in tensors.items()}),
         CODE.name: CODE.read_bytes(),
-        "README.md": readme(policy).encode(),
+        "README.md": readme(policy, place).encode(),
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
@@ -33,22 +34,29 @@ def pack(policy: dict, tensors: dict[str, Tensor]) -> bytes:
     return made.getvalue()
 
 
-def readme(policy: dict) -> str:
-    """What is in the zip, how to run it, and how good it was, with its protocol."""
+def readme(policy: dict, place: str = "") -> str:
+    """What is in the zip, how to run it, and how good it was, with its protocol. The model is loaded in the type that
+    the quality was measured in: transformers' own choice is that of the checkpoint, which may be another."""
     quality, about = policy["quality"], policy["protocol"]
     shape = f"{policy['layers']} layers of {policy['heads']} heads"
     versions = " ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
     told = ", ".join(f"{name} {about[name]}" for name in PROTOCOL if about.get(name) is not None)
+    kind = about.get("dtype") or ""
+    loaded = f", dtype=torch.{kind}" if kind in PLAIN else ""
+    other = (
+        "" if loaded or not quality else f" It was measured with weights in {kind or 'an unknown type'}, not in these."
+    )
     lines = [
         f"# {policy['label']}, a setting from Focuscope",
         f"For {policy['model']} ({shape}, weights {policy['revision']}). Needs torch, transformers 5 and safetensors:",
         "",
-        "    import focuscope_attention",
+        "    import torch, focuscope_attention",
         "    from transformers import AutoModelForCausalLM",
-        f'    model = AutoModelForCausalLM.from_pretrained("{policy["model"]}", attn_implementation="focuscope")',
+        f"    place = {place or policy['model']!r}  # a folder is on the machine that made this: name your copy of it",
+        f'    model = AutoModelForCausalLM.from_pretrained(place, attn_implementation="focuscope"{loaded})',
         "    focuscope_attention.attach(model)  # from here on model(...) and model.generate(...) read by this setting",
         "",
-        f"Measured: {quality or 'no quality was measured in this run.'}",
+        f"Measured: {quality or 'no quality was measured in this run.'}{other}",
         f"Protocol: {told}; {versions}. Again: `{policy['command']}`",
         "The code scores every key and masks what is not read: it shows the quality of a setting, not its speed. "
         "No beam search.",

@@ -115,7 +115,7 @@ def losses(table: dict, layer: int, head: int) -> dict:
     points = {
         "text": [
             f"estimate {value:+.4f}" + ("" if exact is None else f"<br>measured {exact:+.4f}")
-            for value, exact in zip(table["estimate"], table["change"], strict=True)
+            for value, exact in zip(table["estimate"], table["loss_change"], strict=True)
         ],
         "hovertemplate": "layer %{y}, head %{x}<br>%{text} nats per token<extra></extra>",
     }

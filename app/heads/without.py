@@ -16,11 +16,12 @@ from app.ui import asking, fields, painted, tables, widgets
 LEVELS = ((0.1, "0.1–0.3"), (0.3, "0.3–1"), (1.0, "1–2"), (2.0, "2–4"), (4.0, "over 4"))  # nats per token
 LOWS = [low for low, _ in LEVELS]
 TERM = "ablation of a head"
+BEFORE = {"change": "loss_change", "divergence": "kl"}  # names in runs of an earlier version
 ROWS = {
     "without": tables.Column("without"),
     "estimate": tables.Column("estimate", "number", 4, help="of first order, in nats per token"),
-    "change": tables.Column("loss rises by", "number", 4, words="rise", help="measured in a pass of its own"),
-    "divergence": tables.Column("KL to all heads", "number", 4, help="how far the predictions move, in nats per token"),
+    "loss_change": tables.Column("loss rises by", "number", 4, words="rise", help="measured in a pass of its own"),
+    "kl": tables.Column("KL to all heads", "number", 4, help="how far the predictions move, in nats per token"),
     "worst": tables.Column("suffers most", words="suffers"),
 }
 
@@ -45,7 +46,7 @@ def show(tokens: dict, layer: int, head: int) -> None:
     part, size = scope.choice("without_all", "ablate", _args("top", by), tokens)
     run = _ask("top", by, part, "Reading the text without heads", size)
     widgets.prose(run.numbers["sentence"])
-    rows = run.numbers["rows"]
+    rows = _rows(run)
     _map(run, layer, head)
     _table(run, rows, (layer, head))
     widgets.notes(run)
@@ -63,9 +64,14 @@ def _ask(heads: str, by: str, part: int | None, doing: str, size: int) -> Run:
     return asking.ask("ablate", _args(heads, by) | {"part": part}, doing, size)
 
 
+def _rows(run: Run) -> list[dict]:
+    """The exact passes; runs that were stored before have them under other names."""
+    return [{BEFORE.get(name, name): value for name, value in row.items()} for row in run.numbers["rows"]]
+
+
 def _map(run: Run, layer: int, head: int) -> None:
     """The estimate of every head; a click chooses one."""
-    table = cached.columns(run, "heads")
+    table = {BEFORE.get(name, name): values for name, values in cached.columns(run, "heads").items()}
     points = widgets.chart(
         charts.losses(table, layer, head),
         table,
@@ -105,13 +111,14 @@ def _table(run: Run, rows: list[dict], now: tuple[int, int]) -> None:
 
 def _rise(row: dict) -> str:
     known = "" if row["low"] is None else f" ({signed(row['low'], '.4f')} to {signed(row['high'], '.4f')})"
-    return f"{signed(row['change'], '.4f')}{known}"
+    return f"{signed(row['loss_change'], '.4f')}{known}"
 
 
 def _text(run: Run, wanted: str, tokens: dict) -> None:
     """The text painted by how much worse each token is predicted without one head, and a way to the worst."""
-    at = [row["without"] for row in run.numbers["rows"]].index(wanted)
-    row, changes = run.numbers["rows"][at], cached.array(run, "change")[at]
+    rows = _rows(run)
+    at = [row["without"] for row in rows].index(wanted)
+    row, changes = rows[at], cached.array(run, "change")[at]
     first = row["offset"] + 1  # the first token of a window is not predicted
     weights: list[float | None] = [None] * len(tokens["piece"])
     weights[first : first + len(changes)] = [None if math.isnan(one) else one for one in changes.tolist()]

@@ -138,12 +138,20 @@ def ablate(args: dict, text: str) -> Result:
         layer, head = map(int, name.split("."))
         rise = np.linspace(0.0, 5.0, length - 1).astype(np.float32) * (1 + layer)
         changes.append(rise)
-        row = {"without": name, "offset": offset, "change": float(rise.mean()), "low": None, "high": None, "units": 2}
-        row |= {"divergence": None, "worst": offset + length - 1, "worst_word": "<last>", "worst_change": 5.0}
+        row = {"without": name, "offset": offset, "loss_change": float(rise.mean())}
+        row |= {
+            "low": None,
+            "high": None,
+            "units": 2,
+            "kl": None,
+            "worst": offset + length - 1,
+            "worst_word": "<last>",
+            "worst_change": 5.0,
+        }
         rows.append(row | {"layer": layer, "head": head, "estimate": cells.index((layer, head)) / 10 - 0.2})
-    exact = {(row["layer"], row["head"]): row["change"] for row in rows}
+    exact = {(row["layer"], row["head"]): row["loss_change"] for row in rows}
     listed = [{"layer": a, "head": b, "estimate": at / 10 - 0.2} for at, (a, b) in enumerate(cells)]
-    heads = pd.DataFrame([one | {"change": exact.get((one["layer"], one["head"]))} for one in listed])
+    heads = pd.DataFrame([one | {"loss_change": exact.get((one["layer"], one["head"]))} for one in listed])
     numbers = {"rows": rows, "scope": "this text", "sentence": f"Without {names[0]} <this> is worse."}
     numbers |= {"notes": ["First order."]}
     numbers["protocol"] = protocol("ablate", args, length)

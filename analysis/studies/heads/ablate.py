@@ -46,7 +46,7 @@ def ablate(
     its own mean, or that of another position (resample) of the window. `together`: one pass without all listed heads,
     and `others`: one without all heads but these. arrays: `estimate` float32 [layers, heads]; `change` float32 [n, T -
     1], how much each token's loss rises in each exact pass (NaN for the first of a further window). tables: `heads`
-    (`layer head estimate change low high divergence worst`), the exact ones first in their order; `tokens`. The
+    (`layer head estimate loss_change low high kl worst`), the exact ones first in their order; `tokens`. The
     interval is over blocks of this text and says how the change varies in it, not in other texts. numbers: `rows` (the
     exact passes), `loss`, `scope` in words, `agreement` (rank correlation of estimate and exact passes), `seconds` (of
     the `pass` with all heads, the `estimate`, and `exact` of all `passes` without heads; the first two are slower in a
@@ -161,8 +161,8 @@ def _row(change: np.ndarray, apart: np.ndarray | None, words: list[str], offset:
     blocks = [part.mean() for part in np.array_split(known, min(PARTS, len(known)))]
     found, worst = interval(blocks, fewest=BLOCKS), int(np.nanargmax(change))
     return {
-        **{"change": float(known.mean()), "low": found.low, "high": found.high, "units": found.units},
-        "divergence": None if apart is None else float(apart.mean()),
+        **{"loss_change": float(known.mean()), "low": found.low, "high": found.high, "units": found.units},
+        "kl": None if apart is None else float(apart.mean()),
         **{"worst": offset + worst + 1, "worst_word": words[offset + worst + 1], "worst_change": float(known.max())},
     }
 
@@ -171,13 +171,13 @@ def _agreement(rows: list[dict]) -> float | None:
     """Rank correlation of estimate and exact change; None for fewer than three heads."""
     if len(rows) < 3:
         return None
-    table = pd.DataFrame(rows)[["estimate", "change"]]
+    table = pd.DataFrame(rows)[["estimate", "loss_change"]]
     return float(table.rank().corr().iloc[0, 1])
 
 
 def _table(estimate: np.ndarray, rows: list[dict]) -> pd.DataFrame:
     """All heads, those with an exact pass first, each part by what it loses."""
-    names = ["change", "low", "high", "divergence", "worst"]
+    names = ["loss_change", "low", "high", "kl", "worst"]
     exact = {(row["layer"], row["head"]): row for row in rows}
     made = [
         {"layer": layer, "head": head, "estimate": float(estimate[layer, head])}
@@ -185,19 +185,20 @@ def _table(estimate: np.ndarray, rows: list[dict]) -> pd.DataFrame:
         for layer, head in np.ndindex(estimate.shape)
     ]
     table = pd.DataFrame(made).astype({name: "float64" for name in names})
-    return table.sort_values(["change", "estimate"], ascending=False, na_position="last", ignore_index=True)
+    return table.sort_values(["loss_change", "estimate"], ascending=False, na_position="last", ignore_index=True)
 
 
 def _sentence(rows: list[dict], by: str, where: str) -> str:
     """The pass that loses most, in words."""
-    row = max(rows, key=lambda one: one["change"])
+    row = max(rows, key=lambda one: one["loss_change"])
     what = {"zero": "set to zero", "mean": "replaced by its mean", "resample": "taken from another position"}[by]
     low, high = (None if row[end] is None else signed(row[end], ".4f") for end in ("low", "high"))
     known = "" if low is None else f" (95% interval {low} to {high} over blocks of it)"
     most = "" if len(rows) == 1 else f", the most of {len(rows)} exact passes"
     return (
-        f"With the output of {row['without']} {what}, {where} is predicted {signed(row['change'], '.4f')} nats per "
-        f"token worse{known}{most}; “{row['worst_word'].strip()}” suffers most ({signed(row['worst_change'], '.2f')})."
+        f"With the output of {row['without']} {what}, {where} is predicted {signed(row['loss_change'], '.4f')} nats "
+        f"per token worse{known}{most}; “{row['worst_word'].strip()}” suffers most "
+        f"({signed(row['worst_change'], '.2f')})."
     )
 
 

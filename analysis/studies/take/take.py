@@ -1,12 +1,16 @@
 """Take it along: a setting that a stored run is about, as a zip that runs on torch and transformers alone."""
 
+import copy
 from contextlib import closing, nullcontext
 from pathlib import Path
 
 import numpy as np
 
+from analysis.commandline import commandline
 from analysis.errors import BadSetting
 from analysis.files import write_whole
+from analysis.methods import METHODS
+from analysis.places import locate
 from analysis.runs import Result, Run, RunStore
 from analysis.runs.again import command_of
 from analysis.runs.studies import POLICY_FORMAT
@@ -23,8 +27,9 @@ def take(
     """The setting of a stored run (its id) as a zip: policy.json, tensors.safetensors, focuscope_attention.py, README.
 
     `method` says which, where the run is about several: {"name", "settings", "router", "policy"}, as far as that tells
-    them apart. `model`: that of the run, if it is given. `output`: the file to write; a page gives none and reads the
-    zip from the array `zip` (uint8). numbers: `label`, `file` (a name for it), `path`, `bytes`, `readme`, `sentence`.
+    them apart. `run` may also name a method, to take it along with the settings of `method` and nothing measured.
+    `model`: that of the run, if it is given. `output`: the file to write; a page gives none and reads the zip from the
+    array `zip` (uint8). numbers: `label`, `file` (a name for it), `path`, `bytes`, `readme`, `sentence`.
     Errors: BadSetting for a run about no method, a method that cannot be taken along, weights that have changed.
     """
     if context.browser == bool(output):
@@ -33,14 +38,21 @@ def take(
         )
     if output and Path(output).exists():
         raise BadSetting(f"{output} is there already: give -o another name.")
-    with nullcontext(context.store) if context.store else closing(RunStore()) as store:
-        found = store.open(run)
-    chosen = _chosen(found, method or {})
-    name = found.request.get("model") or "demo"
-    if model not in (None, name):
-        raise BadSetting(f"The run {run} is of {name}, not of {model}: leave the model out.")
+    if run in METHODS:
+        name, chosen = model or "demo", _unmeasured(run, method or {})
+        about, command = None, commandline("take", {"run": run, "method": method, "model": model, "output": output})
+    else:
+        with nullcontext(context.store) if context.store else closing(RunStore()) as store:
+            found = store.open(run)
+        name, chosen = found.request.get("model") or "demo", _chosen(found, method or {})
+        context = _as_then(found, context)
+        if model not in (None, name) and str(Path(model).resolve()) != name:
+            raise BadSetting(f"The run {run} is of {name}, not of {model}: leave the model out.")
+        about, command = found.protocol, command_of(found)
     lm = context.model(name)
-    if (made := found.protocol.get("revision")) not in (None, lm.revision):
+    taken = protocol("take", lm, kernel="none: nothing is computed", run=run)
+    about = about or taken
+    if (made := about.get("revision")) not in (None, lm.revision):
         raise BadSetting(f"The run {run} was made with other weights of {name} ({made}): run it again.")
     one = candidates(context, lm, [chosen.spec], FAMILIES)[0]
     told, tensors = carry(one.name, one.method, lm.num_layers)
@@ -49,19 +61,40 @@ def take(
         **{"format": POLICY_FORMAT, "method": one.name, "label": one.label, "model": lm.name, "revision": lm.revision},
         **shape,
         **told,
-        **{"quality": chosen.quality, "protocol": found.protocol, "command": command_of(found)},
+        **{"quality": chosen.quality, "protocol": about, "command": command},
     }
-    data = pack(policy, tensors)
+    place = locate(name)
+    read = str(place.resolve() if isinstance(place, Path) else place)
+    data = pack(policy, tensors, read)
     if output:
         with write_whole(Path(output)) as draft:
             draft.write_bytes(data)
     numbers = {
         **{"label": one.label, "file": f"focuscope-{one.name.replace('_', '-')}.zip", "path": output or None},
-        **{"bytes": len(data), "readme": readme(policy)},
+        **{"bytes": len(data), "readme": readme(policy, read)},
         "sentence": f"{one.label} in {len(data) / 1e3:,.0f} kB: unpack it beside your code and call attach(model).",
-        "protocol": protocol("take", lm, kernel="none: nothing is computed", run=run),
+        "protocol": taken,
     }
     return Result(numbers, arrays={} if output else {"zip": np.frombuffer(data, dtype=np.uint8)})
+
+
+def _unmeasured(name: str, method: dict) -> Setting:
+    """A method by its name, with settings. Errors: BadSetting."""
+    if method.get("name", name) != name:
+        raise BadSetting(f"{name} is to be taken along and {method['name']} is set: name one method.")
+    return Setting(method | {"name": name})
+
+
+def _as_then(run: Run, context: Context) -> Context:
+    """The context with the fitted state that a run of the command line was made with. Errors: BadSetting."""
+    state = run.request.get("state")
+    if state is None or context.state is not None:
+        return context
+    if context.browser:
+        raise BadSetting(f"The run {run.id} was made with fitted state in {state}: take it on the command line.")
+    then = copy.copy(context)
+    then.state = Path(state)
+    return then
 
 
 def _chosen(run: Run, method: dict) -> Setting:

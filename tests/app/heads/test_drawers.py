@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from analysis.runs import Price
+from analysis.runs import Price, Result
 from app import cached
 from tests.app.heads.test_heads import figures, opened
+from tests.made.heads import ANSWERS
 from tests.made.in_process import markup, part, put
-from tests.made.results import CONTEXT
+from tests.made.results import CONTEXT, STUDIES
 from tests.made.training import put_studies
 
 # --- heads like this one ----------------------------------------------------------------------------------------------
@@ -114,6 +115,22 @@ def test_the_numbers_of_one_window_stand_beside_those_of_all(client):
     assert "window 1 of 2" in labels[0] and any("all 2 windows" in label for label in labels)
     app = opened(text=put(client, ("a word of text " * (CONTEXT // 8)).strip()))
     assert not [column for column in part(app, "table", 2)["columns"] if "window" in column["label"]]
+
+
+def test_runs_of_an_earlier_version_are_read_by_its_names(client, monkeypatch):
+    names = {"loss_change": "change", "kl": "divergence"}
+
+    def ablate(args: dict, text: str) -> Result:
+        made = ANSWERS["ablate"](args, text)
+        rows = [{names.get(name, name): value for name, value in row.items()} for row in made.numbers["rows"]]
+        heads = made.tables["heads"].rename(columns=names)
+        return Result(made.numbers | {"rows": rows}, made.tables | {"heads": heads}, made.arrays)
+
+    monkeypatch.setitem(STUDIES, "ablate", ablate)
+    app = opened(without="yes", layer=2, head=1)
+    assert not app.error and not app.exception
+    shown = {column["label"]: column["shown"] for column in part(app, "table", 3)["columns"]}
+    assert shown["loss rises by"][0] == "+7.5000" and "KL to all heads" in shown
 
 
 # --- evidence ---------------------------------------------------------------------------------------------------------

@@ -21,15 +21,15 @@ def test_the_estimate_ranks_and_exact_passes_follow(ask):
     best = sorted(np.ndindex(estimate.shape), key=lambda one: -estimate[one])[:3]
     assert [(row["layer"], row["head"]) for row in numbers["rows"]] == best
     assert found.arrays["change"].shape == (3, len(found.tables["tokens"].query("position < 64")) - 1)
-    assert len(table) == estimate.size and table["change"].notna().tolist() == [True] * 3 + [False] * (
+    assert len(table) == estimate.size and table["loss_change"].notna().tolist() == [True] * 3 + [False] * (
         estimate.size - 3
     )
     for row, change in zip(numbers["rows"], found.arrays["change"], strict=True):
-        assert row["change"] == pytest.approx(change.mean(), abs=1e-6) and row["units"] == 16
-        assert row["low"] <= row["change"] <= row["high"] and row["divergence"] > 0
+        assert row["loss_change"] == pytest.approx(change.mean(), abs=1e-6) and row["units"] == 16
+        assert row["low"] <= row["loss_change"] <= row["high"] and row["kl"] > 0
         assert row["worst"] == change.argmax() + 1 and row["worst_change"] == pytest.approx(change.max())
         assert row["estimate"] == pytest.approx(estimate[row["layer"], row["head"]])
-    most = max(numbers["rows"], key=lambda row: row["change"])
+    most = max(numbers["rows"], key=lambda row: row["loss_change"])
     assert f"With the output of {most['without']} set to zero" in numbers["sentence"]
     assert "the most of 3 exact passes" in numbers["sentence"] and -1 <= numbers["agreement"] <= 1
     json.dumps(numbers, allow_nan=False)
@@ -41,7 +41,7 @@ def test_all_windows_are_their_windows_together(ask):
     apart = [ask(ablate, heads="1.2", part=part) for part in range(count)]
     sizes = [one.arrays["change"].shape[1] for one in apart]
     found, (row,) = (every := ask(ablate, heads="1.2", part=None)).numbers, every.numbers["rows"]
-    for name in ("change", "divergence", "estimate"):
+    for name in ("loss_change", "kl", "estimate"):
         singles = [one.numbers["rows"][0][name] for one in apart]
         assert row[name] == pytest.approx(np.average(singles, weights=sizes), abs=1e-6), name
     assert count > 1 and np.isnan(every.arrays["change"]).sum() == count - 1
@@ -60,7 +60,7 @@ def test_heads_that_are_listed_alone_together_and_all_but_them(ask):
     both = ask(ablate, heads="1.2,0.1,1.2", by="mean", together=True, others=True)
     assert [row["without"] for row in both.numbers["rows"]] == ["1.2, 0.1", "all but 1.2, 0.1"]
     assert both.numbers["agreement"] is None and "layer" not in both.numbers["rows"][0]
-    assert both.numbers["rows"][1]["divergence"] > both.numbers["rows"][0]["divergence"]
+    assert both.numbers["rows"][1]["kl"] > both.numbers["rows"][0]["kl"]
     assert len(ask(ablate, heads="all").numbers["rows"]) == both.arrays["estimate"].size
 
 
