@@ -10,7 +10,13 @@ from app import cached
 from app.selection import state
 from app.ui import asking, chips, jobs, reading, widgets
 
-WORKER = {"cold": "not started", "starting": "loading the model", "ready": "ready", "busy": "working"}
+WORKER = {
+    "cold": "not started",
+    "starting": "loading the model",
+    "ready": "ready",
+    "busy": "working",
+    "silent": "nothing is heard of it any more; it was stopped, or hangs",
+}
 RECENT = 8  # models loaded here before that are offered
 FITS = {"float32": "fits", "bfloat16": "fits in bfloat16", "8bit": "needs 8-bit", None: "too large for this machine"}
 PRECISIONS = ("auto", "float32", "bfloat16", "float16", "8bit", "4bit")
@@ -170,3 +176,5 @@ def _worker() -> None:
         f"Worker: {WORKER.get(now['state'], now['state'])}{memory}",
         help="The model runs in a process of its own; stored results are shown without waiting for it.",
     )
+    if now["state"] == "silent":
+        jobs.restart_button("worker_restart")

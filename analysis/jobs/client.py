@@ -151,8 +151,18 @@ class Jobs:
             self.describe(HUNG)
 
     def status(self) -> dict[str, Any]:
-        """The (first) worker: {"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}."""
+        """The (first) worker: {"state": "cold" | "starting" | "ready" | "busy" | "silent", "pid": int | None, "memory":
+        bytes}."""
         return self._keeper.state()
+
+    def silent(self) -> dict[str, float]:
+        """Id of each job of this app whose worker was stopped or hangs -> seconds since its last heartbeat."""
+        return {job: still for keeper in self._keepers for job, still in keeper.silent().items()}
+
+    def restart(self) -> None:
+        """Ends workers that are silent; new ones take up what those had begun, a job at its last checkpoint."""
+        for keeper in self._keepers:
+            keeper.restart()
 
     def close(self) -> None:
         """Ends the worker; this app's unfinished jobs become interrupted."""

@@ -24,8 +24,11 @@ def _answered(call: Call, process: Connection, deadline: float, tell: Tell | Non
         if time.monotonic() >= deadline:
             return False
         try:
-            if call.told is not None:
-                tell(*call.told)
+            done, stage, left, curve = call.told or (0.0, "", None, None)
+            if still := process.silence:
+                tell(done, f"{still:.0f} s without a word of the worker; restart it in the model's box", None, curve)
+            elif call.told is not None:
+                tell(done, stage, left, curve)
         except BaseException:
             process.abandon(call)
             raise
@@ -78,12 +81,17 @@ class Keeper:
             process.send(call)
             if not _answered(call, process, deadline, tell):
                 process.abandon(call)
+                if still := process.silence:
+                    raise Busy(
+                        f"The worker has said nothing for {still:.0f} s, so {verb} has no answer: restart it in the "
+                        "model's box."
+                    )
                 doing = "is still at it" if call.begun else "is busy with other work"
                 raise Busy(f"The worker did not answer {verb} within {timeout:.0f} s and {doing}: try again later.")
             try:
                 return call.answer()
             except WorkerLost as lost:
-                if lost.blamed or last:
+                if lost.blamed and not process.given_up or last:
                     raise self.sentence(verb, lost) from None
                 last = True
 
@@ -96,14 +104,25 @@ class Keeper:
         )
 
     def state(self) -> dict[str, Any]:
-        """{"state": "cold" | "starting" | "ready" | "busy", "pid": int | None, "memory": bytes}"""
+        """{"state": "cold" | "starting" | "ready" | "busy" | "silent", "pid": int | None, "memory": bytes}"""
         process = self.process
         if process is None or not process.alive:
             return {"state": "cold", "pid": None, "memory": 0}
         running = process.running
         starting = not process.ready or any(call.verb == "warm" for call in running)
-        state = "starting" if starting else "busy" if running else "ready"
+        state = "silent" if process.silence else "starting" if starting else "busy" if running else "ready"
         return {"state": state, "pid": process.pid, "memory": process.memory()}
+
+    def silent(self) -> dict[str, float]:
+        """Id of each call that a silent worker has begun -> seconds since its last heartbeat."""
+        process = self.process
+        still = process.silence if process is not None else 0.0
+        return {call.id: still for call in process.running} if process is not None and still else {}
+
+    def restart(self) -> None:
+        """End a silent worker: the next one begins its calls anew."""
+        if self.process is not None:
+            self.process.give_up()
 
     def close(self) -> None:
         with self._lock:

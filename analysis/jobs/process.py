@@ -18,6 +18,7 @@ import psutil
 
 from analysis.jobs.wire import Message, encode, messages, rebuild_error
 
+SILENT = 20.0  # seconds without a heartbeat after which a worker counts as stopped; it beats every 5
 PROJECT = Path(__file__).resolve().parents[2]
 log = logging.getLogger("focuscope.jobs")
 
@@ -65,6 +66,8 @@ class Connection:
     """A worker as the app sees it, wherever it runs. Safe from any thread; no method waits for the worker. A child says
     how a message gets there (`_deliver`), hears what comes back (`_hear`) and tells of its end (`_end`)."""
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(self) -> None:
         self.pid: int | None = None
         self.ready = False
@@ -74,6 +77,20 @@ class Connection:
         self._fatal: str | None = None
         self._blame: Call | None = None
         self._dying = False
+        self._beat: float | None = None  # when its heart was heard last; None of one that has none
+        self.given_up = False
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a heartbeat, once they are more than SILENT: it was stopped, or hangs. Else 0."""
+        still = self.clock() - self._beat if self.alive and self._beat is not None else 0.0
+        return still if still > SILENT else 0.0
+
+    def give_up(self) -> None:
+        """End it where it is silent; what it was asked may be put to another."""
+        if still := self.silence:
+            self._fatal, self.given_up = f"it had said nothing for {still:.0f} s", True
+            self.kill()
 
     @property
     def alive(self) -> bool:
@@ -139,7 +156,9 @@ class Connection:
         if "fatal" in message:
             self._fatal = str(message["fatal"])
             self.kill()
-        if "ready" in message:
+        if "beat" in message:
+            self._beat = self.clock()
+        elif "ready" in message:
             self.ready = True
         elif "begun" in message:
             if call := self._calls.get(message["begun"]):

@@ -78,7 +78,8 @@ class Runner(threading.Thread):
             return "failed", None, f"The job could not be run ({type(error).__name__}: {error}): start it again."
 
     def _ask(self, job: JobStatus) -> Message:
-        """The worker's answer. A worker that died before it began the job is replaced once."""
+        """The worker's answer. A worker that died before it began the job is replaced once, and one that somebody gave
+        up whenever that happens."""
         last = False
         while True:
             call, process = Call("job", job.verb, {**job.args}), self._keeper.live()
@@ -88,9 +89,11 @@ class Runner(threading.Thread):
             try:
                 return call.answer()
             except WorkerLost as lost:
-                if lost.began or last or self._stopping or self._table.cancel_asked(job.id):
+                if self._stopping or self._table.cancel_asked(job.id):
                     raise
-                last = True
+                if not process.given_up and (lost.began or last):
+                    raise
+                last = not process.given_up
 
     def _watch(self, job: JobStatus, call: Call, process: Connection) -> None:
         asked, most = None, limits().job_seconds

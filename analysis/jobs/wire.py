@@ -1,7 +1,7 @@
 """What app and worker say to each other: one JSON object per line, errors by class and sentence.
 
 to the worker    {"do": id, "kind": "request"|"job", "verb": ..., "args": {...}}      {"cancel": id}
-from the worker  {"ready": true}   {"begun": id}   {"id": id, "run": ..., "cached": ...}
+from the worker  {"ready": true}   {"beat": true}   {"begun": id}   {"id": id, "run": ..., "cached": ...}
                  {"id": id, "value": {...}}   {"id": id, "error": {"type", "message"}}
                  {"fatal": why it ends}, alone or with its last answer
 """

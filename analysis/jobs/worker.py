@@ -36,6 +36,7 @@ from analysis.runs.keys import asked_now
 
 WRITES_PER_SECOND = 5
 EARLY = 0.1  # share of the work before which nothing is said of the time that is left
+BEAT = 5.0  # seconds between two heartbeats
 NICE = 5  # the app and whatever else a person does here come before long work
 LOG_BYTES = 4_000_000  # the log is cut to its last quarter beyond this
 # How torch, Python's threads, C++, and libraries in C that did not look say that they were refused memory.
@@ -247,6 +248,13 @@ def _take_streams() -> tuple[IO[bytes], Send]:
     return source, send
 
 
+def _beat(send: Send, ended: threading.Event) -> None:
+    """Tell the app that this process is not stopped, from a thread of its own: a long chunk is no silence."""
+    while not ended.is_set():
+        send({"beat": True})
+        ended.wait(BEAT)
+
+
 def main() -> int:
     """Read the options, take over the standard streams, and work until the input ends."""
     parser = argparse.ArgumentParser(description="The worker of Focuscope: started by the app, not by hand.")
@@ -261,7 +269,9 @@ def main() -> int:
     os.nice(NICE)
     if options.lease is not None:
         os.set_inheritable(options.lease, False)
-    inbox = Inbox(source)
+    inbox, ended = Inbox(source), threading.Event()
+    heart = threading.Thread(target=_beat, args=(send, ended), name="heart", daemon=True)
+    heart.start()
     try:
         store = RunStore(options.root, options.examples)
         worker = Worker(store, inbox, send, options.studies, JobTable(store.database).progress)
@@ -269,9 +279,12 @@ def main() -> int:
         log.exception("The worker could not start.")
         said = str(error) if isinstance(error, AnalysisError) else f"{type(error).__name__}: {error}"
         send({"fatal": f"it could not start: {said.rstrip('.')}"})
+        ended.set()
         return 1
     send({"ready": True})
     worker.run()
+    ended.set()
+    heart.join()  # a thread that writes while Python ends would end it badly
     return 0
 
 

@@ -150,13 +150,15 @@ def ended(job: JobStatus) -> None:
 @st.fragment(run_every=1)
 def _live(job_ids: list[str]) -> None:
     """The strip of jobs that wait or run; it alone is drawn anew each second."""
-    found = [cached.jobs().watch(job_id) for job_id in job_ids]
+    found, silent = [cached.jobs().watch(job_id) for job_id in job_ids], cached.jobs().silent()
     if any(job.state not in WAITING for job in found):
         st.rerun()
     with st.container(key="job_strip", gap="small"):
         for place, job in enumerate(found):
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job))
+                st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job, silent.get(job.id, 0.0)))
+                if job.id in silent:
+                    restart_button(f"job_restart_{job.id}")
                 st.button(
                     "Cancel",
                     key="job_cancel" if place == 0 else f"job_cancel_{job.id}",
@@ -174,8 +176,27 @@ def called(job: JobStatus) -> str:
     return known.brief if known else job.verb
 
 
-def progress_words(job) -> str:
-    """What a job is doing: place in the queue, or stage, per cent and time left."""
+def restart_button(key: str) -> None:
+    """Offer another worker for one that was stopped or hangs."""
+    st.button(
+        "Restart the worker",
+        key=key,
+        on_click=_restart,
+        icon=":material/restart_alt:",
+        help="What it had begun begins anew, a job at its last checkpoint where it has one.",
+    )
+
+
+def _restart() -> None:
+    with widgets.attempt("job_trouble"):
+        cached.jobs().restart()
+
+
+def progress_words(job, silent: float = 0.0) -> str:
+    """What a job is doing: place in the queue, or stage, per cent and time left; or for how many seconds its worker has
+    been silent."""
+    if silent:
+        return f"{called(job)}: nothing was heard of its worker for {silent:.0f} s ({job.fraction:.0%})"
     if job.state == "queued":
         return f"{called(job)}: waiting, number {job.queue_position} in the queue"
     left = "" if job.seconds_left is None or job.fraction < SURE else f", about {spell(job.seconds_left)} left"

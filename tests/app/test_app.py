@@ -214,6 +214,17 @@ def test_loading_a_model_says_its_price_before(client, tmp_path, monkeypatch):
     assert "ready at once" in said("owner/tiny") and client.asked.count("model") == 1
 
 
+def test_a_stopped_worker_is_said_and_another_one_offered(client):
+    client.states["0123456789ab"] = status("running", fraction=0.4, stage="fitting")
+    app = opened("groups", job="0123456789ab")
+    assert "job_restart_0123456789ab" not in [button.key for button in app.button]
+    client.stopped["0123456789ab"] = 21.0
+    app.run()
+    assert "21 s" in app.get("progress")[0].proto.text
+    app.button(key="job_restart_0123456789ab").click().run()
+    assert not client.stopped and "fitting" in app.get("progress")[0].proto.text
+
+
 def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
     app = opened("groups")
     app.toggle(key="fit_measure").set_value(True).run()

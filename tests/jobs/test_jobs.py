@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
-from analysis.jobs import Jobs, JobStatus, keeper, runner, table
+from analysis.jobs import Jobs, JobStatus, keeper, process as worker_process, runner, table
 from analysis.limits import Limits
 from analysis.runs import RunStore
 from tests.made.working import ROOT, SLOW, STUDIES, began, ended, open_gate, opened, overdue, until, warm
@@ -183,6 +183,22 @@ def test_a_stopped_worker_holds_up_neither_requests_nor_cancel(jobs, monkeypatch
         and warm(jobs)
         and jobs.request("echo", {"value": 1}).numbers["pid"] != pid
     )
+
+
+def test_a_stopped_worker_is_told_from_one_that_works_and_another_takes_up_its_job(jobs, monkeypatch):
+    monkeypatch.setattr(worker_process, "SILENT", 8.0)  # it beats every 5 s
+    pid = warm(jobs)
+    job = jobs.submit("count", {"steps": 30, "wait_at": 20})
+    until(lambda: jobs.watch(job).stage == "holding")
+    assert jobs.silent() == {} and jobs.status()["state"] == "busy"
+    jobs.restart()
+    assert jobs.status()["pid"] == pid, "a worker that is heard of is left alone"
+    os.kill(pid, signal.SIGSTOP)
+    assert until(jobs.silent)[job] > 8 and jobs.status()["state"] == "silent" and jobs.watch(job).state == "running"
+    jobs.restart()
+    status = ended(jobs, job)
+    assert status.state == "done" and jobs.store.open(status.run_id).numbers["began_at"] == 20, "from its checkpoint"
+    assert gone(pid) and jobs.status()["pid"] != pid and jobs.silent() == {}
 
 
 def test_a_request_nobody_waits_for_is_ended_when_it_hangs(jobs, monkeypatch):

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from analysis.errors import AnalysisError, BadSetting, BadText, Busy
-from analysis.jobs import Jobs, runner
-from analysis.jobs.process import Connection
+from analysis.jobs import Jobs, keeper, runner
+from analysis.jobs.process import Call, Connection, WorkerLost
 from analysis.runs import RunStore
 from tests.made.documents import notebook
 from tests.made.working import SLOW, began, ended, opened, overdue, until, warm
@@ -61,6 +61,46 @@ class Mute(Connection):
 
     def close(self, grace):
         self._end("it was mute")
+
+
+class Timed(Mute):
+    """A worker that is heard of when a test says so, at the seconds that it says."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = 0.0
+        self.clock = lambda: self.seconds
+
+    def kill(self, blame=None):
+        self._blame, self._dying = blame, True
+        self._end("it was ended")
+
+
+def test_a_worker_without_a_heartbeat_for_20_seconds_is_silent():
+    started = []
+    keep = keeper.Keeper(lambda: started.append(Timed()) or started[-1], "worker.log")
+    worker, call = keep.live(), Call("job", "gate", {})
+    worker.send(call)
+    worker._hear({"ready": True})
+    worker._hear({"begun": call.id})
+    worker.seconds = 1000.0
+    assert (keep.silent(), keep.state()["state"]) == ({}, "busy"), "one without a heart, as on a cluster, is none"
+    worker._hear({"beat": True})
+    for seconds, silent in ((1019.0, 0.0), (1020.0, 0.0), (1021.0, 21.0)):
+        worker.seconds = seconds
+        assert worker.silence == silent
+    assert keep.silent() == {call.id: 21.0} and keep.state()["state"] == "silent"
+    with pytest.raises(Busy, match="nothing for 21 s"):
+        keep.ask("echo", {}, timeout=0.0)
+    worker._hear({"beat": True})
+    assert keep.silent() == {} and keep.state()["state"] == "busy"
+    keep.restart()
+    assert keep.live() is worker
+    worker.seconds += 21
+    keep.restart()
+    with pytest.raises(WorkerLost, match="it had said nothing for 21 s"):
+        call.answer()
+    assert keep.live() is not worker and keep.silent() == {}
 
 
 def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(jobs):

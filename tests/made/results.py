@@ -194,6 +194,7 @@ class FakeJobs:
     asked: list = field(default_factory=list)
     states: dict = field(default_factory=dict)  # job id -> JobStatus
     curves: dict = field(default_factory=dict)  # job id -> what it can draw already
+    stopped: dict = field(default_factory=dict)  # job id -> seconds since its worker was heard
 
     def request(self, verb: str, args: dict, timeout: float = 60, tell=None):
         self.asked.append(verb)
@@ -240,7 +241,13 @@ class FakeJobs:
         return list(self.states.values())
 
     def status(self) -> dict:
-        return {"state": "ready", "pid": 1, "memory": 500_000_000}
+        return {"state": "silent" if self.stopped else "ready", "pid": 1, "memory": 500_000_000}
+
+    def silent(self) -> dict[str, float]:
+        return self.stopped
+
+    def restart(self) -> None:
+        self.stopped.clear()
 
     def cancel(self, job_id: str) -> None:
         self.states[job_id] = status("cancelled", error="The work was cancelled; nothing half-made was kept.")
