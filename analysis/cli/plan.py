@@ -15,6 +15,7 @@ from analysis.runs.price import predict
 from analysis.runs.studies import study_files, study_folders
 from analysis.studies.registry import STORED
 
+QUICK = 120.0  # seconds that a quick check of a stored study takes at most, on a quiet machine
 PASSES = 3  # forward passes that one step of training is worth
 
 
@@ -29,7 +30,8 @@ def plan(asked: Asked) -> dict:
         else:
             path = _file(store, asked)
             told = (read_json(path) or {}).get("protocol", {}) if path else {}
-            stored = str(path) if path and told.get("sizes", {}).items() <= arguments.items() else None
+            same = arguments.get("quick") or told.get("sizes", {}).items() <= arguments.items()
+            stored = str(path) if path and same else None
             price = _of_study(store, asked, told)
             arguments = {"name": asked.study} | arguments
     known = {name: getattr(price, name) for name in ("seconds", "low", "high", "bytes", "n")}
@@ -66,6 +68,8 @@ def _file(store: RunStore, asked: Asked) -> Path | None:
 
 def _of_study(store: RunStore, asked: Asked, told: dict) -> Price:
     """From what the stored one took, by its protocol, and the tokens that both read; else by the model's size."""
+    if asked.resolved.get("quick"):
+        return Price(QUICK, 0.0, QUICK, None, 0)
     tokens = _tokens(asked.resolved)
     if told.get("seconds"):
         return predict([(told["seconds"], _tokens(asked.usual | told.get("sizes", {})))], tokens)

@@ -6,6 +6,7 @@ from analysis.corpus import natural_samples
 from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.studies.context import Context
+from analysis.studies.stored.quick import SAME, check
 from tests.made.evaluating import tiny_models
 
 
@@ -33,6 +34,16 @@ def clean(context: Context) -> bool:
     """No method is on the model, so that others may use it."""
     held = context._model and context._model[1].lm
     return not held or not any(hasattr(m, "_focuscope") or m._forward_pre_hooks for m in held.modules())
+
+
+def part_again(study, stored: dict, home: Path, state: Path | None = None, corpus: str | None = None) -> bool:
+    """Whether a part of the numbers of a study of the small corpus comes again, beside its sample."""
+    context = Context(state=state or home / "state", browser=False)
+    at = study.setting(stored, context, str(home / "corpus") if corpus is None else corpus)
+    rows = check(study, at, stored).numbers["rows"]
+    apart = [row for row in rows if row["verdict"] != SAME]
+    assert not apart, apart
+    return any(not row["number"].startswith("check") for row in rows)
 
 
 def asker(study, home: Path, **given):

@@ -116,6 +116,13 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {one.label: [log for log, _ in answers(at.lm, one.method, whole)] for one in listed}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The right answers' log-probabilities of the first questions of the first task, by every method."""
+    task, shots = next(iter(numbers["first"])).split(", ")
+    again = first_again(numbers, task, int(shots), Path(at.sizes.corpus), context=at.context)
+    return {"first": {f"{task}, {shots}": {label: now for label, (_, now) in again.items()}}}
+
+
 def _listed(router: str) -> list[dict]:
     return [one | ({"router": router} if one["name"] == "focus" else {}) for one in METHODS]
 
@@ -189,4 +196,4 @@ def sentence(pooled: list[dict]) -> str:
     return " ".join(said)
 
 
-benchmarks = Study("benchmarks", __doc__, Scored, measure, shown, sample, tables=("rows", "pooled"))
+benchmarks = Study("benchmarks", __doc__, Scored, measure, shown, sample, tables=("rows", "pooled"), part=part)

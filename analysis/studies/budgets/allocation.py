@@ -125,6 +125,15 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return found
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention and 16 keys for every head alike, on all held-out windows."""
+    one = _settings({"even": np.ones((at.lm.num_layers, at.lm.num_heads))}, KEYS[0], EVEN)[0]
+    told = Progress(at.context, (0.0, 1.0), 2 * len(at.windows))
+    dense = _read(at, at.windows, None, told, "dense")["losses"]
+    row = _row(at, one, {EVEN: _read(at, at.windows, one["budgets"], told, EVEN)}, dense)
+    return {"rows": [row], "dense": float(np.exp(np.mean(dense))), "protocol": {"text": ids_hash(at.windows)}}
+
+
 def _shared(at: Setting, windows: np.ndarray) -> dict[str, np.ndarray]:
     """Measure -> what keys are shared out by [L, H], measured on windows [n, T]: each sums to 1."""
 
@@ -222,4 +231,4 @@ def _at_the_edge(at: dict, keys: list[int]) -> str:
     )
 
 
-allocation = Study("allocation", __doc__, Sizes, measure, shown, sample, tables=("rows", "tried"))
+allocation = Study("allocation", __doc__, Sizes, measure, shown, sample, tables=("rows", "tried"), part=part)

@@ -107,6 +107,17 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {"ranks": ranks.ravel().tolist(), "losses, cap 64": losses.mean(1).tolist()}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The ranks of the heads on the first corpus in the shorter context."""
+    texts = domains(at.sizes.corpus, None, at.context)
+    (name, both), *_ = texts.items()
+    length = at.sizes.length
+    learn, _ = document_windows(at.lm, split(*both)[0], length, at.sizes.windows * length, f"corpus {name}")
+    ranks = measure_ranks(at.lm, learn, MASS).mean()
+    every = corpus_hash([text for pair in texts.values() for side in pair for text in side])
+    return {"ranks": [{"corpus": name, "context": length, "ranks": ranks.tolist()}], "protocol": {"text": every}}
+
+
 def _cell(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int) -> dict:
     """One corpus in one context: `row`, `sweeps`, `ranks`."""
     lm, tokens = at.lm, at.sizes.windows * at.sizes.length
@@ -189,4 +200,5 @@ def _sentence(rows: list[dict]) -> str:
     )
 
 
-calibration_table = Study("calibration", __doc__, Sizes, measure, shown, sample, tables=("rows", "rank_correlations"))
+TABLES = ("rows", "rank_correlations")
+calibration_table = Study("calibration", __doc__, Sizes, measure, shown, sample, tables=TABLES, part=part)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.errors import BadText
+from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
 from analysis.metrics.intervals import SEEDS, Interval
 from analysis.models import Model
@@ -30,7 +31,7 @@ from analysis.studies.stored.panels import (
 )
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.text.calibration import document_windows
-from analysis.studies.text.held_out import check_range, corpus_hash, sample_windows
+from analysis.studies.text.held_out import check_range, corpus_hash, ids_hash, sample_windows
 
 MASS, CAPS = 0.9, (32, 64, 128, 256, 512)
 NAMES = {True: "with the query", False: "retrained without it"}
@@ -164,6 +165,18 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return found
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention and the stored static budgets under the smallest cap, on the windows that report."""
+    held_out = [("", text) for text in at.texts[1]]
+    tokens = at.sizes.windows * at.sizes.length
+    ids = document_windows(at.lm, held_out, at.sizes.length, tokens, "held-out text")[0][::2]
+    cap, told = min(numbers["caps"]), Progress(at.context, (0.0, 1.0), 2 * len(ids))
+    methods = {(None, "dense"): METHODS["dense"](), (cap, "static"): static(np.array(numbers["budgets"]), cap)}
+    losses = {key: window_losses(at.lm, ids, method, told, key[1]).mean() for key, method in methods.items()}
+    rows = [{"cap": cap, "arm": arm, "perplexity": float(np.exp(loss))} for (cap, arm), loss in losses.items()]
+    return {"rows": rows, "protocol": {"text": ids_hash(ids)}}
+
+
 def _split(documents: list[str]) -> tuple[list[str], list[str]]:
     """Fitting and tuning documents, which share none. Errors: BadText for a single one."""
     if len(documents) < 2:
@@ -256,4 +269,4 @@ def _notes(steps: int, samples: dict[str, int]) -> list[str]:
     return said
 
 
-query_router = Study("query-router", __doc__, Sizes, measure, shown, sample, tables=("rows", "correlations"))
+query_router = Study("query-router", __doc__, Sizes, measure, shown, sample, tables=("rows", "correlations"), part=part)

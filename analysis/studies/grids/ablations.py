@@ -7,7 +7,16 @@ import numpy as np
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
-from analysis.studies.stored.measured import DENSE, DRAWS, HARD, KERNELS, dealt_arms, hard_arms, window_arm
+from analysis.studies.stored.measured import (
+    DENSE,
+    DRAWS,
+    HARD,
+    KERNELS,
+    dealt_arms,
+    dense_of,
+    hard_arms,
+    window_arm,
+)
 from analysis.studies.stored.panels import (
     chart,
     decided,
@@ -32,7 +41,7 @@ from analysis.studies.stored.trained import (
     plain,
     sample,
 )
-from analysis.studies.text.held_out import check_range
+from analysis.studies.text.held_out import check_range, ids_hash
 from analysis.training.settings import RouterTraining
 
 FACTORS = {
@@ -272,4 +281,10 @@ def sentence(rows: list[dict], dense: float, seeds: int) -> str:
     )
 
 
-ablations = Study("ablations", __doc__, Sizes, measure, shown, sample)
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention on all held-out windows, which every cell is held against; the cells are trainings."""
+    dense = dense_of(at.lm, at.windows, at.context).row("dense")
+    return {"dense": {name: dense[name] for name in ("loss", "perplexity")}, "protocol": {"text": ids_hash(at.windows)}}
+
+
+ablations = Study("ablations", __doc__, Sizes, measure, shown, sample, part=part)

@@ -111,6 +111,16 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention and the trained groups, hard, on all held-out windows."""
+    made = trained_router(at.context, at.lm, numbers["router"])
+    bench = Bench(at.lm, made, at.windows, numbers["n_sink"], None, at.context, expected=2)
+    found = {arm.name: bench.measure(arm) for arm in (DENSE, trained_arm("trained", made, numbers["window"]))}
+    losses = {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in found.items()}
+    rows = [arm.row(name) for name, arm in found.items()]
+    return {"rows": rows, "losses": losses, "protocol": {"text": bench.text}}
+
+
 def _notes(router: FocusRouter, train: list[str], count: int, wanted: int, chosen: int) -> list[str]:
     said = []
     if router.about.get("corpus_hash") != corpus_hash(train):
@@ -157,4 +167,4 @@ def _inputs(context: Context, lm: Model, documents: list[str], length: int) -> l
     return attention_inputs(lm, list(windows), lambda done: context.progress(0.5, f"calibration texts, {done:.0%}"))
 
 
-arms = Study("groups", __doc__, Sizes, measure, shown, sample, "groups-{router}", tables=("rows", "comparisons"))
+arms = Study("groups", __doc__, Sizes, measure, shown, sample, "groups-{router}", ("rows", "comparisons"), part=part)

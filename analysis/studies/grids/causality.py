@@ -101,6 +101,21 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """Hard groups by the causal and by the literal rule on all held-out windows, and what the literal one gains."""
+    made = trained_router(at.context, at.lm, numbers["router"])
+    arms = {key: arm for key, arm in _arms(made, numbers["window"]).items() if key[1] == "hard"}
+    bench = Bench(at.lm, made, at.windows, numbers["n_sink"], None, at.context, expected=len(arms))
+    found = {key[2]: bench.measure(arm) for key, arm in arms.items() if key[2] in ("causal", "literal")}
+    over = over_units(found["literal"].means - found["causal"].means, at.documents)[0]
+    rows = [
+        {"reading": "hard", "membership": name} | {key: arm.row(name)[key] for key in ("loss", "perplexity")}
+        for name, arm in found.items()
+    ]
+    gained = [{"reading": "hard", "mean": over.mean, "low": over.low, "high": over.high}]
+    return {"rows": rows, "literal_minus_causal": gained, "protocol": {"text": bench.text}}
+
+
 def _arms(made: FocusRouter, window: int) -> dict[tuple, Arm]:
     """(gate, reading, membership) -> arm; a hard mask is the same for every form of the gate. Names as in `READINGS`
     where the arm is one of them, so that what the study `groups` kept is found."""
@@ -220,6 +235,5 @@ def _interval(row: dict) -> Interval:
     return Interval(*(row[name] for name in Interval._fields))
 
 
-causality = Study(
-    "causality", __doc__, Routed, measure, shown, sample, "causality-{router}", ("rows", "literal_minus_causal")
-)
+TABLES = ("rows", "literal_minus_causal")
+causality = Study("causality", __doc__, Routed, measure, shown, sample, "causality-{router}", TABLES, part=part)

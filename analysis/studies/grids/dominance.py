@@ -14,7 +14,7 @@ from analysis.metrics.quality import perplexity
 from analysis.models import Model
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.panels import of_whom, presented
-from analysis.studies.stored.runner import Setting, Study, option
+from analysis.studies.stored.runner import TRAINED, Setting, Study, option
 from analysis.studies.stored.trained import Trainer, Training, plain, sample
 from analysis.studies.text.held_out import chosen
 from analysis.training.focus import finetune, train_router
@@ -171,4 +171,4 @@ def sentence(rows: list[dict], even: float, seeds: int) -> str:
     return " ".join(said) + of_whom(seeds) if said else "Neither softmax nor Sinkhorn is among these rows."
 
 
-dominance = Study("dominance", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))
+dominance = Study("dominance", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), whole=TRAINED)

@@ -6,8 +6,8 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
-from analysis.layers import has_rotary
-from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, drawn_arms, window_arm
+from analysis.models import has_rotary
+from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, dense_of, drawn_arms, window_arm
 from analysis.studies.stored.panels import (
     as_sure,
     chart,
@@ -27,7 +27,7 @@ from analysis.studies.stored.panels import (
 from analysis.studies.stored.recovery import equal_pairs_window
 from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, by_seed, plain, sample
-from analysis.studies.text.held_out import held_out_windows
+from analysis.studies.text.held_out import held_out_windows, ids_hash
 from analysis.training.settings import RouterTraining
 
 TIMES = (1, 2, 4)  # lengths by default, times that of the training
@@ -222,4 +222,15 @@ def _signs(rows: list[dict], judged: list[dict], key: str) -> str:
     return said if found == alone else f"{said} (by their own intervals {alone.count(1)} and {alone.count(-1)})"
 
 
-lengths = Study("lengths", __doc__, Sizes, measure, shown, sample)
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention at every length, on all held-out windows."""
+    lengths = sorted({row["length"] for row in numbers["rows"]})
+    count = -(-at.sizes.windows * at.sizes.length // lengths[-1])
+    long, _ = held_out_windows(at.lm, at.texts[1], lengths[-1], count)
+    parts = {size: long[:, : lengths[-1] // size * size].reshape(-1, size) for size in lengths}
+    read = {size: float(np.exp(dense_of(at.lm, ids, at.context).means.mean())) for size, ids in parts.items()}
+    rows = [{"length": size, "perplexity_dense": perplexity} for size, perplexity in read.items()]
+    return {"rows": rows, "protocol": {"text": ids_hash(long)}}
+
+
+lengths = Study("lengths", __doc__, Sizes, measure, shown, sample, part=part)

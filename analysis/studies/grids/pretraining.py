@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.attention import apply
+from analysis.corpus import token_stream
 from analysis.groups.fit import fit_without_training
 from analysis.models import Model, load_model
 from analysis.statistics import attention_inputs
@@ -120,6 +121,17 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return found
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The training loss of dense attention at the first step that is stored, from the first weights on."""
+    recipe, first = Recipe(**numbers["recipe"]), min(point["step"] for point in numbers["curves"])
+    ids = token_stream(at.lm.tokenizer, at.texts[0])
+    with tempfile.TemporaryDirectory() as folder:
+        _train(at.lm, "dense", recipe, ids, at.windows.reshape(-1), Path(folder), stop_at=first)
+        losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first and "loss" in row]
+    curves = [{"trained": "dense", "seed": recipe.seed, "step": first, "loss": loss} for loss in losses]
+    return {"curves": curves, "protocol": {"text": ids_hash(at.windows)}}
+
+
 def _train(
     lm: Model,
     name: str,
@@ -128,13 +140,14 @@ def _train(
     valid: np.ndarray,
     work: Path,
     report: Callable[[float, str], None] | None = None,
+    stop_at: int | None = None,
 ) -> tuple:
     """One training on one domain; returns the transformers model and the method it was trained with."""
     text = lm.tokenizer.decode(valid[:4096], skip_special_tokens=True)
     size = {"tokens": len(valid), "bytes": max(1, len(text.encode()) * len(valid) // len(valid[:4096]))}
     about = {"vocabulary": len(lm.tokenizer), "domains": {"text": {"share": 1.0, "valid": size}}}
     make_folder(work)
-    more = {"report": report} if report else {}
+    more = {"stop_at": stop_at} | ({"report": report} if report else {})
     more |= {"made_with": _control} if name == "random groups" else {}
     device = str(lm.device)
     return train(recipe, {"text": ids}, {"text": valid}, about, work, device, checkpoint_seconds=KEPT_EVERY, **more)
@@ -246,4 +259,4 @@ def sentence(rows: list[dict], seeds: int) -> str:
     return f"{start}: {'; '.join(said)}.{of_comparisons(mine, *AGAINST)}{of_whom(seeds, 'model')}"
 
 
-pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))
+pretraining = Study("pretraining", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), part=part)

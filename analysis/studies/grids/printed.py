@@ -7,7 +7,7 @@ import numpy as np
 from analysis.groups.router import FocusRouter
 from analysis.models import Model
 from analysis.studies.budgets.cap_rows import two_sides
-from analysis.studies.stored.measured import DENSE, KERNELS, Arm, trained_arm, window_arm
+from analysis.studies.stored.measured import DENSE, KERNELS, Arm, Bench, trained_arm, window_arm
 from analysis.studies.stored.panels import (
     chart,
     decided,
@@ -237,4 +237,14 @@ def sentence(numbers: dict, seeds: int) -> str:
     )
 
 
-focus_printed = Study("focus-printed", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves", "tried"))
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention and the window alone on the documents that report; the routers are trainings."""
+    report = two_sides(at.documents)
+    anyone = FocusRouter(at.lm.num_layers, at.lm.width, at.sizes.plan(1, RATES[0], at.sizes.seed).router_settings())
+    bench = Bench(at.lm, anyone, at.windows[report], 0, None, at.context, expected=2)
+    dense, alone = (float(np.exp(bench.measure(arm).means.mean())) for arm in (DENSE, window_arm(at.sizes.window)))
+    return {"dense": dense, "alone": alone, "protocol": {"text": bench.text}}
+
+
+TABLES = ("rows", "curves", "tried")
+focus_printed = Study("focus-printed", __doc__, Sizes, measure, shown, sample, tables=TABLES, part=part)

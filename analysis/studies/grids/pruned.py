@@ -116,6 +116,16 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return found | {f"pruned by {way}": seen[:, at].ravel().tolist() for at, way in enumerate(ways)}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention and the groups in the first layer alone, on all held-out windows."""
+    made = trained_router(at.context, at.lm, numbers["router"])
+    bench = LayerBench(at.lm, made, at.windows, numbers["n_sink"], None, at.context, expected=2)
+    dense, first = bench.measure(DENSE), layer_arms(made, numbers["window"], 0, at.sizes.seed)["groups"]
+    row = {"layer": 0} | difference("loss_groups", bench.measure(first).means, dense.means, at.documents)
+    loss = float(dense.means.mean())
+    return {"rows": [row], "dense": {"loss": loss, "perplexity": float(np.exp(loss))}, "protocol": {"text": bench.text}}
+
+
 def _where(layer: int | None) -> str:
     return "all layers" if layer is None else f"layer {layer}"
 
@@ -170,4 +180,4 @@ def _layers(names: list[str]) -> str:
     return f"layer{'s' * (len(names) > 1)} {', '.join(names)}" if names else "no layer"
 
 
-pruned = Study("pruned", __doc__, Routed, measure, shown, sample, file="pruned-{router}")
+pruned = Study("pruned", __doc__, Routed, measure, shown, sample, file="pruned-{router}", part=part)

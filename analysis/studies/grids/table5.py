@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.studies.stored.measured import DENSE, KERNELS, hard_arms, window_arm
+from analysis.studies.stored.measured import DENSE, KERNELS, dense_of, hard_arms, window_arm
 from analysis.studies.stored.panels import (
     as_sure,
     difference,
@@ -200,4 +200,14 @@ def sentence(rows: list[dict], seeds: int) -> str:
     return f"{'. '.join(said)}.{of_comparisons(focus, *AGAINST)}{of_whom(seeds)}"
 
 
-finetuning = Study("finetuning", __doc__, Training, measure, shown, sample)
+def part(at: Setting, numbers: dict) -> dict:
+    """The model as it is, read densely on the held-out windows of every domain; what is fine-tuned is not kept."""
+    rows = []
+    for name, (_, held_out) in domains(at.sizes.corpus, at.sizes.rows, at.context).items():
+        ids, _ = held_out_windows(at.lm, held_out, at.sizes.length, at.sizes.windows)
+        before = float(np.exp(dense_of(at.lm, ids, at.context).means.mean()))
+        rows.append({"domain": name, "arm": "full attention", "before": before})
+    return {"rows": rows}
+
+
+finetuning = Study("finetuning", __doc__, Training, measure, shown, sample, part=part)

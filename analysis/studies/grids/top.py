@@ -103,6 +103,17 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {arm.name: bench.measure(arm).means.tolist() for arm in (DENSE, *arms)}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention and the router read with one group per token, on all held-out windows."""
+    made = trained_router(at.context, at.lm, numbers["router"])
+    bench = Bench(at.lm, made, at.windows, numbers["n_sink"], None, at.context, expected=2)
+    dense, one = (bench.measure(arm) for arm in (DENSE, _trained(numbers["router"], made, 1, numbers["window"])))
+    row = {"k": 1, "router": numbers["router"]} | difference("against_dense", one.means, dense.means, at.documents)
+    row |= {name: one.row("")[name] for name in ("loss", "perplexity", "pairs_share")}
+    found = {name: dense.row("")[name] for name in ("loss", "perplexity")}
+    return {"rows": [row], "dense": found, "protocol": {"text": bench.text}}
+
+
 def _own(context: Context, lm: Model, router: str, made: FocusRouter) -> dict[tuple[str, int], FocusRouter]:
     """Trained routers of as many groups that were made for a k of their own, (name, k) -> router."""
     known = [
@@ -224,4 +235,4 @@ def _held(row: dict, key: str, other: str) -> str:
     return f"{word} {other} ({nats(row, key)})"
 
 
-top = Study("top", __doc__, Sizes, measure, shown, sample, file="top-{router}")
+top = Study("top", __doc__, Sizes, measure, shown, sample, file="top-{router}", part=part)

@@ -182,4 +182,9 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {task: losses(small, heads).ravel().tolist() for task, losses in _tasks(at.lm).items()}
 
 
-induction = Study("induction", __doc__, Sizes, measure, shown, sample)
+def part(at: Setting, numbers: dict) -> dict:
+    """All of it."""
+    return {name: value for name, value in measure(at).items() if name != "protocol"}
+
+
+induction = Study("induction", __doc__, Sizes, measure, shown, sample, part=part)

@@ -9,13 +9,12 @@ import numpy as np
 import torch
 
 from analysis.attention import apply
-from analysis.layers import has_rotary
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import token_losses
 from analysis.metrics.sparsity import ReadCounter, Reads
-from analysis.models import Model
+from analysis.models import Model, has_rotary
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
 from analysis.studies.quality.budget_shown import columns, fetched, means, panels, sentence, somewhere
@@ -68,19 +67,7 @@ def measure(at: Setting) -> dict:
     was missed by more than 5%; `means` over domains and contexts. Errors: BadSetting, BadText, NotFitted.
     """
     lm, sizes = at.lm, at.sizes
-    texts = {name: split(*both) for name, both in domains(sizes.corpus, sizes.rows, at.context).items()}
-    contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
-    mine = -(-sizes.calibrate // len(texts))
-    learned = [document_windows(lm, calibrate, sizes.length, mine * sizes.length) for calibrate, _, _ in texts.values()]
-    numbers = [1000 * place + documents for place, (_, documents) in enumerate(learned)]  # of all domains, told apart
-    windows = np.concatenate([ids for ids, _ in learned])[: sizes.calibrate]
-    states = States(at.context, lm, windows, np.concatenate(numbers)[: sizes.calibrate], sizes.router, sizes.seed)
-    cells = []
-    for size in contexts:
-        for name, (_, choose, held) in texts.items():
-            chosen, _ = document_windows(lm, choose, size, max(size, sizes.select * sizes.length))
-            report = reporting(sizes.windows, sizes.length, size, len(held))
-            cells.append(Cell(at, states, name, chosen, *document_windows(lm, held, size, report)))
+    cells, contexts, windows = _cells(at)
     found, began = [], {}
     able = [entry for entry in ENTRIES if not entry.rotary or has_rotary(lm.lm)]
     for place, cell in enumerate(cells):
@@ -101,9 +88,28 @@ def measure(at: Setting) -> dict:
             "shares": list(SHARES),
             "calibrated_on": ids_hash(windows),
             "selected_on": ids_hash(np.concatenate([cell.select.ravel() for cell in cells])),
-            "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
+            "corpus": f"{Path(sizes.corpus).name}: {', '.join(dict.fromkeys(cell.domain for cell in cells))}",
         },
     }
+
+
+def _cells(at: Setting) -> tuple[list["Cell"], list[int], np.ndarray]:
+    """The cells of every domain in every context, the contexts, and the windows that calibrate [n, T]."""
+    lm, sizes = at.lm, at.sizes
+    texts = {name: split(*both) for name, both in domains(sizes.corpus, sizes.rows, at.context).items()}
+    contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
+    mine = -(-sizes.calibrate // len(texts))
+    learned = [document_windows(lm, calibrate, sizes.length, mine * sizes.length) for calibrate, _, _ in texts.values()]
+    numbers = [1000 * place + documents for place, (_, documents) in enumerate(learned)]  # of all domains, told apart
+    windows = np.concatenate([ids for ids, _ in learned])[: sizes.calibrate]
+    states = States(at.context, lm, windows, np.concatenate(numbers)[: sizes.calibrate], sizes.router, sizes.seed)
+    cells = []
+    for size in contexts:
+        for name, (_, choose, held) in texts.items():
+            chosen, _ = document_windows(lm, choose, size, max(size, sizes.select * sizes.length))
+            report = reporting(sizes.windows, sizes.length, size, len(held))
+            cells.append(Cell(at, states, name, chosen, *document_windows(lm, held, size, report)))
+    return cells, contexts, windows
 
 
 def shown(numbers: dict) -> dict:
@@ -121,6 +127,13 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
         reading.on(1)
         found[name] = [float(np.mean(reading.losses)), reading.reads().attended]
     return found
+
+
+def part(at: Setting, numbers: dict) -> dict:
+    """StreamingLLM at every share, on the first domain in the shorter context."""
+    cells, _, _ = _cells(at)
+    every = ids_hash(np.concatenate([cell.ids.ravel() for cell in cells]))
+    return {"rows": cells[0].rows(ENTRIES[0], {}, (0.0, 1.0)), "protocol": {"text": every}}
 
 
 class Pass:
@@ -243,4 +256,4 @@ class Cell:
         return self._dense
 
 
-equal_budget_table = Study("equal-budget", __doc__, Sizes, measure, shown, sample, tables=("rows", "means"))
+equal_budget_table = Study("equal-budget", __doc__, Sizes, measure, shown, sample, tables=("rows", "means"), part=part)

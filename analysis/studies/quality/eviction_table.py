@@ -13,7 +13,7 @@ from analysis.studies.quality.following import NOTHING, follow
 from analysis.studies.ready.candidates import Candidate, candidates
 from analysis.studies.stored.panels import chart, difference, how_sure, in_family, nats, of_comparisons, presented
 from analysis.studies.stored.runner import Setting, Study, Windows, option
-from analysis.studies.text.held_out import check_range, chosen, sample_windows
+from analysis.studies.text.held_out import check_range, chosen, ids_hash, sample_windows
 
 RATIOS = (0.25, 0.5, 0.75, 0.9)
 HOLDS = 0.01  # by how much more of the cache a rule may hold than it was asked to
@@ -45,11 +45,7 @@ def measure(at: Setting) -> dict:
     rows = []
     for place, one in enumerate(every):
         found = _part(at, one, (1 + place) / (1 + len(every)))
-        losses, control = (np.array(part["losses"]) for part in (found, dense))
-        row = {"method": one.name, "title": one.method.title, "ratio": one.settings["ratio"]}
-        row |= {"kept_keys": found["keys"], "kv_bytes": found["bytes"], "kv_share": found["bytes"] / dense["bytes"]}
-        row |= {"perplexity": float(np.exp(losses.mean()))}
-        rows.append(row | difference("against_dense", losses, control, at.documents))
+        rows.append(_row(at, one, found, dense))
     about = {"prefix": prefix, "continuation": at.sizes.continuation, "kernel": "compacted KV cache"}
     return {"rows": rows, "dense": float(np.exp(np.mean(dense["losses"]))), "protocol": at.about(at.windows, **about)}
 
@@ -100,6 +96,24 @@ def sample(at: Setting, numbers: dict) -> dict:
     return {"snapkv": float(follow(at.lm, method, window, len(window) // 2, NOTHING).losses.mean())}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """KeyDiff at half of the keys, beside dense attention, on all held-out windows."""
+    one = next(one for one in _at_ratios(at, "keydiff") if one.settings["ratio"] == 0.5)
+    dense = _part(at, candidates(at.context, at.lm, [{"name": "dense"}])[0], 0.0)
+    row = _row(at, one, _part(at, one, 0.5), dense)
+    found = {"rows": [row], "dense": float(np.exp(np.mean(dense["losses"])))}
+    return found | {"protocol": {"text": ids_hash(at.windows)}}
+
+
+def _row(at: Setting, one: Candidate, found: dict, dense: dict) -> dict:
+    """A rule at a ratio against dense attention."""
+    losses, control = (np.array(side["losses"]) for side in (found, dense))
+    row = {"method": one.name, "title": one.method.title, "ratio": one.settings["ratio"]}
+    row |= {"kept_keys": found["keys"], "kv_bytes": found["bytes"], "kv_share": found["bytes"] / dense["bytes"]}
+    row |= {"perplexity": float(np.exp(losses.mean()))}
+    return row | difference("against_dense", losses, control, at.documents)
+
+
 def _at_ratios(at: Setting, name: str) -> list[Candidate]:
     """A rule at every ratio."""
     asked = [{"name": name, "settings": {"ratio": ratio}} for ratio in RATIOS]
@@ -122,4 +136,4 @@ def _part(at: Setting, one: Candidate, done: float) -> dict:
     return at.context.part(at.work, f"eviction-{one.name}", decides, make)
 
 
-eviction = Study("eviction", __doc__, Sizes, measure, shown, sample)
+eviction = Study("eviction", __doc__, Sizes, measure, shown, sample, part=part)

@@ -117,7 +117,7 @@ def route(
         "notes": notes,
     }
     heads_at = [row for l in budgets(buckets) for row in rows.head_rows(curves, cells[0], l)]  # noqa: E741
-    shown = [_cell(curves, cell, at) for cell in cells]
+    shown = [of_cell(curves, cell, at) for cell in cells]
     main = {name: shown[0][name] for name in ("means", "curve", "closures", "closure", "heads", "l", "queries")}
     numbers = {
         "sentence": rows.sentence(main["means"], buckets, documents),
@@ -170,7 +170,8 @@ def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) ->
     return list(dict.fromkeys(cells))
 
 
-def _cell(curves: Curves, cell: Cell, at: float) -> dict:
+def of_cell(curves: Curves, cell: Cell, at: float) -> dict:
+    """What is told of one setting: its tables at every budget, and at `at` visited buckets."""
     return {
         **{"name": cell.name, **asdict(cell), "l": at},
         "means": rows.mean_rows(curves, cell, at),

@@ -8,11 +8,11 @@ import numpy as np
 from analysis.corpus import sample_texts, tokenize
 from analysis.studies.routing.cells import Cell
 from analysis.studies.routing.live import from_state
-from analysis.studies.routing.route import route
+from analysis.studies.routing.route import of_cell, route
 from analysis.studies.routing.rows import LOW, NAMES, at_budget, best_of, sentence
 from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import state_at
-from analysis.studies.routing.texts import Prompt
+from analysis.studies.routing.texts import Prompt, prompts_of, sides_of, tokens_needed
 from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Study, Texts, option
 
@@ -70,6 +70,18 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     }
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The stored routers of the first setting on the held-out prompts, at every number of buckets."""
+    lm, told = at.lm, numbers["protocol"]
+    cell = Cell(told["min_distance"], told["sinks"])
+    fitted = from_state(lm, state_at(at.context, lm, cell.min_distance, cell.sinks), cell)
+    needed = tokens_needed(cell.min_distance, cell.sinks)
+    held_out = sides_of(at.context, [], at.sizes.corpus)[1]
+    test = prompts_of(lm, held_out, told["window"], at.sizes.prompts, needed)
+    found = of_cell(score_routers(at.context, lm, test, fitted)[0], cell, numbers["l"])
+    return _rounded({name: found[name] for name in ("means", "curve", "closures")})
+
+
 def _rounded(value: Any) -> Any:
     """Plain data with five digits, so that the file stays small."""
     if isinstance(value, dict):
@@ -79,4 +91,4 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-routing = Study("routing", __doc__, Prompts, measure, shown, sample, tables=("curve", "closures", "timings"))
+routing = Study("routing", __doc__, Prompts, measure, shown, sample, tables=("curve", "closures", "timings"), part=part)

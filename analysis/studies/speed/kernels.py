@@ -10,7 +10,7 @@ from analysis.kernels import plan
 from analysis.models import Model
 from analysis.studies.speed.bench import AIMED, TARGETS, TYPES, bench
 from analysis.studies.stored.panels import chart, presented
-from analysis.studies.stored.runner import Setting, Sizes, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range
 from analysis.timing import processor
 
@@ -128,4 +128,4 @@ def _named(row: dict) -> str:
     return f"{WHATS[row['what']]} in {row['dtype']} at {row['length']:,} tokens"
 
 
-kernels = Study("kernels", __doc__, Timed, measure, shown, sample)
+kernels = Study("kernels", __doc__, Timed, measure, shown, sample, whole=TIMES)

@@ -12,7 +12,7 @@ from analysis.models import Model
 from analysis.shapes import make_shape
 from analysis.studies.speed.bench_model import bench_model, costs
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Setting, Sizes, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
 
 WHOLE = "all"
 
@@ -82,5 +82,13 @@ def _named(sizes: Made) -> str:
 
 
 pages = Study(
-    "pages", __doc__, Made, measure, shown, sample, file="pages-{shape}-{layers}-{length}", tables=("rows", "plain")
+    "pages",
+    __doc__,
+    Made,
+    measure,
+    shown,
+    sample,
+    file="pages-{shape}-{layers}-{length}",
+    tables=("rows", "plain"),
+    whole=TIMES,
 )

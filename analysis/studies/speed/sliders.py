@@ -4,7 +4,7 @@ from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.studies.speed.bench_sliders import bench_sliders, sentence, tool
 from analysis.studies.stored.panels import panel, presented, series
-from analysis.studies.stored.runner import Setting, Sizes, Study
+from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study
 
 WHATS = {"stored": "Stops that are stored", "new": "New values"}  # the word of a row -> the title of its chart
 MACHINE = ("browser", "viewport", "cores", "processor", "load_average")
@@ -53,4 +53,4 @@ def _drawn(title: str, moved: list[dict]) -> dict:
     return panel(title, "slider", "slider", names, "milliseconds", lines)
 
 
-sliders = Study("sliders", __doc__, Moved, measure, shown, sample)
+sliders = Study("sliders", __doc__, Moved, measure, shown, sample, whole=TIMES)

@@ -12,7 +12,7 @@ from analysis.corpus import natural_samples, token_stream
 from analysis.groups.gates import GATES
 from analysis.models import Model
 from analysis.studies.stored.panels import columns
-from analysis.studies.stored.runner import Setting, Sizes, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Sizes, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
 from analysis.timing import clock, peak_bytes, processor
 from analysis.training.focus import copy_of
@@ -151,4 +151,4 @@ def _focus(model: Model, ids: np.ndarray, plan: RouterTraining, nowhere: Path) -
     return step
 
 
-step_cost = Study("step-cost", __doc__, Steps, measure, shown, sample, tolerance=0.25)
+step_cost = Study("step-cost", __doc__, Steps, measure, shown, sample, tolerance=0.25, whole=TIMES)

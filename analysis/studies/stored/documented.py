@@ -10,6 +10,7 @@ from analysis.runs.conclusions import conclusions, ends_of
 from analysis.runs.studies import other_version, other_weights, study_files
 from analysis.studies import NAMED
 from analysis.studies.stored.panels import column
+from analysis.studies.stored.quick import checks
 from analysis.studies.stored.runner import Study
 
 PLACE = Path(__file__).resolve().parents[3] / "docs" / "measured.md"
@@ -17,9 +18,10 @@ MOST_ROWS = 64  # of a table beside the rows: a longer one is a curve, which a p
 HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`. Do not edit: run a study again, and
-make this page anew. `python -m analysis remeasure --stale --corpus DIR --state models_cache/demo` measures the studies
-that are out of date, and with `--minutes 0` only says which. Numbers in brackets are 95% intervals, or as the
-notes below a table say.
+make this page anew. With `--quick` a command computes a part of what is stored again, in under two minutes, and says
+whether it came out the same; what part that is stands below it. `python -m analysis remeasure --stale --corpus DIR
+--state models_cache/demo` measures the studies that are out of date, and with `--minutes 0` only says which. Numbers in
+brackets are 95% intervals, or as the notes below a table say.
 """
 
 COLUMNS = [
@@ -70,7 +72,8 @@ def document(studies: dict[str, dict]) -> str:
         parts += [f"## {title}", f"**{_question(numbers)}** {numbers['sentence']}", *earlier(numbers["protocol"])]
         parts += tables(numbers)
         parts += ["\n".join(f"- {note}" for note in numbers["notes"])] if numbers.get("notes") else []
-        parts += [f"```\n{numbers['protocol']['command']}\n```", made(numbers["protocol"])]
+        parts += [f"```\n{numbers['protocol']['command']}\n```", checks(NAMED[_name(numbers)], numbers["protocol"])]
+        parts += [made(numbers["protocol"])]
     return "\n\n".join(parts) + "\n"
 
 

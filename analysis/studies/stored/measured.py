@@ -190,7 +190,7 @@ class Bench:
     """
 
     model: Model
-    stand_in: FocusRouter
+    stand_in: FocusRouter | None  # of an arm without a router; dense attention needs none
     ids: np.ndarray
     n_sink: int
     work: Path | None
@@ -256,6 +256,11 @@ class Bench:
         decides = [self.model.revision, str(self.model.dtype), self.text, self.n_sink, arm.settings, arm.drawn]
         decides += [arm.router and router_hash(arm.router), arm.chance]
         return self.work / f"{arm.name.replace(', ', '-').replace(' ', '-')}-{text_hash(repr(decides))}.safetensors"
+
+
+def dense_of(lm: Model, ids: np.ndarray, context: Context) -> Measured:
+    """Dense attention on windows of token ids [n, T]; nothing is kept."""
+    return Bench(lm, None, ids, 0, None, context, expected=1).measure(DENSE)
 
 
 def router_hash(router: FocusRouter) -> str:

@@ -9,7 +9,9 @@ A new stored study is one file, and its line in `studies/stored.csv`:
 3. `shown(numbers)`: the `sentence`, `columns`, `panels` and `notes` of these numbers; `panels.presented` takes columns
    and notes that never change from `columns.csv` and `notes.csv`.
 4. `sample(at, numbers)`: name -> values of a small part on the bundled samples. It is stored, and has to come again.
-5. `NAME = Study("name", __doc__, Sizes, measure, shown, sample)`.
+5. `part(at, numbers)`: a piece of the numbers themselves, computed again on the study's own texts in under two minutes,
+   for `--quick`; its docstring says which. Where there is none, `whole` says why.
+6. `NAME = Study("name", __doc__, Sizes, measure, shown, sample, part=part)`.
 
 The runner refuses, opens the model, writes the file with its protocol, and looks whether the sample comes again.
 """
@@ -40,10 +42,13 @@ from analysis.runs.corpora import corpus_folder
 from analysis.studies import NAMED
 from analysis.studies.context import Context, check_seed, protocol
 from analysis.studies.registry import version_of
+from analysis.studies.stored.quick import check, stored_of
 from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, make_folder, texts_of
 
-OWN_MACHINE = ("output", "work")  # folders that only a command line may name
+OWN_MACHINE = ("output", "work", "quick")  # what only a command line may ask for
 OPEN = ("corpus", "model", "seed")  # options that a protocol names by themselves
+TIMES = "they are times, other ones on every machine and in every hour"  # why a study has no part
+TRAINED = "they are of trainings to their end, of which nothing is kept"
 PORTIONS = ("rows", "rates", "widths", "seeds")  # options that choose among pieces which other calls share
 
 
@@ -159,7 +164,8 @@ class Study:
     """A stored study, called as a function of its options; see the top of this file.
 
     `file`: the name of its result, which may hold options in braces; `tables`: the lists among its numbers that are
-    tables; `tolerance`: by how much, as a share, its sample may differ when it comes again.
+    tables; `tolerance`: by how much, as a share, its sample may differ when it comes again; `part`, or why it can
+    only be measured as a `whole`: see `quick`.
     """
 
     name: str
@@ -171,11 +177,13 @@ class Study:
     file: str = ""
     tables: tuple[str, ...] = ("rows",)
     tolerance: float = 1e-3
+    part: Callable[[Setting, dict], dict] | None = None
+    whole: str = ""
 
     def __post_init__(self) -> None:
         """Give the study the signature, the annotations and the name of the function that it is."""
         kinds = {one.name: (one.type, one.default) for one in dataclasses.fields(self.sizes)}
-        kinds |= dict.fromkeys(("output", "work"), (str | None, None))
+        kinds |= dict.fromkeys(("output", "work"), (str | None, None)) | {"quick": (bool, False)}
         options = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for name, (kind, default) in kinds.items()
@@ -190,12 +198,18 @@ class Study:
         """What each of its own options says of itself."""
         return {one.name: one.metadata["help"] for one in dataclasses.fields(self.sizes)}
 
-    def __call__(self, *, context: Context, output: str | None = None, work: str | None = None, **given: Any) -> Result:
+    def __call__(
+        self, *, context: Context, output: str | None = None, work: str | None = None, quick: bool = False, **given: Any
+    ) -> Result:
         """Measure, store and return the study; it goes on from what an earlier call left in `work` (default: beside the
-        `output`, which is by default in `studies/` of the fitted state). Errors: BadSetting, and those of measuring."""
+        `output`, which is by default in `studies/` of the fitted state). `quick`: compute a part of what is stored
+        again and store nothing. Errors: BadSetting, and those of measuring."""
         sizes = self.sizes(**given)
         check_seed(sizes.seed)
         lm = context.model(sizes.model)
+        if quick:
+            stored = stored_of(self, context, lm, given)
+            return check(self, self.setting(stored, context, given.get("corpus", "")), stored)
         sizes.check(lm)
         name = (self.file or self.name).format(**dataclasses.asdict(sizes))
         path = Path(output) if output else context.state_dirs(lm)[0] / "studies" / f"{name}.json"
@@ -228,11 +242,15 @@ class Study:
 
     def recheck(self, stored: dict, *, context: Context) -> dict[str, tuple]:
         """The sample of a stored study: name -> (what is stored, what comes out now)."""
-        told = stored["protocol"]
-        sizes = self.sizes(**told["sizes"], model=told["model"], seed=told["seed"])
-        at = Setting(context, context.model(told["model"]), sizes, None)
-        again = self.sample(at, stored)
+        again = self.sample(self.setting(stored, context), stored)
         return {name: (kept, again[name]) for name, kept in stored["check"].items()}
+
+    def setting(self, stored: dict, context: Context, corpus: str = "") -> Setting:
+        """Where a stored study was measured, its texts in the folder `corpus`; nothing is kept there."""
+        told = stored["protocol"]
+        texts = {"corpus": corpus} if corpus else {}
+        sizes = self.sizes(**told["sizes"], **texts, model=told["model"], seed=told["seed"])
+        return Setting(context, context.model(told["model"]), sizes, None)
 
     @property
     def version(self) -> int:

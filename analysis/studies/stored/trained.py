@@ -247,7 +247,7 @@ def first_losses(lm: Model, plans: dict[str, RouterTraining]) -> dict[str, list[
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
-    """The sample of a study that stores its `plans`: the first losses of each."""
+    """Training losses of the first steps of each plan, on the bundled samples; of a study that stores its `plans`."""
     return first_losses(at.lm, {name: RouterTraining(**plan) for name, plan in numbers["plans"].items()})
 
 

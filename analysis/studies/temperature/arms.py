@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.attention import apply
-from analysis.corpus import text_hash
+from analysis.corpus import text_hash, token_stream
 from analysis.files import clear, read_json, write_json, write_whole
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -300,6 +300,17 @@ def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[
         "arms": [asdict(arm) for arm in checking],
         "recipes": [asdict(trainer.recipe(arm, sizes.seed)) for arm in checking],
     }
+
+
+def part(at: Setting, numbers: dict) -> dict:
+    """The training loss of dense attention at the first step that is stored, from the first weights on."""
+    recipe, first = Fixed(**numbers["recipes"][0]), min(point["step"] for point in numbers["curves"])
+    arm = Arm(**numbers["arms"][0] | {"limits": None})
+    with tempfile.TemporaryDirectory() as folder:
+        trained_to(at.lm, arm, recipe, token_stream(at.lm.tokenizer, at.texts[0]), Path(folder), first)
+        losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first]
+    curves = [{"arm": arm.name, "seed": 0, "step": first, "loss": loss} for loss in losses]
+    return {"curves": curves, "protocol": {"text": ids_hash(at.windows)}}
 
 
 def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:

@@ -28,7 +28,7 @@ from analysis.studies.stored.panels import (
 )
 from analysis.studies.stored.runner import Seeds, Setting, Study, Texts, option
 from analysis.studies.stored.trained import Trainer
-from analysis.studies.text.held_out import check_range, held_out_windows, sample_windows
+from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash, sample_windows
 from analysis.training.extend import Extension, extend
 
 FACTOR, BASE = 2.0, 500_000.0
@@ -131,6 +131,15 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     return {name: float(_read(at.lm, ids[0], base).mean()) for name, base in bases.items()}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The model with its own positions, inside and beyond its context, on all held-out windows."""
+    ids, _ = held_out_windows(at.lm, at.texts[1], reach(at.lm, "longer", FACTOR), at.sizes.windows)
+    losses = np.stack([_read(at.lm, window, None) for window in ids])
+    within, beyond = losses[:, : at.lm.max_positions - 1], losses[:, at.lm.max_positions :]
+    row = {"way": "own positions", "trained": False, "within": float(within.mean()), "beyond": float(beyond.mean())}
+    return {"rows": [row], "protocol": {"text": ids_hash(ids)}}
+
+
 def _losses(trainer: Trainer, lm: Model, ids: np.ndarray, base: float | None, name: str, part: float) -> np.ndarray:
     """Nats per target token [windows, length - 1]."""
     found = []
@@ -187,4 +196,4 @@ def sentence(rows: list[dict], context: int, seeds: int) -> str:
     return f"{where}: {'; '.join(said)}.{of_comparisons(rows, 'against_alone')}{of_whom(seeds, 'model')}"
 
 
-length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample)
+length_extension = Study("length-extension", __doc__, Sizes, measure, shown, sample, part=part)

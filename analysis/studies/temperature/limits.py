@@ -6,7 +6,7 @@ from analysis.errors import BadSetting
 from analysis.studies.stored.panels import as_sure, column, in_family, of_comparisons, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import HEAD, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import HEAD, Arm, Pooled, Sizes, part, sample, train_arms
 
 LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)  # in the paper's units: 11.31 is dense attention
 USUAL = 5  # tau_min at which the upper limits are compared
@@ -101,4 +101,4 @@ def _listed(table: list[dict]) -> str:
     return ", ".join(f"{row['tau_min']:g} to {row['tau_max']:g}" for row in table)
 
 
-focal_limits = Study("focal-limits", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))
+focal_limits = Study("focal-limits", __doc__, Sizes, measure, shown, sample, part=part, tables=("rows", "curves"))

@@ -18,7 +18,7 @@ from analysis.studies.stored.panels import (
 )
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import SHARES, WIDTH, Arm, Pooled, Sizes, part, sample, train_arms
 from analysis.studies.text.held_out import chosen
 
 NO_GAIN = "no gain seen"
@@ -191,4 +191,4 @@ def in_words(listed: list[dict]) -> str:
 
 
 TABLES = ("rows", "curves", "points", "parameters", "tokens")
-focal_scaling = Study("focal-scaling", __doc__, Sizes, measure, shown, sample, tables=TABLES)
+focal_scaling = Study("focal-scaling", __doc__, Sizes, measure, shown, sample, part=part, tables=TABLES)

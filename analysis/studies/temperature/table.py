@@ -80,6 +80,16 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     return {f"t {t:g}": curve.row(t=t)[0]["perplexity"] for t in (0.4, 1.0)}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The first domain at the temperature 0.4, beside dense attention."""
+    domains = _domains(at)
+    (name, (ids, documents)), *_ = domains.items()
+    row, _ = Curve(at.lm, ids, at.sizes.seed, lambda _: None, documents).row(t=0.4)
+    edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
+    tokens = np.concatenate([one.ravel() for one, _ in domains.values()])
+    return {"rows": [{"domain": name, "layer": None, "t": 0.4} | row | edges], "protocol": {"text": ids_hash(tokens)}}
+
+
 def _domains(at: Setting) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """Name -> windows of token ids [n, length] of every domain, and which document each is of [n]: None of a bundled
     sample, which is one text."""
@@ -150,4 +160,4 @@ def _by_t(rows: list[dict], temperatures: tuple[float, ...]) -> list[dict]:
     return [series(f"t {t:g}", [row["difference"] for row in rows if row["t"] == t]) for t in temperatures]
 
 
-temperatures = Study("temperature", __doc__, Sizes, measure, shown, sample)
+temperatures = Study("temperature", __doc__, Sizes, measure, shown, sample, part=part)

@@ -6,7 +6,7 @@ from analysis.errors import BadSetting
 from analysis.studies.stored.panels import as_sure, in_family, of_comparisons, of_whom, panel, series
 from analysis.studies.stored.runner import Setting, Study
 from analysis.studies.temperature import rows
-from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, sample, train_arms
+from analysis.studies.temperature.arms import FURTHER, Arm, Pooled, Sizes, part, sample, train_arms
 
 CONSTANT = (0.3, 0.4, 0.5, 0.6)
 PAPER_LIMITS = (5.0, 10.0)
@@ -144,4 +144,5 @@ def sentence(table: list[dict], seeds: int) -> str:
     return f"{start}: {'; '.join(said)}.{whom}" if said else f"{start}: nothing else was trained."
 
 
-focal_temperatures = Study("focal-temperatures", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))
+TABLES = ("rows", "curves")
+focal_temperatures = Study("focal-temperatures", __doc__, Sizes, measure, shown, sample, tables=TABLES, part=part)

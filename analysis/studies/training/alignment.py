@@ -90,4 +90,11 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
         return {"tuning": extend(at.lm, ids, few, place, lambda fraction, stage: None)[1]}
 
 
-alignment = Study("alignment", __doc__.splitlines()[0], Sizes, measure, shown, sample)
+def part(at: Setting, numbers: dict) -> dict:
+    """The instructions that the model follows before it is tuned; the tuned copy is not kept."""
+    asked = Instructions(at.lm, at.sizes.seed).asked(ITEMS)
+    before = answers(at.lm, METHODS["dense"](), asked, lambda stage: None)
+    return {"followed": {"before": {kind: float(np.mean(scores)) for kind, scores in before.items()}}}
+
+
+alignment = Study("alignment", __doc__.splitlines()[0], Sizes, measure, shown, sample, part=part)

@@ -122,6 +122,15 @@ def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
     return {_arm(plan): [value for entry in run(plan) for value in entry.values()] for plan in plans}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The loss of the second copy at the first step that is stored, of the first seed of both kinds at one rate."""
+    first, curves = min(point["step"] for point in numbers["curves"]), []
+    for family in ARMS:
+        plan = Circuit(family=family, rate=RATES[0], seed=at.sizes.seed, steps=first)
+        curves += [{"arm": _arm(plan), "seed": plan.seed, "step": e["step"], "second": e["second"]} for e in run(plan)]
+    return {"curves": curves}
+
+
 def _arm(plan: Circuit) -> str:
     """What a reader calls it."""
     return f"{ARMS[plan.family]}, rate {plan.rate:g}"
@@ -154,4 +163,4 @@ def _sentence(rows: list[dict], chance: float, seeds: int) -> str:
     return f"{asked}: {'; '.join(said)} ({most:,} steps at most).{of_whom(seeds, 'model')}"
 
 
-circuit = Study("circuit", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"))
+circuit = Study("circuit", __doc__, Sizes, measure, shown, sample, tables=("rows", "curves"), part=part)

@@ -7,7 +7,7 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.models import Model
-from analysis.studies.stored.measured import KERNELS
+from analysis.studies.stored.measured import KERNELS, dense_of
 from analysis.studies.stored.panels import how_sure, presented
 from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
 from analysis.studies.stored.trained import plain, sample
@@ -144,4 +144,14 @@ def _about(line: str, read: str, rate: float | None, parameters: int) -> dict:
     return {"label": label, "line": line, "read": read, "rate": rate, "trained_parameters": parameters}
 
 
-finetune = Study("baselines", __doc__, Baseline, measure, shown, sample)
+def part(at: Setting, numbers: dict) -> dict:
+    """The model as it is on the held-out windows of the other domains; what is trained is not kept."""
+    new, perplexities = numbers["protocol"]["new_domain"], {}
+    for name, (_, held_out) in domains(at.sizes.corpus, at.sizes.rows, at.context).items():
+        if name != new:
+            ids, _ = held_out_windows(at.lm, held_out, at.sizes.length, at.sizes.windows)
+            perplexities[name] = float(np.exp(dense_of(at.lm, ids, at.context).means.mean()))
+    return {"rows": [{"label": "base", "perplexities": perplexities}]}
+
+
+finetune = Study("baselines", __doc__, Baseline, measure, shown, sample, part=part)

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.methods.base import Method
@@ -104,6 +106,12 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     return {name: float(means(at.lm, method, ids).mean()) for name, method in methods.items()}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The model as it is on all held-out windows; the copies are not kept."""
+    perplexity = float(np.exp(means(at.lm, None, at.windows).mean()))
+    return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(at.windows)}}
+
+
 def _plan(sizes: Sizes, seed: int) -> Extension:
     warm_up = min(20, sizes.steps // 4)
     return Extension(sizes.length, None, sizes.steps, sizes.tokens_per_step, sizes.rate, warm_up, seed=seed)
@@ -134,5 +142,5 @@ def sentence(rows: list[dict], texts: list[dict], seeds: int) -> str:
 
 
 focal_tasks = Study(
-    "focal-tasks", __doc__.splitlines()[0], Sizes, measure, shown, sample, tables=("rows", "cells", "texts")
+    "focal-tasks", __doc__.splitlines()[0], Sizes, measure, shown, sample, tables=("rows", "cells", "texts"), part=part
 )

@@ -130,6 +130,12 @@ def sample(at: Setting, numbers: dict) -> dict[str, float]:
     return {"as it is": float(means(at.lm, None, ids).mean())}
 
 
+def part(at: Setting, numbers: dict) -> dict:
+    """The model as it is on all held-out windows; the copies are not kept."""
+    perplexity = float(np.exp(means(at.lm, None, at.windows).mean()))
+    return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(at.windows)}}
+
+
 def sentence(rows: list[dict], texts: list[dict], protocol: dict) -> str:
     """What recall documents change in the tasks and in the text, whichever way it came out."""
     none, *some = (row["model"] for row in texts if row["share"] is not None)
@@ -170,5 +176,5 @@ def _one(trainer: Trainer, recipe: FarRecipe, asked: dict[int, dict], doing: Pat
 
 
 recall_documents = Study(
-    "recall-documents", __doc__.splitlines()[0], Sizes, measure, shown, sample, tables=("rows", "texts")
+    "recall-documents", __doc__.splitlines()[0], Sizes, measure, shown, sample, tables=("rows", "texts"), part=part
 )

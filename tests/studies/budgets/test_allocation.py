@@ -8,7 +8,7 @@ import pytest
 from analysis.errors import BadSetting
 from analysis.studies.budgets import allocation as studied
 from analysis.studies.context import Context
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,7 @@ def test_as_many_keys_in_each_arm_and_the_selection_texts_choose(home, tmp_path,
     (drawn,) = made["panels"]
     assert drawn["x_values"] == [4, 12] and [line["name"] for line in drawn["series"]] == list(studied.ARMS)
     stored = json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)
+    assert part_again(studied.allocation, stored, home)
     again = studied.allocation.recheck(stored, context=Context(state=home / "state", browser=False))
     assert set(again) == {"even", "ranks", "zero", "mean"}
     assert all(now == pytest.approx(kept, rel=1e-4) for kept, now in again.values())

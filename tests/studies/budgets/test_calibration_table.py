@@ -9,7 +9,7 @@ from analysis.studies import NAMED
 from analysis.studies.budgets.calibration_table import PASSES, UNJUDGED, _sentence, _verdict
 from analysis.studies.context import Context
 from tests.made.calibrated import csa_home, text
-from tests.made.studied import asker
+from tests.made.studied import asker, part_again
 
 table = NAMED["calibration"]
 
@@ -48,6 +48,7 @@ def test_a_row_for_every_corpus_and_context(ask, home, tmp_path):
     assert [one["context"] for one in stored["rank_correlations"]] == [32, 64]
     assert all(-1 <= one["pearson_log"] <= 1 for one in stored["rank_correlations"])
     assert stored["sentence"] == result.numbers["sentence"] and len(result.tables["rows"]) == 4
+    assert part_again(table, stored, home, corpus=str(home / "corpora"))
     for kept, now in table.recheck(stored, context=Context(state=home / "state", browser=False)).values():
         assert now == pytest.approx(kept, rel=1e-4)
 

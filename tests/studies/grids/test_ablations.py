@@ -12,7 +12,7 @@ from analysis.studies.grids.ablations import FACTORS, cells, paper_numbers
 from analysis.studies.stored.recovery import window_pairs
 from analysis.training import run
 from analysis.training.settings import RouterTraining
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 SIZES = {
     "length": 32,
@@ -118,6 +118,7 @@ def test_cells_are_trained_once_stored_and_come_again(ask, home, tmp_path):
     drawn = {stage.split(", model")[0] for stage in stages if "random groups" in stage and "step" in stage}
     assert drawn == {"8 random groups, window 4", "4 random groups, window 4", "8 random groups, window 64"}
     assert len(numbers["panels"]) == 9 and numbers["sentence"].startswith("Perplexity over 4 cells: ")
+    assert part_again(NAMED["ablations"], stored, home)
     again = NAMED["ablations"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["centroids", "fine-tuned", "random groups"] and all(a == b for a, b in again.values())
 

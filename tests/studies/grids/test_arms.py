@@ -18,7 +18,7 @@ from analysis.studies.context import Context
 from analysis.studies.grids.arms import panels
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
 from analysis.studies.stored.recovery import window_pairs
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 from tests.made.tiny import LAYERS, VOCABULARY, WIDTH, tiny, token_ids
 
 arms = NAMED["groups"]
@@ -107,6 +107,7 @@ def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_
     assert str(tmp_path) not in (tmp_path / "g.json").read_text()
     assert len(numbers["warnings"]) == 2, "its router was trained elsewhere, with another window"
     context = Context(state=home / "state", browser=False)
+    assert part_again(arms, stored, home)
     again = arms.recheck(stored, context=context)
     assert set(again) == {"dense", f"window {numbers['window']}", "trained", "random tokens 0"}
     assert all(len(kept) == 2 and now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())

@@ -9,7 +9,7 @@ from transformers import GPT2LMHeadModel
 from analysis.errors import BadSetting, BadText
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 from tests.made.tiny import CONFIGS
 from tests.made.tiny_tokenizer import byte_level
 
@@ -44,6 +44,7 @@ def test_every_length_reads_the_same_tokens(ask, home, tmp_path):
     assert any("128 is extrapolated" in note for note in numbers["notes"])
     assert "128 (extrapolated)" in numbers["sentence"] and "--rows 16,32,64,128" in numbers["protocol"]["command"]
     assert [len(p["x_values"]) for p in numbers["panels"]] == [4] * 5
+    assert part_again(NAMED["lengths"], stored, home)
     again = NAMED["lengths"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["router"] and all(len(kept) == 2 and now == kept for kept, now in again.values())
 

@@ -8,7 +8,7 @@ from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.grids import pretraining
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 SIZES = {"length": 32, "windows": 9, "steps": 20, "tokens_per_step": 64, "seeds": 2}
 
@@ -42,6 +42,7 @@ def test_three_ways_to_train_at_equal_tokens(ask, home, tmp_path):
     firsts = {(c["trained"], c["seed"]): c["loss"] for c in numbers["curves"]}
     assert len(firsts) == 6 == len(set(firsts.values()))
     assert [len(p["x_values"]) for p in numbers["panels"]] == [9, 9, 1, 2]
+    assert part_again(NAMED["pretraining"], stored, home)
     again = NAMED["pretraining"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["dense", "focus", "random groups"]
     assert all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())

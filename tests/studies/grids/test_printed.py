@@ -10,7 +10,7 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.grids.printed import FLAT, Sizes, _curve, flat, sentence
 from analysis.studies.stored.panels import difference
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 SIZES = {"length": 32, "windows": 9, "steps": 8, "tokens_per_step": 64, "window": 4, "rates": [1e-3, 1e-2], "seeds": 1}
 
@@ -51,6 +51,7 @@ def test_every_number_of_steps_is_trained_and_read(ask, home, tmp_path):
     assert numbers["protocol"]["rate"] == min(numbers["tried"], key=lambda one: one["choosing"])["rate"]
     assert numbers["protocol"]["units"] < 6, "half of the documents chose the rate"
     assert len(numbers["panels"]) == 3 and len({one["steps"] for one in numbers["curves"]}) == 4
+    assert part_again(NAMED["focus-printed"], stored, home)
     again = NAMED["focus-printed"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["8 steps"] and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())
 

@@ -18,7 +18,7 @@ from analysis.studies.context import Context
 from analysis.studies.grids.pruned import layer_arms
 from analysis.studies.grids.pruning import LayerArm, LayerBench, block_sums, look
 from analysis.studies.stored.measured import DENSE, read_pairs
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids
 
 SIZES = {"router": "k4-top1", "length": 32, "windows": 9}
@@ -109,6 +109,7 @@ def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_
         assert row["candidates_groups"] < row["candidates_dense"] == 33 / 2
         assert abs(row["candidates_window"] - row["candidates_groups"]) < 1
     assert numbers["sentence"].startswith("Pruning one layer alone by this router lowers the loss in ")
+    assert part_again(NAMED["pruned"], stored, home)
     again = NAMED["pruned"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert {"dense", "groups in layer 2", "pruned by window"} <= set(again)
     assert all(now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())

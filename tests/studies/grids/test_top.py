@@ -9,7 +9,7 @@ from analysis.groups.router import FocusRouter
 from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.context import Context
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 SIZES = {"router": "k4-top1", "length": 32, "windows": 9}
 
@@ -52,6 +52,7 @@ def test_from_half_the_groups_on_all_is_read(ask, home, tmp_path):
     assert first["x_values"] == [1, 2, 3, 4]
     paper = {line["name"]: line["y"] for line in first["series"] if line["paper"]}
     assert paper["GPT-2 124M, paper"] == pytest.approx([82.9 / 42.8, 41.3 / 42.8, 47.2 / 42.8, 47.2 / 42.8])
+    assert part_again(NAMED["top"], stored, home)
     again = NAMED["top"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert len(again) == 5 and all(now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())
 

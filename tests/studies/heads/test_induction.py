@@ -11,7 +11,7 @@ from analysis.errors import BadSetting
 from analysis.models import load_model
 from analysis.studies.context import Context
 from analysis.studies.heads import induction as studied
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,7 @@ def test_it_says_how_much_is_left_and_a_part_comes_again(home, named, tmp_path):
     assert rows[studied.RANDOM, studied.NAMED]["gain"] != rows[studied.RANDOM, studied.ALL]["gain"]
     assert "2 of 12 heads have an induction score above 0.3 (1.0, 1.1)" in made["sentence"]
     stored = json.loads((tmp_path / "i.json").read_text(), parse_constant=pytest.fail)
+    assert part_again(studied.induction, stored, home, corpus="")
     again = studied.induction.recheck(stored, context=Context(state=home / "state", browser=False))
     assert again and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())
 

@@ -17,7 +17,7 @@ from analysis.studies.quality.budget_shown import means, panels, sentence, somew
 from analysis.studies.quality.budget_table import SHARES
 from analysis.studies.text.calibration import split
 from tests.made.evaluating import tiny_models
-from tests.made.studied import asker
+from tests.made.studied import asker, part_again
 
 LABELS = [entry.label for entry in ENTRIES]
 
@@ -178,6 +178,7 @@ def test_figure_1_leaves_out_what_missed_its_budget(stored):
 
 
 def test_a_part_comes_again_and_bad_input_is_refused(stored, ask, home):
+    assert part_again(NAMED["equal-budget"], stored, home)
     for kept, now in (
         NAMED["equal-budget"].recheck(stored, context=Context(state=home / "state", browser=False)).values()
     ):

@@ -8,7 +8,7 @@ from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.quality.eviction_table import RATIOS
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def test_rules_by_what_they_remove(home, tmp_path):
         and "--rows tova,keydiff" in numbers["protocol"]["command"]
     )
     stored = json.loads((tmp_path / "e.json").read_text(), parse_constant=pytest.fail)
+    assert part_again(NAMED["eviction"], stored, home)
     again = NAMED["eviction"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert again["snapkv"][0] == pytest.approx(again["snapkv"][1], rel=1e-6)
     with pytest.raises(BadSetting, match="There is no rule 'best'"):

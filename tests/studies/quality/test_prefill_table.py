@@ -9,7 +9,7 @@ from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.quality.prefill_table import SCALES, law_of
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,7 @@ def test_rules_by_length(home, tmp_path):
     assert [panel["title"] for panel in numbers["panels"]][:2] == ["Speed of the prompt", "Blocks skipped"]
     assert "--lengths 32,48" in numbers["protocol"]["command"] and "faster than dense attention" in numbers["sentence"]
     stored = json.loads((tmp_path / "p.json").read_text(), parse_constant=pytest.fail)
+    assert part_again(NAMED["prefill"], stored, home)
     again = NAMED["prefill"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert again["xattention"][0] == pytest.approx(again["xattention"][1], rel=1e-6) and 0 < again["read"][1] < 1
     with pytest.raises(BadSetting, match="There is no rule 'best'"):

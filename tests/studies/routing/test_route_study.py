@@ -13,6 +13,7 @@ from analysis.studies.routing.fit import ABLATIONS
 from analysis.studies.routing.route import route
 from analysis.studies.routing.table import routing
 from tests.made.routed import SMALL, routed_home
+from tests.made.studied import part_again
 from tests.made.tiny_tokenizer import save_model
 
 
@@ -36,6 +37,7 @@ def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
         str(longer), ""
     )
     assert {(c["min_distance"], c["sinks"]) for c in kept["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
+    assert part_again(routing, kept, home, state=tmp_path)
     again = routing.recheck(kept, context=Context(state=tmp_path, browser=False))
     assert set(again) == set(ROUTERS) - set(ABLATIONS), "what is stored for use"
     assert {row["router"] for row in kept["curve"]} == set(ROUTERS)

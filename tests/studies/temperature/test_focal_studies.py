@@ -15,7 +15,7 @@ from analysis.studies.temperature import arms
 from analysis.studies.temperature.arms import ArmTrainer
 from analysis.studies.text.held_out import spread_windows
 from analysis.training.pretrain import build_model
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 SIZES = {"length": 32, "windows": 9, "steps": 16, "tokens_per_step": 64, "seeds": 2}
 
@@ -41,6 +41,7 @@ def stored(tmp_path) -> dict:
 
 
 def comes_again(name: str, numbers: dict, home) -> None:
+    assert part_again(NAMED[name], numbers, home)
     again = NAMED[name].recheck(numbers, context=Context(state=home / "state", browser=False))
     assert again and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())
 

@@ -12,7 +12,7 @@ from analysis.models import load_model
 from analysis.studies.context import Context
 from analysis.studies.temperature.length_extension import WAYS, _rows, length_extension, sentence
 from analysis.training.extend import Extension, extend
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,7 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path):
     assert by_position["x_values"] == [1 + 15 * at for at in range(8)] and len(by_position["series"]) == len(WAYS)
     assert by_step["x_values"] == [1, 2] and len(by_step["series"]) == 2
     assert stored["sentence"].startswith("In the last quarter of 128 tokens")
+    assert part_again(length_extension, stored, home)
     for kept, now in length_extension.recheck(stored, context=Context(browser=False)).values():
         assert now == pytest.approx(kept, rel=1e-5)
     again = ask(output=str(path))  # nothing is trained anew

@@ -20,6 +20,7 @@ from analysis.studies.temperature.sharpness import temperature
 from analysis.studies.temperature.table import _best_layer, temperatures
 from tests.conftest import ROOT
 from tests.made.evaluating import TEXT, reader, stock_tables
+from tests.made.studied import part_again
 from tests.made.tiny import FAMILIES, tiny, token_ids
 
 
@@ -173,6 +174,7 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
         assert all(value is None or math.isfinite(value) for value in line["y"])
     assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
     assert len([row for row in stored["rows"] if row["layer"] is not None]) == 9
+    assert part_again(temperatures, stored, home, corpus="")
     for kept, now in temperatures.recheck(stored, context=context).values():
         assert kept == pytest.approx(now)
     corpus = tmp_path / "corpus"

@@ -10,7 +10,7 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.training.instructions import KINDS, Instructions
 from tests.made.models import save_models
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 SIZES = {"length": 32, "windows": 6, "window": 4, "n_sink": 1, "steps": 2, "tokens_per_step": 64, "seeds": 1}
 
@@ -71,5 +71,6 @@ def test_every_arm_begins_with_the_tuned_copy(home, tmp_path, monkeypatch):
     )
     assert "Instructions followed: " in stored["sentence"] and len(stored["panels"]) == 4
     assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
+    assert part_again(NAMED["alignment"], stored, home)
     again = NAMED["alignment"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert all(now == pytest.approx(kept) for kept, now in again.values())

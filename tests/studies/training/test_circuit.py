@@ -8,7 +8,7 @@ import pytest
 from analysis.studies.context import Context
 from analysis.studies.training import circuit as studied
 from analysis.training.circuit import Circuit
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 CHANCE = math.log(Circuit.vocabulary)
 
@@ -54,5 +54,6 @@ def test_it_is_trained_stored_and_a_part_comes_again(tmp_path):
     made = asker(studied.circuit, home, output=str(tmp_path / "c.json"))(steps=2, seeds=1).numbers
     assert len(made["rows"]) == 4 and all(row["second"] == pytest.approx(CHANCE, abs=0.5) for row in made["rows"])
     stored = json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)
+    assert part_again(studied.circuit, stored, home, corpus="")
     again = studied.circuit.recheck(stored, context=Context(state=home / "state", browser=False))
     assert again and all(now == pytest.approx(kept, rel=1e-3) for kept, now in again.values())

@@ -9,7 +9,7 @@ from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.training.focal_tasks import sentence
 from tests.made.models import save_models
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 SIZES = {"length": 32, "windows": 6, "lengths": [256], "items": 2, "steps": 3, "tokens_per_step": 64, "rate": 3e-2}
 
@@ -42,6 +42,7 @@ def test_both_copies_are_asked_as_they_were_trained(ask, home, tmp_path):
     assert {row["length"] for row in stored["cells"]} == {256} and len(stored["panels"]) == len(tasks)
     assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
     assert "not of the method" in numbers["sentence"], "one training of each"
+    assert part_again(NAMED["focal-tasks"], stored, home)
     again = NAMED["focal-tasks"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert again and all(now == pytest.approx(kept) for kept, now in again.values())
 

@@ -14,7 +14,7 @@ from analysis.studies.training.recall_documents import KEY, sentence
 from analysis.training.asked import AFTER, Asked
 from analysis.training.far import FarRecipe
 from analysis.training.pretrain import build_model
-from tests.made.studied import asker, studied_home
+from tests.made.studied import asker, part_again, studied_home
 
 TINY = FarRecipe(
     layers=2,
@@ -65,6 +65,7 @@ def test_copies_read_on_and_differ_in_their_recall_documents_alone(ask, home, tm
     assert stored["panels"][0]["x_values"] == [0, 0.5]
     assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
     assert "not of the method" in numbers["sentence"], "one training of each"
+    assert part_again(NAMED["recall-documents"], stored, home)
     again = NAMED["recall-documents"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert again and all(now == pytest.approx(kept) for kept, now in again.values())
 
