@@ -30,7 +30,7 @@ def scope(reading: Reading, part: int | None) -> str:
     count = len(reading.tokens.spans)
     if count == 1:
         return "this text"
-    return f"all {count} windows of this text" if part is None else f"window {part + 1} of {count} of this text"
+    return f"this text ({f'all {count} windows' if part is None else f'window {part + 1} of {count}'})"
 
 
 def check_head(lm: Model, layer: int, head: int) -> None:

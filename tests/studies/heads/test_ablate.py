@@ -49,8 +49,8 @@ def test_all_windows_are_their_windows_together(ask):
     assert every.arrays["change"][~np.isnan(every.arrays["change"])] == pytest.approx(joined, abs=1e-6)
     worst = max((one.numbers["rows"][0] for one in apart), key=lambda one: one["worst_change"])
     assert (row["worst"], row["worst_word"]) == (worst["worst"], worst["worst_word"])
-    assert found["scope"] == f"all {count} windows of this text" and found["scope"] in found["sentence"]
-    assert apart[0].numbers["scope"] == f"window 1 of {count} of this text"
+    assert found["scope"] == f"this text (all {count} windows)" and found["scope"] in found["sentence"]
+    assert apart[0].numbers["scope"] == f"this text (window 1 of {count})"
     assert apart[0].numbers["scope"] in apart[0].numbers["sentence"]
 
 

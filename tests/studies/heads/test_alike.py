@@ -45,7 +45,7 @@ def test_all_windows_are_their_stretches_together(ask):
         sizes.append(one.numbers["queries"] / 8)
     assert len(shares) > 1 and every.numbers["queries"] == 8 * sum(sizes)
     assert found.to_numpy() == pytest.approx(np.average(shares, axis=0, weights=sizes), abs=1e-6)
-    assert every.numbers["scope"] == f"all {len(shares)} windows of this text"
+    assert every.numbers["scope"] == f"this text (all {len(shares)} windows)"
 
 
 @pytest.mark.parametrize("without_first", [False, True])
