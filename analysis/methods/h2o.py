@@ -14,8 +14,10 @@ class H2O(Evicting):
     """Half of a head's budget belongs to the newest keys, half to the *heavy hitters*: the keys with the largest sum of
     weights over all queries of the prompt.
 
-    Early keys are seen by more queries, so the sums favour them. The original drops keys while it generates; here, as
-    for all methods of this kind, the prompt is compressed once and what is made afterwards stays.
+    Early keys are seen by more queries, so the sums favour them; that is the paper's rule. kvpress divides each sum by
+    the number of queries that see the key, and keeps no newest half: two other rules, with 61% of the keys in common at
+    half of them. The original drops keys while it generates; here, as for all methods of this kind, the prompt is
+    compressed once and what is made afterwards stays.
     """
 
     title = "H2O"

@@ -138,6 +138,17 @@ def test_a_layer_shares_its_keys_out():
     assert torch.equal(evict(scores, 0.5, "layer", safe=1.0), evict(scores, 0.5))
 
 
+def test_a_layer_mixes_even_budgets_with_its_own():
+    """By hand: of 2 x 5 keys the layer's best are 9 and 1; 0.4 x 5 + 0.6 of these are 7.4 and 2.6."""
+    first = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    kept = evict(torch.tensor([[first, [*[0.0] * 8, 0.01, 0.15]]]), 0.5, "mixed", safe=0.4)
+    assert kept[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6, 7, 8, 9]
+    assert kept[0, 1].nonzero().flatten().tolist() == [7, 8, 9], "of equal ones the later"
+    scores = states()[0][..., 0]
+    assert torch.equal(evict(scores, 0.5, "mixed", safe=0.0), evict(scores, 0.5, "layer", safe=0.0))
+    assert torch.equal(evict(scores, 0.5, "mixed", safe=1.0), evict(scores, 0.5))
+
+
 @pytest.mark.parametrize("ratio", [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999])
 def test_counts_equal_the_budget(ratio):
     scores = eviction_scores("snapkv", *states(length=101), window=8)

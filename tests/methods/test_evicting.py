@@ -108,9 +108,23 @@ def test_allocations_by_hand():
         assert (mine.sum(-1) == 10).all() and mine[..., -5:].all()
     counts = [int(mine[0, 0].sum()) for mine in kept(lm, made("pyramid_kv", ratio=0.5, window=4), ids).values()]
     assert counts == [4 + 31, 4 + 16, 4 + 1], "least 16 / 20, most 32 less that"
+    short = {"ratio": 0.25, "window": 4}  # 30 of 40 stay, and 40 < 2 (30 - 4)
+    turned = [int(mine[0, 0].sum()) for mine in kept(lm, made("pyramid_kv", **short), ids).values()]
+    assert turned == [40, 30, 20], "the line ends at what there is"
+    even = kept(lm, made("pyramid_kv", **short, short="even"), ids)
+    assert all(torch.equal(even[layer], mine) for layer, mine in kept(lm, made("snapkv", **short), ids).items())
     duo = kept(lm, made("duo_attention", ratio=0.5, n_sink=3, window=5), ids)  # scores 0 1, 2 3, 4 5
     assert [mine.sum(-1).tolist() for mine in duo.values()] == [[[8, 8]], [[8, 40]], [[40, 40]]]
     assert duo[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 35, 36, 37, 38, 39]
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_a_model_in_float64_keeps_the_same_keys(name):
+    lm, ids = tiny("llama"), token_ids(1, 40)
+    exact = copy.deepcopy(lm).double()
+    more = {"window": 3} if "window" in vars(METHODS[name]) else {}
+    mine, wanted = (kept(one, made(name, ratio=0.5, **more), ids) for one in (exact, lm))
+    assert all(torch.equal(mine[layer], wanted[layer]) for layer in range(LAYERS))
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox"])
