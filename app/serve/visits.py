@@ -91,6 +91,8 @@ class Visit:
             if not request.rerun_script.is_auto_rerun:
                 self._waiting.append(message)
             return True
+        if not part:
+            self._waiting.clear()  # the page draws all parts, and their requests hold older values than its own
         self._asked(part)
         return False
 

@@ -103,6 +103,8 @@ def test_parts_wait_for_the_end_of_what_is_drawn_and_timers_come_again():
     assert through(asks(), begins(), asks("a"), asks("b"), done) == ["page", "a"]
     assert through(asks(), begins(), asks("a"), asks("b"), done, begins("a"), part) == ["page", "a", "b"]
     assert through(asks("a"), begins("a"), asks(), part, asks("b")) == ["a", "page"], "a page never waits"
+    newer = [asks(), begins(), asks("a"), asks(), begins(), done]
+    assert through(*newer) == ["page", "page"], "what a part held is older than what the page was asked with"
     assert through(*[asks(), *[asks(f"{i}") for i in range(20)]])[1:] == ["16", "17", "18", "19"]
 
 
