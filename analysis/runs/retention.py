@@ -22,7 +22,8 @@ KEPT_DAYS = 7  # a deleted run can be brought back for so long
 @dataclass(frozen=True)
 class Usage:
     """What lies on the disk: numbers of runs and their bytes, of which pinned, and deleted ones that can come back;
-    `texts` and their bytes; at most `kept_runs` runs and `kept_bytes` bytes stay that are not pinned."""
+    `texts` and their bytes; of the runs computed here at most `kept_runs` and `kept_bytes` bytes stay that are not
+    pinned, and as many of those that came in bundles."""
 
     runs: int
     bytes: int

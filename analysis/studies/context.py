@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis.corpus import Tokens, notes, text_hash, tokenize
 from analysis.errors import BadSetting
-from analysis.files import clear, locked, read_json, write_json
+from analysis.files import clear, locked, read_json, sweep, write_json
 from analysis.places import CACHE, SPREAD, revision
 from analysis.runs import RunStore, state_root
 from analysis.runs.search import USUAL, named
@@ -142,13 +142,13 @@ class Context:
         if folder is None:
             return make(None)
         place = folder / f"{name}-{text_hash(repr(decides))}.json"
-        if (found := read_json(place)) is not None:
-            return found
-        with self.alone(place, name):
-            if (found := read_json(place)) is None:  # who was alone before may have made it
-                found = make(place.with_suffix(""))
-                write_json(place, found)
-                clear(place.with_suffix(""))
+        if (found := read_json(place)) is None:
+            with self.alone(place, name):
+                if (found := read_json(place)) is None:  # who was alone before may have made it
+                    found = make(place.with_suffix(""))
+                    write_json(place, found)
+        clear(place.with_suffix(""))
+        sweep(folder, f".tmp-{place.name}-*", f"{place.stem}.lock")  # of one who was killed when it was written
         return found
 
     def alone(self, place: Path, name: str) -> AbstractContextManager[None]:

@@ -192,8 +192,8 @@ def disk(rows: Sequence[Row]) -> None:
             [
                 f"{_runs(used.runs)} take up {spell_bytes(used.bytes)}, {used.pinned:,} of them pinned "
                 f"{spell_bytes(used.pinned_bytes)}; {used.texts:,} texts {spell_bytes(used.text_bytes)}.",
-                f"Beyond {used.kept_runs:,} runs or {spell_bytes(used.kept_bytes)} the oldest runs are removed; pinned "
-                "ones stay.",
+                f"Beyond {used.kept_runs:,} runs or {spell_bytes(used.kept_bytes)} the oldest computed here are "
+                "removed and more from bundles refused; pinned ones stay.",
             ],
             "quiet",
         )

@@ -15,7 +15,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from analysis.commandline import commandline
 from analysis.errors import AnalysisError, BadSetting
+from analysis.files import read_json, write_text
 from analysis.runs import Result
 from tests.stress.outside import prepared, untouched
 from tests.stress.rows import Row, markdown
@@ -56,8 +58,8 @@ def stress(
     imports, fits and trainings are killed at every write. `validators`, `pages` and `chromium`: hostile inputs into
     what judges input, into pages in-process, in a browser.
 
-    numbers: `rows` (`case tried held holds said`), `load` (the measured numbers), `sentence`. `output`: FILE.json, with
-    the table as FILE.md beside it. Errors: BadSetting.
+    numbers: `rows` (`case tried held holds said date`), `load` (the measured numbers), `sentence`. `output`: FILE.json,
+    with the table as FILE.md beside it; rows of an earlier one whose cases were not tried now stay. Errors: BadSetting.
     """
     counts = {"sessions": sessions, "arrive": arrive, "seconds": seconds, "after": after}
     counts |= {"validators": validators, "pages": pages, "chromium": chromium}
@@ -72,15 +74,28 @@ def stress(
                     progress(number / len(chosen), f"{part}: {row.case}")
             except (AnalysisError, OSError) as error:
                 rows.append(Row(f"{part} could not be tried", 1, 0, str(error)).plain())
-    bad = [row["case"] for row in rows if not row["holds"]]
-    said = f"All {len(rows)} cases hold." if not bad else f"{len(bad)} of {len(rows)} cases do not hold: {bad[0]}."
-    about = {**counts, "every": every, "seed": seed, "parts": chosen, **_machine()}
-    numbers = {"rows": rows, "load": load, "sentence": said, "protocol": about}
+    command = commandline("stress", {"parts": parts, **counts, "every": every, "seed": seed})
+    about = {**counts, "every": every, "seed": seed, "parts": chosen, "command": command, **_machine()}
+    numbers = {"rows": [row | {"date": about["date"]} for row in rows], "load": load, "protocol": about}
+    numbers = _beside(numbers, read_json(Path(output)) if output else None)
+    bad = [row["case"] for row in numbers["rows"] if not row["holds"]]
+    every_row = f"{len(numbers['rows'])} cases"
+    numbers["sentence"] = f"{len(bad)} of {every_row} do not hold: {bad[0]}." if bad else f"All {every_row} hold."
     if output:
-        path = Path(output)
-        path.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-        path.with_suffix(".md").write_text(markdown(rows), encoding="utf-8")
+        write_text(Path(output), json.dumps(numbers, indent=1) + "\n")
+        write_text(Path(output).with_suffix(".md"), markdown(numbers["rows"]))
     return Result(numbers)
+
+
+def _beside(numbers: dict, stored: dict | None) -> dict:
+    """What was found, beside the rows of an earlier table whose cases were not tried now; their protocols stay too."""
+    if stored is None:
+        return numbers
+    tried, at = {row["case"] for row in numbers["rows"]}, stored["protocol"]["date"]
+    others = [{"date": at} | row for row in stored["rows"] if row["case"] not in tried]
+    protocols = [stored["protocol"], *stored.get("earlier", ())] if others else []
+    load = numbers["load"] or stored.get("load", {})
+    return numbers | {"rows": [*others, *numbers["rows"]], "load": load, "earlier": protocols}
 
 
 def _check(parts: list[str], counts: dict, every: float) -> None:

@@ -122,6 +122,15 @@ def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
     cases = [row["case"] for row in stored["rows"]]
     assert {"validator: URL parameters", "validator: run bundles"} <= set(cases) and "outside the root" in cases[-1]
     assert (tmp_path / "table.md").read_text().count("\n") == len(stored["rows"]) + 2
+    fewer = stored | {
+        "rows": [{"case": "tried once", "tried": 1, "held": 1, "holds": True, "said": ""}, *stored["rows"]]
+    }
+    (tmp_path / "table.json").write_text(json.dumps(fewer))
+    again = stress(["validators"], validators=30, output=str(tmp_path / "table.json")).numbers
+    assert [row["case"] for row in again["rows"]] == ["tried once", *cases] and again["sentence"].startswith(
+        f"All {len(cases) + 1}"
+    )
+    assert again["rows"][0]["date"] == stored["protocol"]["date"] and again["earlier"] == [stored["protocol"]]
     for wrong in ({"parts": ["nothing"]}, {"sessions": 0}, {"every": 0}, {"after": -1}, {"chromium": 10**9}):
         with pytest.raises(BadSetting):
             stress(**wrong)
