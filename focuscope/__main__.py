@@ -39,7 +39,7 @@ def evaluate(words: list[str] | None = None) -> int:
         cli_evaluate()
         return 0
     except ModuleNotFoundError as missing:
-        said = f"The package {missing.name} is missing: {installs('benchmarks')}."
+        said = f"The package {str(missing.name).partition('.')[0]} is missing: {installs('benchmarks')}."
     except AnalysisError as error:
         said = str(error)
     print(f"focuscope-lm-eval: {said}", file=sys.stderr)

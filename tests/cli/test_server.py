@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from analysis.cli.server import MOST_BYTES, Desk, reading
+from analysis import package
+from analysis.cli.server import MOST_BYTES, Desk, reading, server
 from analysis.errors import AnalysisError
 from analysis.package import version
 from tests.made.asking import SHORT
@@ -104,6 +106,14 @@ def test_a_price_reads_nothing(desk, monkeypatch):
     monkeypatch.setattr("torch.nn.Embedding.forward", lambda *given: pytest.fail("a pass was begun"))
     for verb in ("statistics", "evaluate", "generate", "temperature"):
         assert desk.price(verb, f"{desk.root / 'a.txt'} --model {desk.root / 'tiny'}")["verb"] == verb
+
+
+def test_without_its_package_it_names_the_command_that_installs_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    for home, said in ((package.HOME, "pip install -r requirements-mcp.txt"), (tmp_path, "'focuscope[mcp]'")):
+        monkeypatch.setattr(package, "HOME", home)
+        with pytest.raises(AnalysisError, match=re.escape(said)):
+            server(tmp_path)
 
 
 def test_standard_output_carries_the_protocol_alone(tmp_path):
