@@ -1,7 +1,6 @@
 """`sparse-config`, skip softmax for serving stacks: the fit, the file that leaves, and what is refused."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,18 +65,6 @@ def test_the_file_is_what_serving_stacks_read(ask, tmp_path):
     lines = (tmp_path / "sparse.yaml").read_text().splitlines()
     assert lines[:3] == ["sparse_attention_config:", "  algorithm: skip_softmax", "  threshold_scale_factor:"]
     assert [line.split(":")[0].strip() for line in lines[3:]] == phases
-
-
-@pytest.mark.slow  # loading the package takes long; it is in no requirements file: pip install nvidia-modelopt
-def test_modelopt_reads_the_file(ask):
-    reader = pytest.importorskip("modelopt.torch.sparsity.attention_sparsity.plugins.sparse_attn_config")
-    config = ask(prefill=0.2, decode=0.2, dense=[1]).numbers["config"]
-    read, name = reader.load_from_checkpoint_metadata(SimpleNamespace(**config))
-    assert name == "CHECKPOINT_CALIBRATED_SOFTMAX_SKIP"
-    assert reader.match_sparse_config("model.layers.1.self_attn", read) == {"enable": False}
-    used = reader.match_sparse_config("model.layers.0.self_attn", read)
-    group = config["sparse_attention_config"]["config_groups"]["group_0"]
-    assert used["enable"] and used["threshold_scale_factor"] == group["threshold_scale_factor"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,37 @@
+"""lm-evaluation-harness: its own model beside ours, read densely, on sentences of the sample texts cut in two."""
+
+import json
+from pathlib import Path
+
+from analysis.corpus import sample_texts
+from analysis.places import CACHE
+
+ROWS = ("log-likelihoods of continuations",)
+PAIRS, SIZE = 64, 240  # pairs, and characters of each
+
+
+def ask(folder: Path) -> None:
+    """Pairs of a context and its continuation."""
+    whole = " ".join(" ".join(text for _, text in sample_texts().values()).split())
+    parts = [whole[at * SIZE : (at + 1) * SIZE] for at in range(PAIRS)]
+    cuts = [part.rindex(" ", 0, SIZE - 40) for part in parts]
+    pairs = [(part[:cut], part[cut:]) for part, cut in zip(parts, cuts, strict=True)]
+    (folder / "asked.json").write_text(json.dumps({"model": str(CACHE / "demo"), "pairs": pairs}))
+
+
+def compare(folder: Path) -> list[dict]:
+    """The largest difference of a log-likelihood, and the share of continuations that only one finds greedy."""
+    from lm_eval.api.instance import Instance
+
+    from focuscope.evaluation import Focuscope
+
+    asked, answered = (json.loads((folder / name).read_text()) for name in ("asked.json", "answered.json"))
+    model = Focuscope(pretrained="demo", method="dense", dtype="float32", batch_size=1)
+    pairs = [Instance("loglikelihood", {}, tuple(pair), at) for at, pair in enumerate(asked["pairs"])]
+    found = model.loglikelihood(pairs, disable_tqdm=True)
+    model.applied.__exit__(None, None, None)
+    apart = {
+        "nats": max(abs(mine[0] - its[0]) for mine, its in zip(found, answered, strict=True)),
+        "greedy": sum(mine[1] != its[1] for mine, its in zip(found, answered, strict=True)) / PAIRS,
+    }
+    return [{"case": ROWS[0], "same": True, "apart": apart, "most": 1e-3}]

@@ -1,0 +1,52 @@
+"""TransformerLens: how far the heads of the bundled GPT-2 read the token before, an earlier copy, what followed it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from analysis.attention import apply
+from analysis.methods.base import Method
+from analysis.models import load_model
+from analysis.places import CACHE
+from analysis.statistics.names import PatternReading
+
+ROWS = ("previous token", "duplicate token", "induction")
+HALF, MODEL = 60, CACHE / "demo-gpt2"
+
+
+def text() -> np.ndarray:
+    """Different random tokens, twice, so that each has one earlier copy: int64 [1, T]."""
+    drawn = np.random.default_rng(0).permutation(load_model(str(MODEL)).vocabulary - 10)[:HALF] + 5
+    return np.concatenate([drawn, drawn])[None]
+
+
+def spans(first: int, back: int) -> np.ndarray:
+    """[1, 1, T, 2]: of every query from `first` on the one key `back` tokens before it."""
+    at = np.arange(2 * HALF)
+    low = np.where(at >= first, at - back, 0)
+    return np.stack([low, low + (at >= first)], -1)[None, None]
+
+
+def ask(folder: Path) -> None:
+    """The model and the text."""
+    (folder / "asked.json").write_text(json.dumps({"model": str(MODEL), "ids": text()[0].tolist()}))
+
+
+def compare(folder: Path) -> list[dict]:
+    """The largest difference of a head's score. Theirs is a share of the attention of all queries, ours of those that
+    have such a key."""
+    answered, model = json.loads((folder / "answered.json").read_text()), load_model(str(MODEL), dtype="float32")
+    asked = dict(zip(ROWS, ((1, 1), (HALF, HALF), (HALF, HALF - 1)), strict=True))
+    seen = PatternReading(
+        model.num_layers, model.num_heads, (1, 2 * HALF), {name: spans(*at) for name, at in asked.items()}
+    )
+    with torch.no_grad(), apply(model, Method(), watch=seen.watch):
+        model.lm(torch.from_numpy(text()), use_cache=False)
+    rows = []
+    for name, found in seen.shares().items():
+        theirs = np.array(answered[name]) * 2 * HALF / (2 * HALF - asked[name][0])
+        apart = {"score": float(np.abs(found[0, ..., 0] - theirs).max())}
+        rows.append({"case": name, "same": True, "apart": apart, "most": 1e-5})
+    return rows

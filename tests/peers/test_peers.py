@@ -1,0 +1,40 @@
+"""What peers answered is stored, of the versions that are asked for, and says what must hold."""
+
+import importlib
+import json
+from datetime import date
+
+import pytest
+
+from tests.peers.__main__ import HERE, OURS, PEERS
+
+
+def stored(peer: str) -> dict:
+    return json.loads((HERE / f"{peer}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_what_is_stored_is_of_the_versions_that_are_asked_for(peer):
+    kept = stored(peer)
+    asked = dict(line.split("==") for line in (HERE / f"{peer}.txt").read_text().split())
+    assert {name: kept["versions"][name] for name in asked} == asked
+    assert set(kept["project"]) == set(OURS) and kept["command"] == f"python -m tests.peers {peer}"
+    assert date.fromisoformat(kept["date"]) <= date.today() and kept["seconds"] >= 0
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_what_must_be_the_same_is(peer):
+    rows = stored(peer)["rows"]
+    assert len(rows) == len(importlib.import_module(f"tests.peers.of_{peer}").ROWS)
+    assert any(row["same"] for row in rows) and len({row["case"] for row in rows}) == len(rows)
+    wrong = [row for row in rows if row["same"] and max(row["apart"].values()) > row["most"]]
+    assert not wrong, wrong
+    alike = [row["case"] for row in rows if not row["same"] and not any(row["apart"].values())]
+    assert not alike, f"no longer a difference, though a method's description says so: {alike}"
+
+
+def test_a_peer_without_an_answer_would_be_noticed():
+    made = {path.stem.removeprefix("of_") for path in HERE.glob("of_*.py")}
+    assert (
+        made == set(PEERS) == {path.stem for path in HERE.glob("*.txt")} == {path.stem for path in HERE.glob("*.json")}
+    )
