@@ -21,9 +21,10 @@ from analysis.cache import CompactLayer, GroupedLayer, TokenMemory, check_keys, 
 from analysis.calls import MASKED, Attended, Call, Prompt, Ran, only_masked
 from analysis.errors import AnalysisError, BadModel
 from analysis.kernels.scoring import Scoring
-from analysis.models import attention_modules
+from analysis.layers import attention_modules
 
 NAME = "focuscope"  # the names transformers treats specially (sdpa, flash, eager, flex) must not occur in it
+CHOSEN = ("indices", "block_indices")  # in which models hand over what their own indexer chose
 BLOCK_BYTES = 64 << 20  # float32 scores held at once
 CPU_BLOCK_BYTES = 4 << 20  # likewise on a processor: what stays in its caches and its heap is computed twice as fast
 
@@ -171,13 +172,27 @@ def _real_tokens(mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tenso
 
 def _attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None, **kwargs):
     """The registered function. query [B, H, Tq, D], key and value [B, G, Tk, D] -> (out [B, Tq, H, D], None)."""
-    if kwargs.get("s_aux") is not None:
-        raise BadModel("This model puts a learned sink logit into its softmax, undefined here: choose another model.")
+    _refuse(query, value, attention_mask, kwargs)
     seat: _Seat = module._focuscope
     seat.calls += 1
     check_keys(seat.held, seat.past + query.shape[2], key.shape[2])
     out = _attended(seat, module, query, key, value, attention_mask, dropout, scaling, softcap)
     return seat.method.leave(seat.layer, out), None
+
+
+def _refuse(query, value, mask, kwargs: dict) -> None:
+    """Raise BadModel for attention that would come out as something else, or as torch's own error."""
+    if kwargs.get("s_aux") is not None:
+        raise BadModel("This model puts a learned sink logit into its softmax, undefined here: choose another model.")
+    if any(kwargs.get(name) is not None for name in CHOSEN):
+        raise BadModel(
+            "This model reads only the keys that its own indexer chose, undefined here: choose another model."
+        )
+    if mask is not None and mask.dtype != torch.bool:
+        raise BadModel("This model adds numbers of its own to its scores, undefined here: choose another model.")
+    if value.shape[-1] != query.shape[-1]:
+        sizes = f"{value.shape[-1]} dimensions and its keys {query.shape[-1]}"
+        raise BadModel(f"The values of this model have {sizes}, which no method here takes: choose another model.")
 
 
 def _attended(seat: _Seat, module, query, key, value, attention_mask, dropout, scaling, softcap) -> torch.Tensor:

@@ -6,15 +6,16 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from analysis.errors import BadModel, BadSetting, TooLarge
+from analysis.layers import attention_modules, shape_of
+from analysis.parity import check
 from analysis.places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
 from analysis.sound import check_tokens, check_weights, watch
-from analysis.weights import BITS, few_bits, held_bytes, weight_bytes, weight_type, why_type
+from analysis.weights import BITS, few_bits, free_bytes, held_bytes, weight_bytes, weight_type, why_type
 
 disable_progress_bar()  # progress is reported by whoever asked for the model
 set_verbosity_error()  # what transformers would print about a repository is refused here, in a sentence
@@ -87,7 +88,7 @@ class Model:
     @property
     def parameters(self) -> int:
         """Number of parameters, tied ones once."""
-        return sum(p.numel() for p in self.lm.parameters())
+        return count_parameters(self.lm)
 
     @property
     def weight_bytes(self) -> int:
@@ -134,6 +135,8 @@ def load_model(
     """
     if isinstance(name, PreTrainedModel):
         refuse_family(name.config)
+        attention_modules(name)
+        check(name.config)
         label = Path(name.config._name_or_path or name.config.model_type).name
         return _describe(name, tokenizer, label, f"memory-{_hash_parameters(name)}")
     bare, precision, named = how(str(name))
@@ -142,9 +145,12 @@ def load_model(
     with explained(name, place):
         config = _from_pretrained(AutoConfig, place)
         refuse_family(config)
-        parameters = parameter_count(config)
+        empty = laid_out(config)
+        attention_modules(empty)  # refuses what cannot be followed
+        parameters = count_parameters(empty)
         kind = weight_type(config, device, precision, parameters)
         check_memory(name, weight_bytes(parameters, kind, precision), precision, kind, device)
+        check(config)
         laid = {"device_map": "auto"} if device == SPREAD else {}
         laid |= few_bits(precision, device)
         lm, loading = _from_pretrained(AutoModelForCausalLM, place, dtype=kind, **laid, **SAFELY)
@@ -162,31 +168,6 @@ def load_model(
     watch(lm, tokenizer, bare)
     made.few_bits, made.why = precision if precision in BITS else "", why_type(device, precision, parameters)
     return made
-
-
-def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
-    """The attention module of every layer, in order of layers. Raises BadModel when they cannot be told apart."""
-    found = [m for m in lm.modules() if hasattr(m, "layer_idx") and "attention" in type(m).__name__.lower()]
-    found.sort(key=lambda m: m.layer_idx)
-    layers = lm.config.get_text_config().num_hidden_layers
-    if [m.layer_idx for m in found] != list(range(layers)):
-        raise BadModel(
-            f"{type(lm).__name__} has {layers} layers but {len(found)} attention modules could be found: "
-            "its attention cannot be followed layer by layer, so choose another model."
-        )
-    if not all(getattr(m, "is_causal", True) for m in found):
-        raise BadModel(f"{type(lm).__name__} reads in both directions: choose a causal language model.")
-    return found
-
-
-def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
-    """The layers of the model, each with its attention and all that follows up to the next; None where they do not
-    stand in one list."""
-    attention = attention_modules(lm)
-    for found in (m for m in lm.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == len(attention)):
-        if all(one in list(layer.modules()) for layer, one in zip(found, attention, strict=True)):
-            return list(found)
-    return None
 
 
 def refuse_family(config) -> None:
@@ -217,21 +198,25 @@ def check_memory(name: str, needed: int, precision: str, kind: torch.dtype, devi
     )
 
 
-def free_bytes(device: torch.device | str) -> int:
-    """Memory that is free on a device."""
-    cuda = str(device).startswith("cuda")
-    return torch.cuda.mem_get_info(device)[0] if cuda else psutil.virtual_memory().available
-
-
 def parameter_count(config) -> int:
-    """Parameters of the model a configuration describes; no weights are made. BadModel for an absurd one."""
+    """Parameters of the model a configuration describes. BadModel for an absurd one."""
+    return count_parameters(laid_out(config))
+
+
+def count_parameters(lm: PreTrainedModel) -> int:
+    """Parameters of a model, tied ones once."""
+    return sum(p.numel() for p in lm.parameters())
+
+
+def laid_out(config) -> PreTrainedModel:
+    """The model a configuration describes; no weights are made. BadModel for an absurd one."""
     layers = config.get_text_config().num_hidden_layers
     if not 1 <= layers <= MOST_LAYERS:
         raise BadModel(f"This model announces {layers:,} layers and at most {MOST_LAYERS:,} are read: choose another.")
     with torch.device("meta"):
         lm = AutoModelForCausalLM.from_config(config)
     lm.tie_weights()
-    return sum(p.numel() for p in lm.parameters())
+    return lm
 
 
 def _device(wanted: str) -> str:
@@ -261,21 +246,7 @@ def _from_pretrained(loader, place, **options):
         return loader.from_pretrained(place, trust_remote_code=False, **options)
 
 
-def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:
-    """(layers L, query heads H, key-value heads G, dimensions of a head D)."""
-    config = lm.config.get_text_config()
-    heads = config.num_attention_heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    return config.num_hidden_layers, heads, kv_heads, getattr(config, "head_dim", None) or config.hidden_size // heads
-
-
-def has_rotary(lm: torch.nn.Module) -> bool:
-    """Whether the positions of a model are rotary, so that queries and keys can be turned to others."""
-    return any("rotary" in name for name, _ in lm.named_modules())
-
-
 def _describe(lm: PreTrainedModel, tokenizer, name: str, revision: str) -> Model:
-    attention_modules(lm)  # refuses what cannot be followed
     check_weights(lm.eval(), name)
     return Model(lm, tokenizer, name, revision, *shape_of(lm), lm.config.get_text_config().max_position_embeddings)
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import psutil
 import torch
 
 from analysis.arithmetic import bfloat16_gain, quick_type
@@ -67,3 +68,9 @@ def held_bytes(parameter: torch.Tensor) -> int:
     if hasattr(parameter, "__tensor_flatten__"):
         return sum(getattr(parameter, name).nbytes for name in parameter.__tensor_flatten__()[0])
     return parameter.nbytes
+
+
+def free_bytes(device: torch.device | str) -> int:
+    """Memory that is free on a device."""
+    cuda = str(device).startswith("cuda")
+    return torch.cuda.mem_get_info(device)[0] if cuda else psutil.virtual_memory().available

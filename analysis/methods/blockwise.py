@@ -12,9 +12,9 @@ from analysis.calls import MASKED, Attended, Call, Prompt
 from analysis.kernels.block_maps import block_map
 from analysis.kernels.blocks import block_attention
 from analysis.kernels.parts import part
+from analysis.layers import shape_of
 from analysis.methods.base import Method, read_all, setting
 from analysis.methods.evicting import ends_of
-from analysis.models import shape_of
 
 PROMPT = "kept blocks"
 

@@ -10,8 +10,8 @@ from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.kernels.gathered import gathered_attention, visits_keys
 from analysis.kernels.parts import part
+from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
-from analysis.models import shape_of
 from analysis.routers.buckets import nearest
 from analysis.routers.rotation import unrotate
 from analysis.routers.state import RoutingState

@@ -12,9 +12,9 @@ from analysis.calls import MASKED, Attended, Call
 from analysis.errors import BadSetting, NotFitted
 from analysis.kernels.evict import Cache
 from analysis.kernels.topk import smallest_kept, topk_attention
+from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
 from analysis.metrics.budgets import FLOOR
-from analysis.models import shape_of
 from analysis.runs.studies import POLICY_FORMAT
 
 NO_CAP = 1 << 20

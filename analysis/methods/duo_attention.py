@@ -10,9 +10,9 @@ from torch import Tensor
 from analysis.calls import Prompt
 from analysis.errors import BadSetting, NotFitted
 from analysis.fitted import Fitted, check_shapes
+from analysis.layers import shape_of
 from analysis.methods.base import setting
 from analysis.methods.evicting import Evicting
-from analysis.models import shape_of
 from analysis.statistics import attention_statistics
 
 NEAR = 128  # tokens that count as near when heads are scored

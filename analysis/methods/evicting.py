@@ -12,8 +12,8 @@ from analysis.calls import MASKED, Attended, Call, Prompt
 from analysis.errors import BadSetting
 from analysis.eviction import evict, eviction_scores
 from analysis.eviction.scores import KINDS, REACH, exact, expected_attention
+from analysis.layers import shape_of
 from analysis.methods.base import Method, read_all, setting
-from analysis.models import shape_of
 from analysis.routers.rotation import turned, unrotate
 
 PROMPT, STEP = "dense, then compacted", "compacted cache"

@@ -9,8 +9,8 @@ from analysis.attention import Block
 from analysis.errors import NotFitted
 from analysis.fitted import Fitted, check_shapes
 from analysis.kernels.collisions import collide, hash_codes
+from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
-from analysis.models import shape_of
 from analysis.statistics.states import attention_states
 
 SLACK = 1e-4  # added to a probability before its logarithm, as in the original code

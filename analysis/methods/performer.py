@@ -8,8 +8,8 @@ from torch import Tensor
 
 from analysis.attention import Block
 from analysis.errors import BadModel
+from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
-from analysis.models import shape_of
 
 EPS = 1e-4  # added to every feature, as in the original code
 CLOSE = 1e-2  # of a score: queries and keys must give what the model computes

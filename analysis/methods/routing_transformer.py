@@ -10,8 +10,8 @@ from analysis.attention import Block, apply
 from analysis.errors import BadSetting, NotFitted
 from analysis.fitted import Fitted, check_shapes
 from analysis.groups.kmeans import spherical_kmeans
+from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
-from analysis.models import shape_of
 from analysis.routers.rotation import unrotate
 from analysis.statistics import forward
 

@@ -6,8 +6,8 @@ import torch
 
 from analysis.attention import Block
 from analysis.kernels.topk import smallest_kept
+from analysis.layers import shape_of
 from analysis.methods.base import Method, setting
-from analysis.models import shape_of
 
 
 @dataclass

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from analysis.attention import Block
 from analysis.errors import BadModel
+from analysis.layers import has_rotary
 from analysis.methods.base import Method, setting
-from analysis.models import has_rotary
 from analysis.routers.rotation import turned, unrotate
 
 

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from analysis.attention import apply
+from analysis.layers import decoder_layers
 from analysis.methods import METHODS
 from analysis.metrics.quality import divergence
-from analysis.models import decoder_layers
 
 WAYS = ("zero", "mean", "resample")
 KEPT_BYTES = 1 << 29  # of what the layers give, up to which passes begin at the layer that changes

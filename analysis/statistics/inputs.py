@@ -5,8 +5,9 @@ import numpy as np
 import torch
 
 from analysis.errors import BadSetting, BadText, TooLarge
-from analysis.models import attention_modules, free_bytes
+from analysis.layers import attention_modules
 from analysis.runs.memory import of_token
+from analysis.weights import free_bytes
 
 
 @torch.no_grad()

@@ -70,7 +70,7 @@ class Context:
     @contextmanager
     def by_layer(self, model: "Model", began: float, share: float, stage: str) -> Iterator[None]:
         """Tell layer by layer how far a pass of the model is, from the fraction `began` on a `share` of the work."""
-        from analysis.models import attention_modules
+        from analysis.layers import attention_modules
 
         depth = model.num_layers
 

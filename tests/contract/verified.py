@@ -1,16 +1,19 @@
 """What a model's family was tried for, on a tiny random model of it: the rows of `docs/models.md`.
 
-`python -m tests.contract.verified` writes the page; a test holds it equal to a fresh one.
+`python -m tests.contract.verified` writes the page, and what comes with the bundled model; a test holds
+them equal to fresh ones.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, AutoConfig
 
+from analysis import parity
 from analysis.attention import apply, ran
 from analysis.errors import AnalysisError
-from analysis.files import write_whole
+from analysis.files import write_json, write_whole
 from analysis.methods import METHODS
 from analysis.models import load_model, refuse_family
 from tests.contract.test_contract import AllKeys, logits, router
@@ -134,6 +137,14 @@ def written(rows: dict[str, list[str]]) -> str:
     return TEXT.format(rows="\n".join(lines), refused="\n".join(refused))
 
 
+def bundled() -> dict:
+    """What comes with the bundled model: that its kind was tried with these versions."""
+    small = parity.small_config(AutoConfig.from_pretrained(parity.KEPT.parent))
+    tried = parity.of_random_weights(small)
+    return {"versions": parity.versions(), "kind": parity.kind(small), "parity": asdict(tried)}
+
+
 if __name__ == "__main__":
+    write_json(parity.KEPT, bundled())
     with write_whole(PLACE) as place:
         place.write_text(written({family: row(family) for family in [*CONFIGS, *VERIFIED]}), encoding="utf-8")

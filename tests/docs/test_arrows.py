@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
 BOTTOM = "files package errors studies.registry commandline sheet"
-GROUND = f"documents available models weights arithmetic places costs corpus runs papers benchmarks fitted {BOTTOM}"
+LOADED = "available models layers weights arithmetic places"
+GROUND = f"documents costs corpus runs papers benchmarks fitted {LOADED} {BOTTOM}"
 SEAMS = f"attention arguments calls cache statistics kernels {GROUND}"
 PARTS = f"groups routers metrics eviction {SEAMS}"
 METHODS = f"methods {PARTS}"
@@ -93,13 +94,15 @@ ARROWS = {
     "eviction": PARTS,
     "arguments": BOTTOM,
     "attention": SEAMS,
+    "parity": f"methods {SEAMS}",
     "cache": SEAMS,
     "calls": SEAMS,
     "statistics": SEAMS,
     "kernels": SEAMS,
     "shapes": f"models places costs runs {BOTTOM}",
     "available": f"places costs {BOTTOM}",
-    "models": f"weights sound places corpus {BOTTOM}",
+    "layers": BOTTOM,
+    "models": f"parity layers sound weights places corpus {BOTTOM}",
     "tokenizer": f"places {BOTTOM}",
     "weights": f"arithmetic places {BOTTOM}",
     "sound": BOTTOM,
@@ -133,13 +136,13 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "app.ui.figure",
-    "transformers": "models weights shapes attention arguments cache training studies.benchmarks take",
+    "transformers": "models weights shapes attention arguments cache parity layers training studies.benchmarks take",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
     "mcp": "cli.server",
     "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",
-    "torch": f"{ROOMS} shapes sound weights arithmetic __main__ cli.server jobs.worker",
+    "torch": f"{ROOMS} shapes sound parity layers weights arithmetic __main__ cli.server jobs.worker",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]

@@ -137,7 +137,7 @@ def test_layers_that_do_not_rotate_and_ones_that_cannot_be_undone(monkeypatch):
 
 
 def _module(family):
-    from analysis.models import attention_modules
+    from analysis.layers import attention_modules
 
     return attention_modules(tiny(family))[0]
 

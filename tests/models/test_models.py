@@ -153,7 +153,7 @@ def test_few_bits_and_spreading_are_refused_where_their_library_is_missing(saved
 
 
 def test_a_precision_that_fits_is_offered(saved, monkeypatch):
-    monkeypatch.setattr("analysis.models.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
+    monkeypatch.setattr("analysis.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
     assert "float32 and 0.0 GB are free on cpu: bfloat16 takes 0.0 GB, or choose" in refused(str(saved), TooLarge)
 
 
@@ -309,7 +309,7 @@ def test_a_model_that_reads_both_ways_is_refused(tmp_path):
 
 
 def test_weights_larger_than_memory_are_refused_before_they_are_read(saved, monkeypatch):
-    monkeypatch.setattr("analysis.models.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
+    monkeypatch.setattr("analysis.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *a, **k: pytest.fail("read"))
     sentence = refused(str(saved), TooLarge)
     assert "needs 0.0 GB for its weights in float32" in sentence and "smaller model" in sentence

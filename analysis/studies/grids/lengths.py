@@ -6,7 +6,7 @@ import numpy as np
 
 from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
-from analysis.models import has_rotary
+from analysis.layers import has_rotary
 from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, dense_of, drawn_arms, window_arm
 from analysis.studies.stored.panels import (
     as_sure,

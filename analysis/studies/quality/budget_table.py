@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from analysis.attention import apply
+from analysis.layers import has_rotary
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.metrics.paired import perplexity_change
 from analysis.metrics.quality import token_losses
 from analysis.metrics.sparsity import ReadCounter, Reads
-from analysis.models import Model, has_rotary
+from analysis.models import Model
 from analysis.studies.context import STREAMED
 from analysis.studies.quality.budget_arms import ENTRIES, Budget, Entry
 from analysis.studies.quality.budget_shown import columns, fetched, means, panels, sentence, somewhere

@@ -7,12 +7,13 @@ import pandas as pd
 import torch
 
 from analysis.errors import BadSetting
-from analysis.models import Model, free_bytes, load_model
+from analysis.models import Model, load_model
 from analysis.runs import Result
 from analysis.statistics import CORE, HeadReading, top_p_rank
 from analysis.studies.context import Context, check_seed, made_on
 from analysis.timing import clock, peak_bytes, processor
 from analysis.training.pretrain import Recipe, build_model
+from analysis.weights import free_bytes
 
 SHAPE = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072}  # GPT-2 small
 LENGTHS, LONG = (1024, 4096), 8192  # from LONG on one layer is measured

@@ -11,7 +11,8 @@ import numpy as np
 from analysis.cache import sees_all
 from analysis.errors import BadSetting
 from analysis.files import write_whole
-from analysis.models import Model, attention_modules
+from analysis.layers import attention_modules
+from analysis.models import Model
 from analysis.runs import Result
 from analysis.statistics.skipped import HIGH, LOW, PHASES, fit_scale, rises_of, skipped
 from analysis.studies.context import Context, protocol

@@ -1,0 +1,44 @@
+"""The layers of a transformers model, and their shapes."""
+
+import torch
+from transformers import PreTrainedModel
+
+from analysis.errors import BadModel
+
+
+def attention_modules(lm: PreTrainedModel) -> list[torch.nn.Module]:
+    """The attention module of every layer, in order of layers. Raises BadModel when they cannot be told apart."""
+    found = [m for m in lm.modules() if hasattr(m, "layer_idx") and "attention" in type(m).__name__.lower()]
+    found.sort(key=lambda m: m.layer_idx)
+    layers = lm.config.get_text_config().num_hidden_layers
+    if [m.layer_idx for m in found] != list(range(layers)):
+        raise BadModel(
+            f"{type(lm).__name__} has {layers} layers but {len(found)} attention modules could be found: "
+            "its attention cannot be followed layer by layer, so choose another model."
+        )
+    if not all(getattr(m, "is_causal", True) for m in found):
+        raise BadModel(f"{type(lm).__name__} reads in both directions: choose a causal language model.")
+    return found
+
+
+def decoder_layers(lm: PreTrainedModel) -> list[torch.nn.Module] | None:
+    """The layers of the model, each with its attention and all that follows up to the next; None where they do not
+    stand in one list."""
+    attention = attention_modules(lm)
+    for found in (m for m in lm.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == len(attention)):
+        if all(one in list(layer.modules()) for layer, one in zip(found, attention, strict=True)):
+            return list(found)
+    return None
+
+
+def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:
+    """(layers L, query heads H, key-value heads G, dimensions of a head D)."""
+    config = lm.config.get_text_config()
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    return config.num_hidden_layers, heads, kv_heads, getattr(config, "head_dim", None) or config.hidden_size // heads
+
+
+def has_rotary(lm: torch.nn.Module) -> bool:
+    """Whether the positions of a model are rotary, so that queries and keys can be turned to others."""
+    return any("rotary" in name for name, _ in lm.named_modules())

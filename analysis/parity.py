@@ -1,0 +1,194 @@
+"""Whether dense attention through the seam computes what the stock model computes: in one pass, and token by token with
+the KV cache. On loading it is tried on a small copy: the same classes and kinds of layers, random weights, and a text
+that is longer than every window, chunk, block and top-k of it.
+"""
+
+import copy
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from analysis.arguments import as_past, past_of
+from analysis.attention import apply
+from analysis.errors import AnalysisError, BadModel
+from analysis.files import read_json
+from analysis.layers import attention_modules
+from analysis.methods.dense import Dense
+from analysis.places import CACHE, PLAIN
+
+KEPT = CACHE / "demo" / "parity.json"  # what comes with the bundled model, so that nobody waits for it
+LENGTH, DECODED = 96, 4  # tokens of the small copy's text, and those of them that are read one by one
+COMPARED = 256  # last tokens whose logits are compared
+WINDOW, BLOCKS = 16, 2  # what windows, chunks, blocks and top-k are cut to, and top-k of blocks
+SHARP = 2.0  # standard deviation of queries and keys
+KINDS = 8  # more different entries than these number the layers
+WIDTH, HEADS, EXPERTS, VOCABULARY = 64, 4, 16, 128
+ROUNDING = 1e-4  # of the largest logit in float32; what was wrong in silence differed by a tenth and more
+SPAN = re.compile("window|chunk|block|topk|top_k")
+NARROW = re.compile("intermediate|inner|ffn|mlp|hidden_dim|lora_rank")
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Largest differences of a logit between the stock model and dense attention through the seam over `tokens`: in
+    `one_pass`, and of the last tokens when they are `decoded` with the KV cache; `largest` the largest logit."""
+
+    one_pass: float
+    decoded: float
+    largest: float
+    tokens: int
+
+    @property
+    def same(self) -> bool:
+        """Whether they are no more than rounding in float32."""
+        return all(one <= ROUNDING * self.largest for one in (self.one_pass, self.decoded))  # not so of NaN
+
+    @property
+    def difference(self) -> float:
+        """The larger of the two."""
+        return max(self.one_pass, self.decoded)
+
+
+@torch.no_grad()
+def parity(lm: PreTrainedModel, ids: torch.Tensor, watch: bool = True) -> Parity:
+    """Of the tokens [1, T]. `watch`: try the blocks of scores too, which statistics and methods are computed from."""
+    stock, found = _logits(lm, ids), []
+    for watching in [None, _nobody] if watch else [None]:
+        with apply(lm, Dense(), watching):
+            found.append([float((a - b).abs().max()) for a, b in zip(_logits(lm, ids), stock, strict=True)])
+    one_pass, decoded = torch.tensor(found).amax(0).tolist()  # NaN stays NaN
+    return Parity(one_pass, decoded, float(stock[0].abs().max()), ids.shape[1])
+
+
+def _nobody(block: object, probabilities: torch.Tensor) -> None:
+    """A watch, so that the scores are made."""
+
+
+def _logits(lm: PreTrainedModel, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the last tokens in one pass, and of the very last after the others, one by one."""
+    whole = lm(ids, use_cache=False, logits_to_keep=COMPARED).logits.float()
+    read = lm(ids[:, :-DECODED], use_cache=True, logits_to_keep=1)
+    steps = []
+    for at in range(ids.shape[1] - DECODED, ids.shape[1]):
+        read = lm(ids[:, at : at + 1], **as_past(lm, past_of(read)), use_cache=True)
+        steps.append(read.logits.float())
+    return whole, torch.cat(steps, 1)
+
+
+def check(config: PreTrainedConfig) -> Parity:
+    """The parity of a small copy of the models that a configuration describes, computed once in a process. Raises
+    BadModel where the seam computes something else, or where nothing could be compared."""
+    family = config.model_type
+    try:
+        small = small_config(config)
+        key = kind(small)
+        if key not in _checked:
+            kept = read_json(KEPT) or {}
+            _checked[key] = Parity(**kept["parity"]) if kept.get("kind") == key else of_random_weights(small)
+        found = _checked[key]
+    except AnalysisError:
+        raise
+    except Exception as error:  # foreign code fails in every way
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        raise BadModel(
+            f"Whether attention can be replaced in {family} models could not be tried ({said}): choose a {PLAIN} model."
+        ) from error
+    if not found.same:
+        raise BadModel(
+            f"{family} models compute something else here than in transformers (logits of a small copy differ by "
+            f"{found.difference:.1e}): choose a {PLAIN} model."
+        )
+    return found
+
+
+_checked: dict[str, Parity] = {}
+
+
+def versions() -> dict[str, str]:
+    """Of what computes."""
+    return {name: version(name).partition("+")[0] for name in ("torch", "transformers")}
+
+
+def kind(small: PreTrainedConfig) -> str:
+    """Twelve digits over all that decides what a small copy computes."""
+    decides = [*versions().values(), type(small).__name__, small.to_json_string(use_diff=False)]
+    return hashlib.sha256("\n".join(decides).encode()).hexdigest()[:12]
+
+
+def of_random_weights(small: PreTrainedConfig) -> Parity:
+    """The parity of a model with random weights, its queries and keys far from equal. Eager attention is what a model
+    is defined by: others left out the cap of the scores in older transformers."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(0)
+        lm = AutoModelForCausalLM.from_config(
+            copy.deepcopy(small), dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+        ids = torch.randint(VOCABULARY, (1, min(LENGTH, small.get_text_config().max_position_embeddings)))
+    modules = attention_modules(lm)
+    if len({getattr(module, "head_dim", None) for module in modules}) > 1:
+        raise BadModel(
+            "The heads of this model have other sizes in other layers, undefined here: choose another model."
+        )
+    with torch.no_grad():
+        for matrix in (p for module in modules for p in module.parameters() if p.ndim == 2):
+            matrix.mul_(SHARP / (matrix.std() * matrix.shape[-1] ** 0.5))  # else all keys are read alike
+    return parity(lm, ids)
+
+
+def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """The configuration of the same classes and kinds of layers, with few layers and small widths."""
+    alone = type(config.get_text_config()) in AutoModelForCausalLM._model_mapping
+    small = copy.deepcopy(config.get_text_config() if alone else config)
+    small.name_or_path, small.dtype = "", None  # neither they nor how weights are stored change what is computed
+    vars(small).pop("quantization_config", None)
+    text = small.get_text_config()
+    _cut_layers(text)
+    _narrow(text)
+    for name, value in vars(text).copy().items():
+        if type(value) is not int:
+            continue
+        if "experts" in name:
+            setattr(text, name, min(value, EXPERTS))
+        elif SPAN.search(name) and "layer" not in name:
+            setattr(text, name, min(value, BLOCKS if re.search("topk.*block|block.*topk", name) else WINDOW))
+        elif "vocab_size" in name:
+            setattr(text, name, VOCABULARY)
+        elif re.search("token_(id|index)$", name):
+            setattr(text, name, value % VOCABULARY)
+    return small
+
+
+def _cut_layers(text: PreTrainedConfig) -> None:
+    """Keep the first layers, up to where each kind of them was there; lists with an entry of every layer name kinds."""
+    layers = text.num_hidden_layers
+    lists = {name: value for name, value in vars(text).items() if isinstance(value, list) and len(value) == layers}
+    naming = [value for value in lists.values() if len(set(map(str, value))) <= KINDS]
+    kinds = [str(entries) for entries in zip(*naming, strict=True)] or [""] * layers
+    few = layers if getattr(text, "num_kv_shared_layers", 0) else max(2, *(1 + kinds.index(kind) for kind in kinds))
+    for name, value in lists.items():
+        setattr(text, name, value[:few])
+    text.num_hidden_layers = min(few, layers)
+    if getattr(text, "first_k_dense_replace", 0):
+        text.first_k_dense_replace = 1
+
+
+def _narrow(text: PreTrainedConfig) -> None:
+    """Cut the widths. Sizes of heads stay, since rotary tables and their factors are made for them."""
+    heads, width, groups = text.num_attention_heads, text.hidden_size, getattr(text, "num_key_value_heads", None)
+    count = min(heads, HEADS)
+    head = getattr(text, "head_dim", None) or width // heads
+    narrow = count * head if width == heads * head else min(width, WIDTH)
+    for name, value in vars(text).copy().items():
+        if type(value) is int and value == width and re.search("hidden|embd|embed|width|d_model", name):
+            setattr(text, name, narrow)
+        elif type(value) is int and NARROW.search(name):
+            setattr(text, name, min(value, WIDTH))
+        elif isinstance(value, list) and NARROW.search(name):
+            setattr(text, name, [min(one, WIDTH) if type(one) is int else one for one in value])
+    text.hidden_size, text.num_attention_heads = narrow, count
+    if groups:
+        text.num_key_value_heads = count if groups == heads else max(1, count * groups // heads)

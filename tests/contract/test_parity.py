@@ -1,0 +1,172 @@
+"""Loading a model compares the seam with the stock model on a small copy: what is not the same is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from analysis import attention, parity
+from analysis.errors import BadModel
+from analysis.files import read_json
+from analysis.models import load_model
+from tests.made.tiny import CONFIGS, GROUPED, VERIFIED, tiny, token_ids
+from tests.made.tiny_tokenizer import byte_level
+
+LARGE = {  # sizes of models that people load; every other number is the configuration's own
+    "llama": dict(num_hidden_layers=80, hidden_size=8192, num_attention_heads=64, num_key_value_heads=8),
+    "gpt2": {},
+    "mistral": {},
+    "gemma2": {},
+    "gemma3_text": dict(num_hidden_layers=48),
+    "qwen3_moe": dict(num_hidden_layers=48),
+    "mixtral": {},
+    "llama4_text": {},
+    "phi3": {},
+    "smollm3": {},
+    "olmo3": {},
+    "granite": {},
+    "helium": {},
+    "cohere2": {},
+    "glm4_moe": {},
+    "ernie4_5_moe": {},
+    "hunyuan_v1_dense": dict(head_dim=128),
+}
+SPARSE = dict(num_hidden_layers=3, layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"])
+REFUSED = {  # family -> what its configuration says besides, and a word of the sentence
+    "deepseek_v32": ({}, "indexer"),
+    "glm_moe_dsa": ({}, "indexer"),
+    "axk2": ({}, "indexer"),
+    "minimax_m3_vl_text": (SPARSE, "indexer"),
+    "deepseek_v3": ({}, "128 dimensions and its keys 192"),
+    "glm4_moe_lite": ({"v_head_dim": 128}, "dimensions"),
+    "minicpm3": ({}, "64 dimensions and its keys 96"),
+    "youtu": ({}, "dimensions"),
+    "doge": ({}, "numbers of its own"),
+    "gemma4_text": ({}, "head"),
+    "granite_swa": ({}, "sink"),
+}
+
+
+def configured(family: str, **sizes):
+    """A family's configuration; the test is skipped where this transformers lacks it."""
+    if family not in CONFIG_MAPPING:
+        pytest.skip(f"this transformers has no {family}")
+    return CONFIG_MAPPING[family](**sizes)
+
+
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch):
+    """Nothing was tried yet."""
+    monkeypatch.setattr(parity, "_checked", {})
+    monkeypatch.setattr(parity, "KEPT", parity.KEPT.with_name("missing.json"))
+
+
+def spans(text) -> dict[str, int]:
+    """The windows, chunks, blocks and top-k of a configuration."""
+    found = {name: value for name, value in vars(text).items() if parity.SPAN.search(name) and "layer" not in name}
+    return {name: value for name, value in found.items() if type(value) is int}
+
+
+@pytest.mark.parametrize("family", LARGE)
+def test_a_small_copy_has_every_kind_of_layer_and_agrees(family):
+    config = configured(family, **LARGE[family])
+    before, small = config.to_dict(), parity.small_config(config)
+    assert config.to_dict() == before
+    text = small.get_text_config()
+    assert set(getattr(text, "layer_types", None) or []) == set(getattr(config, "layer_types", None) or [])
+    assert all(value <= 32 < parity.LENGTH for value in spans(text).values())
+    assert 2 <= text.num_hidden_layers <= 8 and text.vocab_size == parity.VOCABULARY
+    with torch.device("meta"):
+        assert sum(p.numel() for p in AutoModelForCausalLM.from_config(small).parameters()) < 12e6
+    found = parity.check(config)
+    assert found.same and found.tokens == parity.LENGTH and found.largest > 0.01
+    assert found.difference < parity.ROUNDING / 5 * found.largest, "far from what is refused"
+
+
+@pytest.mark.parametrize("family", [*CONFIGS, *VERIFIED])
+def test_every_verified_family_loads(family):
+    lm, state = tiny(family), torch.random.get_rng_state()
+    assert load_model(lm, tokenizer=byte_level()).lm is lm
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_what_would_be_computed_otherwise_is_refused_in_one_sentence(family):
+    sizes, word = REFUSED[family]
+    config = configured(family, **sizes)
+    with pytest.raises(BadModel) as caught:
+        parity.check(config)
+    sentence = str(caught.value)
+    assert word in sentence and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 400
+
+
+def test_a_refused_model_is_refused_before_its_weights_are_read(tmp_path, monkeypatch):
+    family = configured("glm_moe_dsa", num_hidden_layers=2)
+    parity.small_config(family).save_pretrained(tmp_path)
+    byte_level().save_pretrained(tmp_path)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
+    with pytest.raises(BadModel, match="indexer"):
+        load_model(str(tmp_path))
+
+
+BROKEN = {
+    "the kernel": ("_dense_kernel", lambda real: lambda *a: real(*a) * 1.01),
+    "the scores": ("_probabilities", lambda real: lambda *a: real(*a) * 1.01),
+    "where a continued text begins": ("past_length", lambda real: lambda cache, layer: 0),
+    "a token in the cache": ("past_length", lambda real: lambda cache, layer: max(0, real(cache, layer) - 1)),
+}
+
+
+@pytest.mark.parametrize("part", BROKEN)
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_seam_that_computes_otherwise_is_refused(part, family, monkeypatch):
+    name, broken = BROKEN[part]
+    config = tiny(family).config
+    assert parity.check(config).same
+    parity._checked.clear()
+    monkeypatch.setattr(attention, name, broken(getattr(attention, name)))
+    with pytest.raises(BadModel):
+        parity.check(config)
+
+
+def test_a_scale_that_is_ignored_is_seen(monkeypatch):
+    config = configured("granite", **GROUPED, attention_multiplier=0.5)
+    real = attention._attended
+    monkeypatch.setattr(attention, "_attended", lambda *a: real(*a[:-2], None, a[-1]))
+    with pytest.raises(BadModel, match="compute something else"):
+        parity.check(config)
+
+
+def test_a_difference_that_is_no_number_is_no_agreement():
+    found = parity.Parity(0.0, 0.0, 1.0, 96)
+    assert found.same and not replace(found, decoded=float("nan")).same and not replace(found, one_pass=1e-3).same
+
+
+def test_a_kind_is_tried_once(monkeypatch):
+    runs = []
+    real = parity.of_random_weights
+    monkeypatch.setattr(parity, "of_random_weights", lambda small: runs.append(small) or real(small))
+    first = configured("llama", **GROUPED)
+    longer = configured("llama", **{**GROUPED, "num_hidden_layers": 9, "vocab_size": 500, "bos_token_id": 129})
+    assert parity.check(first) is parity.check(longer) and len(runs) == 1
+    parity.check(configured("llama", **GROUPED, attention_bias=True))
+    assert len(runs) == 2
+
+
+def test_the_bundled_model_was_tried_with_the_tested_versions(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(parity, "_checked", {})
+    config = CONFIG_MAPPING["llama"].from_pretrained(parity.KEPT.parent)
+    kept, small = read_json(parity.KEPT), parity.small_config(config)
+    fresh = parity.of_random_weights(small)
+    assert fresh.same and parity.Parity(**kept["parity"]).same
+    if kept["versions"] == parity.versions():
+        assert kept["kind"] == parity.kind(small)
+        monkeypatch.setattr(parity, "of_random_weights", lambda small: pytest.fail("nobody waits for it"))
+    parity.check(config)
+
+
+def test_parity_of_a_model_counts_what_is_decoded():
+    found = parity.parity(tiny("mistral"), token_ids(1, 40))
+    assert found.tokens == 40 and found.same and found.difference == max(found.one_pass, found.decoded)
