@@ -45,7 +45,11 @@ class Parity:
     @property
     def same(self) -> bool:
         """Whether they are no more than rounding in float32."""
-        return all(one <= ROUNDING * self.largest for one in (self.one_pass, self.decoded))  # not so of NaN
+        return self.within(ROUNDING * self.largest)
+
+    def within(self, tolerance: float) -> bool:
+        """Whether both are at most so large; NaN is not."""
+        return self.one_pass <= tolerance and self.decoded <= tolerance
 
     @property
     def difference(self) -> float:
@@ -153,13 +157,23 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
             continue
         if "experts" in name:
             setattr(text, name, min(value, EXPERTS))
-        elif SPAN.search(name) and "layer" not in name:
+        elif _is_span(name):
             setattr(text, name, min(value, BLOCKS if re.search("topk.*block|block.*topk", name) else WINDOW))
         elif "vocab_size" in name:
             setattr(text, name, VOCABULARY)
         elif re.search("token_(id|index)$", name):
             setattr(text, name, value % VOCABULARY)
     return small
+
+
+def longest_span(config: PreTrainedConfig) -> int:
+    """The longest window, chunk, block or top-k of a configuration; 0 without any."""
+    text = vars(config.get_text_config())
+    return max((value for name, value in text.items() if _is_span(name) and type(value) is int), default=0)
+
+
+def _is_span(name: str) -> bool:
+    return bool(SPAN.search(name)) and "layer" not in name
 
 
 def _cut_layers(text: PreTrainedConfig) -> None:

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import asking, widgets
+from app.ui import asking, jobs, widgets
 
 LONG = {"windows": "all windows", "first": "first window only"}
 
@@ -79,8 +79,30 @@ def model_card(model: str) -> None:
         f"moves earlier logits by at most {parity['causal_difference']:.1e}, so nothing leaks from the future.",
         "quiet",
     )
+    _other_lengths(model, card)
     widgets.prose(sizes(card), "more")
     if card["card"] and model == "demo":
         st.markdown(card["card"])
     elif card["card"]:
         st.text(card["card"])
+
+
+def _other_lengths(model: str, card: dict) -> None:
+    """The same on a small copy of its kind, tried on loading, and beyond every window of its own, when it was run."""
+    if small := card.get("small"):  # cards of an earlier version have none
+        widgets.prose(f"On loading, a small copy with random weights: {_differences(small)}", "quiet")
+    args = {"model": model, "full": True}
+    run = cached.store().find("model", args)
+    if run is None:
+        jobs.run_button("Compare at full length", "model", args, "parity_full", tokens=card["max_positions"])
+        return
+    full = run.numbers["full"]
+    same = "the same" if full["same"] else "not the same"
+    widgets.prose(f"At full length, these weights are {same}: {_differences(full)}", "quiet")
+
+
+def _differences(found: dict) -> str:
+    return (
+        f"logits differ by at most {found['one_pass']:.1e} in one pass over {found['tokens']:,} tokens, and by "
+        f"{found['decoded']:.1e} when the last ones are decoded with the KV cache."
+    )

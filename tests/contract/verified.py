@@ -33,12 +33,18 @@ REFUSED = (
     "codegen",
     "mamba",
     "t5",
+    "deepseek_v3",
+    "glm_moe_dsa",
+    "doge",
 )
 TEXT = """# Verified models
 
 Each family is tried on a tiny model of it with random weights, made from a configuration. A trained model of the family
-runs the same code. When a model is loaded, Focuscope repeats the first two comparisons on its own weights, in the
-precision that was chosen; *Start* shows the result as a badge.
+runs the same code. When a model is loaded, the first comparison is made on a small copy of it: the same classes and
+kinds of layers, random weights, a text that is longer than every window, chunk, block and top-k, in one pass and token
+by token with the KV cache. What differs by more than rounding, or cannot be tried, is refused. Then the first two are
+repeated on its own weights, in the precision that was chosen; *Start* shows both results as a badge, and
+`python -m analysis model NAME --full` compares at a length beyond every window of the model itself.
 
 - *Same logits*: Focuscope's attention against the model's own, both reading every key.
 - *Future*: the largest change of any logit when later tokens change.
@@ -125,6 +131,7 @@ def refusal(family: str) -> str:
     """The sentence with which a family is refused. AssertionError for one that is taken."""
     try:
         refuse_family(CONFIG_MAPPING[family]())
+        parity.check(CONFIG_MAPPING[family]())
     except AnalysisError as error:
         return str(error)
     raise AssertionError(f"{family} is taken")

@@ -81,7 +81,7 @@ ARROWS = {
     "studies.ready": READY,
     **{f"studies.{name}": f"{READY} studies.speed" for name in UPPER.split()},
     "studies.speed": f"{READY} studies.speed shapes",
-    "studies.start": ROOMS,
+    "studies.start": f"parity {ROOMS}",
     "training": TOOLS,
     "timing": TOOLS,
     "inference": TOOLS,

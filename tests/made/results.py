@@ -63,6 +63,8 @@ def model(args: dict, text: str | None) -> Result:
     sizes = {"layers": LAYERS, "heads": HEADS, "kv_heads": 1, "head_dim": 8, "width": 256, "max_positions": CONTEXT}
     facts = {"name": args["model"], "family": "llama", "revision": "abc", "parameters": 1234, "weight_bytes": 4936}
     more = {"dtype": "float32", "device": "cpu", "card": "A *small* model.", "routers": [ROUTER], "parity": parity}
+    compared = {"one_pass": 1e-7, "decoded": 2e-7, "largest": 1.0, "tokens": 96}
+    more |= {"small": compared, "full": compared | {"tolerance": 1e-3, "same": True} if args.get("full") else None}
     return Result(facts | sizes | more | {"protocol": protocol("model", args, 0)})
 
 

@@ -1,5 +1,8 @@
 """The model card, and the badge that the seam computes what the stock model computes."""
 
+from dataclasses import asdict
+
+import numpy as np
 import torch
 
 from analysis.attention import apply
@@ -7,6 +10,7 @@ from analysis.corpus import sample_texts, tokenize
 from analysis.kernels.parts import now
 from analysis.methods import METHODS
 from analysis.models import Model
+from analysis.parity import COMPARED, check, longest_span, parity as compare
 from analysis.runs import Result
 from analysis.studies.context import Context, protocol
 from analysis.studies.groups.routers import stored_routers
@@ -15,12 +19,14 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}  # largest differ
 PROBE = 256  # tokens of a bundled sample that are compared
 
 
-def model_card(model: str = "demo", *, context: Context) -> Result:
-    """What the model is, its stored routers, and its parity with the stock model.
+def model_card(model: str = "demo", full: bool = False, *, context: Context) -> Result:
+    """What the model is, its stored routers, and its parity with the stock model. `full`: compare it at a length beyond
+    every window of it too, which takes long.
 
     numbers: sizes, `caution` (what to bear in mind about all its numbers), `why` (its weights have this type), `card`
     (Markdown), `routers`, `parity`: `max_abs_difference` of the logits between the stock attention and the seam,
-    `causal_difference` of the logits before a changed token (0 when nothing leaks), `same`.
+    `causal_difference` of the logits before a changed token (0 when nothing leaks), `same`; `small` the differences of
+    a small copy of its kind, in one pass and decoded; `full` those of its own weights, or None.
     """
     lm = context.model(model)
     readme = lm.state_dir / "README.md"
@@ -35,9 +41,25 @@ def model_card(model: str = "demo", *, context: Context) -> Result:
         "routers": stored_routers(context, lm),
         # a new router makes the card anew, and the model is still the one that was compared
         "parity": context.once("parity", (lm.revision, lm.precision, str(lm.device)), lambda: parity(lm)),
+        "small": asdict(check(lm.lm.config)),
+        "full": full_parity(lm) if full else None,
     }
     probed = numbers["parity"]["tokens"]
     return Result(numbers | {"protocol": protocol("model", lm, tokens=probed, window=probed)})
+
+
+def full_parity(model: Model) -> dict:
+    """The differences on a text beyond every window, chunk, block and top-k, as far as the model reads."""
+    length = min(max(PROBE, longest_span(model.lm.config) + COMPARED), model.max_positions)
+    tokens = tokenize(model.tokenizer, sample_texts()["story"][1], length, 1)
+    ids = torch.as_tensor(np.resize(tokens.ids, length), device=model.device)[None]  # [1, T], the text over and over
+    found = compare(model.lm, ids, watch=False)
+    tolerance = _tolerance(model)
+    return asdict(found) | {"tolerance": tolerance, "same": found.within(tolerance)}
+
+
+def _tolerance(model: Model) -> float:
+    return TOLERANCE.get(str(model.dtype).removeprefix("torch."), 1e-3)
 
 
 @torch.no_grad()
@@ -58,7 +80,7 @@ def parity(model: Model) -> dict:
         took = now() - began  # the third pass: nothing is loaded or compiled any more
     difference = float((seam - stock).abs().max())
     leak = float((seam - other)[:, :half].abs().max())
-    tolerance = TOLERANCE.get(str(model.dtype).removeprefix("torch."), 1e-3)
+    tolerance = _tolerance(model)
     return {
         "max_abs_difference": difference,
         "causal_difference": leak,

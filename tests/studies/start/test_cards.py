@@ -7,17 +7,19 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
+from transformers import MistralConfig, MistralForCausalLM
 
 from analysis import attention
 from analysis.corpus import sample_texts
-from analysis.errors import BadSetting, Cancelled
+from analysis.errors import BadModel, BadSetting, Cancelled
 from analysis.groups.vectors import pca
 from analysis.models import load_model
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
-from analysis.studies.start.card import parity
+from analysis.studies.start.card import full_parity, parity
 from tests.made.asking import SHORT, asker, study_context
-from tests.made.tiny_tokenizer import save_model
+from tests.made.tiny import GROUPED
+from tests.made.tiny_tokenizer import byte_level, save_model
 
 HOSTILE = (
     "<script>alert('Hester')</script> <img src=http://evil.example/x onerror=alert(1)> </div></html> & "
@@ -125,6 +127,24 @@ def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, cont
 def test_a_model_that_reads_less_than_the_probe_has_a_card_too(tmp_path):
     found = parity(load_model(str(save_model(tmp_path / "tiny"))))
     assert found["tokens"] == 64 and found["same"] is True
+
+
+def test_the_card_compares_at_full_length_when_asked(run, context):
+    usual, full = run("model", None).numbers, STUDIES["model"](full=True, context=context).numbers
+    assert usual["full"] is None and usual["small"] == full["small"] and usual["small"]["tokens"] == 96
+    found = full["full"]
+    assert found["same"] and found["tokens"] == 256 and max(found["one_pass"], found["decoded"]) < 1e-3
+
+
+def test_full_length_lies_beyond_every_window(monkeypatch):
+    config = MistralConfig(**GROUPED | {"vocab_size": 300}, sliding_window=12)
+    lm = load_model(MistralForCausalLM(config).eval(), tokenizer=byte_level())
+    assert full_parity(lm)["tokens"] == 268 and full_parity(lm)["same"]
+    lm.max_positions = 100
+    assert full_parity(lm)["tokens"] == 100
+    monkeypatch.setattr(attention, "past_length", lambda cache, layer: 0)
+    with pytest.raises(BadModel):
+        full_parity(lm)
 
 
 class Page(HTMLParser):
