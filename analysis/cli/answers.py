@@ -11,13 +11,13 @@ from inspect import getdoc
 from pathlib import Path
 
 from analysis.cli.shown import answer
-from analysis.cli.signatures import function
 from analysis.errors import BadSetting
 from analysis.files import read_json
 from analysis.places import CACHE
 from analysis.runs import Result
 from analysis.runs.folder import read_run
 from analysis.runs.run import without_model
+from analysis.studies import function
 from analysis.studies.registry import STORED, VERBS, of_file
 
 FORMAT = "https://json-schema.org/draft/2020-12/schema"

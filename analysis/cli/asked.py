@@ -8,10 +8,11 @@ from inspect import Parameter
 from pathlib import Path
 
 from analysis.cli.options import takes_methods
-from analysis.cli.signatures import function, parameters
+from analysis.cli.signatures import parameters
 from analysis.corpus import MAX_BYTES, read_file, read_text, sample_texts, text_hash, texts_in
 from analysis.errors import BadSetting, BadText
 from analysis.runs import Result
+from analysis.studies import function
 from analysis.studies.registry import STORED, VERBS
 
 TEXTS = ("text", "texts", "against")

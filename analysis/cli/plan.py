@@ -6,13 +6,13 @@ from pathlib import Path
 
 from analysis import places
 from analysis.cli.asked import Asked
-from analysis.cli.signatures import function
 from analysis.cli.stored import request_of
 from analysis.files import read_json
 from analysis.runs import Price, RunStore
 from analysis.runs.due import counted, predicted
 from analysis.runs.price import predict
 from analysis.runs.studies import study_files, study_folders
+from analysis.studies import function
 from analysis.studies.registry import STORED
 
 QUICK = 120.0  # seconds that a quick check of a stored study takes at most, on a quiet machine

@@ -1,25 +1,17 @@
 """The parameters of a verb, read from its function: names, types and defaults."""
 
 import ast
-import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable
 from functools import cache
 from inspect import Parameter
 from pathlib import Path
 
 from analysis.cli import words
-from analysis.errors import BadSetting
+from analysis.studies import function
 from analysis.studies.registry import STORED, VERBS, Verb
 
 GIVEN = ("context", "progress")  # what a caller brings along: no option
-
-
-def function(verb: Verb) -> Callable:
-    """The function of a verb, its module imported. Errors: BadSetting where a test tool is asked for without tests."""
-    _source(verb)
-    return getattr(importlib.import_module(verb.module), verb.function)
 
 
 @cache
@@ -45,7 +37,13 @@ def explained(verb: str, study: str | None, parameter: str) -> str:
 
 def _written(verb: Verb) -> dict[str, Parameter] | None:
     """The parameters as the source says them, or None where it says more than plain values."""
-    tree = ast.parse(_source(verb).read_text(encoding="utf-8"))
+    try:
+        source = importlib.util.find_spec(verb.module).origin
+    except ModuleNotFoundError:
+        source = None
+    if source is None:
+        return None  # not installed: importing it says so in a sentence
+    tree = ast.parse(Path(source).read_text(encoding="utf-8"))
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == verb.function]
     if not defined:
         return None
@@ -64,10 +62,3 @@ def _written(verb: Verb) -> dict[str, Parameter] | None:
             return None
         found[one.arg] = Parameter(one.arg, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
     return found
-
-
-def _source(verb: Verb) -> Path:
-    try:
-        return Path(importlib.util.find_spec(verb.module).origin)
-    except ModuleNotFoundError:
-        raise BadSetting(f"{verb.module} is not in this folder: take a copy of Focuscope with its tests.") from None

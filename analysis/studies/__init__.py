@@ -6,7 +6,18 @@ Importing this package is cheap; torch comes with the first study.
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 
+from analysis.errors import BadSetting
 from analysis.studies.registry import SHARED, STORED, VERBS, Verb
+
+
+def function(verb: Verb) -> Callable:
+    """The function of a verb, its module imported. Errors: BadSetting where the lab or the tests are not installed."""
+    try:
+        return getattr(importlib.import_module(verb.module), verb.function)
+    except ModuleNotFoundError as error:
+        if not f"{verb.module}.".startswith(f"{error.name}."):
+            raise
+        raise BadSetting(f"{verb.module} is not installed: run it in a checkout of Focuscope's repository.") from None
 
 
 class _Studies(Mapping):
@@ -16,8 +27,7 @@ class _Studies(Mapping):
         self._places = places
 
     def __getitem__(self, verb: str) -> Callable:
-        place = self._places[verb]
-        return getattr(importlib.import_module(place.module), place.function)
+        return function(self._places[verb])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)

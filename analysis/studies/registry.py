@@ -62,7 +62,8 @@ class Verb:
         return self.module.startswith("analysis.studies.")
 
 
-OUTSIDE = ("analysis.", "tests.")
+OUTSIDE = ("analysis.", "lab.", "tests.")
+LAB = Path(__file__).resolve().parents[2] / "lab"  # the stored studies' own code; a wheel does not hold it
 ABLATIONS = "/train-a-router?evidence=ablations"
 
 

@@ -70,7 +70,7 @@ def card(recipe, about: dict, log: list[dict], numbers: dict) -> str:
 
 
 UNSURE = "not told apart from the target"
-MEASURED = "python -m analysis.training.far_run CORPUS WORK --measure FOLDER"
+MEASURED = "python -m lab.far.run CORPUS WORK --measure FOLDER"
 
 
 def targets(numbers: dict) -> str:

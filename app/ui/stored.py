@@ -5,6 +5,7 @@ import streamlit as st
 from analysis.commandline import commandline
 from analysis.runs.conclusions import changed
 from analysis.runs.studies import other_version, other_weights
+from analysis.studies.registry import LAB
 from app import cached
 from app.ui import asking, jobs, widgets
 
@@ -27,6 +28,9 @@ def missing(what: str, name: str, small: bool = False, reads: bool = True, **cho
     `reads`: it reads a folder of texts."""
     model = st.session_state["model"]
     st.info(f"{widgets.plain(what)}: not measured on this machine yet for the model {widgets.plain(model)}.")
+    if not LAB.is_dir():
+        widgets.prose("A checkout of Focuscope's repository measures stored studies; this package shows them.", "quiet")
+        return
     if small:
         length, windows = min(SMALL["length"], asking.card(model)["max_positions"]), SMALL["windows"]
         texts = cached.corpus()

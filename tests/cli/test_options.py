@@ -12,10 +12,10 @@ from analysis.__main__ import main
 from analysis.cli import words
 from analysis.cli.asked import asked
 from analysis.cli.options import parser, takes_methods
-from analysis.cli.signatures import explained, function, parameters
+from analysis.cli.signatures import explained, parameters
 from analysis.commandline import FLAGS, commandline, word
 from analysis.errors import BadSetting
-from analysis.studies import NAMED, STUDIES
+from analysis.studies import NAMED, STUDIES, function
 from analysis.studies.registry import STORED, VERBS, Verb
 
 ASKED = [(verb, None) for verb in VERBS if verb != "study"] + [("study", name) for name in STORED]
@@ -143,5 +143,5 @@ def test_a_setting_names_its_method():
 
 
 def test_a_test_tool_without_the_tests_is_refused_in_a_sentence():
-    with pytest.raises(BadSetting, match=r"^tests\.not_there\.parts is not in this folder: take a copy"):
+    with pytest.raises(BadSetting, match=r"^tests\.not_there\.parts is not installed: run it in a checkout"):
         function(Verb("tests.not_there.parts:stress", "x"))

@@ -66,6 +66,8 @@ ARROWS = {
     **{f"app.{page}": f"{PAGE} {others}" for page, others in PAGES.items()},
     "app.views": f"{PAGE} {VIEWS}",
     "app.streamlit_app": f"app.serve app.views {PAGE}",
+    # the lab beside the product: the right side of no other arrow
+    "lab": f"jobs cli shapes {ROOMS}",
     # the analysis: no streamlit
     "analysis": "",
     "__main__": f"cli {BOTTOM}",
@@ -122,10 +124,10 @@ ARROWS = {
     "errors": "",
     "package": "",
 }
+OURS = ("analysis", "app", "lab")
 IMPORTERS = ("import_module", "__import__")
 DOORS = [
     "analysis",
-    "analysis.cli.signatures",
     "analysis.documents.reader",
     "analysis.jobs.worker",
     "analysis.studies",
@@ -136,13 +138,14 @@ REGISTRY = ROOT / "analysis" / "studies" / "registry.py"  # its strings name whe
 ONLY_IN = {
     "streamlit": " ".join(name for name in ARROWS if name.startswith("app")),
     "plotly": "app.ui.figure",
-    "transformers": "models weights shapes attention arguments cache parity layers training studies.benchmarks take",
+    "transformers": "models weights shapes attention arguments cache parity layers training studies.benchmarks take "
+    "lab",
     "huggingface_hub": "models places",
     "lm_eval": "studies.benchmarks.tasks",
     "mcp": "cli.server",
     "kaleido": "app.ui",
     "datasets": "studies.benchmarks.tasks",
-    "torch": f"{ROOMS} shapes sound parity layers weights arithmetic __main__ cli.server jobs.worker",
+    "torch": f"{ROOMS} shapes sound parity layers weights arithmetic __main__ cli.server jobs.worker lab",
 }
 # Importing these must not load torch, transformers or streamlit: the app starts with them.
 LIGHT = ["analysis", "analysis.errors", "analysis.corpus", "analysis.runs", "analysis.jobs", "analysis.__main__"]
@@ -151,8 +154,8 @@ LIGHT += ["analysis.studies.worth.worth"]
 
 @cache
 def modules() -> dict[str, Path]:
-    """Dotted name -> file, of every module of the analysis and the app."""
-    files = [*ROOT.glob("analysis/**/*.py"), *ROOT.glob("app/**/*.py")]
+    """Dotted name -> file, of every module of the analysis, the app and the lab."""
+    files = [path for folder in OURS for path in ROOT.glob(f"{folder}/**/*.py")]
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
     return {name.removesuffix(".__init__"): path for name, path in names.items()}
 
@@ -162,6 +165,8 @@ def room(module: str) -> str:
     `studies.heads`, `app.budgets.cap` -> `app.budgets`. A module at the root of the app is a room of its own; what a
     room of the app declares for the URL lies below all of them."""
     parts = module.split(".")
+    if parts[0] == "lab":
+        return "lab"
     if parts[0] == "app":
         return CONTROLS if module == f"{SELECTION}.control" or parts[-1] == "controls" else ".".join(parts[:2])
     if parts[1:] == ["studies", "registry"]:
@@ -239,7 +244,7 @@ def test_arrows_hold():
     for module, path in modules().items():
         here = room(module)
         for line, name in imports(path):
-            if name.split(".")[0] in ("analysis", "app") and room(name) not in (here, *ARROWS.get(here, "").split()):
+            if name.split(".")[0] in OURS and room(name) not in (here, *ARROWS.get(here, "").split()):
                 wrong.append(f"{path.relative_to(ROOT)}:{line}: {here} may not import {room(name)} ({name})")
     assert not wrong, "\n".join(wrong)
 

@@ -40,7 +40,7 @@ def git(*arguments: str, text: str) -> str:
 
 def code() -> list[Path]:
     """Every Python file of the project."""
-    return files("*.py", "analysis/**/*.py", "app/**/*.py", "tests/**/*.py")
+    return files("*.py", "analysis/**/*.py", "app/**/*.py", "lab/**/*.py", "tests/**/*.py")
 
 
 def readme() -> str:
@@ -210,6 +210,7 @@ def test_the_project_speaks_of_itself_alone():
         ".ci/*",
         ".streamlit/*",
         "analysis/**/*",
+        "lab/**/*",
         "app/**/*",
         "tests/**/*",
         "models_cache/**/*.json",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.studies.temperature.arms import SHARES, Arm, Pooled
+from lab.focal.arms import SHARES, Arm, Pooled
 
 WINDOWS = 16
 

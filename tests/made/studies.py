@@ -3,10 +3,10 @@
 import numpy as np
 
 from analysis.papers.ours import Number, reading
-from analysis.studies.temperature import limits, scaling, trained as focal_temperatures
 from analysis.studies.training.finetune import RATES, _about
 from analysis.studies.training.finetune_rows import row_of
 from analysis.studies.training.finetune_ways import READERS, Way
+from lab.focal import limits, scaling, trained as focal_temperatures
 from tests.made.focal import WINDOWS, pooled, told
 
 

@@ -7,8 +7,8 @@ import pytest
 from analysis.places import CACHE
 from analysis.training.bundle import card
 from analysis.training.checkpoints import read_log
-from analysis.training.far_run import recipe_from
 from analysis.training.pretrain import Recipe
+from lab.far.run import recipe_from
 
 
 def written(name: str, **changed: float) -> str:

@@ -89,7 +89,7 @@ def test_shares_of_all_pairs_and_of_causal_ones_stand_in_no_cell_together():
 
 
 def test_the_balance_loss_alone_is_an_arm_of_its_own():
-    from analysis.studies.grids.dominance import ROWS as arms
+    from lab.focus.dominance import ROWS as arms
 
     assert arms["balance loss"] == {"balance": "softmax", "balance_weight": 0.01}
     one = ROWS["focus/section 4/Softmax + balance loss"]

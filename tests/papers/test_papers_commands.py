@@ -13,8 +13,8 @@ from analysis.papers.beside import beside
 from analysis.papers.findings import findings
 from analysis.papers.ours import readings
 from analysis.papers.places import made, measuring
-from analysis.studies.grids.ablations import cells
 from analysis.training.settings import RouterTraining
+from lab.focus.ablations import cells
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = {path.stem: json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/studies").glob("*.json")}

@@ -8,8 +8,8 @@ from analysis.papers import findings as findings_room
 from analysis.papers.findings import collisions, differing, findings
 from analysis.papers.ours import readings
 from analysis.studies import NAMED
-from analysis.studies.stored.documented import question
 from app.papers.found import LIVE
+from lab.harness.documented import question
 from tests.papers.test_papers_beside import ROOT, ROWS, STORED, from_studies
 
 

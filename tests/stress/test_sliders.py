@@ -46,7 +46,7 @@ def test_the_verb_tells_its_rows_and_how_many_keep_their_target(monkeypatch, cap
 def test_without_the_tests_it_is_refused_in_a_sentence(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tests.stress.sliders", None)
     assert main(["bench", "sliders"]) == 2
-    assert "tests.stress.sliders is not in this folder: take a copy" in capsys.readouterr().err
+    assert "tests.stress.sliders is not installed: run it in a checkout" in capsys.readouterr().err
 
 
 def test_every_page_and_every_method_that_is_moved_live_has_a_slider():

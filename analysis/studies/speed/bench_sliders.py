@@ -36,7 +36,7 @@ def tool() -> ModuleType:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("tests"):
             raise BadSetting(f"{error.name} is not installed: pip install -r requirements-dev.txt.") from None
-        raise BadSetting(f"{TOOL} is not in this folder: take a copy of Focuscope with its tests.") from None
+        raise BadSetting(f"{TOOL} is not installed: run it in a checkout of Focuscope's repository.") from None
     return found
 
 

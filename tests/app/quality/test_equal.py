@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from analysis.studies.quality.budget_arms import ENTRIES
-from analysis.studies.quality.budget_shown import columns as told_columns, means, panels
 from app import cached
 from app.quality import headline
 from app.quality.equal import SHARES
 from app.quality.words import Asked, Shown
 from app.selection import state
 from app.ui import asking
+from lab.equal.arms import ENTRIES
+from lab.equal.panels import columns as told_columns, means, panels
 from tests.app.quality.test_quality import columns, opened, trade
 from tests.made import results
 from tests.made.in_process import markup

@@ -6,10 +6,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.errors import BadSetting
-from analysis.studies.speed import sliders
 from app import cached
 from app.speed import charts as speed_charts, curve as speed_curve, requests as speed_requests, texts as speed_texts
 from app.ui import asking
+from lab.speed import sliders
 from tests.made.in_process import HOSTILE, markup, opened as opened_page, part
 from tests.made.results import STUDIES, FakeJobs, status
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from analysis.errors import BadSetting
-from analysis.studies.temperature import trained as focal_temperatures
 from app.temperature import charts as temperature_charts, trained
 from app.temperature.controls import SOFTMAX
+from lab.focal import trained as focal_temperatures
 from tests.app.heads.conftest import client  # noqa: F401
 from tests.app.heads.test_heads import figures, opened
 from tests.conftest import ROOT

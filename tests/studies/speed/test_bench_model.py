@@ -12,7 +12,7 @@ from analysis.runs import Result
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.studies.speed import bench_model as study, longer
-from analysis.studies.stored import documented
+from lab.harness import documented
 from tests.made.tiny_tokenizer import save_model
 
 COLUMNS = "page verb tokens seconds times target met peak_bytes predicted_seconds predicted_bytes".split()
@@ -45,7 +45,7 @@ def test_a_stored_study_says_what_pages_cost_on_a_shape(tmp_path, monkeypatch):
     """On a made-up shape of two tiny layers; the bench itself is the one above."""
     tiny = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
     known = {"Owner/Tiny": dict(KNOWN["Qwen/Qwen2.5-0.5B"]) | tiny | {"vocab_size": 5000, "num_hidden_layers": 4}}
-    monkeypatch.setattr("analysis.studies.speed.pages.KNOWN", known)
+    monkeypatch.setattr("lab.speed.pages.KNOWN", known)
     row = {"page": "Start", "verb": "start", "tokens": 8, "seconds": 2.0, "times": 2.5, "target": 3.0, "met": True}
     row |= {"peak_bytes": 400, "predicted_bytes": 200, "memory_ratio": 0.5}
     seen = []
@@ -56,7 +56,7 @@ def test_a_stored_study_says_what_pages_cost_on_a_shape(tmp_path, monkeypatch):
         told = {"dtype": "float32", "device": "cpu", "processor": "a chip", "text": None, "window": 8}
         return Result(numbers | {"sentence": "1 of 1 within their target.", "protocol": told})
 
-    monkeypatch.setattr("analysis.studies.speed.pages.bench_model", bench)
+    monkeypatch.setattr("lab.speed.pages.bench_model", bench)
     context = Context(browser=False, state=tmp_path)
     found = NAMED["pages"](shape="tiny", layers="2", length=8, context=context)
     assert seen == [(2, [8])] and Path(found.numbers["path"]).name == "pages-tiny-2-8.json"

@@ -17,7 +17,7 @@ from analysis.studies.context import Context
 from analysis.studies.heads.head import head
 from analysis.studies.temperature.curve import temperature_curve
 from analysis.studies.temperature.sharpness import temperature
-from analysis.studies.temperature.table import _best_layer, temperatures
+from lab.focal.table import _best_layer, temperatures
 from tests.conftest import ROOT
 from tests.made.evaluating import TEXT, reader, stock_tables
 from tests.made.studied import part_again

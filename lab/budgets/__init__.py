@@ -1,0 +1,1 @@
+"""Which keys of a budget matter: by head, by query, by calibration."""

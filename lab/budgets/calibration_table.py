@@ -1,0 +1,204 @@
+"""CSA's own table for a model: corpora by contexts, the share of dense reads that keeps every stretch within 2%."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis.corpus import text_hash
+from analysis.metrics.budgets import allocate_budget
+from analysis.models import Model
+from analysis.runs.caps import chosen_cap
+from analysis.studies.budgets.cap_rows import Progress, window_losses
+from analysis.studies.budgets.ranks import measure_ranks
+from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
+from analysis.studies.stored.panels import BEFORE, column
+from analysis.studies.stored.runner import Setting, Study, Windows, option
+from analysis.studies.text.calibration import document_windows, reporting, split
+from analysis.studies.text.held_out import check_range, corpus_hash, domains, sample_windows
+from lab.budgets.query_arms import static
+
+MASS = 0.9
+READS = ("reads_causal", "reads_full", "kv_read", "reads_kv_least", "reads_kv_most", "attended")
+BETAS = (1.0, 2.0, 4.0)  # budgets by the sum of the ranks, tried in this order until a cap passes
+PASSES, FAILS, UNJUDGED = "passes", "does not pass", "too few documents to judge"
+COLUMNS = [
+    *(column("corpus", "corpus"), column("context", "context", "tokens"), column("beta", "keys by ranks", "times")),
+    *(column("cap", "cap", "keys"), column("verdict", "on other texts"), column("passes", "passes")),
+    *(column("units", "documents"), column("perplexity", "perplexity"), column("perplexity_dense", "dense")),
+    *(column("difference", "change of perplexity", "share"), column("upper", "at most", "share")),
+    column("worst_bin_difference", "at the worst position bin", "share"),
+    column("worst_bin_upper", "at most", "share"),
+    *(column("reads_causal", "pairs read, of causal", "share"), column("reads_full", "of all", "share")),
+    *(column("reads_kv_least", "per key-value head at least", "share"), column("reads_kv_most", "at most", "share")),
+]
+
+
+@dataclass(frozen=True)
+class Sizes(Windows):
+    """What the study can be asked for."""
+
+    windows: int = option(16, "number of windows that calibrate, and as many that measure")
+
+    def check(self, lm: Model) -> None:
+        check_range("A window of text", self.length, 16, lm.max_positions)
+        check_range("The number of windows of text", self.windows, 1, 4096)
+
+
+def measure(at: Setting) -> dict:
+    """Calibration and sweep on every domain of the corpus, in contexts of `length` and twice it.
+
+    `windows` of `length` tokens, or as many tokens, calibrate on half of the training texts, as many choose the cap on
+    the other half, and as many report it on the held-out ones; in the longer context more, where as many documents can
+    give a window each. Budgets are beta times the ranks for beta 1, 2 and 4, until a cap of 32 to 512 or of the whole
+    context passes (one-sided 95% limits over documents below 1% of perplexity and 2% of every position bin).
+    `rows`: per corpus and context the smallest cap that passes, else the largest read of the last beta, with what it
+    does on the held-out texts: `corpus context beta cap verdict`, the report side of `runs.caps` with `perplexity
+    perplexity_dense`, what both sides read (`reads_causal reads_full kv_read reads_kv_least reads_kv_most attended`),
+    and `tokens`. Where the held-out texts are too few for a limit, the verdict says so; `sweeps` (all rows of all
+    sweeps, with their bins), `ranks` per corpus and context [L][H], `rank_correlations` (between the corpora of a
+    context).
+    Errors: BadSetting, BadText.
+    """
+    lm, sizes = at.lm, at.sizes
+    texts = domains(sizes.corpus, None, at.context)
+    contexts = [size for size in (sizes.length, 2 * sizes.length) if size <= lm.max_positions]
+    places_of = [(name, size) for name in texts for size in contexts]
+    cells = []
+    for place, (name, size) in enumerate(places_of):
+        context = at.context.within(place / len(places_of), 1 / len(places_of), f"{name}, {size:,} tokens")
+        cells.append(_cell(replace(at, context=context), name, texts[name], size))
+    rows = [cell["row"] for cell in cells]
+    return {
+        "rows": rows,
+        "sweeps": [{**_where(cell), **one} for cell in cells for one in cell["sweeps"]],
+        "ranks": [{**_where(cell), "ranks": cell["ranks"]} for cell in cells],
+        "rank_correlations": _correlations(cells),
+        "length": sizes.length,
+        "protocol": {
+            "text": corpus_hash([text for pair in texts.values() for side in pair for text in side]),
+            "tokens": sum(row["tokens"] for row in rows),
+            "window": max(contexts),
+            "kernel": KERNEL,
+            "mass": MASS,
+            "tolerance": TOLERANCE,
+            "tolerance_bin": TOLERANCE_BIN,
+            "betas": list(BETAS),
+            "corpora": list(texts),
+        },
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told."""
+    first = numbers["rows"][0]
+    there = [one for one in COLUMNS if one["name"] in first]  # not all, of tables stored before
+    unit = first["unit"] if first["unit"] == "documents" else f"units of {first['unit']}"
+    there = [one | {"label": unit} if one["name"] == "units" else one for one in there]
+    rough = {} if "verdict" in numbers["rows"][0] else {"notes": [BEFORE]}
+    return {"sentence": _sentence(numbers["rows"]), "columns": there} | rough
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """On two windows of the bundled samples: the ranks of the heads, and losses under budgets made of them."""
+    ids = sample_windows(at.lm, numbers["length"])
+    ranks = measure_ranks(at.lm, ids, MASS).mean()
+    budgets = allocate_budget(ranks, round(float(ranks.sum())))
+    losses = window_losses(at.lm, ids, static(budgets, 64), Progress(at.context, (0.99, 1.0), 2), "samples")
+    return {"ranks": ranks.ravel().tolist(), "losses, cap 64": losses.mean(1).tolist()}
+
+
+def part(at: Setting, numbers: dict) -> dict:
+    """The ranks of the heads on the first corpus in the shorter context."""
+    texts = domains(at.sizes.corpus, None, at.context)
+    (name, both), *_ = texts.items()
+    length = at.sizes.length
+    learn, _ = document_windows(at.lm, split(*both)[0], length, at.sizes.windows * length, f"corpus {name}")
+    ranks = measure_ranks(at.lm, learn, MASS).mean()
+    every = corpus_hash([text for pair in texts.values() for side in pair for text in side])
+    return {"ranks": [{"corpus": name, "context": length, "ranks": ranks.tolist()}], "protocol": {"text": every}}
+
+
+def _cell(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int) -> dict:
+    """One corpus in one context: `row`, `sweeps`, `ranks`."""
+    lm, tokens = at.lm, at.sizes.windows * at.sizes.length
+    most = tokens, tokens, reporting(at.sizes.windows, at.sizes.length, size, len(texts[1]))
+    decides = [lm.revision, str(lm.dtype), corpus_hash(texts[0] + texts[1]), size, most, at.sizes.seed, BETAS, CAPS]
+    decides += [TOLERANCE, TOLERANCE_BIN]
+    part = f"calibration-{text_hash(name)[:6]}-{size}"
+    return at.context.part(at.work, part, decides, lambda doing: _made(at, name, texts, size, most))
+
+
+def _made(at: Setting, name: str, texts: tuple[list[str], list[str]], size: int, most: tuple[int, int, int]) -> dict:
+    """The cell, measured on at most so many tokens that calibrate, that choose and that report."""
+    lm, sides = at.lm, zip(split(*texts), most, strict=True)
+    learn, *others = (document_windows(lm, side, size, count, f"corpus {name}") for side, count in sides)
+    windows, documents = (np.concatenate(both) for both in zip(*others, strict=True))
+    report = np.arange(len(windows)) >= len(others[0][0])
+    documents = documents + len(texts[0]) * report  # of both sides, told apart
+    told = Progress(at.context, (0.0, 0.3), len(learn[0]))
+    ranks = measure_ranks(lm, learn[0], MASS, lambda done, stage: told(stage)).mean()
+    sweeps, chosen = [], None
+    for turn, beta in enumerate(BETAS):
+        span = 0.3 + 0.7 * turn / len(BETAS), 0.3 + 0.7 * (turn + 1) / len(BETAS)
+        budgets = allocate_budget(ranks, round(beta * float(ranks.sum())))
+        caps = [cap for cap in CAPS if cap < size] + [size]
+        rows = sweep(at.context, lm, windows, budgets, caps, span=span, documents=documents, report=report)
+        sweeps += [{"beta": beta, **row} for row in rows]
+        if (cap := chosen_cap(rows)) is not None:
+            chosen = next(row for row in sweeps if row["beta"] == beta and row["cap"] == cap)
+            break
+    found = chosen or sweeps[-1]
+    place = {"corpus": name, "context": size, "beta": found["beta"], "cap": found["cap"], "verdict": _verdict(found)}
+    row = place | found["report"] | {key: found[key] for key in READS} | {"tokens": int(others[1][0].size)}
+    return {"row": row, "sweeps": sweeps, "ranks": ranks.tolist()}
+
+
+def _verdict(found: dict) -> str:
+    """What the limits say of a row of a sweep: of the chosen one on the texts that report, else on those that chose."""
+    side = found["report"] if found["passes"] else found["select"]
+    if None in (side["upper"], side["worst_bin_upper"]):
+        return UNJUDGED
+    return PASSES if found["passes"] and found["holds"] else FAILS
+
+
+def _where(cell: dict) -> dict:
+    return {name: cell["row"][name] for name in ("corpus", "context")}
+
+
+def _correlations(cells: list[dict]) -> list[dict]:
+    """Pearson correlation of the logarithms of the ranks of two corpora in the same context."""
+    found = []
+    for at, one in enumerate(cells):
+        for other in cells[at + 1 :]:
+            if one["row"]["context"] == other["row"]["context"]:
+                logs = np.log([np.ravel(one["ranks"]), np.ravel(other["ranks"])])
+                names = {"corpus": one["row"]["corpus"], "other": other["row"]["corpus"]}
+                found.append({**names, "context": one["row"]["context"], "pearson_log": float(np.corrcoef(logs)[0, 1])})
+    return found
+
+
+def _sentence(rows: list[dict]) -> str:
+    if "verdict" not in rows[0]:  # stored before texts that chose nothing judged the cap
+        passing, unjudged = [row for row in rows if row["passes"]], 0
+        limits = "by the point estimate alone, on the texts that chose the cap"
+    else:
+        passing, unjudged = ([row for row in rows if row["verdict"] == one] for one in (PASSES, UNJUDGED))
+        unjudged, limits = len(unjudged), "by one-sided 95% limits on texts that chose nothing"
+    left = f" In {unjudged} there are too few documents to judge." if unjudged else ""
+    if not passing:
+        return f"No cap is shown to pass in {len(rows)} corpora and contexts.{left}"
+    reads = [row["reads_causal"] for row in passing]
+    each = [row for row in passing if row.get("reads_kv_most") is not None]
+    shared = ""
+    if each:
+        least, most = min(row["reads_kv_least"] for row in each), max(row["reads_kv_most"] for row in each)
+        shared = f", and between {least:.1%} and {most:.1%} of a key-value head's"
+    return (
+        f"{len(passing)} of {len(rows)} corpora and contexts pass, at {min(reads):.1%} to {max(reads):.1%} of a query "
+        f"head's causal reads{shared}: perplexity within {TOLERANCE:.0%} of dense, and within {TOLERANCE_BIN:.0%} at "
+        f"every stretch of positions, {limits}.{left}"
+    )
+
+
+TABLES = ("rows", "rank_correlations")
+calibration_table = Study("calibration", __doc__, Sizes, measure, shown, sample, tables=TABLES, part=part)

@@ -1,0 +1,1 @@
+"""Every method at the same budget: reads, kept keys, blocks of a prompt."""

@@ -1,0 +1,1 @@
+"""Models trained at softmax temperatures (Focal Attention)."""

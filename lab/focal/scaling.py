@@ -1,0 +1,194 @@
+"""Does a softmax temperature pay with size, tokens and context? (Focal Attention, sections 4.1.1-4.1.3, figures 2-4)"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from analysis.studies.stored.panels import (
+    as_sure,
+    column,
+    in_family,
+    of_comparisons,
+    of_whom,
+    panel,
+    seen,
+    series,
+    signed,
+)
+from analysis.studies.stored.runner import Setting, Study
+from analysis.studies.text.held_out import chosen
+from lab.focal import rows
+from lab.focal.arms import SHARES, WIDTH, Arm, Pooled, Sizes, part, sample, train_arms
+
+NO_GAIN = "no gain seen"
+OUTSIDE = "outside what was measured"
+GAIN = "gain"
+WIDTHS = (96, WIDTH, 160)
+WAYS = {"dense": {}, "t 0.4": {"t": 0.4}, "learned": {"limits": (5.0, 10.0)}}
+MATCHED = (
+    "Matched parameters and tokens are interpolated over their logarithm between measured points, and only where the "
+    "paired interval shows a lower loss; the measured points of one training lie under one falling rate, as the "
+    "paper's checkpoints do."
+)
+
+
+def measure(at: Setting) -> dict:
+    """Dense training, t = 0.4 and a learned temperature at three widths, and at the middle one half and twice the
+    context `length`; every model is read after 25, 50, 75 and 100% of its tokens.
+
+    `rows` of the sizes: some of `size`, `context` (default: both). All contexts train on as many tokens per step and
+    read as many held-out ones: the shorter the same, the longer others, whole windows of its own. The numbers are those
+    of `focal_temperatures`, with `points` (`arm width context tokens loss` at each share), `parameters` and `tokens`
+    (`arm width ... matched saved verdict`: what dense training needs for the same loss). Errors: BadSetting, BadText.
+    """
+    arms = arms_of(at.sizes.rows, at.sizes.length)
+    found, told = train_arms(at, arms, arms[:2])
+    return numbers(found, at.sizes.length, told["windows"]) | told
+
+
+def arms_of(wanted: str | None, length: int) -> list[Arm]:
+    """The arms that `rows` names. Errors: BadSetting."""
+    parts = chosen(wanted, ["size", "context"])
+    places = [(width, None) for width in WIDTHS] if "size" in parts else [(WIDTH, None)]
+    if "context" in parts:
+        places += [(WIDTH, length // 2), (WIDTH, 2 * length)]
+    return [Arm(way, width=width, context=size, **more) for width, size in places for way, more in WAYS.items()]
+
+
+def numbers(found: dict[Arm, Pooled], length: int, windows: int) -> dict:
+    """What is stored of trained arms."""
+    table = [row | {"context": row["context"] or length} for row in rows.of_arms(found)]
+    pooled = dict(zip((_place(row) for row in table), found.values(), strict=True))
+    here = [row for row in table if row["context"] == length]
+    sharp = [row for row in here if row["arm"] != "dense" and rows.against(row)]
+    dense = [row for row in here if row["arm"] == "dense"]
+    by_size = parameters(sharp, dense) if len(dense) > 1 else []
+    by_tokens = [tokens(row, pooled[_place(row)], pooled["dense", row["width"], length]) for row in sharp]
+    points = [
+        {"arm": way, "width": width, "context": size, "share": share, "tokens": one.tokens(at)}
+        | {"loss": float(one.means(at).mean())}
+        for (way, width, size), one in pooled.items()
+        for at, share in enumerate(SHARES)
+    ]
+    names = (f"{arm.name}, width {arm.width}, context {arm.context or length}" for arm in found)
+    named = {replace(arm, name=name): one for name, (arm, one) in zip(names, found.items(), strict=True)}
+    found = {"rows": table, "curves": rows.plain_curves(named), "points": points, "parameters": by_size}
+    return found | {"tokens": by_tokens, "length": length, "windows": windows}
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    table, length, told = numbers["rows"], numbers["length"], numbers["protocol"]
+    return {
+        "sentence": as_sure(sentence(table, numbers["parameters"], numbers["tokens"], length, told["seeds"]), told),
+        "columns": rows.columns(column("width", "width"), column("context", "context", "tokens")),
+        "panels": _panels(table, numbers["points"], length),
+        "notes": rows.notes(numbers, MATCHED),
+    }
+
+
+def _place(row: dict) -> tuple[str, int, int]:
+    return row["arm"], row["width"], row["context"]
+
+
+def _panels(table: list[dict], points: list[dict], length: int) -> list[dict]:
+    """Figures 2, 3 and 4: loss by parameters, by tokens at the middle width, and against dense by context."""
+    at = {_place(row): row for row in table}
+    widths, contexts = (sorted({row[name] for row in table}) for name in ("width", "context"))
+    made = []
+    if len(widths) > 1:
+        sizes = [at["dense", width, length]["parameters"] for width in widths]
+        lines = [series(way, [at[way, width, length]["loss"] for width in widths]) for way in WAYS]
+        made.append(panel("By size (figure 2)", "parameters", "parameters", sizes, "nats per token", lines))
+    mine = {way: [row for row in points if _place(row) == (way, WIDTH, length)] for way in WAYS}
+    seen = [row["tokens"] for row in mine["dense"]]
+    lines = [series(way, [row["loss"] for row in listed]) for way, listed in mine.items()]
+    made.append(panel("By tokens (figure 3)", "tokens", "training tokens", seen, "nats per token", lines))
+    for name, title, x in (("width", "by width", widths), ("context", "by context (figure 4)", contexts)):
+        if len(x) > 1:
+            places = [(one, length) if name == "width" else (WIDTH, one) for one in x]
+            named = {way: [at.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
+            made.append(rows.compared(f"Against dense, {title}", name, name, x, named))
+    return made
+
+
+def sentence(table: list[dict], by_size: list[dict], by_tokens: list[dict], length: int, seeds: int) -> str:
+    """What a temperature saves, and where, whichever way it came out."""
+    sharp = in_family([row for row in table if row["arm"] != "dense" and rows.against(row)], rows.AGAINST)
+    best = min(sharp, key=lambda row: row[rows.AGAINST])
+    same = "To the same loss as dense training"
+    said = [f"{same}, parameters: {in_words(by_size)}"] if by_size else []
+    said.append(f"{same}, tokens: {in_words(by_tokens)}")
+    far = sorted((row for row in sharp if row["width"] == WIDTH), key=lambda row: row["context"])
+    if len({row["context"] for row in far}) > 1:
+        by_way = {row["arm"]: [] for row in far}
+        for row in far:
+            by_way[row["arm"]].append(f"{signed(row[rows.AGAINST])} at {row['context']:,}{_unsure(row)}")
+        ends = "; ".join(f"{way} {', '.join(listed)}" for way, listed in by_way.items())
+        said.append(f"By context, nats per token against dense: {ends}")
+    where = f"width {best['width']}, context {best['context']:,}"
+    most = f"The lowest of {len(sharp)}: {best['arm']}, {where}, {rows.told(best)}."
+    return f"{'. '.join(said)}. {most}{of_comparisons(sharp, rows.AGAINST)}{of_whom(seeds, 'model')}"
+
+
+def _unsure(row: dict) -> str:
+    """What is said behind a difference that is not told apart: what could have been seen, or what two seeds make."""
+    if rows.sure(row):
+        return ""
+    least = seen([row], rows.AGAINST)
+    if least is None:
+        return ", not judged"
+    return f", not told apart{rows.by_two_seeds(row) or f', {least:.4f} could have been seen'}"
+
+
+def reached(x: Sequence[float], losses: Sequence[float], loss: float) -> float | None:
+    """The `x` (rising: parameters or tokens) at which a curve of losses comes to `loss`, between two measured points
+    where it falls, interpolated over log x; None where no falling stretch holds it."""
+    for (a, high), (b, low) in pairwise(zip(x, losses, strict=True)):
+        if low <= loss <= high and low < high:
+            share = (high - loss) / (high - low)
+            return math.exp(math.log(a) + share * (math.log(b) - math.log(a)))
+    return None
+
+
+def parameters(sharp: list[dict], dense: list[dict]) -> list[dict]:
+    """For each row (a model with a temperature, with `against_dense`): how many parameters dense training needs to come
+    as low, by the dense rows of all sizes. `arm width parameters matched saved verdict`; `saved` as a share."""
+    ladder = sorted(dense, key=lambda row: row["parameters"])
+    sizes, losses = ([row[name] for row in ladder] for name in ("parameters", "loss"))
+    return [_matched(row, "parameters", row["parameters"], reached(sizes, losses, row["loss"])) for row in sharp]
+
+
+def tokens(row: dict, trained: Pooled, dense: Pooled) -> dict:
+    """After how many tokens a model with a temperature is where dense training ends. `arm width tokens matched saved
+    verdict`."""
+    places = range(len(trained.parts[0]["checkpoints"]))
+    seen, losses = [trained.tokens(at) for at in places], [float(trained.means(at).mean()) for at in places]
+    return _matched(row, "tokens", row["tokens"], reached(seen, losses, float(dense.means().mean())))
+
+
+def _matched(row: dict, what: str, own: int, found: float | None) -> dict:
+    """What is saved: of parameters the match is dense training's, which needs more; of tokens it is the row's own,
+    which needs fewer."""
+    ratio = None if found is None else own / found if what == "parameters" else found / own
+    verdict = NO_GAIN if rows.sure(row) >= 0 else OUTSIDE if ratio is None or ratio > 1 else GAIN
+    known = verdict == GAIN
+    about = {"arm": row["arm"], "width": row["width"], what: own, "verdict": verdict}
+    return about | {"matched": found if known else None, "saved": 1 - ratio if known else None}
+
+
+def in_words(listed: list[dict]) -> str:
+    """Matched parameters or tokens of several models in one clause."""
+    gains = [row for row in listed if row["verdict"] == GAIN]
+    outside = [row for row in listed if row["verdict"] == OUTSIDE]
+    if not gains and not outside:
+        return NO_GAIN
+    said = [f"{row['saved']:.0%} fewer ({row['arm']}, width {row['width']})" for row in gains]
+    said += [f"a gain {OUTSIDE} ({row['arm']}, width {row['width']})" for row in outside]
+    rest = len(listed) - len(said)
+    return ", ".join(said) + (f"; {NO_GAIN} in {rest} of {len(listed)}" if rest else "")
+
+
+TABLES = ("rows", "curves", "points", "parameters", "tokens")
+focal_scaling = Study("focal-scaling", __doc__, Sizes, measure, shown, sample, part=part, tables=TABLES)

@@ -1,0 +1,1 @@
+"""Trained groups beside their controls (Focus)."""

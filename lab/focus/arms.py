@@ -1,0 +1,170 @@
+"""Do the groups do anything? Trained groups beside windows, random groups and k-means on the same held-out windows."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from analysis.corpus import text_hash, token_stream
+from analysis.groups.controls import random_centroids
+from analysis.groups.fit import fit_without_training
+from analysis.groups.router import FocusRouter
+from analysis.models import Model
+from analysis.statistics import attention_inputs
+from analysis.studies.context import Context
+from analysis.studies.groups.routers import trained_router
+from analysis.studies.stored.measured import (
+    DENSE,
+    DRAWS,
+    KERNELS,
+    READINGS,
+    Arm,
+    Bench,
+    always,
+    drawn_arms,
+    router_hash,
+    trained_arm,
+    window_arm,
+)
+from analysis.studies.stored.panels import as_sure, how_sure, panel, presented, series
+from analysis.studies.stored.runner import Routed, Setting, Study, option
+from analysis.studies.text.held_out import corpus_hash, sample_windows, spread_windows
+from analysis.training.settings import RouterTraining
+from lab.harness.recovery import CHOICES, WINDOWS, choose_window, equal_pairs_window, sentence, summary
+
+DOCUMENTS = 16  # training documents, evenly chosen, that are tokenised for it
+CALIBRATION = RouterTraining.calibration_windows  # from them: as many as a trained router's balance is frozen on
+GROUPED = ("trained", "random tokens", "random centroids", "k-means")  # arms that are a mark of the chart
+
+
+@dataclass(frozen=True)
+class Sizes(Routed):
+    """What the study can be asked for."""
+
+    window: int | None = option(
+        None, "tokens that are always read (default: the largest of 8, 16, 32, 64 that alone is 3% above dense)"
+    )
+
+
+def measure(at: Setting) -> dict:
+    """A trained router's groups held against dense, windows, random tokens, random centroids and k-means.
+
+    All arms read the same held-out windows with the same window and sinks. `claims`, `window`, `equal_pairs`, `rows`
+    (one per arm: `loss perplexity recovery low high pairs pairs_share largest_share seed_losses`), `comparisons`
+    (trained minus a control), `soft_minus_hard` and `literal_minus_causal` in nats, `losses` of each window in each
+    arm. Errors: BadSetting, BadText.
+    """
+    lm, sizes, ids = at.lm, at.sizes, at.windows
+    made = trained_router(at.context, lm, sizes.router)
+    n_sink, length = always(sizes, made)[1], ids.shape[1]
+    bench = Bench(lm, made, ids, n_sink, at.work, at.context)
+    found = {arm.name: bench.measure(arm) for arm in (DENSE, *map(window_arm, WINDOWS))}
+    alone = {one: found[f"window {one}"].means for one in CHOICES}
+    chosen = sizes.window or choose_window(alone, found["dense"].means) or min(CHOICES)
+    found |= {name: bench.measure(trained_arm(name, made, chosen)) for name in READINGS}
+    equal = equal_pairs_window(found["trained"].mean_pairs, length, n_sink)
+    seeds = [sizes.seed + more for more in range(DRAWS)]
+    untrained = untrained_routers(at.context, lm, made, at.texts[0], length, seeds, at.work)
+    controls = [window_arm(chosen), window_arm(equal), *drawn_arms(made, chosen, sizes.seed)]
+    controls += [Arm(name, {"window": chosen}, fitted) for name, fitted in untrained.items()]
+    found |= {arm.name: bench.measure(arm) for arm in controls if arm.name not in found}
+    told = {"kernel": KERNELS, "router": sizes.router, "router_hash": router_hash(made)}
+    return summary(found, chosen, equal, made.K, at.documents) | {
+        "router": sizes.router,
+        "n_sink": n_sink,
+        "windows": len(ids),
+        "length": length,
+        "warnings": _notes(made, at.texts[0], len(ids), sizes.windows, chosen),
+        "losses": {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in found.items()},
+        "protocol": at.about(ids, **told),
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    told = numbers["protocol"]
+    rows = {row["arm"]: row for row in numbers["rows"]}
+    comparisons = {row["control"]: row for row in numbers["comparisons"]}
+    said = sentence(numbers["claims"], comparisons, numbers["equal_pairs"], rows, numbers["window"])
+    return presented("groups", as_sure(said, told), panels(numbers["rows"]), *numbers["warnings"], how_sure(told))
+
+
+def panels(rows: list[dict]) -> list[dict]:
+    """Perplexity by the pairs that are read: windows alone up to all pairs as a line, every kind of groups a mark."""
+    window = [row["arm"] for row in rows if row["arm"].startswith("window ")]
+    alone = sorted((row for row in rows if row["arm"] in ("dense", *window)), key=lambda row: row["pairs_share"])
+    groups = [row for row in rows if row["arm"] in GROUPED]
+    drawn = [*alone, *groups]
+    lines = [series("a window alone, up to all pairs", [row["perplexity"] for row in alone] + [None] * len(groups))]
+    for one in groups:
+        lines.append(series(one["arm"], [row["perplexity"] if row is one else None for row in drawn]))
+    read, said = [round(100 * row["pairs_share"], 1) for row in drawn], "pairs read, % of the causal ones"
+    return [panel("Perplexity by pairs read", "pairs_share", said, read, "perplexity", lines)]
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Mean loss of two windows of the bundled samples in some arms."""
+    made, chosen = trained_router(at.context, at.lm, numbers["router"]), numbers["window"]
+    ids = sample_windows(at.lm, numbers["length"])
+    bench = Bench(at.lm, made, ids, numbers["n_sink"], None, at.context, expected=4)
+    arms = (DENSE, window_arm(chosen), trained_arm("trained", made, chosen), drawn_arms(made, chosen, at.sizes.seed)[0])
+    return {arm.name: bench.measure(arm).means.tolist() for arm in arms}
+
+
+def part(at: Setting, numbers: dict) -> dict:
+    """Dense attention and the trained groups, hard, on all held-out windows."""
+    made = trained_router(at.context, at.lm, numbers["router"])
+    bench = Bench(at.lm, made, at.windows, numbers["n_sink"], None, at.context, expected=2)
+    found = {arm.name: bench.measure(arm) for arm in (DENSE, trained_arm("trained", made, numbers["window"]))}
+    losses = {name: [round(loss, 6) for loss in arm.means.tolist()] for name, arm in found.items()}
+    rows = [arm.row(name) for name, arm in found.items()]
+    return {"rows": rows, "losses": losses, "protocol": {"text": bench.text}}
+
+
+def _notes(router: FocusRouter, train: list[str], count: int, wanted: int, chosen: int) -> list[str]:
+    said = []
+    if router.about.get("corpus_hash") != corpus_hash(train):
+        said.append("The router was trained on other texts than this folder's: whether it saw these is not known.")
+    if count < wanted:
+        said.append(f"The held-out texts give {count} windows, and {wanted} were asked for.")
+    if router.window != chosen:
+        said.append(f"The router was trained with a window of {router.window}, and every arm reads one of {chosen}.")
+    return said
+
+
+def untrained_routers(
+    context: Context, lm: Model, router: FocusRouter, train: list[str], length: int, seeds: list[int], work: Path
+) -> dict[str, FocusRouter]:
+    """`random centroids SEED` for every seed, and `k-means` with the first, of the sizes, gate and window of `router`.
+
+    Fitted and balanced on windows of `length` tokens of the training texts; kept in `work` and read from there.
+    """
+    documents = train[:: -(-len(train) // DOCUMENTS)]
+    decides = f"{router_hash(router)} {lm.revision} {length} {CALIBRATION} {list(map(text_hash, documents))}"
+    named = {f"random centroids {seed}": seed for seed in seeds} | {"k-means": seeds[0]}
+    places = {
+        name: work / f"{name.replace(' ', '-')}-{text_hash(f'{decides} {name} {seed}')}.safetensors"
+        for name, seed in named.items()
+    }
+    if not all(path.is_file() and path.with_suffix(".json").is_file() for path in places.values()):
+        inputs = _inputs(context, lm, documents, length)
+        for name, seed in named.items():
+            context.progress(0.5, f"fitting {name}")
+            if name == "k-means":
+                fitted = fit_without_training(inputs, seed=seed, **asdict(router.settings))
+            else:
+                fitted = random_centroids(router, inputs, seed)
+            fitted.save(places[name])
+    return {name: FocusRouter.load(path, lm.num_layers, lm.width) for name, path in places.items()}
+
+
+def _inputs(context: Context, lm: Model, documents: list[str], length: int) -> list[torch.Tensor]:
+    """Attention inputs L x [N, width] of evenly spaced windows of the documents."""
+    context.progress(0.5, "reading the calibration texts")
+    ids = token_stream(lm.tokenizer, documents)
+    length = min(length, len(ids))
+    windows = spread_windows(ids, length, CALIBRATION).reshape(-1, length)
+    return attention_inputs(lm, list(windows), lambda done: context.progress(0.5, f"calibration texts, {done:.0%}"))
+
+
+arms = Study("groups", __doc__, Sizes, measure, shown, sample, "groups-{router}", ("rows", "comparisons"), part=part)

@@ -1,0 +1,1 @@
+"""What stored studies share: recovered quality, measuring again, docs/measured.md."""

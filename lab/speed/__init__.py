@@ -1,0 +1,1 @@
+"""Kernels, pages and sliders, timed."""

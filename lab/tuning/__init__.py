@@ -1,0 +1,1 @@
+"""Models that were tuned or read on: alignment, recall documents, benchmarks, induction."""

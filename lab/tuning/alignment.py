@@ -1,0 +1,100 @@
+"""Is what an instruct model learned kept while it is adapted? LoRA, full fine-tuning and Focus (Focus, table 4).
+
+The bundled models follow no instructions, so a copy is tuned on generated ones first; all arms adapt that copy.
+"""
+
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from analysis.corpus import text_hash
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.studies.stored.panels import how_sure, panel, presented, printed, series
+from analysis.studies.stored.runner import Setting, Study, option
+from analysis.studies.text.held_out import check_range, ids_hash
+from analysis.studies.training.finetune import Baseline, measured
+from analysis.studies.training.finetune_rows import panels, sentence
+from analysis.studies.training.finetune_tasks import answers
+from analysis.training.extend import Extension, extend
+from lab.tuning.instructions import Instructions
+
+ITEMS = 32
+COPIES = 4000  # generated instructions that the copy is tuned on
+TASKS = ("TQA MC1", "HellaSwag", "ARC-E", "LAMBADA")
+
+
+@dataclass(frozen=True)
+class Sizes(Baseline):
+    """What the study can be asked for."""
+
+    method: str | None = option("lora,focus,full", "lora, focus or full, one or several")
+    groups: int = option(2, "number of groups K of Focus, beside 2")
+    instruct_steps: int = option(600, "steps of the tuning on instructions")
+    instruct_rate: float = option(1e-4, "learning rate of the tuning on instructions; at 0.001 it forgets how to read")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The number of steps on instructions", self.instruct_steps, 1, 1_000_000)
+        self.tuning()
+
+    def tuning(self) -> Extension:
+        """How the copy is tuned. Errors: BadSetting."""
+        more = {"warm_up": min(20, self.instruct_steps // 4), "seed": self.seed}
+        return Extension(self.length, None, self.instruct_steps, self.tokens_per_step, self.instruct_rate, **more)
+
+
+def measure(at: Setting) -> dict:
+    """As `finetune.measure`, of a copy that was tuned on generated instructions: `tasks` are the instructions followed,
+    of four kinds. `followed`: `before` the tuning and `tuned`, kind -> share right; `tuning`, how the copy was made.
+    Errors: BadSetting, BadText, BadModel."""
+    lm, sizes = at.lm, at.sizes
+    made, plan = Instructions(lm, sizes.seed), sizes.tuning()
+    ids, asked = made.stream(COPIES), made.asked(ITEMS)
+    named = text_hash(f"{ids_hash(ids)} {plan}")
+    told = at.context.within(0.0, 0.1, "instructions").progress
+    own, losses = extend(lm, ids, plan, at.work / f"instructions-{lm.revision}-{named}.checkpoint", told, named)
+    before = answers(lm, METHODS["dense"](), asked, lambda stage: told(0.99, stage))
+    tuned = replace(own, name=lm.name, revision=f"{lm.revision}-{named}")
+    found = measured(replace(at, lm=tuned, context=at.context.within(0.1, 0.9)), asked)
+    shares = {kind: float(np.mean(scores)) for kind, scores in before.items()}
+    found["followed"] = {"before": shares, "tuned": found["rows"][0]["scores"]}
+    found["tuning"] = asdict(plan) | {"losses": [round(one, 6) for one in losses]}
+    found["protocol"] |= {"instructions": named, "items": ITEMS}
+    return found
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows, told, kinds = numbers["rows"], numbers["protocol"], numbers["followed"]
+    listed = ", ".join(f"{kind} {kinds['before'][kind]:.0%} to {kinds['tuned'][kind]:.0%}" for kind in kinds["tuned"])
+    start = f"Tuning on instructions takes the share that the copy follows from and to: {listed} (chance 25%)."
+    said = f"{start} {sentence(rows, told.get('seeds', 1), 'Instructions followed')}"
+    loras = [f"+ LoRA (r=4, lr={rate})" for rate in ("1e-5", "5e-5", "1e-4")]
+    names = ["Instruct baseline", "+ Centroids (K=2)", *loras]
+    lines = [series(name, [printed("table 4", name, task) for task in TASKS], paper=True) for name in names]
+    drawn = panels(rows, told["rates"])[:-1]
+    drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
+    more = [f"The new domain is {told['new_domain']}.", how_sure(told)]
+    return presented("alignment", said, drawn, *more)
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, list[float]]:
+    """Losses of the first steps of the tuning, which begins with the model as it is."""
+    plan = Extension(**{name: value for name, value in numbers["tuning"].items() if name != "losses"})
+    ids = Instructions(at.lm, plan.seed).stream(COPIES)
+    with tempfile.TemporaryDirectory() as folder:
+        few, place = replace(plan, steps=2), Path(folder) / "checkpoint"
+        return {"tuning": extend(at.lm, ids, few, place, lambda fraction, stage: None)[1]}
+
+
+def part(at: Setting, numbers: dict) -> dict:
+    """The instructions that the model follows before it is tuned; the tuned copy is not kept."""
+    asked = Instructions(at.lm, at.sizes.seed).asked(ITEMS)
+    before = answers(at.lm, METHODS["dense"](), asked, lambda stage: None)
+    return {"followed": {"before": {kind: float(np.mean(scores)) for kind, scores in before.items()}}}
+
+
+alignment = Study("alignment", __doc__.splitlines()[0], Sizes, measure, shown, sample, part=part)

@@ -1,0 +1,181 @@
+"""What do recall documents give? The bundled model read on with none of them, with a quarter, and with twice as many.
+
+A recall document is generated text whose answers stand far before in the same text (`training.recall`). Copies of a
+model that was trained here read on by its own recipe, and only the share of such rows differs between them.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from analysis.errors import BadSetting
+from analysis.models import Model
+from analysis.places import CACHE
+from analysis.studies.stored.panels import (
+    chart,
+    how_sure,
+    in_family,
+    judged,
+    nats,
+    of_comparisons,
+    of_rows,
+    of_whom,
+    panel,
+    presented,
+)
+from analysis.studies.stored.runner import Seeds, Setting, Study, Windows, option
+from analysis.studies.stored.trained import TRAINED, Trainer
+from analysis.studies.text.held_out import check_range, ids_hash, sample_windows
+from analysis.studies.training.finetune_tasks import questions
+from lab.far.recall import Source
+from lab.far.recipe import MORE, MORE_OF, FarRecipe
+from lab.far.run import recipe_from
+from lab.far.training import train_far
+from lab.tuning.read_copies import means, points, read, task_rows, text_row
+
+SHARES = (0.0, 0.25, 0.5)
+KEY = "against_none"  # the copy without recall documents
+NATURAL = "texts"  # the one domain of what a corpus folder holds
+WARM_UP = 10  # steps
+LAST = MORE[-1]  # how the model read last
+
+
+@dataclass(frozen=True)
+class Sizes(Seeds, Windows):
+    """What the study can be asked for."""
+
+    tokens: int = option(819_200, "tokens that each copy reads")
+    shares: list[float] | None = option(None, "shares of rows that are recall documents (default: 0,0.25,0.5)")
+    items: int = option(48, "questions of each task, in prompts as long as a window")
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("The tokens that each copy reads", self.tokens, 4 * LAST.tokens, 1_000_000_000)
+        check_range("The number of questions", self.items, 2, 1024)
+        for one in self.every_share:
+            check_range("A share of recall documents", one, 0, 1 - LAST.repeats)
+        self.recipe(lm, 0.0, self.seed)
+
+    @property
+    def every_share(self) -> list[float]:
+        """None, and those that are held against it."""
+        return sorted({0.0, *(self.shares or SHARES)})
+
+    def recipe(self, lm: Model, share: float, seed: int) -> FarRecipe:
+        """How a copy reads on: as the model did, with this share of recall documents to the end. Errors: BadSetting for
+        a model that was not trained here."""
+        place = Path(lm.lm.config._name_or_path or CACHE / lm.name) / "pretrain.json"
+        kept = json.loads(place.read_text(encoding="utf-8"))["recipe"] if place.is_file() else {}
+        if "heads_asked" not in kept:
+            raise BadSetting(f"{lm.name} was not trained by `lab.far.run`, whose recipe is read on by.")
+        part = LAST._replace(length=self.length, recall=share)
+        named = {"marks": (part,), "last_share": share, "kinds": tuple(MORE_OF.items())}
+        named |= {"warm_up": min(WARM_UP, self.tokens // LAST.tokens // 4)}
+        return replace(recipe_from(kept), tokens=self.tokens, decay=self.tokens * 9 // 10, seed=seed + 1, **named)
+
+
+def measure(at: Setting) -> dict:
+    """Copies of the model that read on with different shares of recall documents, asked the generated tasks.
+
+    `rows`: per task and copy `task family model score score_low score_high chance items`, and `against_none`, the share
+    of items right minus that of the copy without recall documents, with its interval over items and seeds; `texts`: per
+    copy `model share perplexity against_none`, in nats. Errors: BadSetting, BadText.
+    """
+    lm, sizes = at.lm, at.sizes
+    asked = {sizes.length: questions(lm, sizes.length, sizes.items, sizes.seed)}
+    if not asked[sizes.length]:
+        raise BadSetting("No task fits prompts so short: choose a longer window.")
+    trainer = Trainer.of(at, expected=len(sizes.every_share) * sizes.seeds + 1)
+    decides = [lm.revision, trainer.texts, ids_hash(trainer.windows), sizes.items, sizes.seed]
+    own = trainer.part("recall", decides, lambda _: read(trainer, lm, None, asked, "the model as it is"))
+    found = {"as it is": [own]}
+    for share in sizes.every_share:
+        recipes = [sizes.recipe(lm, share, seed) for seed in sizes.every_seed]
+        found[_named(share)] = [
+            trainer.part("recall", [*decides, asdict(one)], partial(_one, trainer, one, asked)) for one in recipes
+        ]
+    none = _named(0.0)
+    shares = {"as it is": None} | {_named(share): share for share in sizes.every_share}
+    told = {"read": sizes.tokens, "seeds": sizes.seeds, "training_text": trainer.texts, "kernel": "sdpa"}
+    return {
+        "rows": task_rows(found, none, [sizes.length], KEY),
+        "texts": [
+            {"share": shares[name]} | text_row(parts, found[none], name, trainer.units, KEY)
+            for name, parts in found.items()
+        ],
+        "recipe": asdict(sizes.recipe(lm, 0.0, sizes.seed)),
+        "protocol": at.about(trainer.windows, **told),
+    }
+
+
+def shown(numbers: dict) -> dict:
+    """How the study is told and drawn."""
+    rows, texts, told = numbers["rows"], numbers["texts"], numbers["protocol"]
+    copies = [row for row in texts if row["share"] is not None]
+    shares = [row["share"] for row in copies]
+    by = {(row["task"], row["model"]): row for row in rows}
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    lines = [of_rows(task, [by[task, one["model"]] for one in copies], "score") for task in tasks]
+    name, label = "share of rows that are recall documents", "share right"
+    drawn = [panel("Tasks, by recall documents", "share", name, shares, label, lines, share=True)]
+    drawn.append(chart("Held-out texts", copies, "share", name, "perplexity", {"perplexity": "perplexity"}))
+    return presented("recall-documents", sentence(rows, texts, told), drawn, how_sure(told))
+
+
+def sample(at: Setting, numbers: dict) -> dict[str, float]:
+    """Loss of two windows of the bundled samples, with which every copy begins."""
+    ids = sample_windows(at.lm, min(256, at.lm.max_positions))
+    return {"as it is": float(means(at.lm, None, ids).mean())}
+
+
+def part(at: Setting, numbers: dict) -> dict:
+    """The model as it is on all held-out windows; the copies are not kept."""
+    perplexity = float(np.exp(means(at.lm, None, at.windows).mean()))
+    return {"texts": [{"model": "as it is", "perplexity": perplexity}], "protocol": {"text": ids_hash(at.windows)}}
+
+
+def sentence(rows: list[dict], texts: list[dict], protocol: dict) -> str:
+    """What recall documents change in the tasks and in the text, whichever way it came out."""
+    none, *some = (row["model"] for row in texts if row["share"] is not None)
+    rows = in_family([*(row for row in rows if row["model"] in some), *(row for row in texts if row["share"])], KEY)
+    said = []
+    for name in some:
+        *mine, text = (row for row in rows if row["model"] == name)
+        sure = {word: [row for row in mine if judged(row, KEY, {-1: "-", 0: "", 1: "+"}) == word] for word in "+-"}
+        told = [
+            f"it finds {word} in {_tasks(tasks)}" for word, tasks in (("more", sure["+"]), ("less", sure["-"])) if tasks
+        ]
+        loss = judged(text, KEY, {-1: "lower", 0: "not told apart", 1: "higher"})
+        told = [*(told or ["no task is told apart"]), f"the loss of held-out texts is {loss} ({nats(text, KEY)})"]
+        said.append(f"{name} {'; '.join(told)}")
+    start = f"Read on for {protocol['read'] / 1e6:.1f} M tokens, beside reading on {none}: "
+    return f"{start}{'; '.join(said)}.{of_comparisons(rows, KEY)}{of_whom(protocol['seeds'], 'model')}"
+
+
+def _tasks(rows: list[dict]) -> str:
+    return ", ".join(f"{row['task']} {points(row, KEY)}" for row in rows)
+
+
+def _named(share: float) -> str:
+    return f"with {share:.0%} recall documents" if share else "without recall documents"
+
+
+def _one(trainer: Trainer, recipe: FarRecipe, asked: dict[int, dict], doing: Path) -> dict:
+    """Train one copy and read it."""
+    lm, said = trainer.lm, f"{_named(recipe.last_share)}, seed {recipe.seed - 1}"
+    told = trainer.told(said, TRAINED)
+    source = Source(lm.tokenizer.backend_tokenizer, {NATURAL: trainer.ids.astype(np.uint16)}, NATURAL)
+    about = {"vocabulary": lm.lm.config.vocab_size, "domains": {NATURAL: {"share": 1.0}}}
+    model = train_far(
+        recipe, source, about, doing, str(lm.device), lm.lm, report=lambda done, _: told(done, "training")
+    )
+    own = replace(lm, lm=model.requires_grad_(False).eval(), name=f"{lm.name}, read on")
+    return read(trainer, own, None, asked, said, TRAINED)
+
+
+recall_documents = Study(
+    "recall-documents", __doc__.splitlines()[0], Sizes, measure, shown, sample, tables=("rows", "texts"), part=part
+)

@@ -1,0 +1,125 @@
+"""How large the house is and how it reads, counted from its own source: `python -m tests.house`.
+
+Lines by part; functions whose name is used once besides its definition; the share of names that say nothing; the share
+of lines that are a comment of their own; conditional expressions and comprehensions per 1,000 lines.
+"""
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = {"product": ("app", "analysis", "focuscope", "run.py"), "lab": ("lab",), "tests": ("tests",)}
+COUNTED = (".py", ".cpp", ".h", ".js")
+# Words that fit any value, so that a reader has to look up which.
+FILLER = frozenset(
+    "found told one said kept asked own mine held shown known made given taken seen at which what other others anyone "
+    "nothing something each every much many more less least most whole rest same here there".split()
+)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What one part of the project is made of.
+
+    `python` and `other` count lines (C++ and JavaScript are `other`); `called_once` are functions with a name of their
+    own that the whole project uses once; `filler` is the share of bound names that are FILLER; `comments` the share of
+    Python lines that are a comment and nothing else; `ternaries` and `comprehensions` are per 1,000 Python lines;
+    `aliased` counts file names that stand in several folders and that some import has to rename.
+    """
+
+    files: int
+    python: int
+    other: int
+    functions: int
+    called_once: int
+    filler: float
+    comments: float
+    ternaries: float
+    comprehensions: float
+    aliased: int
+
+
+def sources(part: str) -> list[Path]:
+    """The tracked files of a part that are code."""
+    listed = subprocess.run(["git", "ls-files", *PARTS[part]], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.split("\n") if name.endswith(COUNTED) and (ROOT / name).is_file()]
+
+
+def bound_names(tree: ast.Module) -> list[str]:
+    """Every name that is bound: variables, parameters, loop and comprehension targets, without attributes."""
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return names + [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
+
+
+def used_names(tree: ast.Module) -> Counter:
+    """How often each name is read, as a name, an attribute, an import or a word of a string."""
+    used = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            used[node.id] += 1
+        elif isinstance(node, ast.Attribute):
+            used[node.attr] += 1
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            used[node.value] += 1
+    return used
+
+
+def defined_functions(tree: ast.Module) -> list[str]:
+    """Functions of a module, without methods and what Python itself calls."""
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list]
+
+
+def numbers(part: str) -> Numbers:
+    """Count one part; a function counts as called once when nothing outside its tests uses it twice."""
+    files = sources(part)
+    texts = {path: path.read_text(encoding="utf-8") for path in files if path.suffix == ".py"}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    everywhere = Counter()
+    for other in PARTS:
+        if other != "tests" or part == "tests":
+            for path in sources(other):
+                if path.suffix == ".py":
+                    everywhere += used_names(ast.parse(path.read_text(encoding="utf-8")))
+    lines = sum(text.count("\n") for text in texts.values())
+    defined = Counter(name for tree in trees.values() for name in defined_functions(tree))
+    names = [name for tree in trees.values() for name in bound_names(tree)]
+    nodes = Counter(type(node) for tree in trees.values() for node in ast.walk(tree))
+    comments = sum(bool(re.match(r"\s*#", line)) for text in texts.values() for line in text.split("\n"))
+    comprehensions = sum(nodes[kind] for kind in (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
+    stems = Counter(path.stem for path in texts if path.stem != "__init__")
+    renamed = {
+        alias.name.rpartition(".")[2]
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if alias.asname
+    }
+    return Numbers(
+        files=len(files),
+        python=lines,
+        other=sum(path.read_text(encoding="utf-8").count("\n") for path in files if path.suffix != ".py"),
+        functions=sum(defined.values()),
+        called_once=sum(1 for name, times in defined.items() if times == 1 and everywhere[name] == 1),
+        filler=round(sum(name in FILLER for name in names) / max(len(names), 1), 4),
+        comments=round(comments / max(lines, 1), 4),
+        ternaries=round(1000 * nodes[ast.IfExp] / max(lines, 1), 1),
+        comprehensions=round(1000 * comprehensions / max(lines, 1), 1),
+        aliased=len({stem for stem, times in stems.items() if times > 1} & renamed),
+    )
+
+
+def main() -> None:
+    """Print one line a number, the parts side by side."""
+    counted = {part: asdict(numbers(part)) for part in PARTS}
+    print(f"{'':16}", *(f"{part:>10}" for part in counted))
+    for name in counted["product"]:
+        print(f"{name:16}", *(f"{counted[part][name]:>10}" for part in counted))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The query router: its size, what it learns from, correlations by hand, equal keys, and the study on a tiny model."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.errors import BadSetting, BadText
+from analysis.methods import METHODS
+from analysis.methods.base import Method
+from analysis.models import load_model
+from analysis.studies import NAMED
+from analysis.studies.context import Context
+from lab.budgets.query_arms import Routed, equal_factor, keys_of, static
+from lab.budgets.query_data import QUERIES, Samples, sample_queries
+from lab.budgets.query_model import QueryRouter, correlations, predict, table_means, train
+from tests.made.calibrated import text
+from tests.made.studied import asker, studied_home
+from tests.made.tiny import LAYERS, tiny, token_ids
+
+query_router = NAMED["query-router"]
+SIZES = {"length": 32, "windows": 4, "steps": 12, "caps": [3, 8], "seeds": 1}
+ARMS = ["static", "with the query", "the query zeroed at test", "retrained without it"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a tiny model and a corpus of five texts."""
+    home = studied_home(tmp_path_factory.mktemp("router"))
+    shutil.rmtree(home / "corpus")
+    (home / "corpus").mkdir()
+    for seed in range(5):
+        (home / "corpus" / f"{seed}.txt").write_text(text(seed))
+    return home
+
+
+@pytest.fixture
+def ask(home, tmp_path):
+    """`ask(progress, **arguments)` -> Result of the study."""
+    given = {"corpus": str(home / "corpus"), "output": str(tmp_path / "q.json"), **SIZES}
+    return asker(query_router, home, **given)
+
+
+def samples(log_k, cell, place, length=16, q=None):
+    q = torch.zeros(len(cell), 2) if q is None else q
+    return Samples(q, torch.tensor(cell), torch.tensor(place), torch.tensor(log_k, dtype=torch.float32), length)
+
+
+# --- the parts --------------------------------------------------------------------------------------------------------
+
+
+def test_it_has_the_parameters_of_the_paper():
+    assert sum(p.numel() for p in QueryRouter(144, 64, 1024).parameters()) == 33_921
+
+
+def test_without_the_query_nothing_of_it_is_used():
+    router, cells, places = QueryRouter(4, 8, 32), torch.tensor([0, 3]), torch.tensor([5, 9])
+    a, b = torch.randn(2, 2, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(router(a, cells, places, False), router(b, cells, places, False))
+    assert not torch.equal(router(a, cells, places), router(b, cells, places))
+
+
+def test_samples_are_the_queries_and_ranks_of_dense_attention():
+    model, ids, seen = load_model(tiny("llama")), token_ids(2, 40).numpy(), {}
+    found = sample_queries(model, ids, 0.8, seed=3)
+    assert len(found) == 2 * LAYERS * 4 * QUERIES and found.q.shape[1] == 8 and found.length == 40
+
+    def watch(block, mass):
+        seen.setdefault(block.layer, []).append(mass[0].double())
+
+    for row in ids:
+        with apply(model, METHODS["dense"](), watch=watch), torch.no_grad():
+            model.lm(torch.as_tensor(row)[None], use_cache=False)
+    per_window = found.log_k.view(2, LAYERS, 4, QUERIES), found.place.view(2, LAYERS, 4, QUERIES)
+    for window in range(2):
+        for layer in range(LAYERS):
+            rows = seen[layer][window]  # [H, T, T]
+            ranks = ((rows.sort(-1, descending=True).values.cumsum(-1) < 0.8 - 1e-6).sum(-1) + 1).log()
+            for head in range(4):
+                log_k, place = (x[window, layer, head] for x in per_window)
+                assert torch.allclose(log_k, ranks[head, place].float(), atol=1e-6)
+    assert found.cell.view(2, LAYERS, 4, QUERIES)[0, 1, 2].unique().tolist() == [6]
+    with pytest.raises(BadSetting, match="read a window or cap their scores"):
+        sample_queries(load_model(tiny("gemma2")), ids, 0.8, 0)
+
+
+def test_correlations_by_hand():
+    """Two heads with means 1 and 5: knowing the head alone is nearly all of the pooled correlation, none within."""
+    made = samples([0.0, 1.0, 2.0, 4.0, 5.0, 6.0], [0, 0, 0, 1, 1, 1], [1, 1, 9, 1, 9, 9])
+    heads = correlations(torch.tensor([1.0, 1.0, 1.0, 5.0, 5.0, 5.0]), made)
+    assert heads["pooled"] == pytest.approx(np.corrcoef([1, 1, 1, 5, 5, 5], [0, 1, 2, 4, 5, 6])[0, 1])
+    assert heads["within_head"] is None and heads["within_head_and_position"] is None
+    assert heads["error"] == pytest.approx(4 / 6)
+    order = correlations(torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0, 12.0]), made)
+    assert order["within_head"] == pytest.approx(1.0)
+    turned = correlations(torch.tensor([2.0, 1.0, 0.0, 6.0, 5.0, 4.0]), made)
+    assert turned["within_head"] == pytest.approx(-1.0) and turned["pooled"] > 0.5
+    only = correlations(torch.tensor([0.0, 1.0, 9.0, 9.0, 5.0, 6.0]), made)["within_head_and_position"]
+    assert only == pytest.approx(1.0), "places 1 and 1 of head 0, 9 and 9 of head 1"
+
+
+def test_a_table_knows_the_means_of_its_cells():
+    fit = samples([1.0, 3.0, 8.0], [0, 0, 1], [0, 15, 3])
+    asked = samples([0.0] * 4, [0, 0, 1, 1], [1, 14, 2, 15])
+    assert table_means(fit, asked, 1).tolist() == [2, 2, 8, 8]
+    assert table_means(fit, asked, 2).tolist() == [1, 3, 8, 4], "the mean of all where nothing was seen"
+
+
+def test_training_finds_what_is_there():
+    q = torch.randn(4000, 4, generator=torch.Generator().manual_seed(0))
+    cell = torch.randint(0, 3, (4000,), generator=torch.Generator().manual_seed(1))
+    made = Samples(q, cell, torch.arange(4000) % 16, cell.float() + 0.5 * q[:, 0], 16)
+    with_it, without = (train(made, made, 3, ask, (1e-2,), 150, 0) for ask in (True, False))
+    found = [correlations(predict(one.router, made, ask), made) for one, ask in ((with_it, True), (without, False))]
+    assert found[0]["pooled"] > 0.97 and found[0]["within_head"] > 0.9
+    assert found[1]["pooled"] < 0.9 and (found[1]["within_head"] or 0) < 0.2
+    assert with_it.curves[0]["steps"] == [100, 150] and with_it.rate == 1e-2
+
+
+def test_factors_give_equal_keys():
+    q = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    made = Samples(q, torch.arange(3000) % 4, torch.arange(3000) % 64, torch.zeros(3000), 64)
+    router, budgets = QueryRouter(4, 4, 64, middle=2.0), np.array([[3, 9], [20, 30]])
+    for cap in (8, 100):
+        factor = equal_factor(router, True, made, budgets, cap)
+        counts = torch.minimum(keys_of(predict(router, made), factor, cap), made.place + 1)
+        wanted = np.mean([min(b, cap, i + 1) for b in (3, 9, 20, 30) for i in range(64)])
+        assert counts.double().mean().item() == pytest.approx(wanted, rel=0.05)
+    assert keys_of(torch.tensor([-9.0, 1.0, 9.0]), 2.0, 7).tolist() == [1, 5, 7]
+
+
+def test_a_routed_budget_of_everything_is_dense_attention():
+    model, ids = load_model(tiny("llama")), token_ids(1, 40)
+    router, budgets = QueryRouter(LAYERS * 4, 8, 40, middle=9.0), np.full((LAYERS, 4), 3)
+    found = []
+    for method in (Method(), static(budgets, 40, Routed, router=router), static(budgets, 5, Routed, router=router)):
+        with apply(model, method, kernels=True), torch.no_grad():
+            found.append(model.lm(ids, use_cache=False).logits)
+    assert (found[0] - found[1]).abs().max() < 1e-4 < (found[0] - found[2]).abs().max()
+    assert method.read == LAYERS * 4 * sum(min(i + 1, 5) for i in range(40))
+
+
+# --- the study --------------------------------------------------------------------------------------------------------
+
+
+def test_the_study_stores_what_comes_again(ask, home, tmp_path):
+    result = ask()
+    numbers = json.loads((tmp_path / "q.json").read_text(), parse_constant=pytest.fail)
+    assert [row["arm"] for row in numbers["rows"]] == ["dense", *ARMS, *ARMS]
+    tables = ["a table of heads", "a table of heads and positions"]
+    assert [row["arm"] for row in numbers["correlations"]] == [*ARMS[1:], *tables]
+    assert numbers["rows"][0]["reads_causal"] == 1 and numbers["rows"][0]["attended"] == 16.5
+    assert {one["name"] for one in numbers["columns"]} <= set(numbers["rows"][0])
+    for row in numbers["rows"]:
+        assert row["reads_causal"] <= row["reads_kv_least"] <= row["reads_kv_most"] <= 1
+        assert row["kv_read"] == pytest.approx((1 + row["reads_kv_least"]) / 2)
+    for at in (1, 5):
+        keys = [row["attended"] for row in numbers["rows"][at : at + 4]]
+        assert max(keys) / min(keys) < 1.1, "arms of one cap read as many keys"
+        assert numbers["rows"][at]["against_static"] == 0
+    assert {curve["rate"] for curve in numbers["curves"]} == {3e-4, 1e-3, 3e-3} and len(numbers["curves"]) == 6
+    assert "12 steps are few" in numbers["notes"][1]
+    assert numbers["sentence"] == result.numbers["sentence"]
+    checked = query_router.recheck(numbers, context=Context(state=home / "state", browser=False))
+    assert set(checked) == {"mean log k*", "losses, cap 3", "losses, cap 8"}
+    for stored, now in checked.values():
+        assert now == pytest.approx(stored, rel=1e-4)
+
+
+def test_bad_input_is_refused(ask, home, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "a.txt").write_text(text(0))
+    for arguments, said in (
+        ({"corpus": str(tmp_path / "one")}, "two documents to train on"),
+        ({"length": 65}, "A window of text is 65"),
+        ({"windows": 1}, "number of windows"),
+        ({"steps": 0}, "number of steps"),
+        ({"caps": [0]}, "The caps are"),
+    ):
+        with pytest.raises((BadSetting, BadText), match=said):
+            ask(**arguments)

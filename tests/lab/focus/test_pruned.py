@@ -1,0 +1,127 @@
+"""What is pruned of a layer and what it costs, on a tiny model: by hand, against the plain methods, stored, resumed."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.attention import apply
+from analysis.errors import BadSetting
+from analysis.groups.controls import shuffled
+from analysis.groups.router import FocusRouter
+from analysis.methods import METHODS
+from analysis.metrics.quality import token_losses
+from analysis.models import load_model
+from analysis.studies import NAMED
+from analysis.studies.context import Context
+from analysis.studies.stored.measured import DENSE, read_pairs
+from lab.focus.pruned import layer_arms
+from lab.focus.pruning import LayerArm, LayerBench, block_sums, look
+from tests.made.studied import asker, part_again, studied_home
+from tests.made.tiny import LAYERS, WIDTH, tiny, token_ids
+
+SIZES = {"router": "k4-top1", "length": 32, "windows": 9}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return studied_home(tmp_path_factory.mktemp("pruned"))
+
+
+@pytest.fixture
+def ask(home, tmp_path):
+    given = {"corpus": str(home / "corpus"), "output": str(tmp_path / "p.json")}
+    return asker(NAMED["pruned"], home, **given, **SIZES)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    model = load_model(tiny("llama"))
+    router = FocusRouter(LAYERS, WIDTH, groups=4, window=3, n_sink=1, seed=1)
+    return LayerBench(model, router, token_ids(3, 24).numpy(), 1, None, Context())
+
+
+def test_a_block_by_hand():
+    """Two keys of weight 1/4 and 3/4, the second pruned: its output was three quarters of 4 of a whole of (1, 3)."""
+    probabilities, keep = torch.tensor([[[0.25, 0.75], [0.5, 0.5]]]), torch.tensor([[True, False], [True, True]])
+    values = torch.tensor([[[4.0, 0.0], [0.0, 4.0]]])
+    entropy, candidates, mass, norm, change = block_sums(probabilities, values, keep).tolist()
+    assert (entropy, candidates, mass) == pytest.approx((0 + np.log(2), 1 + 2, 0.75))
+    assert norm == pytest.approx(3 / 10**0.5) and change == pytest.approx((3**2 + 3**2) ** 0.5 / 10**0.5)
+
+
+def test_what_is_looked_at_is_dense_attention_and_its_parts_agree(bench):
+    model, router, ids = bench.model, bench.stand_in, bench.ids[0]
+    seen = look(model, router, ids, 3, 1, [5] * LAYERS, [7] * LAYERS)  # [L, 4, 5]
+    entropies, masses = np.zeros(LAYERS), np.zeros(LAYERS)
+    trained = bench.measure(LayerArm("groups", {"window": 3}, router)).pairs[0]
+
+    def watch(block, probabilities):
+        entropies[block.layer] += float(torch.special.entr(probabilities).sum(-1).mean(1).sum()) / 24
+        near = (block.distances() < 5) | (block.columns < 1)
+        masses[block.layer] += float((probabilities * ~near).sum(-1).mean(1).sum()) / 24
+
+    with apply(model, METHODS["dense"](), watch=watch), torch.no_grad():
+        model.lm(torch.as_tensor(ids)[None], use_cache=False)
+    assert seen[:, 0, 0] == pytest.approx(entropies, abs=1e-4)
+    assert seen[:, 3, 2] == pytest.approx(masses, abs=1e-4)
+    assert (seen[:, 0, 1] == 25 / 2).all() and seen[:, 0, 2:].max() < 1e-5
+    assert seen[0, 1, 1] * 24 == pytest.approx(trained[0]), "the first layer sees the same whatever is pruned"
+    assert (seen[:, 1:, 0] < seen[:, :1, 0]).all() and (seen[:, 1:, 2:] > 0).all()
+
+
+def test_one_layer_alone_is_pruned(bench):
+    model, router, ids = bench.model, bench.stand_in, bench.ids
+    dense, every = bench.measure(DENSE), layer_arms(router, 3, None, 0)
+    with apply(model, METHODS["focus"].build(router), kernels=True):
+        plain = np.concatenate([token_losses(model, torch.as_tensor(row)[None]) for row in ids])
+    assert np.array_equal(bench.measure(every["groups"]).losses, plain)
+    for layer in range(LAYERS):
+        arms = layer_arms(router, 3, layer, 0)
+        found, control = bench.measure(arms["groups"]), bench.measure(arms["random"])
+        assert not np.allclose(found.losses, dense.losses, atol=1e-4)
+        assert not np.allclose(found.losses, control.losses, atol=1e-4)
+        others = [one for one in range(LAYERS) if one != layer]
+        assert (found.pairs[:, others] == 300).all() and (found.pairs[:, layer] < 300).all()
+        assert np.array_equal(found.counts[:, layer], control.counts[:, layer]), "groups of the same sizes"
+    whole = bench.measure(LayerArm("window", {"window": 24}, layer=1))
+    assert np.allclose(whole.losses, dense.losses, atol=1e-5) and (whole.pairs == 300).all()
+
+
+def test_shuffled_groups_have_the_same_sizes_and_their_pairs_are_counted():
+    members = torch.eye(4, dtype=torch.bool)[torch.arange(40) % 3]
+    dealt = shuffled(members, 1)
+    assert torch.equal(dealt.sum(0), members.sum(0)) and not torch.equal(dealt, members)
+    assert read_pairs(dealt, 1) == read_pairs(members, 1) and read_pairs(dealt, 3) != read_pairs(members, 3)
+
+
+def test_the_study_stores_what_it_returns_and_a_part_comes_again(ask, home, tmp_path):
+    result = ask()
+    numbers, stored = result.numbers, json.loads((tmp_path / "p.json").read_text(), parse_constant=pytest.fail)
+    assert [row["layer"] for row in numbers["rows"]] == [0, 1, 2] == result.tables["rows"]["layer"].tolist()
+    assert len(numbers["panels"]) == 6 and all(len(line["y"]) == 3 for p in stored["panels"] for line in p["series"])
+    assert {c["name"] for c in numbers["columns"]} <= set(numbers["rows"][0])
+    for row in numbers["rows"]:
+        assert row["loss_groups_low"] <= row["loss_groups"] <= row["loss_groups_high"]
+        apart = row["loss_groups"] - row["loss_random"]
+        assert row["groups_minus_random"] == pytest.approx(apart, abs=1e-6)
+        assert row["candidates_groups"] < row["candidates_dense"] == 33 / 2
+        assert abs(row["candidates_window"] - row["candidates_groups"]) < 1
+    assert numbers["sentence"].startswith("Pruning one layer alone by this router lowers the loss in ")
+    assert part_again(NAMED["pruned"], stored, home)
+    again = NAMED["pruned"].recheck(stored, context=Context(state=home / "state", browser=False))
+    assert {"dense", "groups in layer 2", "pruned by window"} <= set(again)
+    assert all(now == pytest.approx(kept, abs=1e-5) for kept, now in again.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"router": "k2-top1"}, "is not trained"),
+        ({"window": 32}, "always read is 32"),
+    ],
+)
+def test_what_cannot_be_studied_is_refused(given, said, ask):
+    with pytest.raises(BadSetting, match=said):
+        ask(**given)

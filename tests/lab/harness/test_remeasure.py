@@ -1,0 +1,119 @@
+"""What is out of date is found and measured again, the cheapest first; what is stored is told in docs/measured.md."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import BadSetting
+from analysis.models import load_model
+from analysis.places import revision
+from analysis.runs.studies import other_weights
+from analysis.studies.context import Context
+from lab.harness import documented, remeasure as module
+from lab.harness.remeasure import STOPPED, reasons, remeasure
+from tests.made.studied import asker, studied_home
+from tests.made.tiny_study import tiny
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """With two stored studies, of windows of 32 and of 16 tokens; the longer took less time."""
+    monkeypatch.setattr(module, "NAMED", {"tiny-means": tiny})
+    home = studied_home(tmp_path)
+    ask = asker(tiny, home, corpus=str(home / "corpus"))
+    for length, seconds in ((32, 10.0), (16, 7200.0)):
+        change(Path(ask(length=length).numbers["path"]), seconds=seconds)
+    return home
+
+
+def change(path: Path, **told) -> None:
+    stored = json.loads(path.read_text())
+    stored["protocol"] |= told
+    path.write_text(json.dumps(stored))
+
+
+def again(home, told=lambda fraction, stage: None, **asked) -> list[dict]:
+    context = Context(progress=told, state=home / "state", browser=False)
+    given = {"model": str(home / "tiny"), "corpus": str(home)} | asked
+    return remeasure(**given, context=context).numbers["rows"]
+
+
+def test_what_is_out_of_date_says_why(home):
+    lm, path = load_model(str(home / "tiny")), home / "state" / "studies" / "means-16.json"
+    stored = json.loads(path.read_text())
+    assert reasons(stored, lm) == [] and again(home, stale=True) == []
+    for changed, why in (
+        ({"revision": "other"}, "other weights"),
+        ({"version": 0}, "other version"),
+        ({"sizes": stored["protocol"]["sizes"] | {"times": 3.0}}, "other sizes"),
+        ({"sizes": None}, "other sizes"),
+    ):
+        told = stored["protocol"] | changed
+        assert reasons(stored | {"protocol": told}, lm) == [why]
+
+
+def test_what_trains_from_nothing_is_of_no_weights():
+    assert other_weights({"verb": "study groups", "revision": "old"}, "new")
+    assert not other_weights({"verb": "study groups", "revision": "new"}, "new")
+    assert not other_weights({"verb": "study pretraining", "revision": "old"}, "new")
+
+
+def test_the_page_says_what_was_measured_on_earlier_weights():
+    title, numbers = next((title, one) for title, one in documented.stored().items() if title.startswith("groups"))
+    told = numbers["protocol"] | {"revision": "0" * 12}
+    page = documented.document({title: numbers | {"protocol": told}})
+    assert "*Measured on earlier weights of demo: these numbers wait to be measured again.*" in page
+    now = told | {"revision": revision("demo")}
+    assert documented.earlier(now) == []
+    assert "by an earlier version of this study" in documented.earlier(now | {"version": 1})[0]
+    assert "weights of demo and by an earlier version" in documented.earlier(told | {"version": 1})[0]
+
+
+def test_the_cheapest_comes_first_and_what_was_asked_for_is_asked_again(home):
+    said = []
+    rows = again(home, lambda fraction, stage: said.append(stage))
+    assert [(row["name"], row["why"], row["state"]) for row in rows] == [
+        ("means-32", "asked for", "measured"),
+        ("means-16", "asked for", "measured"),
+    ]
+    assert "To be measured again: means-32, means-16. Before, that took about 2.0 hours." in said
+    stored = json.loads((home / "state" / "studies" / "means-16.json").read_text())
+    assert stored["protocol"]["asked"] == {"length": 16} and "path" not in stored
+
+
+def test_it_stops_after_the_minutes_and_says_what_it_would_take(home):
+    path = home / "state" / "studies" / "means-32.json"
+    change(path, version=0)
+    before = path.read_text()
+    (row,) = again(home, stale=True, minutes=0)
+    assert row["state"] == "to be measured" and row["why"] == "other version" and path.read_text() == before
+    (row,) = again(home, stale=True, minutes=1e-9)
+    assert row["state"] in (STOPPED, "to be measured") and path.read_text() == before
+    (row,) = again(home, stale=True, minutes=60)
+    assert row["state"] == "measured" and again(home, stale=True) == []
+
+
+def test_what_cannot_be_measured_again_is_said(home):
+    (row,) = again(home, only="means-16", corpus="")
+    assert row["state"] == "It reads the folder corpus: name that, or the one it lies in, as the corpus."
+    with pytest.raises(BadSetting, match="There is no stored study 'top'"):
+        again(home, only="top")
+
+
+def test_the_page_of_what_was_measured_is_what_is_stored():
+    made = documented.document(documented.stored())
+    assert (ROOT / "docs" / "measured.md").read_text(encoding="utf-8") == made, "run `python -m analysis measured`"
+
+
+def test_a_cell_shows_its_interval_its_unit_and_nothing_that_a_table_would_break():
+    about = {"name": "gain", "label": "gain", "unit": ""}
+    row = {"gain": -0.01234567, "gain_low": -0.02, "gain_high": 0.0, "share": 0.5, "name": "a|b", "whole": True}
+    assert documented.cell(row, about) == "-0.01235 (-0.02 to 0)"
+    assert documented.cell(row, about | {"name": "share", "unit": "share"}) == "50.00%"
+    assert documented.cell(row, about | {"name": "name"}) == "a\\|b"
+    assert documented.cell(row, about | {"name": "whole"}) == "yes" and documented.cell({}, about) == ""
+    shown = documented.table([about, about | {"name": "gain_low"}, about | {"name": "lost"}], [row])
+    assert shown.splitlines()[0] == "| gain |" and len(shown.splitlines()) == 3
