@@ -212,7 +212,7 @@ def test_a_report_that_cannot_be_written_is_refused(run, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(BadSetting, match="No space left on device"):
         run("report", "Hello there", output=str(tmp_path / "full" / "report.html"))
 
