@@ -208,6 +208,7 @@ def test_the_project_speaks_of_itself_alone():
     patterns = (
         "*",
         ".ci/*",
+        ".github/**/*",
         ".streamlit/*",
         "analysis/**/*",
         "lab/**/*",
