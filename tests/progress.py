@@ -11,7 +11,14 @@ from tests.conftest import all_of_them
 
 STEPS = 20  # lines
 REASON = 4  # lines of a failure
-HEAVY = {"tests/browser/": 60, "tests/stress/": 10, "tests/cluster/": 20, "tests/studies/": 4, "tests/app/": 4}
+HEAVY = {
+    "tests/browser/": 60,
+    "tests/stress/": 10,
+    "tests/cluster/": 20,
+    "tests/studies/": 4,
+    "tests/lab/": 4,
+    "tests/app/": 4,
+}
 MINUTES = {True: "5 to 11 minutes", False: "18 to 55 minutes"}  # without the long ones, and with them
 
 

@@ -11,6 +11,7 @@ import streamlit as st
 
 from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
+from analysis.package import installs
 from app.ui.plain import plain
 
 WIDTHS = {"One column": 3.25, "Two columns": 6.75}  # inches
@@ -22,7 +23,7 @@ FONT = "Helvetica, Arial, sans-serif"
 INK, GRID = "black", "lightgray"  # on white paper alone
 EDGE, LINE, BELOW, LETTER, SYMBOL, MARK = 8, 19, 48, 5.6, 45, 5  # pixels: of the rim, a row of the legend, the axis
 SECONDS = 60  # for one picture
-MISSING = "This needs Chrome or Chromium on this machine, and: pip install -r requirements-figures.txt"
+MISSING = f"This needs Chrome or Chromium on this machine, and: {installs('figures')}"
 _one_at_a_time = threading.Lock()  # a browser each
 
 
