@@ -309,7 +309,8 @@ def part(at: Setting, numbers: dict) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         trained_to(at.lm, arm, recipe, token_stream(at.lm.tokenizer, at.texts[0]), Path(folder), first)
         losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first]
-    curves = [{"arm": arm.name, "seed": 0, "step": first, "loss": loss} for loss in losses]
+    name = numbers["curves"][0]["arm"]  # the first arm that was trained is the first that is kept to be tried again
+    curves = [{"arm": name, "seed": 0, "step": first, "loss": loss} for loss in losses]
     return {"curves": curves, "protocol": {"text": ids_hash(at.windows)}}
 
 
