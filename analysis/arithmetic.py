@@ -32,7 +32,7 @@ def _seconds(one: torch.Tensor, other: torch.Tensor) -> float:
     return time.perf_counter() - began
 
 
-def quick(device: str | torch.device) -> torch.autocast:
-    """Inside, products are in `quick_type`."""
-    kind = quick_type(device)
+def quick(device: str | torch.device, kind: torch.dtype | None = None) -> torch.autocast:
+    """Inside, products are in `quick_type`, or in the type that a training was begun with."""
+    kind = quick_type(device) if kind is None else kind
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=kind == torch.bfloat16)

@@ -18,14 +18,15 @@ MORE = "more."  # begins the names of tensors that are kept beside what is train
 
 def save_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict, more: dict | None = None, **about) -> None:
     """Parameters, optimiser state and what else the run has to remember (`more` tensors by name, `about` plain data)
-    in one safetensors file, written whole or not at all."""
+    in one safetensors file, written whole or not at all. The type in which an optimiser multiplies goes along."""
     tensors = {name: p.detach() for name, p in parameters.items()}
     tensors |= {MORE + name: tensor for name, tensor in (more or {}).items()}
     for n, opt in enumerate(opts):
         for i, state in opt.state_dict()["state"].items():
             tensors |= {f"optimiser{n}.{i}.{key}": value for key, value in state.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    notes = {"recipe": json.dumps(recipe), "about": json.dumps(about)}
+    products = [str(opt.products).removeprefix("torch.") for opt in opts if hasattr(opt, "products")]
+    notes = {"recipe": json.dumps(recipe), "about": json.dumps(about), "products": json.dumps(products)}
     with write_whole(path) as place:
         save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, place, notes)
 
@@ -37,7 +38,8 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
             notes = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         there, about = json.loads(notes["recipe"]), json.loads(notes["about"])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        products = [getattr(torch, name) for name in json.loads(notes.get("products", "[]"))]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError):
         raise BadSetting(f"The checkpoint {path.name} is damaged: delete it to train from the start.") from None
     if other := [key for key, value in recipe.items() if there.get(key) != value]:
         raise BadSetting(
@@ -46,6 +48,8 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(tensors[name])
+    for opt, kind in zip((opt for opt in opts if hasattr(opt, "products")), products, strict=False):
+        opt.products = kind  # measured by the process that began: this one may have measured another
     for n, opt in enumerate(opts):
         state: dict = {}
         for name, value in tensors.items():

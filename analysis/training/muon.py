@@ -9,10 +9,15 @@ from analysis.arithmetic import quick_type
 
 class Muon(torch.optim.Muon):
     """The same updates, of AdamW's size, for all matrices of one shape at once and in the type that the hardware
-    multiplies in: for six layers of width 256, 0.4 s instead of 11 s on a CPU without bfloat16 (two AVX2 cores)."""
+    multiplies in: for six layers of width 256, 0.4 s instead of 11 s on a CPU without bfloat16 (two AVX2 cores).
+
+    `products` is that type. It is measured, so two processes on one busy machine may differ: a checkpoint keeps it, and
+    a training that goes on takes the one it was begun with.
+    """
 
     def __init__(self, matrices: list[torch.nn.Parameter], lr: float, weight_decay: float):
         super().__init__(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        self.products = quick_type(matrices[0].device)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -28,18 +33,21 @@ class Muon(torch.optim.Muon):
                     kept = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p.grad))
                     kept.lerp_(p.grad, 1 - group["momentum"])
                     updates.append(p.grad.lerp(kept, group["momentum"]))
-                straight = orthogonal(torch.stack(updates), group["ns_coefficients"], group["ns_steps"], group["eps"])
+                about = group["ns_coefficients"], group["ns_steps"], group["eps"]
+                straight = orthogonal(torch.stack(updates), *about, self.products)
                 rate = group["lr"] * 0.2 * max(shape) ** 0.5
                 for p, update in zip(matrices, straight, strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)
 
 
-def orthogonal(matrices: torch.Tensor, coefficients: tuple, steps: int, eps: float) -> torch.Tensor:
+def orthogonal(
+    matrices: torch.Tensor, coefficients: tuple, steps: int, eps: float, products: torch.dtype
+) -> torch.Tensor:
     """About the nearest orthogonal matrix of each of [N, R, C], with singular values between 0.5 and 1.5, by the
-    quintic Newton-Schulz iteration."""
+    quintic Newton-Schulz iteration with its products in the type `products`."""
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
-    x = (matrices.mT if tall else matrices).to(quick_type(matrices.device))
+    x = (matrices.mT if tall else matrices).to(products)
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
     for _ in range(steps):
         gram = x @ x.mT

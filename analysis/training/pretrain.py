@@ -205,7 +205,8 @@ def train(
             for at in range(0, count, per_pass):
                 ids = stream[starts[at : at + per_pass, None] + np.arange(length + 1)].astype(np.int64)  # [B,T+1]
                 begin(step + 1, at)
-                part = token_losses(model, torch.from_numpy(ids).to(device)).mean() * (len(ids) / count)
+                nats = token_losses(model, torch.from_numpy(ids).to(device), opts[0].products)
+                part = nats.mean() * (len(ids) / count)
                 part.backward()
                 loss += part.item()
             if not math.isfinite(loss):

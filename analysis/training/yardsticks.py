@@ -11,9 +11,9 @@ from analysis.errors import BadText
 from analysis.metrics.intervals import BLOCKS, interval
 
 
-def token_losses(model, ids: torch.Tensor) -> torch.Tensor:
-    """ids [B,T+1] -> nats of each predicted token [B,T], the softmax in float32."""
-    with quick(ids.device):
+def token_losses(model, ids: torch.Tensor, products: torch.dtype | None = None) -> torch.Tensor:
+    """ids [B,T+1] -> nats of each predicted token [B,T], the softmax in float32; `products` as in `quick`."""
+    with quick(ids.device, products):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits  # [B,T,V]
     nats = F.cross_entropy(
         logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none"

@@ -42,14 +42,15 @@ def weighted_loss(
     asked: float = 0.0,
     periods: dict[int, int] | None = None,
     heads: tuple[Asked, ...] = (),
+    products: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(loss to descend, nats of each token [B, T]): ids [B, T + 1], weights [B, T].
 
     With a weight `asked`, what `heads` are asked for on the rows {row: period} that repeat is part of the loss, so much
-    of it as there are such rows.
+    of it as there are such rows. `products` is the type of the products, that of this machine where it is None.
     """
     extra, rows = 0.0, list(periods or ()) if asked else []
-    with quick(ids.device):
+    with quick(ids.device, products):
         read = model(input_ids=ids[:, :-1], use_cache=False, output_hidden_states=bool(rows))
         if rows:
             hidden = tuple(one[rows] for one in read.hidden_states)
@@ -140,7 +141,7 @@ def one_step(
         weights = 1 + (recipe.answer_weight - 1) * torch.from_numpy(answer[at : at + per_pass, 1:]).to(device)
         second = answer[at : at + per_pass].argmax(1)  # its first token is no answer
         periods = {int(row): int(second[row]) - 1 for row in np.flatnonzero(repeats[at : at + per_pass])}
-        loss, each = weighted_loss(model, some, weights, part.asked, periods, recipe.heads_asked)
+        loss, each = weighted_loss(model, some, weights, part.asked, periods, recipe.heads_asked, opts[0].products)
         (loss * (len(some) / len(ids))).backward()
         nats.append(each.float().cpu().numpy())
     nats, answer = np.concatenate(nats), answer[:, 1:]

@@ -304,12 +304,14 @@ def train_arms(at: Setting, arms: list[Arm], checking: list[Arm]) -> tuple[dict[
 
 def part(at: Setting, numbers: dict) -> dict:
     """The training loss of dense attention at the first step that is stored, from the first weights on."""
-    recipe, first = Fixed(**numbers["recipes"][0]), min(point["step"] for point in numbers["curves"])
+    name = numbers["curves"][0]["arm"]  # the first arm that was trained is the first that is kept to be tried again
+    recipe, first = Fixed(**numbers["recipes"][0]), min(p["step"] for p in numbers["curves"] if p["arm"] == name)
     arm = Arm(**numbers["arms"][0] | {"limits": None})
     with tempfile.TemporaryDirectory() as folder:
-        trained_to(at.lm, arm, recipe, token_stream(at.lm.tokenizer, at.texts[0]), Path(folder), first)
+        ids = token_stream(at.lm.tokenizer, at.texts[0])
+        for stop in sorted({min(first, round(share * recipe.steps)) for share in SHARES}):
+            trained_to(at.lm, arm, recipe, ids, Path(folder), stop)  # a logged loss is the mean since the last stop
         losses = [row["loss"] for row in read_log(Path(folder)) if row["step"] == first]
-    name = numbers["curves"][0]["arm"]  # the first arm that was trained is the first that is kept to be tried again
     curves = [{"arm": name, "seed": 0, "step": first, "loss": loss} for loss in losses]
     return {"curves": curves, "protocol": {"text": ids_hash(at.windows)}}
 

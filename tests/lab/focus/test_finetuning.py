@@ -139,7 +139,7 @@ def test_every_arm_in_every_domain(ask, home, tmp_path):
                 assert row[f"{key}_low"] is None, "three windows are one unit"
     assert numbers["sentence"].count("Focus, hard: ") == 3 and len(numbers["panels"]) == 5
     assert str(tmp_path) not in (tmp_path / "f.json").read_text()
-    assert part_again(NAMED["finetuning"], stored, home)
+    assert part_again(NAMED["finetuning"], stored, home, corpus=str(home / "three"))
     again = NAMED["finetuning"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["router", *ARMS] and all(now == kept for kept, now in again.values())
     assert len({tuple(kept) for kept, _ in again.values()}) == 6, "every arm is trained in its own way"

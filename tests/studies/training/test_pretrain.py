@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from analysis import arithmetic
 from analysis.errors import BadSetting, BadText
 from analysis.studies.context import Context
 from analysis.studies.training import pretrain as study
@@ -138,6 +139,22 @@ def test_an_interrupted_run_ends_at_the_same_weights(family, data, tmp_path):
         assert torch.equal(a, b), name
     assert [entry["step"] for entry in read_log(cut)] == [4, 8]
     assert read_log(cut)[-1]["valid_novels"] == read_log(whole)[-1]["valid_novels"]
+
+
+def test_a_run_that_goes_on_multiplies_in_the_type_that_it_began_with(data, tmp_path, monkeypatch):
+    """Which type is quick is measured, and a busy machine may measure another the next time."""
+    _, about, train_tokens, valid_tokens = data
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for work in (whole, cut, tmp_path / "other"):
+        work.mkdir()
+    monkeypatch.setattr(arithmetic, "bfloat16_gain", lambda: 2.0)
+    straight, _ = train(TINY, train_tokens, valid_tokens, about, whole, evaluate_every=8)
+    train(TINY, train_tokens, valid_tokens, about, cut, stop_at=3, evaluate_every=8)
+    monkeypatch.setattr(arithmetic, "bfloat16_gain", lambda: 0.5)
+    resumed, _ = train(TINY, train_tokens, valid_tokens, about, cut, evaluate_every=8)
+    other, _ = train(TINY, train_tokens, valid_tokens, about, tmp_path / "other", evaluate_every=8)
+    weights = [torch.cat([p.flatten() for p in model.parameters()]) for model in (straight, resumed, other)]
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
 def test_the_loss_falls_and_focus_trains_its_router(data, tmp_path):
