@@ -78,12 +78,23 @@ def served(folder: Path, entry: str = "app/serve/served.py", **environment: str)
         _wait(child, f"http://127.0.0.1:{port}", folder / "server.log")
         yield Server(f"127.0.0.1:{port}", psutil.Process(child.pid), folder)
     finally:
+        workers = _children(child.pid)
         child.terminate()
         try:
             child.wait(10)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+        for worker in psutil.wait_procs(workers, timeout=10)[1]:  # one that still writes keeps the folder from going
+            worker.kill()
+
+
+def _children(process: int) -> list[psutil.Process]:
+    """What a process has started, and what that has; nothing of one that has ended."""
+    try:
+        return psutil.Process(process).children(recursive=True)
+    except psutil.Error:
+        return []
 
 
 def free_port() -> int:
