@@ -1,5 +1,7 @@
 """What a request will cost before anybody runs it: the same prediction for pages and for `--plan`."""
 
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -9,6 +11,7 @@ from analysis.runs.run import Run
 from analysis.runs.store import RunStore
 
 FIRST_GUESS = 1000  # tokens assumed for a price before the text was counted
+HEADS = 48  # of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted
 
 
 class Takes(NamedTuple):
@@ -62,14 +65,15 @@ def predicted(store: RunStore, verb: str, args: dict, tokens: int, card: Run | N
         return store.price(verb, model, tokens, None, args)
     shape = Shape(card.numbers["layers"], card.numbers["heads"])
     a_pass = _a_pass(card.numbers)
-    pace = _pace(store, model, a_pass, shape) if verb in TAKES else 1.0
+    first = partial(_guess, heads=shape.layers * shape.heads, a_pass=a_pass)
+    pace = _pace(store, model, first, shape) if verb in TAKES else 1.0
     found = _is_read(store, verb, model, args)
 
     def guess(size: float) -> float:
-        return (FOUND if found else 1.0) * pace * _guess(verb, a_pass, size)
+        return (FOUND if found else 1.0) * pace * first(verb, size)
 
     def alike(took: float, size: float) -> bool:
-        return verb not in SERVED or (took < QUICK * pace * _guess(verb, a_pass, size)) == found
+        return verb not in SERVED or (took < QUICK * pace * first(verb, size)) == found
 
     needed = held(verb, args, tokens, card.numbers, found)
     return store.price(verb, model, tokens, needed, args, guess, alike, shape)
@@ -95,18 +99,18 @@ def _is_read(store: RunStore, verb: str, model: str, args: dict) -> bool:
     )
 
 
-def _guess(verb: str, a_pass: float, size: float) -> float:
-    """Seconds of a verb that was never run here, on a machine as fast as WORK says; `a_pass`: those of one token in one
-    plain pass of the model."""
-    takes = TAKES.get(verb, Takes(1.0))
-    return FIRST_SECONDS + size * (takes.readings * (FIRST_SECONDS_PER_TOKEN + 3 * a_pass) + takes.passes * a_pass)
+def _guess(verb: str, size: float, *, heads: int, a_pass: float) -> float:
+    """Seconds of a verb that was never run here, on a machine as fast as WORK says, by a model of so many heads in all;
+    `a_pass`: those of one token in one plain pass of it."""
+    takes, reading = TAKES.get(verb, Takes(1.0)), FIRST_SECONDS_PER_TOKEN * min(1.0, heads / HEADS)
+    return FIRST_SECONDS + size * (takes.readings * (reading + 3 * a_pass) + takes.passes * a_pass)
 
 
-def _pace(store: RunStore, model: str, a_pass: float, shape: Shape) -> float:
+def _pace(store: RunStore, model: str, first: Callable[[str, float], float], shape: Shape) -> float:
     """How many times as long as guessed the verbs of TAKES took here with this model: what one of them took tells the
     first price of the others. Those that found a reading tell nothing."""
     took = [
-        seconds / _guess(verb, a_pass, work(verb, asked, tokens, shape))
+        seconds / first(verb, work(verb, asked, tokens, shape))
         for verb in TAKES
         for seconds, tokens, asked in store.past(verb, model)[:3]
     ]
