@@ -8,11 +8,14 @@ HOME = Path(__file__).parents[1]  # of the checkout; in a wheel neither file bel
 
 
 def version() -> str:
-    """The version, of a checkout as pyproject.toml says it."""
+    """The version, of a checkout as pyproject.toml says it; a folder that was copied and not installed has none."""
     place = HOME / "pyproject.toml"
     if place.is_file():
         return tomllib.loads(place.read_text(encoding="utf-8"))["project"]["version"]
-    return importlib.metadata.version("focuscope")
+    try:
+        return importlib.metadata.version("focuscope")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def installs(extra: str) -> str:
