@@ -39,7 +39,7 @@ ASKED = {
     "train-router": "--corpus {home}/corpus --steps 2 --groups 4 --tokens-per-step 128 --label two",
     "temperature-curve": "{home}/text.txt --t 0.5,1",
     "equal-budget": "{home}/text.txt --methods streaming_llm,oracle_topk",
-    "search": f"{LONG} --methods snapkv,tova --prefix 32 --continuation 16 --cuts 8",
+    "search": f"{LONG} --methods keydiff,tova --prefix 32 --continuation 16 --cuts 8",
     "calibrate": f"{LONG} --tokens 512 --caps 8,16",
     "reads-sweep": "program --shares 1,0.5 --tokens 256",
     "lost-keys": "story --window 32 --first",

@@ -170,7 +170,7 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     assert rows["Focus K=2, hard groups", 1e-3]["trained_parameters"] == router_parameters(LAYERS, 32, 2)
     assert rows["full fine-tuning", 1e-2]["new"] < 0 and len(stored["panels"]) == 4
     assert {c["name"] for c in stored["columns"]} <= set(base)
-    assert part_again(NAMED["baselines"], stored, home)
+    assert part_again(NAMED["baselines"], stored, home, corpus=str(home / "two"))
     again = NAMED["baselines"].recheck(stored, context=Context(state=home / "state", browser=False))
     assert list(again) == ["Focus K=4, 0.01", "Focus K=2, 0.01"] and all(now == kept for kept, now in again.values())
 

@@ -18,7 +18,7 @@ from analysis.training.checkpoints import one_training
 def hold(output, held, free):
     with one_training(output):
         held.set()
-        free.wait(60)
+        free.wait(280)
 
 
 def test_a_second_training_in_the_same_output_is_refused_until_the_first_ends(tmp_path):
@@ -27,7 +27,7 @@ def test_a_second_training_in_the_same_output_is_refused_until_the_first_ends(tm
     other = apart.Process(target=hold, args=(tmp_path / "out", held, free))
     other.start()
     try:
-        assert held.wait(60)
+        assert held.wait(240)  # the other process imports torch first
         (tmp_path / "corpus").mkdir()
         with pytest.raises(BadSetting, match="Another training writes to .*out"):
             pretrain.pretrain(str(tmp_path / "corpus"), str(tmp_path / "out"), context=Context(device="cpu"))
