@@ -17,12 +17,12 @@ def quick_type(device: str | torch.device) -> torch.dtype:
 
 @cache
 def bfloat16_gain() -> float:
-    """How many times as fast this machine's processor multiplies in bfloat16 as in float32: the shortest of a few
+    """How many times as fast this machine's processor multiplies in bfloat16 as in float32: the shortest of ten
     products of [128, 512] by [512, 512], under a second in all, once in a process."""
     took = {}
     for kind in (torch.float32, torch.bfloat16):
         one, other = torch.ones(128, 512, dtype=kind), torch.ones(512, 512, dtype=kind)
-        took[kind] = min(_seconds(one, other) for _ in range(3))
+        took[kind] = min(_seconds(one, other) for _ in range(10))  # a busy machine interrupts some
     return took[torch.float32] / took[torch.bfloat16]
 
 
