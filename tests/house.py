@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = {"product": ("app", "analysis", "focuscope", "run.py"), "lab": ("lab",), "tests": ("tests",)}
+PARTS = {"product": ("app", "analysis", "focuscope", "run.py", "environment.py"), "lab": ("lab",), "tests": ("tests",)}
 COUNTED = (".py", ".cpp", ".h", ".js")
 # Words that fit any value, so that a reader has to look up which.
 FILLER = frozenset(
