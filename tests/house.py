@@ -1,4 +1,5 @@
-"""How large the house is and how it reads, counted from its own source: `python -m tests.house`.
+"""How large the house is and how it reads, counted from its own source: `python -m tests.house`,
+or `python -m tests.house analysis/runs app/ui` of some places.
 
 Lines by part; functions whose name is used once besides its definition; the share of names that say nothing; the share
 of lines that are a comment of their own; conditional expressions and comprehensions per 1,000 lines.
@@ -7,6 +8,7 @@ of lines that are a comment of their own; conditional expressions and comprehens
 import ast
 import re
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,8 +81,8 @@ def numbers(part: str) -> Numbers:
     texts = {path: path.read_text(encoding="utf-8") for path in files if path.suffix == ".py"}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     everywhere = Counter()
-    for other in PARTS:
-        if other != "tests" or part == "tests":
+    for other in ("product", "lab", "tests"):
+        if other != "tests" or part.startswith("tests"):
             for path in sources(other):
                 if path.suffix == ".py":
                     everywhere += used_names(ast.parse(path.read_text(encoding="utf-8")))
@@ -114,8 +116,9 @@ def numbers(part: str) -> Numbers:
 
 
 def main() -> None:
-    """Print one line a number, the parts side by side."""
-    counted = {part: asdict(numbers(part)) for part in PARTS}
+    """Print one line a number, the parts side by side; of folders and files that are named instead, where they are."""
+    PARTS.update({place: (place,) for place in sys.argv[1:]})
+    counted = {part: asdict(numbers(part)) for part in sys.argv[1:] or PARTS}
     print(f"{'':16}", *(f"{part:>10}" for part in counted))
     for name in counted["product"]:
         print(f"{name:16}", *(f"{counted[part][name]:>10}" for part in counted))

@@ -7,7 +7,7 @@ import statistics
 import pytest
 from playwright.sync_api import expect
 
-from tests.made.browsing import PATIENCE, moved, painted, settle, visit
+from tests.made.browsing import PATIENCE, answered, moved, painted, settle, visit
 
 pytestmark = pytest.mark.browser
 HOVERED = 0.1  # seconds from the pointer on a token to what it reads and who reads it
@@ -168,7 +168,7 @@ def test_the_moved_slider_redraws_the_chart_and_the_text(app_server, page):
 @pytest.mark.slow
 def test_a_temperature_for_one_layer_shows_its_effect(app_server, page):
     page.goto(f"{app_server}/softmax-temperature?by_layer=1~1~0.6~1~1~1")
-    expect(page.get_by_text(re.compile(r"^Perplexity \d+\.\d+ against"))).to_be_visible(timeout=PATIENCE)
+    answered(page, page.get_by_text(re.compile(r"^Perplexity \d+\.\d+ against")))
     page.get_by_role("button", name="Back to dense").click()
     expect(page.get_by_text("All are 1, which is dense attention")).to_be_visible(timeout=PATIENCE)
 

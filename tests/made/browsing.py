@@ -40,6 +40,15 @@ def settle(page):
     expect(page.locator(RUNNING)).to_have_count(0, timeout=PATIENCE)
 
 
+def answered(page, answer):
+    """Until an answer stands there. On a slow machine the page predicts a high price and asks first: then it is run."""
+    run = page.get_by_role("button", name="Run", exact=True)
+    expect(answer.or_(run).first).to_be_visible(timeout=PATIENCE)
+    if answer.count() == 0:
+        run.first.click()
+    expect(answer).to_be_visible(timeout=PATIENCE)
+
+
 def unfold(page, box):
     """Open a select box where it stands: a list closes when the page scrolls, and a click scrolls to its target."""
     box.scroll_into_view_if_needed()

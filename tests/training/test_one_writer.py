@@ -1,8 +1,10 @@
 """One writer at a time: a second training into the same output is refused, a second study waits for the arm and takes
 what the first one made, and fitted numbers are of one fit whatever happens."""
 
-import multiprocessing
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,32 +16,33 @@ from analysis.studies.context import Context
 from analysis.studies.training import pretrain
 from analysis.training.checkpoints import one_training
 
+ROOT = Path(__file__).resolve().parents[2]
 
-def hold(output, held, free):
-    with one_training(output):
-        held.set()
-        free.wait(280)
+
+HOLD = """
+import sys
+from pathlib import Path
+from analysis.files import locked
+
+with locked(Path(sys.argv[1]), sys.exit):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_a_second_training_in_the_same_output_is_refused_until_the_first_ends(tmp_path):
-    apart = multiprocessing.get_context("spawn")
-    held, free = apart.Event(), apart.Event()
-    other = apart.Process(target=hold, args=(tmp_path / "out", held, free))
-    other.start()
-    try:
-        assert held.wait(240)  # the other process imports torch first
+    # Another process holds the lock that a training holds, without the seconds that it takes to import torch.
+    command = [sys.executable, "-c", HOLD, str(tmp_path / ".out.training")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as other:
+        assert other.stdout.readline() == "locked\n"
         (tmp_path / "corpus").mkdir()
         with pytest.raises(BadSetting, match="Another training writes to .*out"):
             pretrain.pretrain(str(tmp_path / "corpus"), str(tmp_path / "out"), context=Context(device="cpu"))
         with one_training(tmp_path / "another"):
             pass
         other.kill()  # the system frees its lock
-        other.join(60)
-        with one_training(tmp_path / "out"), pytest.raises(BadSetting), one_training(tmp_path / "out"):
-            pass
-    finally:
-        free.set()
-        other.join(60)
+    with one_training(tmp_path / "out"), pytest.raises(BadSetting), one_training(tmp_path / "out"):
+        pass
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
 
 
