@@ -120,7 +120,7 @@ def main() -> None:
     PARTS.update({place: (place,) for place in sys.argv[1:]})
     counted = {part: asdict(numbers(part)) for part in sys.argv[1:] or PARTS}
     print(f"{'':16}", *(f"{part:>10}" for part in counted))
-    for name in counted["product"]:
+    for name in Numbers.__dataclass_fields__:
         print(f"{name:16}", *(f"{counted[part][name]:>10}" for part in counted))
 
 
