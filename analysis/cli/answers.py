@@ -1,6 +1,6 @@
-"""JSON Schemas of what verbs answer with `--json`, read off answers that are kept; nobody writes them by hand.
+"""JSON Schemas of what verbs answer with `--json`: from the type of the answer, or read off answers that are kept.
 
-They are kept in three places: the examples and the stored studies of the bundled model, and for the verbs that have
+These are kept in three places: the examples and the stored studies of the bundled model, and for the verbs that have
 neither `answers.json`, schemas of answers about a tiny model, which `python -m tests.made.answers` makes.
 """
 
@@ -10,7 +10,8 @@ from functools import cache
 from inspect import getdoc
 from pathlib import Path
 
-from analysis.cli.shown import answer
+from analysis.answer import returned, schema as schema_of_class
+from analysis.cli.shown import SHAPES, answer
 from analysis.errors import BadSetting
 from analysis.files import read_json
 from analysis.places import CACHE
@@ -41,8 +42,13 @@ def schema_of(verb: str, name: str = "") -> dict:
     """The schema, draft 2020-12. More names may stand beside those it knows; a number, a word or a yes or no may be
     null where there is none."""
     known = STORED[name] if name else VERBS[verb]
-    seen = answers().get(f"study {name}" if name else verb)
-    made = read_off(seen) if seen else (read_json(KEPT) or {}).get(verb, {"type": "object", "$comment": UNKNOWN})
+    typed = returned(function(known))
+    if typed and verb not in SHAPES:
+        made = schema_of_class(typed)
+    elif seen := answers().get(f"study {name}" if name else verb):
+        made = read_off(seen)
+    else:
+        made = (read_json(KEPT) or {}).get(verb, {"type": "object", "$comment": UNKNOWN})
     made = made | {"properties": made.get("properties", {}) | {"protocol": _of_protocols()}}
     head = {"$schema": FORMAT, "title": known.title, "description": getdoc(function(known)) or ""}
     return head | made | {"required": sorted({*made.get("required", []), "protocol"})}

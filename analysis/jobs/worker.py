@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any, cast
 
+from analysis.answer import Answer
 from analysis.errors import AnalysisError, BadSetting, Cancelled, TooLarge
 from analysis.jobs.client import STUDIES
 from analysis.jobs.inbox import Inbox, Task
@@ -161,8 +162,8 @@ class Worker:
             return {"run": stored.id, "cached": True}
         revision = asked_now(task.verb, task.args).revision  # of the weights read; they may be replaced meanwhile
         result = study(**args, context=self._context)
-        if not isinstance(result, Result):
-            raise TypeError(f"{task.verb} returned {type(result).__name__}, not a Result")
+        if not isinstance(result, Result | Answer):
+            raise TypeError(f"{task.verb} returned {type(result).__name__}, not a result")
         protocol = result.numbers.get("protocol", {})
         run = self._store.put(task.verb, task.args, result, protocol, task.seconds(), revision)
         return {"run": run.id, "cached": False}

@@ -16,6 +16,7 @@ from os.path import samestat
 from pathlib import Path
 from typing import Any
 
+from analysis.answer import Answer
 from analysis.errors import BadSetting
 from analysis.files import change, write_text
 from analysis.runs.database import now
@@ -27,11 +28,11 @@ MAX_MANIFEST = 32_000_000  # bytes
 _NAME = re.compile(r"[a-z_]{1,40}")
 
 
-def write_run(folder: Path, asked: Asked, result: Result, protocol: dict[str, Any], seconds: float) -> None:
+def write_run(folder: Path, asked: Asked, result: Result | Answer, protocol: dict[str, Any], seconds: float) -> None:
     """Fills the existing empty `folder` with one run; the manifest comes last. BadSetting for what cannot be stored."""
     import pyarrow
 
-    if not isinstance(result, Result):
+    if not isinstance(result, Result | Answer):
         raise BadSetting(f"The study {asked.verb} returned a {type(result).__name__}, and only a Result can be stored.")
     if result.tables:
         change()

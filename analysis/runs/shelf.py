@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from analysis.answer import Answer
 from analysis.errors import AnalysisError
 from analysis.files import PARTIAL, clear, draft, exchange, move, remove, sweep
 from analysis.runs.database import disk_full
@@ -63,7 +64,7 @@ class Shelf:
             self._known[run_id] = stamp, run
         return run
 
-    def place(self, asked: Asked, result: Result, protocol: dict[str, Any], seconds: float) -> None:
+    def place(self, asked: Asked, result: Result | Answer, protocol: dict[str, Any], seconds: float) -> None:
         """Writes a run and shows it under its id, unless a whole one stands there already."""
         with room(self.folder), draft(self.folder, asked.key) as place:
             write_run(place, asked, result, protocol, seconds)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
+from analysis.answer import Answer
 from analysis.corpus import read_text, sample_texts
 from analysis.errors import AnalysisError, BadSetting
 from analysis.files import clear, sweep, write_bytes
@@ -85,7 +86,7 @@ class RunStore:
         self,
         verb: str,
         request: Request,
-        result: Result,
+        result: Result | Answer,
         protocol: dict[str, Any],
         seconds: float,
         revision: str | None = None,

@@ -14,7 +14,7 @@ from tests.made.sources import parsed
 ROOT = Path(__file__).resolve().parents[2]
 
 # Every room may import itself and what stands behind its arrow. `analysis` is the door (analysis/__init__.py).
-BOTTOM = "files package errors studies.registry commandline sheet"
+BOTTOM = "answer files package errors studies.registry commandline sheet"
 LOADED = "available models layers weights arithmetic places"
 GROUND = f"documents costs corpus runs papers benchmarks fitted {LOADED} {BOTTOM}"
 SEAMS = f"attention arguments calls cache statistics kernels {GROUND}"
@@ -101,6 +101,7 @@ ARROWS = {
     "calls": SEAMS,
     "statistics": SEAMS,
     "kernels": SEAMS,
+    "answer": "",
     "shapes": f"models places costs runs {BOTTOM}",
     "available": f"places costs {BOTTOM}",
     "layers": BOTTOM,

@@ -1,16 +1,54 @@
 """Sinkhorn by hand: how large the groups of a text become when temperature and iterations change, nothing retrained."""
 
-import pandas as pd
-import torch
+from dataclasses import asdict, dataclass
 
-from analysis.groups.dominance import balance_note, balanced_largest_share, rebalance
-from analysis.runs import Result
+import torch
+from pandas import DataFrame
+
+from analysis.answer import Answer, doc, frame
+from analysis.groups.dominance import Balance, balance_note, balanced_largest_share, rebalance
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, protocol, read
 from analysis.studies.groups.routers import router_for
 
-STEPS = (0, 1, 2, 3, 5, 10, 20)  # iterations of the curve
+CURVE = (0, 1, 2, 3, 5, 10, 20)  # iterations of the curve
 LENGTH = 1024  # tokens that are balanced, as in training
+
+
+@dataclass(frozen=True)
+class LayerBalance:
+    """How one layer's groups come out."""
+
+    layer: int
+    share: float = doc("share of the tokens whose best group is the largest one")
+    mass: float = doc("share of the assignment in the group with the most")
+    confidence: float = doc("mean of each token's largest assignment")
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The largest group after a number of iterations."""
+
+    iterations: int
+    mean: float = doc("largest group's share of the tokens, mean over layers")
+    worst: float = doc("the worst layer's")
+    mass: float = doc("the worst layer's share of the assignment in one group")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balanced(Answer):
+    """The balance of a text's groups at one temperature and number of iterations."""
+
+    K: int = doc("groups of the router")
+    tokens: int = doc("tokens that are balanced")
+    even: float = doc("1 / K, the share of every group under perfect balance")
+    chance: float = doc("largest share that balanced chance shows on as many tokens")
+    mean: float = doc("largest group's share of the tokens, mean over layers")
+    worst: float = doc("the worst layer's")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what a reader must know beside it")
+    layers: DataFrame = doc("one row per layer", row=LayerBalance)
+    iterations: DataFrame = doc("the same at 0 to 20 iterations", row=CurvePoint)
 
 
 def balance(
@@ -21,51 +59,47 @@ def balance(
     iterations: int = 10,
     *,
     context: Context,
-) -> Result:
-    """Balance the router's scores of a text's first 1,024 tokens anew (the literal rule), layer by layer.
-
-    The scores are kept between calls, so a slider costs one Sinkhorn. numbers: `K even chance` (what balanced chance
-    shows on as many tokens), `mean` and `worst` layer's largest share, `sentence`; tables: `layers` (`layer share
-    mass confidence`), `iterations` (`iterations mean worst mass`, the same at 0 to 20 of them, `mass` the worst's).
-    """
+) -> Balanced:
+    """Balance the router's scores of a text's first 1,024 tokens anew (the literal rule), layer by layer."""
     lm = context.model(model)
-    made, _ = router_for(context, lm, router)
-    key = (lm.revision, text, router, float(made.projection.detach().sum()))
-    if context.kept.get("scores", (None,))[0] != key:
+    focus_router, _ = router_for(context, lm, router)
+    belongs_to = (lm.revision, text, router, float(focus_router.projection.detach().sum()))
+
+    def routing_scores() -> torch.Tensor:
         context.progress(0.1, "routing the text")
         inputs = attention_inputs(lm, [read(context, lm, text, "first").windows[0][:LENGTH]])
         with torch.no_grad():
-            scores = torch.stack([made.scores(layer, hidden).cpu() for layer, hidden in enumerate(inputs)])
-        context.kept["scores"] = (key, scores)
-    scores = context.kept["scores"][1]  # [L, T, K]
-    found = rebalance(scores, temperature, iterations)
-    if context.kept.get("balance", (None,))[0] != (key, temperature):
-        context.kept["balance"] = ((key, temperature), [_point(scores, temperature, count) for count in STEPS])
-    curve = context.kept["balance"][1]
-    tokens, mean, worst = scores.shape[1], sum(found.share) / len(found.share), max(found.share)
-    layers = {"layer": range(len(found.share)), "share": found.share, "mass": found.mass}
-    numbers = {
-        "K": made.K,
-        "tokens": tokens,
-        "even": 1 / made.K,
-        "chance": balanced_largest_share(tokens, made.K),
-        "mean": mean,
-        "worst": worst,
-        "sentence": (
-            f"At temperature {temperature:g} and {iterations} iterations the largest group holds {mean:.1%} of the "
-            f"tokens (mean of layers; worst {worst:.1%})."
-        ),
-        "notes": [balance_note(tokens, made.K)],
-        "protocol": protocol(
-            "balance", lm, text, tokens, router=router, temperature=temperature, iterations=iterations
-        ),
-    }
-    return Result(
-        numbers, {"layers": pd.DataFrame(layers | {"confidence": found.confidence}), "iterations": pd.DataFrame(curve)}
+            return torch.stack([focus_router.scores(layer, hidden).cpu() for layer, hidden in enumerate(inputs)])
+
+    # Scores and curve stay in memory, so that a move of a slider costs one Sinkhorn.
+    scores = context.once("scores", belongs_to, routing_scores)  # [L, T, K]
+    curve = context.once("balance", (belongs_to, temperature), lambda: _curve(scores, temperature))
+    balanced = rebalance(scores, temperature, iterations)
+    tokens, mean, worst = scores.shape[1], _mean_share(balanced), max(balanced.share)
+    settings = {"router": router, "temperature": temperature, "iterations": iterations}
+    return Balanced(
+        K=focus_router.K,
+        tokens=tokens,
+        even=1 / focus_router.K,
+        chance=balanced_largest_share(tokens, focus_router.K),
+        mean=mean,
+        worst=worst,
+        sentence=f"At temperature {temperature:g} and {iterations} iterations the largest group holds {mean:.1%} of "
+        f"the tokens (mean of layers; worst {worst:.1%}).",
+        notes=[balance_note(tokens, focus_router.K)],
+        layers=DataFrame({"layer": range(len(balanced.share)), **asdict(balanced)}),
+        iterations=frame(CurvePoint, curve),
+        protocol=protocol("balance", lm, text, tokens, **settings),
     )
 
 
-def _point(scores: torch.Tensor, temperature: float, count: int) -> dict:
-    at = rebalance(scores, temperature, count)
-    mean = sum(at.share) / len(at.share)
-    return {"iterations": count, "mean": mean, "worst": max(at.share), "mass": max(at.mass)}
+def _curve(scores: torch.Tensor, temperature: float) -> list[CurvePoint]:
+    balances = [rebalance(scores, temperature, iterations) for iterations in CURVE]
+    return [
+        CurvePoint(iterations, _mean_share(balanced), max(balanced.share), max(balanced.mass))
+        for iterations, balanced in zip(CURVE, balances, strict=True)
+    ]
+
+
+def _mean_share(balanced: Balance) -> float:
+    return sum(balanced.share) / len(balanced.share)

@@ -1,0 +1,143 @@
+"""What a command returns: a dataclass with one documented field a line.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Balanced(Answer):
+        K: int = doc("groups of the router")
+        mean: float = doc("largest group's share of the tokens, mean over layers")
+        layers: DataFrame = doc("one row per layer", row=LayerBalance)
+        scores: np.ndarray = doc("float32 [L, T, K]")
+
+The type of a field decides where a stored run keeps it: a DataFrame is a table, an ndarray an array, and everything
+else a number, rows of dataclasses among them. The JSON Schema of what `--json` prints follows from the same types.
+"""
+
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TABLE, ARRAY, NUMBER = "tables", "arrays", "numbers"
+JSON_TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}
+
+
+def doc(text: str, *, row: type | None = None, optional: bool = False) -> Any:
+    """A field of an answer: what it holds and its unit. `row`: the dataclass that documents the columns of a table;
+    `optional`: the field is left out of what is stored where it is None."""
+    about = {"description": text, "row": row, "optional": optional}
+    return field(default=None if optional else MISSING, metadata=about)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A command's result. `numbers`, `tables` and `arrays` are what is stored of it."""
+
+    protocol: dict[str, Any] = doc("what the numbers depend on: command, model, revision, text, seed, versions")
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """JSON values by name, rows as dicts."""
+        return {name: plain(value) for name, value in self._stored(NUMBER)}
+
+    @cached_property
+    def tables(self) -> dict[str, "DataFrame"]:
+        """pandas.DataFrame by name."""
+        return dict(self._stored(TABLE))
+
+    @cached_property
+    def arrays(self) -> dict[str, Any]:
+        """numpy.ndarray by name."""
+        return dict(self._stored(ARRAY))
+
+    def _stored(self, part: str) -> Iterable[tuple[str, Any]]:
+        hints = _hints(type(self))
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if _part(hints[one.name]) == part and not (value is None and one.metadata.get("optional")):
+                yield one.name, value
+
+
+def plain(value: Any) -> Any:
+    """A value with every dataclass in it as a dict of its fields."""
+    if is_dataclass(value):
+        named = ((one, getattr(value, one.name)) for one in fields(value))
+        return {one.name: plain(v) for one, v in named if not (v is None and one.metadata.get("optional"))}
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    # A NamedTuple or range becomes a list in JSON anyway.
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple | range) else value
+
+
+def frame(row: type, rows: Iterable[Any]) -> "DataFrame":
+    """Rows of one dataclass as a table with its fields as columns, also where there is no row."""
+    import pandas
+
+    return pandas.DataFrame([plain(one) for one in rows], columns=[one.name for one in fields(row)])
+
+
+def schema(answer: type[Answer]) -> dict[str, Any]:
+    """The JSON Schema of the numbers of an answer; its protocol is described by whoever prints it."""
+    made = _of_dataclass(answer)
+    del made["properties"]["protocol"]
+    made["required"].remove("protocol")
+    return made
+
+
+def returned(function: Any) -> type[Answer] | None:
+    """The class of answers that a command's function is annotated to return, or None where it returns a Result."""
+    hint = function.__annotations__.get("return")
+    hint = function.__globals__.get(hint) if isinstance(hint, str) else hint
+    return hint if isinstance(hint, type) and issubclass(hint, Answer) else None
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    from pandas import DataFrame  # answers are declared where pandas is imported for type checking only, too
+
+    return get_type_hints(kind, localns={"DataFrame": DataFrame})
+
+
+def _part(hint: Any) -> str:
+    kinds = {one.__name__ for one in get_args(hint) or (hint,) if isinstance(one, type)}
+    return TABLE if "DataFrame" in kinds else ARRAY if "ndarray" in kinds else NUMBER
+
+
+def _of_dataclass(kind: type) -> dict[str, Any]:
+    hints, made, required = _hints(kind), {}, []
+    for one in fields(kind):
+        if _part(hints[one.name]) == NUMBER:
+            made[one.name] = _of(hints[one.name]) | _description(one)
+            required += [] if one.metadata.get("optional") else [one.name]
+    return {"type": "object", "properties": made, "required": sorted(required)}
+
+
+def _description(one: Field) -> dict[str, str]:
+    return {"description": one.metadata["description"]} if "description" in one.metadata else {}
+
+
+def _of(hint: Any) -> dict[str, Any]:
+    """The schema of a type. A float may be null: JSON has no NaN."""
+    inner = get_args(hint)
+    if get_origin(hint) in (types.UnionType, typing.Union):
+        return _of_any([{"type": "null"} if one is type(None) else _of(one) for one in inner])
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _of_dataclass(hint)
+    if get_origin(hint) in (list, tuple):
+        return {"type": "array"} | ({"items": _of(inner[0])} if inner and inner[0] is not Any else {})
+    if get_origin(hint) is dict:
+        return {"type": "object"} | ({} if inner[1] is Any else {"additionalProperties": _of(inner[1])})
+    if hint in JSON_TYPES:
+        return {"type": [JSON_TYPES[hint], "null"] if hint is float else JSON_TYPES[hint]}
+    return {"type": "object"} if hint is dict else {"type": "array"} if hint is list else {}
+
+
+def _of_any(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    """The schema of a union. A union with anything is anything; two kinds of objects are not told apart."""
+    if not all("type" in one for one in schemas):
+        return {}
+    kinds = [[one["type"]] if isinstance(one["type"], str) else one["type"] for one in schemas]
+    merged = {name: value for one in schemas for name, value in one.items()}
+    return merged | {"type": list(dict.fromkeys(sum(kinds, [])))}
