@@ -1,27 +1,31 @@
-"""All tests, side by side; one that holds a time limit has the machine to itself. `--all` adds the long ones (long
-walks in Chromium, hostile input, Ray); `tests/progress.py` says what both take. ARGS go to pytest instead."""
+"""The tests, side by side, and after them those that hold a time limit, alone. `--all` adds the long ones (Chromium,
+hostile input, Ray, the installed wheel). ARGS go to pytest instead."""
 
 import os
 import subprocess
 import sys
 
-MOST = 4  # processes: each holds a model, an app, its worker and a browser, about 2 GB together
-LOOK = ["-q", "-p", "tests.progress", "-o", "console_output_style=classic", "--durations=12"]
+MAX_PROCESSES = 4  # each holds a model, an app, its worker and a browser, about 2 GB together
 
 
 def main(arguments: list[str]) -> int:
     """The exit status of pytest."""
-    rest = [word for word in arguments if word != "--all"]
-    long = len(rest) < len(arguments)
-    if rest:
-        return _pytest([*(["-m", ""] if long else []), *rest])
-    processes = str(min(max(os.cpu_count() or 1, 2) + 1, MOST))  # a browser waits: one more than cores
-    return _pytest(["-m", "" if long else "not slow", *LOOK, "-n", processes, "--dist", "worksteal"])
+    chosen = [word for word in arguments if word != "--all"]
+    long = len(chosen) < len(arguments)
+    if chosen:
+        return _pytest(*(["-m", ""] if long else []), *chosen)
+    processes = str(min(max(os.cpu_count() or 1, 2) + 1, MAX_PROCESSES))  # a browser waits: one more than cores
+    together = ["-q", "--durations=12", "-n", processes, "--dist", "worksteal"]
+    if not long:
+        return _pytest("-m", "not slow and not alone", *together)
+    status = _pytest("-m", "not alone", *together)
+    return _pytest("-m", "alone", "-q") or status
 
 
-def _pytest(arguments: list[str]) -> int:
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # compiled once
-    return subprocess.call([sys.executable, "-m", "pytest", *arguments], env=kept)
+def _pytest(*arguments: str) -> int:
+    # With that variable every process would compile all sources again.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.call([sys.executable, "-m", "pytest", *arguments], env=environment)
 
 
 if __name__ == "__main__":

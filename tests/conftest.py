@@ -10,8 +10,6 @@ import filelock
 import hypothesis
 import pytest
 
-from tests.turns import Turns
-
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = tempfile.mkdtemp(prefix="focuscope-tests-")
 
@@ -28,28 +26,9 @@ hypothesis.settings.load_profile("shared")  # a machine that others use draws ex
 WAIT = 30_000  # milliseconds an action or an expectation of a browser test waits where it names no time itself
 
 
-TURNS = pytest.StashKey[Turns | None]()
-
-
-def pytest_configure(config):
-    """Of several processes, each takes its turns."""
-    several = getattr(config, "workerinput", None)
-    config.stash[TURNS] = Turns(several["testrunuid"]) if several else None
-
-
 def pytest_unconfigure(config):
     """Remove the state folder that the tests wrote into."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    if turns := config.stash.get(TURNS, None):
-        turns.close()
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item):
-    """A test that holds a time limit runs alone; waiting for that is no part of anybody's time limit."""
-    turns = item.config.stash[TURNS]
-    with turns.taken(item.get_closest_marker("alone") is not None) if turns else contextlib.nullcontext():
-        return (yield)
 
 
 def pytest_runtest_setup(item):

@@ -128,24 +128,6 @@ def test_a_command_of_the_readme_runs_in_small(command, home, capsys, state):
     assert status == 0 and said.out.strip(), said.err[-400:]
 
 
-def test_what_runs_elsewhere_is_in_that_test():
-    for verb, name in ELSEWHERE.items():
-        found = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob(name))
-        assert re.search(rf"\b{verb}\b", found), f"{name} does not run {verb}"
-
-
-def test_the_commands_of_run_py_name_tests_that_exist():
-    """`python run.py` and `python run.py test` themselves: test_house.py and test_install.py."""
-    lines = [shlex.split(line)[2:] for line in commands() if line.startswith("python run.py")]
-    assert [] in lines and ["test"] in lines
-    for words in lines:
-        for place in [word for word in words if word.startswith("tests")]:
-            files = [ROOT / place] if (ROOT / place).is_file() else list((ROOT / place).rglob("test_*.py"))
-            names = re.findall(r"^def (test_\w+)", "".join(file.read_text("utf-8") for file in files), flags=re.M)
-            wanted = words[words.index("-k") + 1].split(" or ") if "-k" in words else [""]
-            assert all(any(word in name for name in names) for word in wanted), words
-
-
 SHELL = ["head story --layer 2 --head 3", "pairs TEXT --min-distance 256", "model --json"]
 
 
