@@ -33,16 +33,16 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
     Errors: BadSetting (no such shape, the folder is there), BadModel (a shape that cannot be made), TooLarge (what it
     would take is not free on the disk or in memory).
     """
-    name, told = _told(shape)
-    counted = read_shape(told)  # it refuses what no model can have
+    name, config = _told(shape)
+    counted = read_shape(config)  # it refuses what no model can have
     out = Path(output).expanduser()
     if out.exists():
         raise BadSetting(f"{output} is there already: name a folder that is not.")
-    if not told.get("model_type"):
+    if not config.get("model_type"):
         raise BadSetting(f"The config of {name} names no model_type: add it.")
     with explained(name, out):
-        kind = told.pop("model_type")
-        config = AutoConfig.for_model(kind, **told | {"dtype": "bfloat16", "random_weights": True})
+        kind = config.pop("model_type")
+        config = AutoConfig.for_model(kind, **config | {"dtype": "bfloat16", "random_weights": True})
         refuse_family(config)
         with torch.device("meta"):
             lm = AutoModelForCausalLM.from_config(config, dtype=KIND)
@@ -71,20 +71,20 @@ def make_shape(shape: str, output: str, progress: Callable[[float, str], None] |
 def _told(shape: str) -> tuple[str, dict]:
     """(name, config) of a file, or of a known model by its name."""
     named = {name.partition("/")[2].lower(): name for name in KNOWN}
-    if found := named.get(shape.rpartition("/")[2].lower()):
-        return found, dict(KNOWN[found])
+    if name := named.get(shape.rpartition("/")[2].lower()):
+        return name, dict(KNOWN[name])
     path = Path(shape).expanduser()
     if not path.is_file():
-        known = ", ".join(name.partition("/")[2] for name in KNOWN)
-        raise BadSetting(f"{shape[:80]!r} is neither a file nor a known shape: give a config.json, or one of {known}.")
+        names = ", ".join(name.partition("/")[2] for name in KNOWN)
+        raise BadSetting(f"{shape[:80]!r} is neither a file nor a known shape: give a config.json, or one of {names}.")
     return path.name, read_config(path.read_text(encoding="utf-8-sig", errors="replace"), path.name)
 
 
 def _refuse(name: str, out: Path, disk: int, memory: int) -> None:
     """Refuse what does not fit, before anything is written."""
-    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    disk_folder = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     for needed, free, where in (
-        (disk, shutil.disk_usage(there).free - LEFT, f"on the disk of {there}"),
+        (disk, shutil.disk_usage(disk_folder).free - LEFT, f"on the disk of {disk_folder}"),
         (memory, psutil.virtual_memory().available, "in memory"),
     ):
         if needed > free:
@@ -96,7 +96,7 @@ def _refuse(name: str, out: Path, disk: int, memory: int) -> None:
 
 def _write(lm: nn.Module, folder: Path, size: int, progress: Callable[[float, str], None]) -> int:
     """Draw the weights of a model that lies on the meta device and write them shard by shard; returns their number."""
-    shards, shard, held, done = {}, {}, 0, 0
+    shards, shard, shard_bytes, done = {}, {}, 0, 0
 
     def close() -> None:
         file = f"model-{len(set(shards.values())) + 1:05d}.safetensors"
@@ -106,10 +106,10 @@ def _write(lm: nn.Module, folder: Path, size: int, progress: Callable[[float, st
         gc.collect()
 
     for name, value in _drawn(lm):
-        if shard and held + value.nbytes > SHARD:
+        if shard and shard_bytes + value.nbytes > SHARD:
             close()
-            held = 0
-        shard[name], held = value, held + value.nbytes
+            shard_bytes = 0
+        shard[name], shard_bytes = value, shard_bytes + value.nbytes
         before, done = done, done + value.nbytes
         if 20 * done // size > 20 * before // size:
             progress(done / size, f"{spell_bytes(done)} of {spell_bytes(size)} drawn")

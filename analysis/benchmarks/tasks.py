@@ -44,19 +44,20 @@ def documents(task: Task, name: str, folder: Path) -> tuple[list[dict], list[dic
             "were published in."
         )
     paths = [path for path in place.iterdir() if path.suffix in SUFFIXES]
-    found = {}
+    splits = {}
     for way in task.ways:
         for path in sorted(paths, key=lambda path: (SUFFIXES.index(path.suffix), path.name)):
             split = next((split for split, words in SPLITS.items() if re.search(words, path.name.lower())), "test")
-            if split not in found and (made := _read(path, way)):
-                found[split] = made, path.name
-        if found:
+            if split not in splits and (records := _read(path, way)):
+                splits[split] = records, path.name
+        if splits:
             break
-    asked = next((split for split in ORDER if split in found), None)
-    if asked is None:
+    asked_of = next((split for split in ORDER if split in splits), None)
+    if asked_of is None:
         raise BadSetting(f"No file in {place} has the fields of {task.title}: put in the files as they were published.")
-    shown = next((split for split in reversed(ORDER) if split in found and split != asked), asked)
-    return found[asked][0], found[shown][0], list(dict.fromkeys([found[asked][1], found[shown][1]]))
+    drawn_from = next((split for split in reversed(ORDER) if split in splits and split != asked_of), asked_of)
+    (questions, name), (examples, other_name) = splits[asked_of], splits[drawn_from]
+    return questions, examples, list(dict.fromkeys([name, other_name]))
 
 
 def _read(path: Path, way: Callable[[Record], dict]) -> list[dict]:
@@ -98,11 +99,11 @@ def _lines(text: str, suffix: str) -> Iterator[Record]:
         yield from (json.loads(line) for line in text.splitlines() if line.strip())
 
 
-def _taken(*names: str, **made: Callable) -> Callable[[Record], dict]:
+def _taken(*names: str, **converted: Callable) -> Callable[[Record], dict]:
     """What takes these fields of a record as they are, and makes those of a value."""
     return lambda record: {
         **{name: record[name] for name in names},
-        **{name: make(record[name]) for name, make in made.items()},
+        **{name: make(record[name]) for name, make in converted.items()},
     }
 
 

@@ -87,15 +87,15 @@ def _words(group, words, sizes, top: int) -> pd.DataFrame:
     uses = np.bincount(form_of, minlength=len(forms))
     folded, fold = np.unique(np.array([form.casefold() for form in forms], dtype=object), return_inverse=True)
     # The shown form is the commonest one: written last when the forms go in by rising use.
-    shown = np.empty(len(folded), dtype=object)
+    spelling = np.empty(len(folded), dtype=object)
     rising = np.argsort(uses, kind="stable")
-    shown[fold[rising]] = np.asarray(forms, dtype=object)[rising] if len(forms) else []
+    spelling[fold[rising]] = np.asarray(forms, dtype=object)[rising] if len(forms) else []
     pairs, counts = np.unique(group * max(1, len(folded)) + fold[form_of] if len(group) else group, return_counts=True)
     owner, word = np.divmod(pairs, max(1, len(folded)))
     total = np.bincount(fold, weights=uses, minlength=len(folded))
     lift = counts * len(group) / (sizes[owner] * total[word])
     keep = (counts >= MIN_COUNT) & (lift > 1)
-    frame = pd.DataFrame({"group": owner, "word": shown[word], "count": counts, "lift": lift})[keep]
+    frame = pd.DataFrame({"group": owner, "word": spelling[word], "count": counts, "lift": lift})[keep]
     frame["rating"] = frame["count"] * np.log(frame["lift"])
     frame = frame.sort_values(["group", "rating", "count", "word"], ascending=[True, False, False, True])
     frame["rank"] = frame.groupby("group").cumcount() + 1

@@ -123,12 +123,12 @@ def escape_paths(
 
     inputs [L][N, width] are the attention inputs of now, `first` those of the same tokens at the start.
     """
-    found = {"centroid_cosine": [], "drift": [], "start_share": [], "rank": []}
+    paths = {"centroid_cosine": [], "drift": [], "start_share": [], "rank": []}
     for layer, (now, before) in enumerate(zip(inputs, first, strict=True)):
-        found["centroid_cosine"].append(centroid_cosine(router.centroids[layer]))
-        found["drift"].append(hidden_drift(before, now))
-        found["start_share"].append(
+        paths["centroid_cosine"].append(centroid_cosine(router.centroids[layer]))
+        paths["drift"].append(hidden_drift(before, now))
+        paths["start_share"].append(
             largest_share(start.soft(layer, now, membership="causal").argmax(-1).cpu(), start.K)
         )
-        found["rank"].append(effective_rank(router.project(layer, now)))
-    return found
+        paths["rank"].append(effective_rank(router.project(layer, now)))
+    return paths

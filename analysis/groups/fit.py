@@ -79,7 +79,7 @@ def principal_directions(centred: Tensor, count: int, seed: int = 0, rounds: int
     float64 where the device has it: directions of nearly one variance turn with what is rounded, and tokens between two
     groups with them.
     """
-    given, centred = centred.dtype, centred if centred.device.type == "mps" else centred.double()
+    dtype, centred = centred.dtype, centred if centred.device.type == "mps" else centred.double()
     wide = min(count + SPARE, centred.shape[1])
     draw = torch.randn(centred.shape[1], wide, generator=torch.Generator().manual_seed(seed))
     basis = torch.linalg.qr(draw.to(centred))[0]
@@ -88,7 +88,7 @@ def principal_directions(centred: Tensor, count: int, seed: int = 0, rounds: int
     turn = torch.linalg.eigh((centred @ basis).T @ (centred @ basis))[1].flip(-1)
     directions = F.normalize((basis @ turn)[:, :count], dim=0)
     peak = directions.gather(0, directions.abs().argmax(0, keepdim=True))
-    return (directions * torch.where(peak < 0, -1.0, 1.0)).to(given)
+    return (directions * torch.where(peak < 0, -1.0, 1.0)).to(dtype)
 
 
 def _confidence(scores: Tensor, temperature: float, potential: Tensor) -> float:

@@ -108,20 +108,20 @@ class PairCollector(FarShares):
         chosen = slice(None) if self.head is None else slice(self.head, self.head + 1)
         block = probabilities[chosen, :, self.skip_first : limit]  # [h, n, t]
         block = block if block.dtype == torch.float64 else block.float()
-        here = torch.arange(self.skip_first, limit, device=rows.device)  # [t]
-        far = here <= rows[:, None] - self.min_distance  # [n, t]
+        places = torch.arange(self.skip_first, limit, device=rows.device)  # [t]
+        far = places <= rows[:, None] - self.min_distance  # [n, t]
         q, k = (start + rows).cpu(), start + torch.arange(self.skip_first, limit)
-        same = [_share(arm[layer][q], arm[layer][k]).to(far) & far for arm in self.arms.values()]  # arms x [n, t]
-        self.count(layer, rows, block.mean(0).masked_fill(~far, 0.0), same)
+        same_group = [_share(arm[layer][q], arm[layer][k]).to(far) & far for arm in self.arms.values()]  # arms x [n, t]
+        self.count(layer, rows, block.mean(0).masked_fill(~far, 0.0), same_group)
         if self.top.size and self.layer in (None, layer):
-            self._list(layer, rows, block, same[0], q, k, start)
+            self._list(layer, rows, block, same_group[0], q, k)
 
-    def _list(self, layer: int, rows: Tensor, block: Tensor, same: Tensor, q: Tensor, k: Tensor, start: int) -> None:
+    def _list(self, layer: int, rows: Tensor, block: Tensor, paired: Tensor, q: Tensor, k: Tensor) -> None:
         members, g = self.listed[layer], self.affinity[layer]
         wanted_q, wanted_k = self.content[q], self.content[k]
         if self.group is not None:
             wanted_q, wanted_k = wanted_q & members[q, self.group].cpu(), wanted_k & members[k, self.group].cpu()
-        wanted = same & wanted_q.to(same.device)[:, None] & wanted_k.to(same.device)
+        wanted = paired & wanted_q.to(block.device)[:, None] & wanted_k.to(block.device)
         best = torch.where(wanted, block.amax(0), 0.0)  # [n, t]
         worth = (best > 0) & (best >= self.top.least)
         if int(worth.sum()) > self.top.size:
@@ -130,7 +130,7 @@ class PairCollector(FarShares):
         if not len(row):
             return
         attention, head = best[row, column].cpu(), block[:, row, column].argmax(0).cpu()
-        row, column, seen = row.cpu(), column.cpu(), rows.cpu()
+        row, column, window_rows = row.cpu(), column.cpu(), rows.cpu()
         both = (g[q[row]] * g[k[column]]).cpu().double()  # [m, K]
         shared = (members[q[row]] & members[k[column]]).cpu()
         group = torch.where(shared, both, -1.0).argmax(-1) if self.group is None else torch.full_like(row, self.group)
@@ -142,7 +142,7 @@ class PairCollector(FarShares):
             head=head if self.head is None else torch.full_like(row, self.head),
             group=group,
             affinity=both.sum(-1),
-            uniform=1.0 / (seen[row] + 1).double(),
+            uniform=1.0 / (window_rows[row] + 1).double(),
         )
 
     def table(self) -> pd.DataFrame:

@@ -79,8 +79,8 @@ class FocusRouter(nn.Module):
         try:
             self.settings = settings or RouterSettings(**fields)
         except TypeError:
-            known = ", ".join(RouterSettings.__dataclass_fields__)
-            raise BadSetting(f"There is no setting among {', '.join(fields)} that is not one of: {known}.") from None
+            names = ", ".join(RouterSettings.__dataclass_fields__)
+            raise BadSetting(f"There is no setting among {', '.join(fields)} that is not one of: {names}.") from None
         if not (layers >= 1 and width >= 1):
             raise BadSetting(f"A router needs at least 1 layer and width 1, and got {layers} layers of width {width}.")
         s, draw = self.settings, torch.Generator().manual_seed(seed)
@@ -156,11 +156,11 @@ class FocusRouter(nn.Module):
         if self.settings.similarity == "cosine" or torch.is_autocast_enabled(hidden.device.type):
             return self.members(layer, hidden, top)
         numbers = self.projection, self.centroids, self.potential
-        made_of = tuple((one.data_ptr(), one._version) for one in numbers)
+        made_of = tuple((tensor.data_ptr(), tensor._version) for tensor in numbers)
         if self._joint is None or self._joint[0] != made_of:
-            projection, centroids, potential = (one.cpu().double() for one in numbers)
+            projection, centroids, potential = (tensor.cpu().double() for tensor in numbers)
             products = centroids @ projection.transpose(1, 2) / self.temperature  # [L, K, width]
-            self._joint = made_of, *(one.float().to(hidden.device).unbind() for one in (products, potential))
+            self._joint = made_of, *(tensor.float().to(hidden.device).unbind() for tensor in (products, potential))
         _, products, potential = self._joint
         return top_groups(torch.addmv(potential[layer], products[layer], hidden[0, 0].float()), top)[None, None]
 
@@ -194,10 +194,10 @@ class FocusRouter(nn.Module):
 
     def variant(self, **settings) -> "FocusRouter":
         """A copy with these settings changed (none: a plain copy), its numbers and balance the same."""
-        made = FocusRouter(self.layers, self.width, replace(self.settings, **settings))
-        made.load_state_dict(self.state_dict())
-        made.about = dict(self.about)
-        return made
+        copy = FocusRouter(self.layers, self.width, replace(self.settings, **settings))
+        copy.load_state_dict(self.state_dict())
+        copy.about = dict(self.about)
+        return copy
 
     def check(self, layers: int, width: int | None = None) -> None:
         """Refuse a model this router does not fit. Errors: BadSetting with both shapes."""
@@ -213,8 +213,8 @@ class FocusRouter(nn.Module):
         self.about = {**self.about, **about}
         if self.about.get("kind") not in KINDS:
             raise BadSetting(f"A router's kind is one of {', '.join(KINDS)}, and it is {self.about.get('kind')!r}.")
-        kept = {name: tensor.float() for name, tensor in self.state_dict().items()}
-        return fitted.write(_file(path), kept, settings=asdict(self.settings), about=self.about)
+        tensors = {name: tensor.float() for name, tensor in self.state_dict().items()}
+        return fitted.write(_file(path), tensors, settings=asdict(self.settings), about=self.about)
 
     @classmethod
     def load(cls, path: str | Path, layers: int | None = None, width: int | None = None) -> "FocusRouter":
@@ -225,19 +225,19 @@ class FocusRouter(nn.Module):
         path = _file(path)
         if not path.is_file():
             raise NotFitted(f"There is no router {path.stem!r} in {path.parent.name or '.'}; fit or train one.")
-        found = fitted.read(path, settings=dict, about=dict)
-        if found is None or not _whole(found[0]):
+        stored = fitted.read(path, settings=dict, about=dict)
+        if stored is None or not _whole(stored[0]):
             raise BadSetting(
                 f"The router file {path.name} or its .json is damaged or of another version (this one reads format "
                 f"{fitted.FORMAT}); fit or train it again."
             )
-        tensors, settings, about = found
+        tensors, settings, about = stored
         router = cls(*tensors["projection"].shape[:2], **settings)
-        for name, own in router.state_dict().items():
-            if tensors[name].shape != own.shape:
+        for name, expected in router.state_dict().items():
+            if tensors[name].shape != expected.shape:
                 raise BadSetting(
                     f"The router file {path.name} is damaged: {name} has shape "
-                    f"{list(tensors[name].shape)} and its settings say {list(own.shape)}; fit or train it again."
+                    f"{list(tensors[name].shape)} and its settings say {list(expected.shape)}; fit or train it again."
                 )
         router.load_state_dict(tensors)
         router.about = about

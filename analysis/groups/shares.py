@@ -25,7 +25,7 @@ class FarShares:
         power = 1 << self.min_distance.bit_length()
         return [self.min_distance] + [power << b for b in range(count)]
 
-    def count(self, layer: int, rows: Tensor, mass: Tensor | None, same: list[Tensor]) -> None:
+    def count(self, layer: int, rows: Tensor, mass: Tensor | None, same_group: list[Tensor]) -> None:
         """rows int [n] in the window; mass [n, t] of keys skip_first.., 0 where not far; same: per arm, bool [n, t]."""
         if mass is None:
             self.sums.setdefault(layer, torch.zeros(1 + len(self.arms), 2, 0, dtype=torch.float64))
@@ -36,10 +36,10 @@ class FarShares:
         edges = torch.tensor(self.edges(bins), device=rows.device)
         upto = (rows[:, None] - edges + 1 - self.skip_first).clamp(0, mass.shape[1])  # [n, bins + 1] keys at >= edge
         far = (upto[:, :-1] - upto[:, 1:]).sum(0).double()
-        found = [torch.stack([far, _by_bin(mass, upto)])]
-        for arm in same:
-            found.append(torch.stack([_by_bin(arm, upto), _by_bin(mass * arm, upto)]))
-        new = torch.stack(found).cpu()  # [1 + arms, 2, bins]
+        counts = [torch.stack([far, _by_bin(mass, upto)])]
+        for arm in same_group:
+            counts.append(torch.stack([_by_bin(arm, upto), _by_bin(mass * arm, upto)]))
+        new = torch.stack(counts).cpu()  # [1 + arms, 2, bins]
         old = self.sums.get(layer, new[..., :0])
         wide = max(old.shape[-1], bins)
         pad = torch.nn.functional.pad
@@ -55,7 +55,7 @@ class FarShares:
 
     def by_distance(self, layer: int | None = None) -> pd.DataFrame:
         """Columns arm, low (inclusive), high (exclusive), pairs_share, mass_share, lift, over all layers or one."""
-        chosen = [sums for at, sums in self.sums.items() if layer in (None, at)]
+        chosen = [sums for index, sums in self.sums.items() if layer in (None, index)]
         wide = max((sums.shape[-1] for sums in chosen), default=0)
         total = sum(torch.nn.functional.pad(sums, (0, wide - sums.shape[-1])) for sums in chosen) if wide else None
         edges, rows = self.edges(wide), []
@@ -73,8 +73,8 @@ class FarShares:
 def _by_bin(values: Tensor, upto: Tensor) -> Tensor:
     """Sum over queries of values [n, t] in each query's bins: upto [n, bins + 1] keys lie at or beyond each edge."""
     running = torch.nn.functional.pad(values.cumsum(-1, dtype=torch.float64), (1, 0))  # [n, t + 1]
-    at = running.gather(1, upto)
-    return (at[:, :-1] - at[:, 1:]).sum(0)
+    beyond = running.gather(1, upto)
+    return (beyond[:, :-1] - beyond[:, 1:]).sum(0)
 
 
 def _shares(far: Tensor, arm: Tensor) -> tuple[float, float, float]:

@@ -58,27 +58,28 @@ def prefix_sinkhorn(
     exact = logits if logits.device.type == "mps" else logits.double()
     if exact.max() - exact.min() > -math.log(torch.finfo(exact.dtype).tiny) / 3:  # a product of three would underflow
         parts = [mask if mask is None else mask[..., : end + 1] for end in range(logits.shape[-2])]
-        each = (sinkhorn(logits[..., : end + 1, :], 1.0, iterations, part) for end, part in enumerate(parts))
-        return torch.cat([groups[..., -1:, :] for groups in each], -2)
+        balanced = (sinkhorn(logits[..., : end + 1, :], 1.0, iterations, part) for end, part in enumerate(parts))
+        return torch.cat([groups[..., -1:, :] for groups in balanced], -2)
     shares = (exact - exact.amax(-1, keepdim=True)).exp()  # [..., T, K]: a row's scale is divided out
     if mask is None:
         mask = torch.ones(logits.shape[:-1], dtype=torch.bool, device=logits.device)
     real = mask.cummax(-1).values[..., None]  # [..., T, 1]; the rows before any real token come back as zeros
     counted = exact.masked_fill(~mask[..., None], torch.finfo(exact.dtype).min / 4)
     potential = torch.where(real, -torch.logcumsumexp(counted, -2), 0.0)
-    at, found = torch.arange(logits.shape[-2], device=logits.device), []
-    for own in at.split(max(1, ENTRIES // max(1, mask.numel()))):  # prefixes handled at once
-        upto = int(own[-1]) + 1
-        seen = (at[:upto] <= own[:, None]) & (mask[..., None, :upto] | ~real[..., own, :])  # [..., n, upto]
-        bias, some = potential[..., own, :], shares[..., :upto, :]
+    places, potentials = torch.arange(logits.shape[-2], device=logits.device), []
+    for prefixes in places.split(max(1, ENTRIES // max(1, mask.numel()))):  # prefixes handled at once
+        upto = int(prefixes[-1]) + 1
+        counts = mask[..., None, :upto] | ~real[..., prefixes, :]
+        inside = (places[:upto] <= prefixes[:, None]) & counts  # [..., n, upto]
+        bias, some = potential[..., prefixes, :], shares[..., :upto, :]
         for step in range(iterations):
             if step:
                 weight = bias.exp()
                 total = weight @ some.transpose(-1, -2)  # [..., n, upto]: what normalises each token's row
-                bias = bias - (weight * ((seen / total) @ some)).log()
+                bias = bias - (weight * ((inside / total) @ some)).log()
             bias = bias - bias.mean(-1, keepdim=True)
-        found.append(bias)
-    groups = torch.softmax(logits + torch.cat(found, -2).to(logits), -1)
+        potentials.append(bias)
+    groups = torch.softmax(logits + torch.cat(potentials, -2).to(logits), -1)
     return (groups * mask[..., None]).float()
 
 
@@ -104,10 +105,10 @@ def frozen_potential(scores: Tensor, temperature: float = 0.1, iterations: int =
             if step and narrow:  # products of exponentials: nothing of them underflows
                 if shares is None or len(blocks) > 1:
                     shares = (rows - rows.amax(-1, keepdim=True)).exp()
-                found = potential + ((shares @ potential.exp()).reciprocal() @ shares).log()
+                update = potential + ((shares @ potential.exp()).reciprocal() @ shares).log()
             else:
-                found = torch.logsumexp(torch.log_softmax(rows + potential, -1) if step else rows, 0)
-            total = torch.logaddexp(total, found)
+                update = torch.logsumexp(torch.log_softmax(rows + potential, -1) if step else rows, 0)
+            total = torch.logaddexp(total, update)
         potential = potential - total
         potential = potential - potential.mean()
     return potential.float()

@@ -27,10 +27,10 @@ def pca(x) -> tuple[np.ndarray, np.ndarray]:
     directions = directions * np.where(peaks < 0, -1, 1)
     total = variance.sum()
     coordinates, share = np.zeros((len(x), 2), np.float32), np.zeros(2, np.float32)
-    found = directions.shape[1]
+    count = directions.shape[1]
     if total > 1e-12 * max(1.0, float((x**2).sum())):
-        coordinates[:, :found] = centred @ directions
-        share[:found] = np.clip(variance[::-1][:found] / total, 0, 1)
+        coordinates[:, :count] = centred @ directions
+        share[:count] = np.clip(variance[::-1][:count] / total, 0, 1)
     return coordinates, share
 
 

@@ -43,7 +43,7 @@ def word_of_tokens(text: str, starts: Sequence[int], ends: Sequence[int]) -> lis
     starts, ends: character offsets [T] of the tokens, end exclusive. A token that touches no word gets its own visible
     form: the punctuation itself, ␣ for spaces, ⏎ for line breaks; a token without text gets "∅".
     """
-    return [text[found[0] : found[1]] if found else _visible(text[a:b]) for a, b, found in _spans(text, starts, ends)]
+    return [text[span[0] : span[1]] if span else _visible(text[a:b]) for a, b, span in _spans(text, starts, ends)]
 
 
 def categories(text: str, starts: Sequence[int], ends: Sequence[int], language: str = "auto") -> tuple[list[str], str]:
@@ -56,20 +56,20 @@ def categories(text: str, starts: Sequence[int], ends: Sequence[int], language: 
     spans = _spans(text, starts, ends)
     by_word, source = word_categories(text, language)
     labels = []
-    for a, b, found in spans:
-        if found is None:
+    for a, b, span in spans:
+        if span is None:
             labels.append(_symbol(text[a:b]))
-        elif text[a:b].lstrip() and a + len(text[a:b]) - len(text[a:b].lstrip()) > found[0]:
+        elif text[a:b].lstrip() and a + len(text[a:b]) - len(text[a:b].lstrip()) > span[0]:
             labels.append(PIECE)
         else:
-            labels.append(by_word[found])
+            labels.append(by_word[span])
     return labels, source
 
 
 def content_tokens(text: str, starts: Sequence[int], ends: Sequence[int], language: str = "auto") -> list[bool]:
     """Whether each token belongs to a content word, all pieces of the word included."""
     by_word, _ = word_categories(text, language)
-    return [found is not None and is_content(by_word[found]) for _, _, found in _spans(text, starts, ends)]
+    return [span is not None and is_content(by_word[span]) for _, _, span in _spans(text, starts, ends)]
 
 
 def is_content(category: str) -> bool:
@@ -109,13 +109,13 @@ def _spans(text: str, starts, ends) -> list[tuple[int, int, tuple[int, int] | No
     """(start, end, span of the first word the token touches or None) for each token."""
     words = _word_spans(text)
     first = [a for a, _ in words]
-    found = []
+    spans = []
     for a, b in zip(map(int, starts), map(int, ends), strict=True):
-        at = max(0, bisect_right(first, a) - 1)
-        while at < len(words) and words[at][1] <= a:
-            at += 1
-        found.append((a, b, words[at] if a < b and at < len(words) and words[at][0] < b else None))
-    return found
+        index = max(0, bisect_right(first, a) - 1)
+        while index < len(words) and words[index][1] <= a:
+            index += 1
+        spans.append((a, b, words[index] if a < b and index < len(words) and words[index][0] < b else None))
+    return spans
 
 
 @lru_cache(maxsize=8)

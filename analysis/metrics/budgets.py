@@ -40,9 +40,9 @@ def allocate_budget(ranks, budget: int, floor: int = FLOOR) -> np.ndarray:
         parts = [Fraction(1)] * cells
     common = max(part.denominator for part in parts)  # powers of two: the largest holds the others
     weights = [int(part * common) for part in parts]
-    rest, whole = budget - floor * cells, sum(weights)
-    quotas = [divmod(rest * weight, whole) for weight in weights]  # (keys, remainder)
-    left = rest - sum(keys for keys, _ in quotas)
+    spare, total = budget - floor * cells, sum(weights)
+    quotas = [divmod(spare * weight, total) for weight in weights]  # (keys, remainder)
+    left = spare - sum(keys for keys, _ in quotas)
     first = sorted(range(cells), key=lambda cell: (-quotas[cell][1], cell))[:left]
     shares = np.array([floor + keys for keys, _ in quotas], dtype=np.int64)
     shares[first] += 1
@@ -51,8 +51,8 @@ def allocate_budget(ranks, budget: int, floor: int = FLOOR) -> np.ndarray:
 
 def read_pairs(budgets, cap: int | None, length: int) -> int:
     """Query-key pairs that all heads read in a text of `length` tokens: sum of min(budget, cap, i + 1); no ties."""
-    kept = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length)).ravel()
-    return int((kept * (kept + 1) // 2 + kept * (length - kept)).sum())
+    keys = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length)).ravel()
+    return int((keys * (keys + 1) // 2 + keys * (length - keys)).sum())
 
 
 def reads(budgets, cap: int | None, length: int, kv_heads: int | None = None) -> dict[str, float]:
@@ -79,10 +79,10 @@ def shared_reads(budgets, cap: int | None, length: int, kv_heads: int) -> dict[s
     """Between which shares of the causal pairs the reads per key-value head lie, where a key counts once for the query
     heads that share it: `reads_kv_least` if they choose alike, the largest budget then counts; `reads_kv_most` if they
     never do, the sum counts then, up to every key. Without ties, as `read_pairs`."""
-    kept = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length))
-    kept = kept.reshape(-1, kv_heads, kept.shape[-1] // kv_heads)  # [L, G, H / G]
-    causal = kept.shape[0] * kv_heads * (length * (length + 1) // 2)
-    ends = {"reads_kv_least": kept.max(-1), "reads_kv_most": kept.sum(-1)}
+    keys = np.minimum(np.asarray(budgets, dtype=np.int64), length if cap is None else min(cap, length))
+    keys = keys.reshape(-1, kv_heads, keys.shape[-1] // kv_heads)  # [L, G, H / G]
+    causal = keys.shape[0] * kv_heads * (length * (length + 1) // 2)
+    ends = {"reads_kv_least": keys.max(-1), "reads_kv_most": keys.sum(-1)}
     return {name: read_pairs(shared, None, length) / causal for name, shared in ends.items()}
 
 
@@ -131,13 +131,13 @@ def edited(budgets, ranks, edits: list[dict], keep_total: bool, floor: int = FLO
 
 def _left_over(budgets: np.ndarray, ranks: np.ndarray, fixed: np.ndarray, total: int, floor: int) -> np.ndarray:
     """What the free cells get of the total. Errors: BadSetting when the fixed ones leave less than the floor."""
-    taken, free = int(budgets[fixed].sum()), int((~fixed).sum())
-    if total - taken < floor * free:
+    used, free = int(budgets[fixed].sum()), int((~fixed).sum())
+    if total - used < floor * free:
         raise BadSetting(
-            f"The edited heads take {taken:,} of {total:,} keys and the other {free:,} need at least {floor} each: "
+            f"The edited heads take {used:,} of {total:,} keys and the other {free:,} need at least {floor} each: "
             "edit fewer, or let the total change."
         )
-    return allocate_budget(ranks[~fixed][None], total - taken, floor)[0]
+    return allocate_budget(ranks[~fixed][None], total - used, floor)[0]
 
 
 def _edit(edit: dict, shape: tuple[int, int]) -> tuple[np.ndarray, str, float]:
@@ -176,6 +176,6 @@ def cache_keys(budgets, cap: int | None, length: int, kv_heads: int) -> tuple[in
     each head keeps min(budget, cap) for good). Query heads that share keys may keep different ones, so theirs add up.
     """
     budgets = np.asarray(budgets, dtype=np.int64)
-    kept = np.minimum(budgets, length if cap is None else min(cap, length))
-    shared = kept.reshape(len(budgets), kv_heads, -1).sum(2)  # [L, G]
+    keys = np.minimum(budgets, length if cap is None else min(cap, length))
+    shared = keys.reshape(len(budgets), kv_heads, -1).sum(2)  # [L, G]
     return len(budgets) * kv_heads * length, int(np.minimum(shared, length).sum())

@@ -38,8 +38,8 @@ def state(units: int, known: bool = True, interval: bool = True, unit: str = "un
     """What a number rests on, in the words of every page: `units` of `unit`; is there a value, and an interval."""
     if units == 0 or not known:
         return "no values"
-    one = unit.replace("units", "unit").replace("documents", "document")
-    counted = f"{units:,} {unit}" if units > 1 else f"1 {one}"
+    singular = unit.replace("units", "unit").replace("documents", "document")
+    counted = f"{units:,} {unit}" if units > 1 else f"1 {singular}"
     return f"95% interval over {counted}" if interval else f"{counted}, too few for an interval"
 
 
@@ -81,26 +81,26 @@ def over_units(values, units, fewest: int = DOCUMENTS, level: float = LEVEL, bel
     """The mean of values [n] with its interval over units [n], which document or block each is of; and the mean of each
     unit, in the order of their numbers. A unit with more values weighs more. With `below` [n] it is sum(values) /
     sum(below), and so in each unit. Errors: as `interval`."""
-    values, which = _vector(values), np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
-    if len(values) != len(which):
-        raise BadSetting(f"Every value belongs to a unit, and got {len(values)} values and {len(which)} units.")
-    sums = np.bincount(which, values)
-    counts = np.bincount(which, None if below is None else _vector(below))
+    values, unit_of = _vector(values), np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
+    if len(values) != len(unit_of):
+        raise BadSetting(f"Every value belongs to a unit, and got {len(values)} values and {len(unit_of)} units.")
+    sums = np.bincount(unit_of, values)
+    counts = np.bincount(unit_of, None if below is None else _vector(below))
     with np.errstate(divide="ignore", invalid="ignore"):
         return ratio_interval(sums, counts, level, fewest), sums / counts
 
 
-def jackknife_edges(whole, without, fewest: int = DOCUMENTS, level: float = LEVEL) -> np.ndarray:
-    """Edges [N, 2] of the studentised intervals of many numbers `whole` [N] at once, from what each would be `without`
-    every unit [units, N] (the jackknife's pseudo-values; for a mean that is its t interval). NaN where there are fewer
+def jackknife_edges(estimate, without, fewest: int = DOCUMENTS, level: float = LEVEL) -> np.ndarray:
+    """Edges [N, 2] of the studentised intervals of many estimates [N] at once, from what each would be `without` every
+    unit [units, N] (the jackknife's pseudo-values; for a mean that is its t interval). NaN where there are fewer
     than `fewest` units, or nothing is known."""
-    whole, without = np.asarray(whole, dtype=np.float64), np.asarray(without, dtype=np.float64)
+    estimate, without = np.asarray(estimate, dtype=np.float64), np.asarray(without, dtype=np.float64)
     units = len(without)
     if units < max(2, fewest):
-        return np.full((len(whole), 2), np.nan)
-    pseudo = units * whole - (units - 1) * without
+        return np.full((len(estimate), 2), np.nan)
+    pseudo = units * estimate - (units - 1) * without
     half = stats.t.ppf((1 + level) / 2, units - 1) * pseudo.std(0, ddof=1) / units**0.5
-    return np.stack([whole - half, whole + half], -1)
+    return np.stack([estimate - half, estimate + half], -1)
 
 
 def crossed_interval(values, level: float = LEVEL, fewest: int = DOCUMENTS) -> Interval:
@@ -133,13 +133,15 @@ def over_seeds(values, units, fewest: int = DOCUMENTS, level: float = LEVEL) -> 
     as `interval`.
     """
     table = np.atleast_2d(np.asarray(values, dtype=np.float64))
-    found, points = over_units(table.mean(0), units, fewest, level)
+    over_texts, points = over_units(table.mean(0), units, fewest, level)
     if len(table) < SEEDS:
-        return found, points
-    which = np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
-    counts = np.bincount(which)
-    sums = np.stack([np.bincount(which, row) for row in table])  # [seeds, units]
-    linear = found.mean + (sums - found.mean * counts) / counts.mean()  # their mean over units is that of each seed
+        return over_texts, points
+    unit_of = np.unique(np.asarray(units).reshape(-1), return_inverse=True)[1]
+    counts = np.bincount(unit_of)
+    sums = np.stack([np.bincount(unit_of, row) for row in table])  # [seeds, units]
+    linear = (
+        over_texts.mean + (sums - over_texts.mean * counts) / counts.mean()
+    )  # their mean over units is that of each seed
     return crossed_interval(linear, level, fewest), points
 
 
@@ -148,10 +150,10 @@ def upper_limit(values, level: float = LEVEL, fewest: int = DOCUMENTS, seed: int
     return interval(values, 2 * level - 1, fewest, seed).high
 
 
-def smallest_effect(found: Interval) -> float | None:
+def smallest_effect(effect: Interval) -> float | None:
     """The smallest difference that this design tells from 0 four times in five: 2.8 standard errors, from the width of
     its 95% interval. It stands beside every "not told apart"."""
-    return None if found.low is None else 2.8 * (found.high - found.low) / (2 * 1.96)
+    return None if effect.low is None else 2.8 * (effect.high - effect.low) / (2 * 1.96)
 
 
 def holm(p_values) -> np.ndarray:
@@ -164,17 +166,17 @@ def holm(p_values) -> np.ndarray:
     return result
 
 
-def p_of(found: Interval) -> float | None:
+def p_of(effect: Interval) -> float | None:
     """Two-sided p-value of a mean of 0 that goes with a 95% interval: 0.05 where an edge is 0. It is taken from the
     edge nearer to 0, with n - 1 degrees, and with 2 where trainings enter, the fewest they can have, so that it is
     rather too large than too small. None without an interval."""
-    if found.low is None:
+    if effect.low is None:
         return None
-    degrees = SEEDS - 1 if found.method == "crossed t" else found.units - 1
-    half = found.mean - found.low if found.mean > 0 else found.high - found.mean
+    degrees = SEEDS - 1 if effect.method == "crossed t" else effect.units - 1
+    half = effect.mean - effect.low if effect.mean > 0 else effect.high - effect.mean
     if half <= 0:
-        return 1.0 if found.mean == 0 else 0.0
-    return float(2 * stats.t.sf(abs(found.mean) / half * stats.t.ppf((1 + LEVEL) / 2, degrees), degrees))
+        return 1.0 if effect.mean == 0 else 0.0
+    return float(2 * stats.t.sf(abs(effect.mean) / half * stats.t.ppf((1 + LEVEL) / 2, degrees), degrees))
 
 
 def p_value(values) -> float | None:
@@ -191,9 +193,11 @@ def p_value(values) -> float | None:
 def _error(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Standard error of sum(above) / sum(below) along the last axis."""
     units = above.shape[-1]
+    if units == 1:
+        return np.float64(0.0)
     ratio = above.sum(-1, keepdims=True) / below.sum(-1, keepdims=True)
-    rest = above - ratio * below
-    return np.sqrt((rest**2).sum(-1) / (units - 1) / units) / np.abs(below.mean(-1)) if units > 1 else np.zeros(1)[0]
+    residual = above - ratio * below
+    return np.sqrt((residual**2).sum(-1) / (units - 1) / units) / np.abs(below.mean(-1))
 
 
 def _skewed(values: np.ndarray) -> bool:

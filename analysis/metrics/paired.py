@@ -48,21 +48,21 @@ def perplexity_change(losses, baseline, documents=None, stretch: int = STRETCH) 
             f"Paired losses are two tables of windows and positions, and got {losses.shape} and {baseline.shape}."
         )
     apart = losses - baseline
-    values, which, fewest, unit = _units(apart, documents, stretch)
-    found, points = over_units(values, which, fewest)
-    upper = over_units(values, which, fewest, 2 * LEVEL - 1)[0].high
-    low, high, upper = (None if edge is None else math.expm1(edge) for edge in (found.low, found.high, upper))
-    p = None if found.low is None else p_value(points)
-    few = () if found.low is not None else tuple(math.expm1(point) for point in points)
-    return Change(math.expm1(float(apart.mean())), low, high, upper, found.units, unit, few, p)
+    values, unit_of, fewest, unit = _units(apart, documents, stretch)
+    difference, points = over_units(values, unit_of, fewest)
+    upper = over_units(values, unit_of, fewest, 2 * LEVEL - 1)[0].high
+    low, high, upper = (None if edge is None else math.expm1(edge) for edge in (difference.low, difference.high, upper))
+    p = None if difference.low is None else p_value(points)
+    few = () if difference.low is not None else tuple(math.expm1(point) for point in points)
+    return Change(math.expm1(float(apart.mean())), low, high, upper, difference.units, unit, few, p)
 
 
 def perplexity_of(losses, documents=None, stretch: int = STRETCH) -> Change:
     """The perplexity itself of losses [windows, positions] in nats: `change` with its interval, units as above."""
-    found = perplexity_change(losses, np.zeros(np.shape(losses)), documents, stretch)
-    ends = {name: None if (end := getattr(found, name)) is None else 1 + end for name in ("low", "high", "upper")}
-    points = tuple(1 + point for point in found.points)
-    return replace(found, change=1 + found.change, points=points, p=None, **ends)
+    change = perplexity_change(losses, np.zeros(np.shape(losses)), documents, stretch)
+    ends = {name: None if (end := getattr(change, name)) is None else 1 + end for name in ("low", "high", "upper")}
+    points = tuple(1 + point for point in change.points)
+    return replace(change, change=1 + change.change, points=points, p=None, **ends)
 
 
 def _units(apart: np.ndarray, documents, stretch: int) -> tuple[np.ndarray, np.ndarray, int, str]:

@@ -50,8 +50,8 @@ def perplexity(model, token_ids, window: int, progress=None) -> Quality:
         if progress:
             progress((index + 1) / count)
     losses = np.stack(rows)
-    found = perplexity_of(losses)
-    return Quality(losses, math.exp(losses.mean()), found.low, found.high, found.units, found.unit)
+    change = perplexity_of(losses)
+    return Quality(losses, math.exp(losses.mean()), change.low, change.high, change.units, change.unit)
 
 
 @torch.no_grad()
@@ -92,9 +92,9 @@ def divergence(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     changes nothing.
     """
     kind = torch.float64 if torch.float64 in (reference.dtype, logits.dtype) else torch.float32
-    mine, other = F.log_softmax(reference.to(kind), -1), F.log_softmax(logits.to(kind), -1)
-    gap = (mine - other).masked_fill_(mine == -math.inf, 0.0)  # what has no probability costs nothing
-    return gap.mul_(mine.exp_()).sum(-1).clamp(min=0.0)
+    log_p, log_q = F.log_softmax(reference.to(kind), -1), F.log_softmax(logits.to(kind), -1)
+    gap = (log_p - log_q).masked_fill_(log_p == -math.inf, 0.0)  # what has no probability costs nothing
+    return gap.mul_(log_p.exp_()).sum(-1).clamp(min=0.0)
 
 
 def same_top1(reference: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

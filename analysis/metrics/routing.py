@@ -24,11 +24,11 @@ def bucket_recall(mass: Tensor, chosen: Tensor) -> float:
     return float(mass.gather(-1, chosen).sum(-1).double().mean())
 
 
-def captured(scores: Tensor, points: Tensor, *held: Tensor) -> list[Tensor]:
-    """What the best l buckets by `scores` [..., n, C] hold of each of `held` [..., n, C], at each l of `points` [p]:
+def captured(scores: Tensor, points: Tensor, *amounts: Tensor) -> list[Tensor]:
+    """What the best l buckets by `scores` [..., n, C] hold of each of `amounts` [..., n, C], at each l of `points` [p]:
     tensors [..., n, p]. Ties go to the lower bucket."""
     order = scores.sort(stable=True, dim=-1, descending=True).indices
-    return [values.expand_as(order).gather(-1, order).cumsum(-1)[..., points - 1] for values in held]
+    return [values.expand_as(order).gather(-1, order).cumsum(-1)[..., points - 1] for values in amounts]
 
 
 def budgets(buckets: int) -> list[int]:
@@ -36,30 +36,30 @@ def budgets(buckets: int) -> list[int]:
     return sorted({max(1, buckets // share) for share in (256, 128, 64, 32, 16, 8)})
 
 
-def points_for(buckets: int, most: int = 128) -> list[int]:
-    """The l at which curves are kept: all of 1 to C where they are at most `most`, else about as many, evenly spaced on
-    a logarithmic axis, with those of `budgets` and C itself."""
-    if buckets <= most:
+def points_for(buckets: int, limit: int = 128) -> list[int]:
+    """The l at which curves are kept: all of 1 to C where they are at most `limit`, else about as many, evenly spaced
+    on a logarithmic axis, with those of `budgets` and C itself."""
+    if buckets <= limit:
         return list(range(1, buckets + 1))
-    spaced = np.unique(np.geomspace(1, buckets, most).round().astype(int)).tolist()
+    spaced = np.unique(np.geomspace(1, buckets, limit).round().astype(int)).tolist()
     return sorted({*spaced, *budgets(buckets), buckets})
 
 
-def gap_closure(found, low, high) -> dict[str, float | None]:
+def gap_closure(recall, low, high) -> dict[str, float | None]:
     """How much of the way from `low` (symmetric k-means) to `high` (the learned router) each head's recall goes.
 
-    `found`, `low`, `high` recalls of heads [N]. `mean_of_ratios` averages the heads' own ratios, as the paper's 69.8%
+    `recall`, `low`, `high` recalls of heads [N]. `mean_of_ratios` averages the heads' own ratios, as the paper's 69.8%
     does, and leaves out heads without a gap; `ratio_of_means` divides the sums, so that heads with a wide gap count
     more; `heads` the ratio of each, None without a gap (less than 0.1% of mass). 1 closes it all, below 0 is worse.
     """
-    found, low, high = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (found, low, high))
+    recall, low, high = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (recall, low, high))
     gap = high - low
     wide = np.abs(gap) >= 1e-3
-    ratios = [float(a / b) if ok else None for a, b, ok in zip(found - low, gap, wide, strict=True)]
-    kept = [ratio for ratio in ratios if ratio is not None]
+    ratios = [float(a / b) if ok else None for a, b, ok in zip(recall - low, gap, wide, strict=True)]
+    defined = [ratio for ratio in ratios if ratio is not None]
     total = float(gap.sum())
     return {
-        "mean_of_ratios": float(np.mean(kept)) if kept else None,
-        "ratio_of_means": float((found - low).sum() / total) if abs(total) >= 1e-3 * max(1, len(gap)) else None,
+        "mean_of_ratios": float(np.mean(defined)) if defined else None,
+        "ratio_of_means": float((recall - low).sum() / total) if abs(total) >= 1e-3 * max(1, len(gap)) else None,
         "heads": ratios,
     }

@@ -79,17 +79,17 @@ def estimated(model, ids: torch.Tensor, by: str = "zero", seed: int = 0) -> np.n
 
     ids [B, T] of a `Model`; one pass and its gradient by the outputs of the heads alone.
     """
-    lm, kept = model.lm, Kept()
+    lm, recorder = model.lm, Kept()
     trained = [p for p in lm.parameters() if p.requires_grad]
     for p in trained:
         p.requires_grad_(False)
     try:
-        with apply(lm, kept), torch.enable_grad():
+        with apply(lm, recorder), torch.enable_grad():
             _loss(lm, ids).backward()
     finally:
         for p in trained:
             p.requires_grad_(True)
-    changes = [(replaced(out.detach(), by, seed) - out.detach()).float() * out.grad.float() for out in kept.outs]
+    changes = [(replaced(out.detach(), by, seed) - out.detach()).float() * out.grad.float() for out in recorder.outs]
     return torch.stack([change.sum((0, 1, 3)) for change in changes]).cpu().numpy()
 
 
@@ -152,7 +152,7 @@ def _copied(out):
     """A layer's output, a tensor or a tuple of them and of nothing."""
     if isinstance(out, torch.Tensor):
         return out.clone()
-    return tuple(_copied(one) for one in out) if isinstance(out, tuple) else out
+    return tuple(_copied(part) for part in out) if isinstance(out, tuple) else out
 
 
 @torch.no_grad()
@@ -164,7 +164,7 @@ def logits_of(model, ids: torch.Tensor) -> torch.Tensor:
 def _by_rows(measure: Callable, *tables: torch.Tensor) -> np.ndarray:
     """What `measure` makes of tables [B, T, V], [B, T]: some rows at a time, which stay in a processor's caches."""
     rows = max(1, ROWS_BYTES // (4 * tables[0].shape[-1]))
-    parts = zip(*(one.flatten(0, 1).split(rows) for one in tables), strict=True)
+    parts = zip(*(table.flatten(0, 1).split(rows) for table in tables), strict=True)
     return torch.cat([measure(*part) for part in parts]).view(tables[0].shape[:2]).cpu().numpy()
 
 

@@ -39,9 +39,9 @@ def repeats(texts: int, length: int, vocabulary: int, random: np.random.Generato
         row[-period:] = row[-2 * period : -period]
     query, near = np.arange(length), length // NEAR
     copy = (query >= length - periods[:, None])[None]  # [1, B, T]
-    other = random.integers(shortest, longest + 1, (DRAWS, texts))
-    other += (np.abs(other - periods) < 2) * 3  # two tokens off the true one at least
-    back = np.concatenate([periods[None], other])[..., None]  # [R, B, 1]
+    displaced = random.integers(shortest, longest + 1, (DRAWS, texts))
+    displaced += (np.abs(displaced - periods) < 2) * 3  # two tokens off the true one at least
+    back = np.concatenate([periods[None], displaced])[..., None]  # [R, B, 1]
     steps = np.concatenate([[1], random.integers(2, shortest, DRAWS)])[:, None, None]
     keys = np.concatenate([[0], random.integers(1, shortest, DRAWS)])[:, None, None]
     shifts = np.concatenate([[0], random.integers(near, longest, DRAWS)])[:, None, None]
@@ -69,17 +69,17 @@ def needles(tokenizer, texts: int, length: int, random: np.random.Generator) -> 
     ids = np.stack([np.concatenate([item.ids, item.answer]) for item in items])
     spans = np.zeros((1 + DRAWS, texts, ids.shape[1], 2), np.int64)
     needs = np.zeros(ids.shape, bool)
-    for at, item in enumerate(items):
+    for text, item in enumerate(items):
         size, first = len(item.answer), len(item.ids)
-        needs[at, first:] = True
+        needs[text, first:] = True
         places = [item.gold[0], *random.integers(len(pieces.begin), item.question - size, DRAWS)]
         for draw, place in enumerate(places):
             keys = place + np.arange(size)
-            spans[draw, at, first - 1 : -1] = np.stack([keys, keys + 1], -1)
+            spans[draw, text, first - 1 : -1] = np.stack([keys, keys + 1], -1)
     return Made(ids, {"retrieval": spans}, needs, ~needs, ids.shape[1])
 
 
-def _spans(first: np.ndarray, size: int, asked: np.ndarray) -> np.ndarray:
+def _spans(first: np.ndarray, size: int, queried: np.ndarray) -> np.ndarray:
     """int64 [R, B, T, 2]: `size` keys from `first` on where a query is `asked`, else none."""
-    first, asked = np.broadcast_arrays(first, asked)
-    return np.stack([first, first + size], -1) * asked[..., None]
+    first, queried = np.broadcast_arrays(first, queried)
+    return np.stack([first, first + size], -1) * queried[..., None]

@@ -104,12 +104,12 @@ class Pieces:
     def words(self) -> list[np.ndarray]:
         """Lower-case words of the vocabulary that are one token with the space before them and not in the text."""
         plain = re.compile(r"[a-z]{4,12}")
-        found = {}
+        words = {}
         for token in self.tokenizer.get_vocab():
             word = token[1:] if token[:1] in SPACES else ""  # with the mark of the space before it
             if plain.fullmatch(word) and word not in self.text and len(self.ids(f" {word}")) == 1:
-                found[word] = self.ids(f" {word}")
-        return [found[word] for word in sorted(found)]
+                words[word] = self.ids(f" {word}")
+        return [words[word] for word in sorted(words)]
 
     def values(self, kind: str, count: int, random: np.random.Generator) -> list[np.ndarray]:
         """`count` different values, each with a space before it, all with the same number of tokens, none of them in

@@ -61,20 +61,20 @@ def rotary_base(model: Model, base: float | None) -> Iterator[Model]:
             module.inv_freq = 1.0 / base**powers
         yield model
     finally:
-        for module, kept in zip(modules, before, strict=True):
-            module.inv_freq = kept
+        for module, frequencies in zip(modules, before, strict=True):
+            module.inv_freq = frequencies
 
 
 def _modules(model: Model) -> list[torch.nn.Module]:
-    found = [module for module in model.lm.modules() if hasattr(module, "inv_freq") and hasattr(module, "rope_type")]
-    plain = [module for module in found if module.rope_type == "default"]
-    if not found:
+    rotary = [module for module in model.lm.modules() if hasattr(module, "inv_freq") and hasattr(module, "rope_type")]
+    plain = [module for module in rotary if module.rope_type == "default"]
+    if not rotary:
         raise BadModel(
             f"{model.name} has no rotary positions to extend: read within its {model.max_positions:,} tokens."
         )
-    if len(plain) < len(found):
+    if len(plain) < len(rotary):
         raise BadModel(
-            f"{model.name} already extends its positions (rotary type {found[0].rope_type}): read within its "
+            f"{model.name} already extends its positions (rotary type {rotary[0].rope_type}): read within its "
             f"{model.max_positions:,} tokens."
         )
     return plain

@@ -17,13 +17,15 @@ TURNS = (UNKNOWN, KNOWN, SECOND)  # when a method that decides at the end of a p
 TIE = 1e-6  # nats; answers nearer than this to the likeliest share its place
 
 
-def turned(item: Item, turn: str, other: Item) -> tuple[np.ndarray, np.ndarray]:
+def turned(item: Item, turn: str, earlier: Item) -> tuple[np.ndarray, np.ndarray]:
     """(what a method reads before it decides which keys stay, what comes after): the text, and the question behind it;
-    both, and nothing; or the text with the `other` question and its answer, and then the question."""
+    both, and nothing; or the text with the `earlier` question and its answer, and then the question."""
     text, question = item.ids[: item.question], item.ids[item.question :]
     if turn == KNOWN:
         return item.ids, question[:0]
-    return (text if turn == UNKNOWN else np.concatenate([text, other.ids[other.question :], other.answer])), question
+    if turn == SECOND:
+        text = np.concatenate([text, earlier.ids[earlier.question :], earlier.answer])
+    return text, question
 
 
 @torch.no_grad()
@@ -42,11 +44,11 @@ def answer_logs(model: Model, method: Method, item: Item, turn: str = KNOWN, oth
             tokens = torch.as_tensor(part, device=device)[None]
             read = lm(tokens, **as_past(lm, past), use_cache=True, logits_to_keep=1)
         logs = torch.log_softmax(read.logits[0, -1].float(), -1)[candidates[:, 0]].double()
-        held = getattr(method, "held_", None)  # of a method that follows the text itself: eviction
+        cache_state = getattr(method, "held_", None)  # of a method that follows the text itself: eviction
         for place, answer in enumerate(candidates if candidates.shape[1] > 1 else []):
             past = copy.deepcopy(past_of(read))
-            if held is not None:
-                method.held_ = copy.deepcopy(held)
+            if cache_state is not None:
+                method.held_ = copy.deepcopy(cache_state)
             after = lm(answer[None, :-1], **as_past(lm, past), use_cache=True).logits[0]
             logs[place] += torch.log_softmax(after.float(), -1).gather(1, answer[1:, None]).double().sum()
     return logs.cpu().numpy()

@@ -81,37 +81,39 @@ def json_pairs(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     question[2] = values[0]
     count = min(fits(size), len(values) // 2)
     enough("json", ask, count, ask.choices, around + 2 * size, "pairs")
-    at = round(ask.depth * (count - 1))
-    keys, held = values[:count], values[count : 2 * count]
-    keys[0], keys[at] = keys[at], keys[0]  # the first key drawn is the one that is asked for
-    blocks = [[opening, keys[i], middle, held[i], ending] for i in range(count)]
-    return blocks_of(pieces, ask, random, blocks, (at, 3), question, others(held, at, ask.choices, random))
+    target = round(ask.depth * (count - 1))
+    keys, hidden_values = values[:count], values[count : 2 * count]
+    keys[0], keys[target] = keys[target], keys[0]  # the first key drawn is the one that is asked for
+    blocks = [[opening, keys[i], middle, hidden_values[i], ending] for i in range(count)]
+    candidates = others(hidden_values, target, ask.choices, random)
+    return blocks_of(pieces, ask, random, blocks, (target, 3), question, candidates)
 
 
 def passages(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     """Passages of one text, each with a mark behind it; the end of one is quoted, and its mark asked for."""
-    every = len(pieces.filler) // PASSAGE
-    if every < 2:
+    passage_total = len(pieces.filler) // PASSAGE
+    if passage_total < 2:
         raise BadSetting(
-            f"The text gives {every} passages of {PASSAGE} tokens and one has to be told from another: give more."
+            f"The text gives {passage_total} passages of {PASSAGE} tokens and one has to be told from another: "
+            "give more."
         )
-    first = int(random.integers(len(pieces.filler) - every * PASSAGE + 1))
-    pool = pieces.filler[first : first + every * PASSAGE].reshape(every, PASSAGE)
-    pool = pool[random.permutation(every)]
-    said = pieces.ids(" Mark:")
-    question = [pieces.ids(LINE), pool[0][-QUOTE:], said]
+    first = int(random.integers(len(pieces.filler) - passage_total * PASSAGE + 1))
+    pool = pieces.filler[first : first + passage_total * PASSAGE].reshape(passage_total, PASSAGE)
+    pool = pool[random.permutation(passage_total)]
+    mark = pieces.ids(" Mark:")
+    question = [pieces.ids(LINE), pool[0][-QUOTE:], mark]
 
     def fits(size: int) -> int:
-        return room(pieces, ask, question, size) // (2 * len(pieces.ids(LINE)) + PASSAGE + len(said) + size)
+        return room(pieces, ask, question, size) // (2 * len(pieces.ids(LINE)) + PASSAGE + len(mark) + size)
 
     marks = pieces.values("word", max(fits(1), ask.choices), random)
     count = fits(len(marks[0]))
-    enough("passages", ask, count, ask.choices, PASSAGE + len(said) + len(marks[0]) + 2, "passages")
-    at, line = round(ask.depth * (count - 1)), pieces.ids(LINE)
-    rest = pool[1 + np.arange(count) % (every - 1)]  # a short text gives its other passages again
-    blocks = [[line, pool[0] if i == at else rest[i], said, marks[i], line] for i in range(count)]
-    chosen = others(marks[:count], at, ask.choices, random)
-    return blocks_of(pieces, ask, random, blocks, (at, 3), question, chosen, padding=rest[0])
+    enough("passages", ask, count, ask.choices, PASSAGE + len(mark) + len(marks[0]) + 2, "passages")
+    target, line = round(ask.depth * (count - 1)), pieces.ids(LINE)
+    other_passages = pool[1 + np.arange(count) % (passage_total - 1)]  # a short text gives its other passages again
+    blocks = [[line, pool[0] if i == target else other_passages[i], mark, marks[i], line] for i in range(count)]
+    chosen = others(marks[:count], target, ask.choices, random)
+    return blocks_of(pieces, ask, random, blocks, (target, 3), question, chosen, padding=other_passages[0])
 
 
 def frequent_words(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
@@ -125,8 +127,8 @@ def frequent_words(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Ite
     counts = [times * (OFTEN if i == right else 1) for i in range(len(words))]
     listed = random.permutation(np.repeat(np.arange(len(words)), counts))
     blocks = [[words[i]] for i in listed]
-    made = blocks_of(pieces, ask, random, blocks, (0, 0), question, (words[: ask.choices], right))
-    return Item(made.ids, made.candidates, made.right, None, made.question)
+    item = blocks_of(pieces, ask, random, blocks, (0, 0), question, (words[: ask.choices], right))
+    return Item(item.ids, item.candidates, item.right, None, item.question)
 
 
 def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
@@ -149,11 +151,11 @@ def labels(pieces: Pieces, ask: Ask, random: np.random.Generator) -> Item:
     enough("labels", ask, left // size, ask.examples, size, "examples")
     hay = pieces.hay(left - size * ask.examples, random)
     places = [round((i + 0.5) / ask.examples * len(hay)) for i in range(ask.examples)]
-    parts, at = [pieces.begin], 0
+    parts, position = [pieces.begin], 0
     for place, block in zip(places, blocks, strict=True):
-        parts += [hay[at:place], *block]
-        at = place
-    ids = np.concatenate([*parts, hay[at:]])
+        parts += [hay[position:place], *block]
+        position = place
+    ids = np.concatenate([*parts, hay[position:]])
     return Item(np.concatenate([ids, *question]), np.stack(named), right, None, len(ids))
 
 
@@ -162,11 +164,11 @@ def room(pieces: Pieces, ask: Ask, question: list[np.ndarray], answer: int) -> i
     return ask.length - len(pieces.begin) - sum(map(len, question)) - answer
 
 
-def enough(name: str, ask: Ask, have: int, need: int, each: int, what: str) -> None:
+def enough(name: str, ask: Ask, have: int, need: int, size: int, parts: str) -> None:
     """Refuse a length that holds fewer of the parts than a question needs. Errors: BadSetting."""
     if have < need:
-        lacking = f"{ask.length:,} tokens hold {max(have, 0):,} {what} and {need:,} are needed"
-        raise BadSetting(f"{lacking} ({name}, {each:,} tokens each): choose a greater length.")
+        lacking = f"{ask.length:,} tokens hold {max(have, 0):,} {parts} and {need:,} are needed"
+        raise BadSetting(f"{lacking} ({name}, {size:,} tokens each): choose a greater length.")
 
 
 def hidden(
@@ -174,25 +176,25 @@ def hidden(
     ask: Ask,
     random: np.random.Generator,
     needles: list[Parts],
-    at: int,
+    target: int,
     question: Parts,
     candidates: tuple[Parts, int],
 ) -> Item:
-    """Needles in the text, number `at` at the asked depth and the others anywhere; the third last part of each is its
-    value. `candidates`: answers, and which of them is right. Errors: BadSetting where they do not fit."""
+    """Needles in the text, number `target` at the asked depth and the others anywhere; the third last part of each is
+    its value. `candidates`: answers, and which of them is right. Errors: BadSetting where they do not fit."""
     values, right = candidates
     left = room(pieces, ask, question, len(values[0]))
-    held = sum(map(len, chain(*needles)))
-    hay = pieces.hay(max(0, left - held), random)
-    enough("needles", ask, left, held + 1, 1, "tokens of text")
+    needle_tokens = sum(map(len, chain(*needles)))
+    hay = pieces.hay(max(0, left - needle_tokens), random)
+    enough("needles", ask, left, needle_tokens + 1, 1, "tokens of text")
     places = random.integers(0, len(hay) + 1, len(needles))
-    places[at] = round(ask.depth * len(hay))
-    order = sorted(range(len(needles)), key=lambda i: (places[i], (i == at) * (ask.depth > 0.5)))
+    places[target] = round(ask.depth * len(hay))
+    order = sorted(range(len(needles)), key=lambda i: (places[i], (i == target) * (ask.depth > 0.5)))
     parts, used, gold = [pieces.begin], 0, None
     for i in order:
         parts.append(hay[used : places[i]])
         used = places[i]
-        if i == at:
+        if i == target:
             start = sum(map(len, parts)) + sum(map(len, needles[i][:-3]))
             gold = (start, start + len(needles[i][-3]))
         parts += needles[i]
@@ -212,21 +214,21 @@ def blocks_of(
 ) -> Item:
     """Blocks in a row, in front of them what is left of the length (tokens of the text, or of `padding`). `evidence`:
     (block, part of it) where the answer stands."""
-    at, part = evidence
+    block, part = evidence
     values, right = candidates
-    rest = room(pieces, ask, question, len(values[0])) - sum(map(len, chain(*blocks)))
-    front = pieces.hay(rest, random) if padding is None else np.resize(padding, rest)
-    start = sum(map(len, [pieces.begin, front, *chain(*blocks[:at]), *blocks[at][:part]]))
+    front_tokens = room(pieces, ask, question, len(values[0])) - sum(map(len, chain(*blocks)))
+    front = pieces.hay(front_tokens, random) if padding is None else np.resize(padding, front_tokens)
+    start = sum(map(len, [pieces.begin, front, *chain(*blocks[:block]), *blocks[block][:part]]))
     ids = np.concatenate([pieces.begin, front, *chain(*blocks)])
-    gold = (start, start + len(blocks[at][part]))
+    gold = (start, start + len(blocks[block][part]))
     return Item(np.concatenate([ids, *question]), np.stack(values), right, gold, len(ids))
 
 
-def others(values: Parts, at: int, choices: int, random: np.random.Generator) -> tuple[Parts, int]:
-    """(`choices` of the values in random order, the place of value `at` among them)."""
-    drawn = [i for i in random.permutation(len(values)).tolist() if i != at][: choices - 1]
+def others(values: Parts, target: int, choices: int, random: np.random.Generator) -> tuple[Parts, int]:
+    """(`choices` of the values in random order, the place of value `target` among them)."""
+    drawn = [i for i in random.permutation(len(values)).tolist() if i != target][: choices - 1]
     right = int(random.integers(choices))
-    drawn.insert(right, at)
+    drawn.insert(right, target)
     return [values[i] for i in drawn], right
 
 

@@ -30,9 +30,9 @@ def make_buckets(keys: Tensor, buckets: int, seed: int = 0, iterations: int = 25
             f"{buckets:,} buckets were asked for and there are {keys.shape[1]:,} calibration keys per head: choose 2 "
             f"to {keys.shape[1]:,} buckets, or give more text."
         )
-    most = SAMPLE * buckets
-    if keys.shape[1] > most:
-        keys = keys[:, torch.randperm(keys.shape[1], generator=torch.Generator().manual_seed(seed))[:most]]
+    limit = SAMPLE * buckets
+    if keys.shape[1] > limit:
+        keys = keys[:, torch.randperm(keys.shape[1], generator=torch.Generator().manual_seed(seed))[:limit]]
     return torch.stack([_cluster(head, buckets, seed, iterations) for head in keys.float()])
 
 
@@ -97,20 +97,20 @@ def bucket_sums(
     def add(target: Tensor, values: Tensor, begin: int, stop: int) -> None:
         target += (values @ member[:, begin:stop]).view_as(target)
 
-    whole, done = torch.zeros_like(body[0]), sinks  # keys that are far enough for every query of the block
-    for at in reversed(range(len(distances))):
-        edge = min(max(sinks, first - distances[at] + 1), total)
+    settled, done = torch.zeros_like(body[0]), sinks  # keys that are far enough for every query of the block
+    for index in reversed(range(len(distances))):
+        edge = min(max(sinks, first - distances[index] + 1), total)
         if edge > done:
-            add(whole, shared[..., done:edge], done, edge)
+            add(settled, shared[..., done:edge], done, edge)
             done = edge
-        body[at] = whole
-        stop = min(first + count - distances[at], total)
+        body[index] = settled
+        stop = min(first + count - distances[index], total)
         if stop > edge:  # keys that are far enough for some
-            far = rows[:, None] - torch.arange(edge, stop, device=rows.device) >= distances[at]
+            far = rows[:, None] - torch.arange(edge, stop, device=rows.device) >= distances[index]
             part = (weights[..., edge:stop] * far).view(parts, -1, stop - edge)
-            add(body[at], part, edge, stop)
+            add(body[index], part, edge, stop)
         if sinks:
             begin = min(sinks, total)
-            far = rows[:, None] - torch.arange(begin, device=rows.device) >= distances[at]
-            add(sink[at], (weights[..., :begin] * far).view(parts, -1, begin), 0, begin)
+            far = rows[:, None] - torch.arange(begin, device=rows.device) >= distances[index]
+            add(sink[index], (weights[..., :begin] * far).view(parts, -1, begin), 0, begin)
     return body, sink

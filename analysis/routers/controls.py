@@ -72,18 +72,18 @@ def newest_key(labels: Tensor, positions: Tensor, buckets: int, min_distance: in
     """
     last = (positions - min_distance).to(labels.device)  # newest place that may count, [n]
     first, stop = int(last[0]) + 1, int(last[-1]) + 1
-    whole = labels.new_full((*labels.shape[:-1], buckets + 1), -1)  # the last column takes what does not count
+    before_block = labels.new_full((*labels.shape[:-1], buckets + 1), -1)  # the last column takes what does not count
     if first > 0:
         before = labels[..., :first]
         places = torch.arange(first, device=labels.device).expand_as(before)
-        whole.scatter_reduce_(-1, before % (buckets + 1), places, "amax")
-    found = whole[..., None, :buckets].expand(*labels.shape[:-1], len(last), buckets)
+        before_block.scatter_reduce_(-1, before % (buckets + 1), places, "amax")
+    newest_place = before_block[..., None, :buckets].expand(*labels.shape[:-1], len(last), buckets)
     if stop > max(0, first):
         begin = max(0, first)
         places = torch.arange(begin, stop, device=labels.device)
         hit = labels[..., begin:stop, None] == torch.arange(buckets, device=labels.device)  # [..., t, C]
         newest = torch.where(hit, places[:, None], -1).cummax(-2).values
-        at = (last - begin).clamp(min=0)
-        inside = newest[..., at, :].masked_fill((last < begin)[:, None], -1)
-        found = torch.maximum(found, inside)
-    return found
+        column = (last - begin).clamp(min=0)
+        inside = newest[..., column, :].masked_fill((last < begin)[:, None], -1)
+        newest_place = torch.maximum(newest_place, inside)
+    return newest_place

@@ -104,8 +104,8 @@ def _train(
             _adam(weights, moments, _gradients(weights, x[:, batch], y[:, batch], squared), rate, step)
         reached = _recall(weights, x[:, :split], y[:, :split])
         better = reached > record
-        for name, kept in best.items():
-            kept[better] = weights[name][better]
+        for name, weight in best.items():
+            weight[better] = weights[name][better]
         record, since = torch.maximum(record, reached), 0 if bool(better.any()) else since + 1
         if since == PATIENCE:
             break
@@ -124,8 +124,8 @@ def _gradients(weights: dict[str, Tensor], x: Tensor, y: Tensor, squared: bool) 
     leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
     with torch.enable_grad():
         scores = _forward(leaves, x)
-        each = (scores - y).square() / 2 if squared else -y * F.log_softmax(scores, -1)
-        loss = each.sum() / x.shape[1]
+        errors = (scores - y).square() / 2 if squared else -y * F.log_softmax(scores, -1)
+        loss = errors.sum() / x.shape[1]
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
 

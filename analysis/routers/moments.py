@@ -32,8 +32,8 @@ def power(matrix: Tensor, exponent: float) -> Tensor:
     """A symmetric positive matrix [..., D, D] to any power, by its eigenvalues in float64."""
     values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
     values = torch.maximum(values, values[..., -1:] * SMALLEST)
-    made = (vectors * values.pow(exponent).unsqueeze(-2)) @ vectors.mT
-    return (made + made.mT) / 2
+    result = (vectors * values.pow(exponent).unsqueeze(-2)) @ vectors.mT
+    return (result + result.mT) / 2
 
 
 def gauge(queries: Tensor, keys: Tensor, eps: float = 1e-4) -> tuple[Tensor, Tensor]:

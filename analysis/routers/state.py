@@ -62,16 +62,16 @@ class RoutingState:
         if kind not in self.kinds:
             raise NotFitted(f"There is no fitted router {kind[:40]!r}, only {', '.join(self.kinds)}: fit them anew.")
         of_keys = self.centroids(layer)
-        made = ROUTERS[kind](of_keys.repeat_interleave(heads // len(of_keys), 0), self.settings.seed + layer)
-        return made.restore({name: self.tensors[f"{kind}.{name}"][layer] for name in made.NAMES})
+        router = ROUTERS[kind](of_keys.repeat_interleave(heads // len(of_keys), 0), self.settings.seed + layer)
+        return router.restore({name: self.tensors[f"{kind}.{name}"][layer] for name in router.NAMES})
 
     def check(self, layers: int, heads: int, kv_heads: int, head_dim: int) -> None:
         """Refuse a model of another shape. Errors: BadSetting."""
-        made, parts, _, dim = self.tensors["centroids"].shape
-        if made != layers or dim != head_dim or parts not in (kv_heads, heads):
+        own_depth, parts, _, dim = self.tensors["centroids"].shape
+        if own_depth != layers or dim != head_dim or parts not in (kv_heads, heads):
             raise BadSetting(
-                f"These buckets were made for {made} layers and {parts} heads of {dim} dimensions, and the model has "
-                f"{layers} layers, {kv_heads} key-value heads and {head_dim} dimensions: fit them on this model."
+                f"These buckets were made for {own_depth} layers and {parts} heads of {dim} dimensions, and the model "
+                f"has {layers} layers, {kv_heads} key-value heads and {head_dim} dimensions: fit them on this model."
             )
 
     def to(self, device) -> "RoutingState":
@@ -81,29 +81,29 @@ class RoutingState:
 
     def save(self, folder: Path) -> Path:
         """Write NAME.safetensors and NAME.json into a folder; returns the former."""
-        kept = {name: t.half() if name.startswith(HALF) else t.float() for name, t in self.tensors.items()}
+        tensors = {name: t.half() if name.startswith(HALF) else t.float() for name, t in self.tensors.items()}
         path = folder / f"{self.settings.name}.safetensors"
-        return fitted.write(path, kept, settings=asdict(self.settings), about=self.about)
+        return fitted.write(path, tensors, settings=asdict(self.settings), about=self.about)
 
     @classmethod
     def load(cls, path: Path) -> "RoutingState":
         """Read both files. Errors: NotFitted when they are absent, BadSetting when they are damaged."""
         if not path.is_file():
             raise NotFitted(f"There are no buckets {path.stem!r} in {path.parent.name}; fit them with `route` first.")
-        found = fitted.read(path, settings=lambda told: RoutingSettings(**told), about=dict)
-        if found is None or "centroids" not in found[0] or found[0]["centroids"].dim() != 4:
+        stored = fitted.read(path, settings=lambda note: RoutingSettings(**note), about=dict)
+        if stored is None or "centroids" not in stored[0] or stored[0]["centroids"].dim() != 4:
             raise BadSetting(
                 f"The buckets {path.name} or their .json are damaged or of another version (this one reads format "
                 f"{fitted.FORMAT}); fit them again."
             )
-        tensors, settings, about = found
+        tensors, settings, about = stored
         return cls(settings, {name: tensor.float() for name, tensor in tensors.items()}, about)
 
 
 def stack(layers: list[dict[str, Router]], centroids: list[Tensor], settings: RoutingSettings, **about) -> RoutingState:
     """The state of routers that were fitted layer by layer, each with all query heads."""
     tensors = {"centroids": torch.stack(centroids)}
-    for kind, made in layers[0].items():
-        for name in made.NAMES:
+    for kind, router in layers[0].items():
+        for name in router.NAMES:
             tensors[f"{kind}.{name}"] = torch.stack([layer[kind].tensors()[name] for layer in layers])
     return RoutingState(settings, tensors, about)

@@ -87,13 +87,13 @@ class HeadReading:
         """Measure one head's rows of scores [n, m] float32, which become weights; returns their sums [n]."""
         from analysis.kernels.rows import measure_rows
 
-        found, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
+        measured, totals = np.empty((len(rows), len(ALL))), np.empty(len(rows), np.float32)
         measure_rows(
             *(rows, start, int(self._first[text]), self._real[text].numpy(), self._earlier[text]),
             *(self.mass, self.window, self.without_first, self.more),
-            *(found, totals, self.distance[layer, head]),
+            *(measured, totals, self.distance[layer, head]),
         )
-        self._sum(layer, text, head, found, start)
+        self._sum(layer, text, head, measured, start)
         return totals
 
     def measure(self, scores: torch.Tensor, even: torch.Tensor, start: int) -> None:
@@ -103,31 +103,31 @@ class HeadReading:
             for head, rows in enumerate((scores, even)):
                 self.add(0, 0, head, rows.contiguous().numpy(), start)
         else:
-            _, *found = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
-            self.add_many(0, start, *(one.numpy() for one in found))
+            _, *measured = by_torch(torch.stack([scores, even])[None], start, self.about(scores.device))
+            self.add_many(0, start, *(part.numpy() for part in measured))
 
-    def add_many(self, layer: int, start: int, found, distance) -> None:
+    def add_many(self, layer: int, start: int, measured, distance) -> None:
         """The numbers of all heads of a block as `rows.by_torch` gives them."""
         self.distance[layer] += distance.sum(0)
-        for text in range(len(found)):
+        for text in range(len(measured)):
             for head in range(self.heads + 1):
-                self._sum(layer, text, head, found[text, head], start)
+                self._sum(layer, text, head, measured[text, head], start)
 
-    def _sum(self, layer: int, text: int, head: int, found: np.ndarray, start: int) -> None:
-        known = ~np.isnan(found)
-        self.sums[layer, head] += np.where(known, found, 0.0).sum(0)
-        self.counts[layer, head] += known.sum(0)
+    def _sum(self, layer: int, text: int, head: int, measured: np.ndarray, start: int) -> None:
+        defined = ~np.isnan(measured)
+        self.sums[layer, head] += np.where(defined, measured, 0.0).sum(0)
+        self.counts[layer, head] += defined.sum(0)
         if self.head == (layer, head):
-            self.columns[-1][text, start : start + len(found)] = found
+            self.columns[-1][text, start : start + len(measured)] = measured
 
     def sums_of(self, layer: int, head: int) -> list[np.ndarray]:
         """Copies of what one head has collected."""
-        return [one[layer, head].copy() for one in (self.sums, self.counts, self.distance)]
+        return [totals[layer, head].copy() for totals in (self.sums, self.counts, self.distance)]
 
-    def add_sums(self, layer: int, head: int, more: list[np.ndarray]) -> None:
+    def add_sums(self, layer: int, head: int, added: list[np.ndarray]) -> None:
         """Add what another head collected."""
-        for mine, other in zip((self.sums, self.counts, self.distance), more, strict=True):
-            mine[layer, head] += other
+        for totals, increment in zip((self.sums, self.counts, self.distance), added, strict=True):
+            totals[layer, head] += increment
 
     def about(self, device) -> About:
         """What is asked and the facts of the texts, on a device."""
@@ -141,8 +141,8 @@ class HeadReading:
         """[L, H + 1, 9]: exact means over the queries for which a number is defined, in the order CORE, MORE; the last
         head reads all visible keys alike (with `more`). NaN where nothing was collected."""
         with np.errstate(invalid="ignore"):
-            found = self.sums / self.counts
-        return found if self.more else found[..., : len(CORE)]
+            means = self.sums / self.counts
+        return means if self.more else means[..., : len(CORE)]
 
     def table(self) -> pd.DataFrame:
         """One row per (layer, head): `layer head`, CORE and, with `more`, MORE."""
@@ -158,10 +158,10 @@ class HeadReading:
         queries = self.counts[:, :, ALL.index("entropy")]
         share = self.distance / np.maximum(queries, 1)[..., None]  # [L, H + 1, bins]
         used = np.flatnonzero(share[:, self.heads].any(0))
-        layer, head, at = np.indices((self.layers, self.heads, len(used))).reshape(3, -1)
+        layer, head, bin_index = np.indices((self.layers, self.heads, len(used))).reshape(3, -1)
         low = np.where(used == 0, 0, 2 ** np.maximum(used - 1, 0))
-        columns = {"layer": layer, "head": head, "low": low[at], "high": (2**used)[at]}
-        mass = {"mass": share[layer, head, used[at]], "uniform": share[layer, self.heads, used[at]]}
+        columns = {"layer": layer, "head": head, "low": low[bin_index], "high": (2**used)[bin_index]}
+        mass = {"mass": share[layer, head, used[bin_index]], "uniform": share[layer, self.heads, used[bin_index]]}
         return pd.DataFrame(columns | mass)
 
     def queries(self) -> pd.DataFrame:

@@ -17,12 +17,12 @@ def attention_inputs(model, windows: list[np.ndarray], progress=None, make=None)
     `progress(fraction)` is called before each window. `make(layer, hidden)`: what is kept of a window's states
     [T, d] in their place, such as fewer dimensions.
     """
-    kept: list[list[torch.Tensor]] = [[] for _ in range(model.num_layers)]
+    states_of: list[list[torch.Tensor]] = [[] for _ in range(model.num_layers)]
 
     def keep(module, args, kwargs):
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
         states = hidden[0].float().cpu()
-        kept[module.layer_idx].append(states if make is None else make(module.layer_idx, states))
+        states_of[module.layer_idx].append(states if make is None else make(module.layer_idx, states))
 
     for index, ids in enumerate(windows):
         if progress:
@@ -33,7 +33,7 @@ def attention_inputs(model, windows: list[np.ndarray], progress=None, make=None)
         finally:
             for handle in handles:
                 handle.remove()
-    return [torch.cat(parts) for parts in kept]
+    return [torch.cat(parts) for parts in states_of]
 
 
 @torch.no_grad()
@@ -52,9 +52,10 @@ def batch(model, token_ids, attention_mask=None) -> tuple[torch.Tensor, torch.Te
     if ids.numel() == 0 or ids.dim() not in (1, 2) or ids.is_floating_point():
         raise BadText(f"Tokens are whole numbers, [T] or [B, T], and a shape of {tuple(ids.shape)} was given.")
     ids = ids.long().reshape(-1, ids.shape[-1])
-    known = model.lm.config.get_text_config().vocab_size
-    if int(ids.min()) < 0 or int(ids.max()) >= known:
-        raise BadText(f"The tokens run from {int(ids.min())} to {int(ids.max())} and the model knows 0 to {known - 1}.")
+    vocabulary = model.lm.config.get_text_config().vocab_size
+    if int(ids.min()) < 0 or int(ids.max()) >= vocabulary:
+        lowest, highest = int(ids.min()), int(ids.max())
+        raise BadText(f"The tokens run from {lowest} to {highest} and the model knows 0 to {vocabulary - 1}.")
     real = torch.ones_like(ids, dtype=torch.bool)
     if attention_mask is not None:
         real = torch.as_tensor(np.asarray(torch.as_tensor(attention_mask).cpu())).bool()
@@ -84,28 +85,28 @@ def check_room(model, ids: torch.Tensor, padded: bool = False) -> None:
             f"The text has {length:,} tokens and {model.name} reads {model.max_positions:,} at once: give its first "
             f"{model.max_positions:,}, or read it window by window."
         )
-    each = of_token(model.dtype.itemsize, model.width, model.inner)
+    token_bytes = of_token(model.dtype.itemsize, model.width, model.inner)
     free = free_bytes(model.device)
     pairs, room = (
         masks(model.lm.config.get_text_config(), padded),
         0.9 * free / texts,
     )  # of each text: length * (each + pairs * length) bytes
-    need = length * (each + pairs * length)
+    need = length * (token_bytes + pairs * length)
     if need > room:
-        most = 2 * room / (each + (each**2 + 4 * pairs * room) ** 0.5)
+        limit = 2 * room / (token_bytes + (token_bytes**2 + 4 * pairs * room) ** 0.5)
         raise TooLarge(
             f"{texts * length:,} tokens need about {texts * need / 1e9:,.1f} GB and {free / 1e9:,.1f} GB are free: "
-            f"give at most {int(most):,} tokens."
+            f"give at most {int(limit):,} tokens."
         )
 
 
 def earlier(ids: torch.Tensor, real: torch.Tensor) -> np.ndarray:
     """int64 [B, T]: where each real token last stood before in its text, -1 where it did not."""
-    found = np.full(ids.shape, -1, dtype=np.int64)
+    previous = np.full(ids.shape, -1, dtype=np.int64)
     for row, (tokens, keep) in enumerate(zip(ids.tolist(), real.tolist(), strict=True)):
         last: dict[int, int] = {}
-        for at, token in enumerate(tokens):
-            if keep[at]:
-                found[row, at] = last.get(token, -1)
-                last[token] = at
-    return found
+        for place, token in enumerate(tokens):
+            if keep[place]:
+                previous[row, place] = last.get(token, -1)
+                last[token] = place
+    return previous

@@ -27,4 +27,4 @@ def head_labels(heads: pd.DataFrame, chance: pd.DataFrame) -> list[str]:
         "diffuse": heads["entropy"] >= DIFFUSE * even["entropy"].to_numpy(),
         "local": heads["window_mass"] >= LOCAL,
     }
-    return [next((name for name, fit in fits.items() if fit.iloc[at]), "mixed") for at in range(len(heads))]
+    return [next((name for name, fit in fits.items() if fit.iloc[row]), "mixed") for row in range(len(heads))]

@@ -75,19 +75,19 @@ class PatternReading:
         self.most[layer] += visible.clamp(min=1).log().sum(-1).T.numpy()
         before = F.pad(p.double().cumsum(-1), (1, 0))  # [B, H, n, m + 1]: attention to the keys before each edge
         for name, variants in self.spans.items():
-            for at, span in enumerate(variants[:, :, rows].clamp(0, keys)):  # [B, n, 2]
+            for variant, span in enumerate(variants[:, :, rows].clamp(0, keys)):  # [B, n, 2]
                 edges = span[:, None].expand(-1, p.shape[1], -1, -1)
                 low, high = before.gather(-1, edges).unbind(-1)
-                self.sums[name][at, layer] += (high - low).sum(-1).T.numpy()
+                self.sums[name][variant, layer] += (high - low).sum(-1).T.numpy()
 
     def shares(self) -> dict[str, np.ndarray]:
         """name -> mean attention to its spans [R, L, H, B]; NaN for a text without any."""
-        found = {}
+        shares = {}
         for name, variants in self.spans.items():
             counts = (variants[..., 1] > variants[..., 0]).sum(-1).numpy()  # [R, B]
             with np.errstate(invalid="ignore", divide="ignore"):
-                found[name] = self.sums[name] / counts[:, None, None]
-        return found
+                shares[name] = self.sums[name] / counts[:, None, None]
+        return shares
 
     def evenness(self) -> np.ndarray:
         """Entropy as a share of that of even reading [L, H, B], both summed over the queries."""
@@ -98,8 +98,8 @@ def copied(best: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Share of the queries with a span whose most read key lies in it: best [L, H, B, T], spans [R, B, T, 2] -> [R, L,
     H, B]."""
     low, high = spans[:, None, None, ..., 0], spans[:, None, None, ..., 1]
-    asked = (high > low).sum(-1)
-    return ((best >= low) & (best < high)).sum(-1) / np.maximum(asked, 1)
+    queries = (high > low).sum(-1)
+    return ((best >= low) & (best < high)).sum(-1) / np.maximum(queries, 1)
 
 
 def steady(best: np.ndarray, first: int) -> np.ndarray:
@@ -107,5 +107,5 @@ def steady(best: np.ndarray, first: int) -> np.ndarray:
     B, T] -> [L, H, B]."""
     back = np.arange(first, best.shape[-1]) - best[..., first:]
     back += best.shape[-1]  # a permuted row of `best`, a null, reads ahead too
-    usual = np.array([np.bincount(one.ravel()).argmax() for one in back.reshape(-1, *back.shape[2:])])
+    usual = np.array([np.bincount(distances.ravel()).argmax() for distances in back.reshape(-1, *back.shape[2:])])
     return (back == usual.reshape(back.shape[:2])[..., None, None]).mean(-1)

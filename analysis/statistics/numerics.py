@@ -31,15 +31,15 @@ class Numerics:
 
         def scores(kind: torch.dtype) -> torch.Tensor:
             keys = key.to(kind).repeat_interleave(repeat, 1)
-            made = torch.matmul(sampled.to(kind), keys.transpose(2, 3)) * scaling  # [B, H, n, T]
-            made = made if softcap is None else torch.tanh(made / softcap) * softcap
-            return made.double().masked_fill(hidden, float("-inf"))
+            product = torch.matmul(sampled.to(kind), keys.transpose(2, 3)) * scaling  # [B, H, n, T]
+            product = product if softcap is None else torch.tanh(product / softcap) * softcap
+            return product.double().masked_fill(hidden, float("-inf"))
 
         exact = scores(torch.float64)
         largest = exact.masked_fill(hidden, 0.0).abs().max()
         weights = exact.softmax(-1)
         apart = [(scores(kind).softmax(-1) - weights).abs().max() for kind in (torch.float32, query.dtype)]
-        self.found[layer] = np.maximum(self.found[layer], [float(one) for one in (largest, *apart)])
+        self.found[layer] = np.maximum(self.found[layer], [float(number) for number in (largest, *apart)])
 
     def table(self) -> pd.DataFrame:
         """One row per layer: `layer largest_score difference own_difference`."""

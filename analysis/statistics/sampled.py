@@ -40,26 +40,26 @@ class QueryReading(HeadReading):
         low, high = np.searchsorted(self.queries, [start, start + count])
         return slice(low, high), self.queries[low:high] - start
 
-    def _sum(self, layer: int, text: int, head: int, found: np.ndarray, start: int) -> None:
-        super()._sum(layer, text, head, found, start)
+    def _sum(self, layer: int, text: int, head: int, measured: np.ndarray, start: int) -> None:
+        super()._sum(layer, text, head, measured, start)
         if head >= self.heads:  # even reading
             return
-        which, rows = self._inside(start, len(found))
-        self.values[which, layer, head] = found[rows]
-        known = np.where(np.isnan(found), -np.inf, found).T.astype(np.float32)  # [9, n]
-        both = np.concatenate([self.high[layer, head], known], 1)
-        places = np.broadcast_to(self.offset + start + np.arange(len(found)), known.shape)
-        places = np.concatenate([self.at[layer, head], np.where(np.isneginf(known), -1, places)], 1)
+        sampled, rows = self._inside(start, len(measured))
+        self.values[sampled, layer, head] = measured[rows]
+        defined = np.where(np.isnan(measured), -np.inf, measured).T.astype(np.float32)  # [9, n]
+        both = np.concatenate([self.high[layer, head], defined], 1)
+        places = np.broadcast_to(self.offset + start + np.arange(len(measured)), defined.shape)
+        places = np.concatenate([self.at[layer, head], np.where(np.isneginf(defined), -1, places)], 1)
         order = np.argsort(-both, 1, kind="stable")[:, :TOP]
         self.high[layer, head] = np.take_along_axis(both, order, 1)
         self.at[layer, head] = np.take_along_axis(places, order, 1)
 
     def watch(self, block: Block, probabilities: torch.Tensor) -> None:
         """The key that each query of the sample reads most, in a block of probabilities [1, H, n, m]."""
-        which, rows = self._inside(int(block.rows[0]), len(block.rows))
+        sampled, rows = self._inside(int(block.rows[0]), len(block.rows))
         if not len(rows):
             return
         keys = probabilities[0][:, rows].masked_fill(block.columns == 0, -1.0)  # [H, r, m]
-        weight, at = keys.max(-1)
-        self.best[which, block.layer] = (block.columns[at].T + self.offset).cpu().numpy()
-        self.weight[which, block.layer] = weight.T.cpu().numpy()
+        weight, column = keys.max(-1)
+        self.best[sampled, block.layer] = (block.columns[column].T + self.offset).cpu().numpy()
+        self.weight[sampled, block.layer] = weight.T.cpu().numpy()

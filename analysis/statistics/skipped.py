@@ -19,19 +19,19 @@ def rises_of(model, ids: np.ndarray, layers: list[int], block: int) -> dict[str,
     A threshold lambda leaves out the blocks whose rise is at most log(lambda), as a serving kernel does it, which makes
     no exception for the diagonal. Of a prompt a block has `block` queries, of a token after it one.
     """
-    found: dict[str, list] = {phase: [] for phase in PHASES}
+    rises_by_phase: dict[str, list] = {phase: [] for phase in PHASES}
     length = len(ids)
     for states in attention_states(model, ids, layers).values():
 
         def one(head: int, states=states) -> None:
             for start in range(0, length, block):
                 scores = states.scores(head, start, min(start + block, length))
-                found["prefill"].append(rises(scores, block))
+                rises_by_phase["prefill"].append(rises(scores, block))
             last = states.scores(head, max(0, length - DECODED), length)
-            found["decode"].append(rises(last[:, None], block).flatten())
+            rises_by_phase["decode"].append(rises(last[:, None], block).flatten())
 
         each(one, range(len(states.query)))
-    return {phase: torch.cat(parts).cpu().numpy() for phase, parts in found.items()}
+    return {phase: torch.cat(parts).cpu().numpy() for phase, parts in rises_by_phase.items()}
 
 
 def skipped(rises: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

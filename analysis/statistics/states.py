@@ -97,13 +97,14 @@ class _Keeper(Reader):
         if states is not None:
             start, stop = int(block.rows[0]), int(block.rows[-1]) + 1
             visible = block.visible[0, 0].expand(stop - start, -1)[:, :stop]
-            if stop == states.length and (seen := int(visible[-1].sum())) < stop:
-                states.window = seen
-            last, own = block.scores[0, :, -1, :stop].float(), states.query[:, stop - 1] * states.scaling
+            if stop == states.length and (window := int(visible[-1].sum())) < stop:
+                states.window = window
+            last, last_query = block.scores[0, :, -1, :stop].float(), states.query[:, stop - 1] * states.scaling
             keys = states.key.repeat_interleave(len(states.query) // len(states.key), 0)
-            mine = (keys[:, :stop] @ own[..., None])[..., 0]  # [H, stop]
-            mine = mine if states.softcap is None else torch.tanh(mine / states.softcap) * states.softcap
-            if not torch.allclose(mine, last, rtol=CLOSE, atol=CLOSE):
+            recomputed = (keys[:, :stop] @ last_query[..., None])[..., 0]  # [H, stop]
+            if states.softcap is not None:
+                recomputed = torch.tanh(recomputed / states.softcap) * states.softcap
+            if not torch.allclose(recomputed, last, rtol=CLOSE, atol=CLOSE):
                 raise BadModel(
                     f"Layer {block.layer} of this model changes its scores in a way that is not known here, so they "
                     "cannot be computed at another temperature: choose another model."

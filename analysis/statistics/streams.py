@@ -73,29 +73,29 @@ def by_torch(scores: torch.Tensor, start: int, about: About):
         (p * follows[:, None]).sum(-1).masked_fill(~follows.any(-1)[:, None], torch.nan),
     )
     peaks = _far_peaks(p, scores[:, :1] > float("-inf"), back, place, about) if about.more else sink * torch.nan
-    found = torch.stack(torch.broadcast_tensors(*numbers, peaks), -1).double()  # [B, H, n, 9]
+    measured = torch.stack(torch.broadcast_tensors(*numbers, peaks), -1).double()  # [B, H, n, 9]
     real = about.real[:, None, query]
-    nothing = (p.sum(-1) <= 0) & real
-    found[nothing] = torch.nan
+    empty = (p.sum(-1) <= 0) & real
+    measured[empty] = torch.nan
     if about.without_first:
-        found[..., 3] = torch.where(nothing, sink.double(), found[..., 3])
-    found[(~real | (weights.sum(-1) <= 0)).expand(texts, heads, rows)] = torch.nan
+        measured[..., 3] = torch.where(empty, sink.double(), measured[..., 3])
+    measured[(~real | (weights.sum(-1) <= 0)).expand(texts, heads, rows)] = torch.nan
     distance = torch.zeros(texts, heads, BINS, device=p.device)
     if about.more:
         p = p * real[..., None]
         bins = torch.bucketize(back.clamp(min=0), 2 ** torch.arange(BINS - 1, device=p.device), right=True)
         distance.index_add_(2, bins.flatten(), p.flatten(2))
-    return weights, found, distance
+    return weights, measured, distance
 
 
 def _far_peaks(p, visible, back, place, about: About) -> torch.Tensor:
     """`far_peaks` of weights p [B, H, n, m], of which `visible` [B, 1, n, m] can be read, NaN without a far key."""
     first = about.first.view(-1, 1, 1, 1)
     far = visible & (back >= about.window) & (place > first)
-    seen = (visible & (place >= first + int(about.without_first))).sum(-1)
+    visible_keys = (visible & (place >= first + int(about.without_first))).sum(-1)
     count = far.sum(-1)  # [B, 1, n]
     strongest = (p * far).topk(min(PEAKS, p.shape[-1]), -1).values.sum(-1)
-    return (strongest - count.clamp(max=PEAKS) / seen.clamp(min=1)).masked_fill(count == 0, torch.nan)
+    return (strongest - count.clamp(max=PEAKS) / visible_keys.clamp(min=1)).masked_fill(count == 0, torch.nan)
 
 
 class Reader:
@@ -107,7 +107,7 @@ class Reader:
         self.reading, self.even = reading, None  # what one unmasked layer's even head added: equal in all of them
         self.scratch = threading.local()
 
-    def _nothing(self, *asked) -> None:
+    def _nothing(self, *arguments) -> None:
         """Any model will do, texts are read whole, nothing is kept of them, and everything is read."""
 
     check = cache = prefill = observe = keep = _nothing
@@ -145,8 +145,8 @@ class Reader:
         heads = measured.shape[1]
 
         def one(head: int) -> None:  # all texts of a head in one thread: they add to the same sums
-            for text, own in enumerate(measured[:, head] if head < heads else even[:, 0]):
-                self._measure(block.layer, text, head, own.contiguous(), start)
+            for text, rows in enumerate(measured[:, head] if head < heads else even[:, 0]):
+                self._measure(block.layer, text, head, rows.contiguous(), start)
 
         each(one, range(heads + self.reading.more))
         return block.scores
@@ -205,16 +205,16 @@ class Reader:
 
     def _by_torch(self, layer: int, scores: torch.Tensor, start: int) -> torch.Tensor:
         """Scores [B, H + 1, n, m], -inf where a key is not visible -> weights that sum to 1 or, for no key, to 0."""
-        weights, found, distance = by_torch(scores, start, self.reading.about(scores.device))
-        self.reading.add_many(layer, start, found.cpu().numpy(), distance.cpu().numpy())
+        weights, measured, distance = by_torch(scores, start, self.reading.about(scores.device))
+        self.reading.add_many(layer, start, measured.cpu().numpy(), distance.cpu().numpy())
         return weights
 
     def _attend_torch(self, call: Call) -> torch.Tensor:
         query, key, value = call.query, call.key, call.value
         heads, length = query.shape[1:3]
         key, value = (x.float().repeat_interleave(heads // key.shape[1], 1) for x in (key, value))
-        held = GPU_BYTES if query.is_cuda else BLOCK_BYTES
-        size = self.reading.query_block or max(1, held // (4 * len(query) * (heads + 1) * length))
+        room = GPU_BYTES if query.is_cuda else BLOCK_BYTES
+        size = self.reading.query_block or max(1, room // (4 * len(query) * (heads + 1) * length))
         out = torch.empty_like(query)
         for start in range(0, length, size):
             stop = min(start + size, length)

@@ -61,10 +61,10 @@ class Together(Reader):
             weights = room[: heads * (stop - start) * stop].view(heads, stop - start, stop)
 
             def one(head: int, start: int = start, stop: int = stop, weights: torch.Tensor = weights) -> None:
-                own = weights[head]
-                torch.mm(query[head, start:stop], key[head // repeat, :stop].T, out=own)
-                own /= self._measure(call.layer, 0, head, own, start)[:, None]
-                out[0, head, start:stop] = torch.mm(own, value[head // repeat, :stop])
+                rows_of_head = weights[head]
+                torch.mm(query[head, start:stop], key[head // repeat, :stop].T, out=rows_of_head)
+                rows_of_head /= self._measure(call.layer, 0, head, rows_of_head, start)[:, None]
+                out[0, head, start:stop] = torch.mm(rows_of_head, value[head // repeat, :stop])
 
             each(one, range(heads))
             rows, columns = places[start:stop], places[:stop]

@@ -37,13 +37,14 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
         with safe_open(path, "pt") as file:
             notes = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        there, about = json.loads(notes["recipe"]), json.loads(notes["about"])
+        stored_recipe, about = json.loads(notes["recipe"]), json.loads(notes["about"])
         products = [getattr(torch, name) for name in json.loads(notes.get("products", "[]"))]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError):
         raise BadSetting(f"The checkpoint {path.name} is damaged: delete it to train from the start.") from None
-    if other := [key for key, value in recipe.items() if there.get(key) != value]:
+    if differing := [key for key, value in recipe.items() if stored_recipe.get(key) != value]:
         raise BadSetting(
-            f"The checkpoint {path.name} was made with another {', '.join(other)}: delete it, or give another folder."
+            f"The checkpoint {path.name} was made with another {', '.join(differing)}: delete it, or give "
+            "another folder."
         )
     with torch.no_grad():
         for name, p in parameters.items():
@@ -64,16 +65,16 @@ def load_checkpoint(path: Path, parameters: dict, opts: tuple, recipe: dict) -> 
 def one_training(*outputs: Path) -> Iterator[None]:
     """Hold outputs for one training: two would write to one log and go on from each other's checkpoint. Errors:
     BadSetting."""
-    output, *others = outputs
+    output, *more_outputs = outputs
 
     def refuse() -> None:
         raise BadSetting(f"Another training writes to {output}: wait until it ends, or name another output.")
 
     with locked(output.with_name(f".{output.name}.training"), refuse):
-        if not others:
+        if not more_outputs:
             yield
             return
-        with one_training(*others):
+        with one_training(*more_outputs):
             yield
 
 

@@ -70,24 +70,24 @@ def extend(
         raise BadSetting(
             f"The corpus has {len(ids):,} tokens and two sequences need {2 * plan.length:,}: give more text."
         )
-    made = replace(model, lm=copy.deepcopy(model.lm).float().requires_grad_(True), name=f"{model.name}, fine-tuned")
-    parameters = dict(made.lm.named_parameters())
+    tuned = replace(model, lm=copy.deepcopy(model.lm).float().requires_grad_(True), name=f"{model.name}, fine-tuned")
+    parameters = dict(tuned.lm.named_parameters())
     optimiser = torch.optim.AdamW(parameters.values(), lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0)
     recipe, losses = asdict(plan) | {"model": model.revision, "corpus": corpus}, []
     if checkpoint.is_file():
         losses = load_checkpoint(checkpoint, parameters, (optimiser,), recipe)[0]["losses"]
     for step in range(len(losses), plan.steps):
-        said = f", loss {losses[-1]:.3f}" if losses else ""
-        progress(step / plan.steps, f"model, step {step + 1} of {plan.steps}{said}")
-        losses.append(_step(made, parameters, optimiser, _windows(ids, plan, step), plan, step, method))
+        latest = f", loss {losses[-1]:.3f}" if losses else ""
+        progress(step / plan.steps, f"model, step {step + 1} of {plan.steps}{latest}")
+        losses.append(_step(tuned, parameters, optimiser, _windows(ids, plan, step), plan, step, method))
         if (step + 1) % KEEP_EVERY == 0 or step + 1 == plan.steps:
             save_checkpoint(checkpoint, parameters, (optimiser,), recipe, losses=losses)
-    made.lm.requires_grad_(False)
-    return made, losses
+    tuned.lm.requires_grad_(False)
+    return tuned, losses
 
 
 def _step(
-    made: Model,
+    tuned: Model,
     parameters: dict,
     optimiser: torch.optim.Optimizer,
     windows: torch.Tensor,
@@ -99,10 +99,10 @@ def _step(
         group["lr"] = plan.rate_at(step)
     optimiser.zero_grad()
     total = 0.0
-    read = apply(made, method, kernels=True) if method else contextlib.nullcontext()
-    with rotary_base(made, plan.base), read:
-        for window in windows.to(made.device):
-            logits = made.lm(window[None], use_cache=False).logits[0, :-1].float()
+    read = apply(tuned, method, kernels=True) if method else contextlib.nullcontext()
+    with rotary_base(tuned, plan.base), read:
+        for window in windows.to(tuned.device):
+            logits = tuned.lm(window[None], use_cache=False).logits[0, :-1].float()
             loss = F.cross_entropy(logits, window[1:]) / len(windows)
             loss.backward()
             total += loss.item()

@@ -113,14 +113,16 @@ class Measures:
         previous, induction = circuit_scores(model)
         first, second = copy_losses(model, RANDOM, 4, model.config.vocab_size)
         bits = bits_by_domain(model, self.valid, self.about, length, max(1, self.tokens // length))
-        found = {f"valid_{name}": value for name, value in bits.items()}
-        found |= {"first_copy": round(first, 3), "second_copy": round(second, 3)}
-        found |= {"previous_token": round(float(previous.max()), 3), "induction": round(float(induction.max()), 3)}
-        found["induction_heads"] = int((induction > 0.3).sum())
+        measured = {f"valid_{name}": value for name, value in bits.items()}
+        measured |= {"first_copy": round(first, 3), "second_copy": round(second, 3)}
+        measured |= {"previous_token": round(float(previous.max()), 3), "induction": round(float(induction.max()), 3)}
+        measured["induction_heads"] = int((induction > 0.3).sum())
         if step % self.dear_every == 0:
-            found |= {f"needle_{n}": needles(model, self.tokenizer, self.text, "uuid_needle", n) for n in (256, 1024)}
-            found |= {f"gain_{name}": self.gain(model, name) for name in self.valid if name != "wikitext"}
-        return found
+            measured |= {
+                f"needle_{n}": needles(model, self.tokenizer, self.text, "uuid_needle", n) for n in (256, 1024)
+            }
+            measured |= {f"gain_{name}": self.gain(model, name) for name in self.valid if name != "wikitext"}
+        return measured
 
     def gain(self, model, name: str) -> list[float]:
         """[nats, low, high] that the full context gains at positions from 768 on, on few windows; None without an

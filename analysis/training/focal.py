@@ -107,16 +107,16 @@ def _held_out(model, method: FocalLearned, ids: np.ndarray, length: int) -> dict
 def watched(model, method: FocalLearned, ids: np.ndarray, length: int) -> tuple[np.ndarray, list[float]]:
     """Nats per token of windows [n, length - 1], and the mean temperature of each layer on them beside dense
     attention, which is 1."""
-    seen: dict[int, list[float]] = {layer: [] for layer in range(model.num_layers)}
+    temperatures: dict[int, list[float]] = {layer: [] for layer in range(model.num_layers)}
     plain = method.tau
 
     class Watching(FocalLearned):
         def sharpen(self, layer, query, of_tokens):
             dim = query.shape[-1]
-            seen[layer].append(float(plain(of_tokens, dim).mean()) / dim**0.5)
+            temperatures[layer].append(float(plain(of_tokens, dim).mean()) / dim**0.5)
             return super().sharpen(layer, query, of_tokens)
 
     watching = Watching(method.weights, method.mean, method.tau_min, method.tau_max)
     with apply(model, watching, kernels=True):
         losses = perplexity(model, ids, length).losses
-    return losses, [float(np.mean(values)) for values in seen.values()]
+    return losses, [float(np.mean(values)) for values in temperatures.values()]

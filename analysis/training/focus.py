@@ -57,16 +57,16 @@ def finetune(
     """Phase 2: train all parameters of a copy of the model in float32, and of the router `start` unless the plan reads
     hard; `model` and `start` stay as they are. Returns (the copy as a `Model`, then as `train_router`).
     """
-    own = copy_of(model)
-    run = Run(own, start.variant(), train_ids, plan, checkpoint, also)
-    return own, *run.train(progress, watch)
+    copied = copy_of(model)
+    run = Run(copied, start.variant(), train_ids, plan, checkpoint, also)
+    return copied, *run.train(progress, watch)
 
 
 def copy_of(model):
     """The model with weights of its own in float32, all of them to be trained."""
-    own = replace(model, lm=copy.deepcopy(model.lm).float())
-    own.lm.requires_grad_(True)
-    return own
+    copied = replace(model, lm=copy.deepcopy(model.lm).float())
+    copied.lm.requires_grad_(True)
+    return copied
 
 
 @contextlib.contextmanager

@@ -29,9 +29,9 @@ def finetune_lora(
 ):
     """As `training.focus.finetune`, but only additions of this rank are trained, at the plan's `base_rate`; `plan` is
     of phase 2 and reads as a control. Returns (the copy as a `Model`, then as `train_router`)."""
-    own = lora_copy(model, rank, plan.seed)
-    run = Run(own, start.variant(), train_ids, plan, checkpoint, None)
-    return own, *run.train(progress)
+    adapted = lora_copy(model, rank, plan.seed)
+    run = Run(adapted, start.variant(), train_ids, plan, checkpoint, None)
+    return adapted, *run.train(progress)
 
 
 def lora_copy(model, rank: int, seed: int = 0):
@@ -39,11 +39,11 @@ def lora_copy(model, rank: int, seed: int = 0):
 
     Errors: BadSetting for a rank out of range, or a model whose attention has none of PROJECTIONS.
     """
-    own = replace(model, lm=copy.deepcopy(model.lm).float())
+    adapted = replace(model, lm=copy.deepcopy(model.lm).float())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject(own.lm, rank)
-    return own
+        inject(adapted.lm, rank)
+    return adapted
 
 
 def inject(lm, rank: int, **more) -> None:
@@ -52,12 +52,16 @@ def inject(lm, rank: int, **more) -> None:
     if not 1 <= rank <= MOST_RANK:
         raise BadSetting(f"The rank is {rank:,} and must lie between 1 and {MOST_RANK}.")
     names = {name.rpartition(".")[2] for name, _ in lm.named_modules()}
-    found = next((wanted for wanted in PROJECTIONS if set(wanted) <= names), None)
-    if found is None:
+    projections = next((wanted for wanted in PROJECTIONS if set(wanted) <= names), None)
+    if projections is None:
         listed = ", ".join(name for wanted in PROJECTIONS for name in wanted)
         raise BadSetting(f"This model's attention has none of the projections {listed}: LoRA cannot be added to it.")
     config = LoraConfig(
-        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=list(found), fan_in_fan_out=found == ("c_attn",)
+        r=rank,
+        lora_alpha=2 * rank,
+        lora_dropout=0.0,
+        target_modules=list(projections),
+        fan_in_fan_out=projections == ("c_attn",),
     )
     inject_adapter_in_model(config, lm, **more)
 

@@ -41,8 +41,8 @@ def follow(centroids: Tensor, vectors: Tensor, groups: Tensor, decay: float) -> 
     """
     direction = F.normalize(groups.T @ vectors, dim=-1)  # [K, d_s]
     wanted = direction * centroids.norm(dim=-1, keepdim=True)
-    there = (groups.sum(0) > 1e-6)[:, None] & direction.any(-1, keepdim=True)
-    return torch.where(there, decay * centroids + (1 - decay) * wanted, centroids)
+    nonempty = (groups.sum(0) > 1e-6)[:, None] & direction.any(-1, keepdim=True)
+    return torch.where(nonempty, decay * centroids + (1 - decay) * wanted, centroids)
 
 
 @torch.no_grad()
@@ -52,8 +52,8 @@ def recluster(router: FocusRouter, hidden: list[Tensor], seed: int) -> None:
     Changes the router; the projection stays.
     """
     for layer, sample in enumerate(hidden):
-        found, _ = spherical_kmeans(router.project(layer, sample.to(router.projection.device)), router.K, seed)
-        router.centroids[layer] = found * router.centroids[layer].norm(dim=-1).mean()
+        directions, _ = spherical_kmeans(router.project(layer, sample.to(router.projection.device)), router.K, seed)
+        router.centroids[layer] = directions * router.centroids[layer].norm(dim=-1).mean()
 
 
 @dataclass

@@ -78,11 +78,11 @@ def files(corpus: Path, domain: Domain, split: str) -> list[Path]:
     if not folder.is_dir():
         raise BadSetting(f"The corpus folder {corpus} has no folder {domain.folder!r}, which holds its {domain.name}.")
     below = folder / split
-    found = below.iterdir() if below.is_dir() else (f for f in folder.iterdir() if f".{split}." in f.name)
-    found = sorted(f for f in found if f.is_file() and not f.name.startswith("."))
-    if not found:
+    paths = below.iterdir() if below.is_dir() else (f for f in folder.iterdir() if f".{split}." in f.name)
+    paths = sorted(f for f in paths if f.is_file() and not f.name.startswith("."))
+    if not paths:
         raise BadText(f"There is no {split} file for {domain.name} in {folder}; put texts into {below}.")
-    return found
+    return paths
 
 
 def documents(corpus: Path, domain: Domain, split: str) -> Iterator[str]:
@@ -213,12 +213,12 @@ def plan(
         order = np.concatenate([rng.permutation(blocks) for _ in range(epochs)])
         queue[name] = offset + order * context
         offset += count
-    taken, rows = dict.fromkeys(tokens, 0), []
+    used, rows = dict.fromkeys(tokens, 0), []
     for _, end, length in phases:
         upto = end * tokens_per_step // context
         goal = {name: int(upto * shares[name]) for name in tokens}
         goal[max(tokens, key=shares.get)] += upto - sum(goal.values())
-        starts = np.concatenate([queue[name][taken[name] : goal[name]] for name in tokens])
-        taken = goal
+        starts = np.concatenate([queue[name][used[name] : goal[name]] for name in tokens])
+        used = goal
         rows.append(rng.permutation((starts[:, None] + np.arange(0, context, length)).ravel()))
     return rows

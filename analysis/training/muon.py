@@ -30,9 +30,9 @@ class Muon(torch.optim.Muon):
             for shape, matrices in shapes.items():
                 updates = []
                 for p in matrices:
-                    kept = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p.grad))
-                    kept.lerp_(p.grad, 1 - group["momentum"])
-                    updates.append(p.grad.lerp(kept, group["momentum"]))
+                    momentum = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p.grad))
+                    momentum.lerp_(p.grad, 1 - group["momentum"])
+                    updates.append(p.grad.lerp(momentum, group["momentum"]))
                 about = group["ns_coefficients"], group["ns_steps"], group["eps"]
                 straight = orthogonal(torch.stack(updates), *about, self.products)
                 rate = group["lr"] * 0.2 * max(shape) ** 0.5

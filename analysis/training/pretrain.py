@@ -126,8 +126,8 @@ def training_method(recipe: Recipe, device: str):
     if recipe.attention == "dense":
         return None
     if recipe.attention not in methods.METHODS:
-        known = ", ".join(name for name in ATTENTION if name in methods.METHODS)
-        raise BadSetting(f"There is no attention method {recipe.attention!r} in this version; choose from: {known}.")
+        names = ", ".join(name for name in ATTENTION if name in methods.METHODS)
+        raise BadSetting(f"There is no attention method {recipe.attention!r} in this version; choose from: {names}.")
     if recipe.attention == "focus":
         router = FocusRouter(recipe.layers, recipe.width, window=recipe.context // 16, seed=recipe.seed)
         return methods.METHODS["focus"].build(router.to(device), reading="soft", membership="literal")
@@ -147,9 +147,9 @@ def optimisers(parameters: dict[str, torch.nn.Parameter], recipe: Recipe) -> tup
     """Muon for the hidden matrices (updates scaled to AdamW's size), AdamW for embeddings, norms, biases, add-ons."""
     outside = ("addon.", "embed", "wte", "wpe", "lm_head")
     matrices = [p for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in outside)]
-    others = [p for p in parameters.values() if all(p is not matrix for matrix in matrices)]
+    rest_of_parameters = [p for p in parameters.values() if all(p is not matrix for matrix in matrices)]
     muon = Muon(matrices, lr=recipe.matrix_rate, weight_decay=recipe.weight_decay)
-    return muon, torch.optim.AdamW(others, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    return muon, torch.optim.AdamW(rest_of_parameters, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
 
 
 def train(
@@ -180,11 +180,11 @@ def train(
     opts = optimisers(parameters, recipe)
     peaks = (recipe.matrix_rate, recipe.other_rate)
     log, checkpoint = work / LOG, work / "checkpoint.safetensors"
-    step, seconds, made = 0, 0.0, asdict(recipe)
+    step, seconds, recipe_fields = 0, 0.0, asdict(recipe)
     if checkpoint.exists():
-        step, seconds = load_checkpoint(checkpoint, parameters, opts, made)[0].values()
-    kept = [entry for entry in read_log(work) if entry["step"] <= step]
-    write_text(log, lines(kept))
+        step, seconds = load_checkpoint(checkpoint, parameters, opts, recipe_fields)[0].values()
+    entries = [entry for entry in read_log(work) if entry["step"] <= step]
+    write_text(log, lines(entries))
     stream = np.concatenate(list(train_tokens.values()))
     shares = {name: part["share"] for name, part in about["domains"].items()}
     counts = {name: len(tokens) for name, tokens in train_tokens.items()}
@@ -202,9 +202,11 @@ def train(
                 opt.param_groups[0]["lr"] = peak * recipe.rate(step)
                 opt.zero_grad(set_to_none=True)
             loss = 0.0
-            for at in range(0, count, per_pass):
-                ids = stream[starts[at : at + per_pass, None] + np.arange(length + 1)].astype(np.int64)  # [B,T+1]
-                begin(step + 1, at)
+            for first_row in range(0, count, per_pass):
+                ids = stream[starts[first_row : first_row + per_pass, None] + np.arange(length + 1)].astype(
+                    np.int64
+                )  # [B,T+1]
+                begin(step + 1, first_row)
                 nats = token_losses(model, torch.from_numpy(ids).to(device), opts[0].products)
                 part = nats.mean() * (len(ids) / count)
                 part.backward()
@@ -233,6 +235,6 @@ def train(
                 left = statistics.median(usual) * (recipe.steps - step) / 60
                 report(step / recipe.steps, f"{json.dumps(entry)} about {left:.0f} minutes left")
             if time.monotonic() - saved > checkpoint_seconds or step == recipe.steps or step == stop_at:
-                save_checkpoint(checkpoint, parameters, opts, made, step=step, seconds=seconds)
+                save_checkpoint(checkpoint, parameters, opts, recipe_fields, step=step, seconds=seconds)
                 saved = time.monotonic()
     return model, method

@@ -69,9 +69,9 @@ class Run:
             self.start.potential[layer] = frozen_potential(self.start.scores(layer, hidden), router.temperature)
         self.labels: torch.Tensor | None = None
         if checkpoint.is_file():
-            about, kept = load_checkpoint(checkpoint, self.parameters, (self.optimiser,), self._recipe())
-            self.labels = kept.pop("labels", None)  # of the last look
-            self.log, self.best = about["log"], kept | about["best"]
+            about, tensors = load_checkpoint(checkpoint, self.parameters, (self.optimiser,), self._recipe())
+            self.labels = tensors.pop("labels", None)  # of the last look
+            self.log, self.best = about["log"], tensors | about["best"]
         if self.labels is None:
             self.labels = self._labels(self.first)
         self.pooled = pooled if plan.phase == 1 else self._inputs(self.calibration)
@@ -101,11 +101,11 @@ class Run:
         the steps that are kept when `progress` does."""
         plan, router = self.plan, self.router
         start = {} if self.log else {"start": self._look()}
-        what = "router" if plan.phase == 1 else "model"
+        trained_part = "router" if plan.phase == 1 else "model"
 
         def border(step: int, done: float = 0.0) -> None:
-            said = self._said() if self.log else ""
-            progress((step + done) / plan.steps, f"{what}, step {step + 1} of {plan.steps}{said}")
+            state = self._said() if self.log else ""
+            progress((step + done) / plan.steps, f"{trained_part}, step {step + 1} of {plan.steps}{state}")
 
         try:
             for step in range(len(self.log), plan.steps):
@@ -229,8 +229,8 @@ class Run:
             hard = float(perplexity(self.model, self.checked, self.length).losses.mean())
         self.log[-1]["hard"] = hard
         if hard < self.best.get("hard", math.inf):
-            kept = {name: p.detach().clone() for name, p in self.parameters.items()}
-            self.best = {"hard": hard, "step": self.log[-1]["step"]} | kept
+            best_tensors = {name: p.detach().clone() for name, p in self.parameters.items()}
+            self.best = {"hard": hard, "step": self.log[-1]["step"]} | best_tensors
 
     def _look(self) -> dict:
         """The groups of the probed windows: how large the largest are, and how many tokens stayed in theirs."""
@@ -238,24 +238,24 @@ class Run:
         before, self.labels = self.labels, self._labels(inputs)
         sizes = F.one_hot(self.labels, self.router.K).sum(1)  # [L, K]
         shares = (sizes.max(1).values / sizes.sum(1)).tolist()
-        seen = {"largest_share": max(shares), "shares": shares}
-        seen["stability"] = float((before == self.labels).float().mean())
-        return seen | (self.also(self.router, inputs, self.start, self.first) if self.also else {})
+        looked = {"largest_share": max(shares), "shares": shares}
+        looked["stability"] = float((before == self.labels).float().mean())
+        return looked | (self.also(self.router, inputs, self.start, self.first) if self.also else {})
 
     def _said(self) -> str:
         """The state of the run in words, for whoever waits."""
-        seen = next((row for row in reversed(self.log) if "shares" in row), None)
-        more = f", largest {seen['largest_share']:.0%}, {seen['stability']:.0%} stay" if seen else ""
-        return f": loss {self.log[-1]['loss']:.2f}{more}"
+        last_look = next((row for row in reversed(self.log) if "shares" in row), None)
+        groups = f", largest {last_look['largest_share']:.0%}, {last_look['stability']:.0%} stay" if last_look else ""
+        return f": loss {self.log[-1]['loss']:.2f}{groups}"
 
     def _inputs(self, windows: list[np.ndarray]) -> list[torch.Tensor]:
         """What enters the attention: of the dense model in phase 1, of the model as it is trained in phase 2."""
         self.method.begin()
         method = apply(self.model, self.method, kernels=True) if self.plan.phase == 2 else contextlib.nullcontext()
         with method:
-            found = attention_inputs(self.model, windows)
+            inputs = attention_inputs(self.model, windows)
         self.method.seen.clear()
-        return found
+        return inputs
 
     @torch.no_grad()
     def _labels(self, inputs: list[torch.Tensor]) -> torch.Tensor:
@@ -278,10 +278,10 @@ class Run:
         began = time.monotonic()
         if self.team.is_main_process:
             best = {name: tensor for name, tensor in self.best.items() if name in self.parameters}
-            told = {name: self.best[name] for name in ("hard", "step") if name in self.best}
-            more = best | {"labels": self.labels}
+            best_step = {name: self.best[name] for name in ("hard", "step") if name in self.best}
+            extra = best | {"labels": self.labels}
             save_checkpoint(
-                self.checkpoint, self.parameters, (self.optimiser,), self._recipe(), more, log=self.log, best=told
+                self.checkpoint, self.parameters, (self.optimiser,), self._recipe(), extra, log=self.log, best=best_step
             )
         self.kept, self.kept_at = len(self.log), time.monotonic()
         self.writing = self.kept_at - began

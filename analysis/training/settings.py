@@ -98,8 +98,8 @@ class RouterTraining:
 
     def after(self, router: FocusRouter) -> "RouterTraining":
         """This plan with the settings of a router that is there already, as phase 2 goes on with one."""
-        kept = asdict(router.settings)
-        return replace(self, balance="sinkhorn" if kept["iterations"] else "softmax", **kept)
+        fields = asdict(router.settings)
+        return replace(self, balance="sinkhorn" if fields["iterations"] else "softmax", **fields)
 
     def rate_at(self, step: int) -> float:
         """Multiple of the peak rates: linear warm-up, then cosine to 5%."""

@@ -67,15 +67,16 @@ def context_gain(model, tokens: np.ndarray, context=2048, short=128, first=768, 
     for window in np.arange(min(windows, count)) * count // min(windows, count):
         ids = torch.from_numpy(tokens[window * context : (window + 1) * context].astype(np.int64)).to(device)
         full = token_losses(model, ids[None])[0]  # [T-1]; entry p is the loss of token p + 1
-        at = rng.choice(np.arange(first, context - 1), min(samples, context - 1 - first), replace=False)
-        at = torch.from_numpy(np.sort(at)).to(device)
-        tails = ids[at[:, None] + torch.arange(1 - short, 2, device=device)]  # [n, short + 1], the target last
+        positions = rng.choice(np.arange(first, context - 1), min(samples, context - 1 - first), replace=False)
+        positions = torch.from_numpy(np.sort(positions)).to(device)
+        tails = ids[positions[:, None] + torch.arange(1 - short, 2, device=device)]  # [n, short + 1], the target last
         with quick(device):
             last = model(input_ids=tails[:, :-1], use_cache=False, logits_to_keep=1).logits[:, -1]
-        gains.append((F.cross_entropy(last.float(), tails[:, -1], reduction="none") - full[at]).double().cpu().numpy())
-    found = interval([g.mean() for g in gains], fewest=BLOCKS)
+        short_run = F.cross_entropy(last.float(), tails[:, -1], reduction="none")
+        gains.append((short_run - full[positions]).double().cpu().numpy())
+    gain = interval([g.mean() for g in gains], fewest=BLOCKS)
     about = {"context": context, "short": short, "first_position": first}
     return {
-        **{"nats": found.mean, "low": found.low, "high": found.high},
-        **{"n": sum(map(len, gains)), "windows": found.units, **about},
+        **{"nats": gain.mean, "low": gain.low, "high": gain.high},
+        **{"n": sum(map(len, gains)), "windows": gain.units, **about},
     }
