@@ -5,16 +5,46 @@ level; here one rule labels learned groups and random sets of tokens of equal si
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
 
+from analysis.answer import doc
 from analysis.errors import BadSetting
 
 MIN_COUNT = 2  # a word marks a group only if it occurs there at least this often
 EMPTY = "empty"
-GROUP_COLUMNS = "group tokens share confidence label purity purity_random purity_random_low purity_random_high".split()
-WORD_COLUMNS = ["group", "rank", "word", "count", "lift"]
+
+
+@dataclass(frozen=True)
+class GroupContent:
+    """One group of one layer. An empty group has the label "empty" and NaN for what it has no number of."""
+
+    group: int
+    tokens: int = doc("tokens of the text in the group")
+    share: float = doc("their share of the text")
+    confidence: float = doc("mean of their assignment to the group")
+    label: str = doc("category with the largest share in the group times lift (that share over the text's)")
+    purity: float = doc("the label's share of the group")
+    purity_random: float = doc("mean purity of random sets of as many tokens of this text, labelled by the same rule")
+    purity_random_low: float = doc("their 2.5% quantile")
+    purity_random_high: float = doc("their 97.5% quantile")
+
+
+@dataclass(frozen=True)
+class GroupWord:
+    """A word that marks a group; case is folded and the commonest form shown."""
+
+    group: int
+    rank: int = doc("by count times log(lift)")
+    word: str
+    count: int = doc("occurrences in the group, at least 2")
+    lift: float = doc("count by what independence expects, above 1")
+
+
+GROUP_COLUMNS = [column.name for column in fields(GroupContent)]
+WORD_COLUMNS = [column.name for column in fields(GroupWord)]
 
 
 def group_contents(
@@ -27,15 +57,11 @@ def group_contents(
     draws: int = 200,
     top: int = 12,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Contents of the K groups of one layer -> (groups, words), columns GROUP_COLUMNS and WORD_COLUMNS.
+    """Contents of the K groups of one layer -> (rows of GroupContent, the `top` words of each as rows of GroupWord).
 
     group int [T] (0..K-1), confidence float [T], words and categories [T] (`words.word_of_tokens`,
-    `words.categories`). label: the category with the largest share in the group times lift (that share over the
-    text's); purity: the label's share of the group. purity_random, _low, _high: mean and central 95% of the purity
-    of `draws` random sets of as many tokens of this text, each labelled by the same rule. words: the `top` words of
-    each group that occur there at least twice and more than independence expects; lift = count over tokens_in_group
-    * count_in_text / T, rank by count * log(lift); case is folded, the commonest form is shown. An empty group has
-    label "empty" and NaN numbers. Errors: BadSetting for unequal lengths or a group outside 0..K-1.
+    `words.categories`); `draws` random sets say what chance gives. Errors: BadSetting for unequal lengths or a group
+    outside 0..K-1.
     """
     group, confidence = np.asarray(group).astype(np.int64), np.asarray(confidence, dtype=np.float64)
     tokens = len(group)

@@ -5,17 +5,34 @@ beside each number are this project's. Attention does not cross windows, so a pa
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from analysis.answer import doc
 from analysis.errors import BadSetting
 from analysis.groups.shares import FarShares
 
-PAIR_COLUMNS = "layer head group query_position key_position distance affinity attention uniform".split()
 
+@dataclass(frozen=True)
+class Pair:
+    """Two far-apart tokens of one group; positions count in the text."""
+
+    layer: int
+    head: int = doc("the query head that reads the key most, or the chosen one")
+    group: int = doc("the shared group, of several the one with the largest part in the affinity")
+    query_position: int
+    key_position: int
+    distance: int = doc("tokens from key to query")
+    affinity: float = doc("g_q . g_k of their soft groups")
+    attention: float = doc("probability that the head gives the key")
+    uniform: float = doc("what reading every visible key alike would give, 1 / (query position in its window + 1)")
+
+
+PAIR_COLUMNS = [column.name for column in fields(Pair)]
 ROW = {
     "attention": float,
     "layer": int,
@@ -146,12 +163,7 @@ class PairCollector(FarShares):
         )
 
     def table(self) -> pd.DataFrame:
-        """The kept pairs, strongest first; columns PAIR_COLUMNS. Positions count in the text.
-
-        attention: probability of the strongest (or chosen) head, `head`; uniform: what reading every visible key
-        alike would give, 1 / (query position in its window + 1); affinity: g_q . g_k; group: the shared group, of
-        several the one with the largest part in the affinity.
-        """
+        """The kept pairs, strongest first: rows of Pair."""
         frame = self.top.frame()
         frame["distance"] = frame["query_position"] - frame["key_position"]
         return frame[PAIR_COLUMNS]

@@ -2,17 +2,42 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from analysis.answer import doc, frame
+
+
+@dataclass(frozen=True)
+class ArmShares:
+    """Far pairs of one layer in one group by an arm. NaN where there are no far pairs."""
+
+    layer: int
+    arm: str = doc("the router or a null control")
+    pairs_share: float = doc("share of the far pairs that are in one group")
+    mass_share: float = doc("share of the far attention that they hold")
+    lift: float = doc("mass_share / pairs_share: 1 when the groups say nothing about where attention goes")
+
+
+@dataclass(frozen=True)
+class DistanceShares:
+    """Far pairs by distance in one group by an arm."""
+
+    arm: str
+    low: int = doc("tokens, inclusive")
+    high: int = doc("tokens, exclusive")
+    pairs_share: float
+    mass_share: float
+    lift: float
+
 
 class FarShares:
     """Exact sums per layer, arm and distance bin (doubling bins from min_distance on) over streamed blocks.
 
-    Mass is the mean over heads of the attention probability, summed over queries; lift = mass_share / pairs_share,
-    1.0 when the arm's groups say nothing about where attention goes.
+    Mass is the mean over heads of the attention probability, summed over queries.
     """
 
     def __init__(self, arms: Iterable[str], min_distance: int, skip_first: int) -> None:
@@ -46,23 +71,23 @@ class FarShares:
         self.sums[layer] = pad(old, (0, wide - old.shape[-1])) + pad(new, (0, wide - bins))
 
     def controls(self) -> pd.DataFrame:
-        """Columns layer, arm, pairs_share, mass_share, lift; NaN where there are no far pairs."""
+        """Rows of ArmShares."""
         rows = []
         for layer in sorted(self.sums):
             total = self.sums[layer].sum(-1)  # [1 + arms, 2]
-            rows += [[layer, arm, *_shares(total[0], total[1 + a])] for a, arm in enumerate(self.arms)]
-        return pd.DataFrame(rows, columns=["layer", "arm", "pairs_share", "mass_share", "lift"])
+            rows += [ArmShares(layer, arm, *_shares(total[0], total[1 + a])) for a, arm in enumerate(self.arms)]
+        return frame(ArmShares, rows)
 
     def by_distance(self, layer: int | None = None) -> pd.DataFrame:
-        """Columns arm, low (inclusive), high (exclusive), pairs_share, mass_share, lift, over all layers or one."""
+        """Rows of DistanceShares, over all layers or one."""
         chosen = [sums for index, sums in self.sums.items() if layer in (None, index)]
         wide = max((sums.shape[-1] for sums in chosen), default=0)
         total = sum(torch.nn.functional.pad(sums, (0, wide - sums.shape[-1])) for sums in chosen) if wide else None
         edges, rows = self.edges(wide), []
         for a, arm in enumerate(self.arms):
             for b in range(wide):
-                rows.append([arm, edges[b], edges[b + 1], *_shares(total[0, :, b], total[1 + a, :, b])])
-        return pd.DataFrame(rows, columns=["arm", "low", "high", "pairs_share", "mass_share", "lift"])
+                rows.append(DistanceShares(arm, edges[b], edges[b + 1], *_shares(total[0, :, b], total[1 + a, :, b])))
+        return frame(DistanceShares, rows)
 
     def numbers(self) -> dict[str, int]:
         """far_pairs, and same_group_pairs of the first arm, summed over layers."""

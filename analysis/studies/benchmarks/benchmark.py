@@ -59,9 +59,9 @@ def benchmark(
         raise BadSetting(f"The question is read {question[:20]!r}: it must be sparse (set-up A) or dense (set-up B).")
     if context.browser and data:
         raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")
-    for name, value, least in (("shots", shots, 0), ("items", items, 1)):
-        if value is not None and value < least:
-            raise BadSetting(f"The number of {name} is {value} and must be at least {least}.")
+    for name, value, lowest in (("shots", shots, 0), ("items", items, 1)):
+        if value is not None and value < lowest:
+            raise BadSetting(f"The number of {name} is {value} and must be at least {lowest}.")
     lm = context.model(model)
     listed = beside_dense(context, lm, methods)
     context.progress(0.0, "reading the tasks")
@@ -82,20 +82,26 @@ def benchmark(
             against = dense if way is not listed[0] else None
             rows += [about | _row(one, metric, values, right, against) for metric in values]
             table += [
-                {"task": one.name, "method": way.label, "item": at, "tokens": text.longest, "gold": float(right[at])}
-                | {metric: values[metric][at] for metric in values}
-                for at, text in enumerate(coded)
+                {
+                    "task": one.name,
+                    "method": way.label,
+                    "item": number,
+                    "tokens": text.longest,
+                    "gold": float(right[number]),
+                }
+                | {metric: values[metric][number] for metric in values}
+                for number, text in enumerate(coded)
             ]
-    again = {"tasks": [one.name for one in wanted], "data": "DIR", "model": lm.name, "methods": methods}
-    again |= {"shots": shots, "items": items, "question": question, "seed": seed}
+    request = {"tasks": [one.name for one in wanted], "data": "DIR", "model": lm.name, "methods": methods}
+    request |= {"shots": shots, "items": items, "question": question, "seed": seed}
     about = {"seed": seed, "shots": shots, "set_up": SET_UPS[question].letter, "items": items}
     about |= {"kernel": "masked blocks" if question == "dense" else "each method's own kernel where it has one"}
-    about |= {"harness": importlib.metadata.version("lm_eval"), "command": commandline("benchmark", again)}
-    tokens, said = sum(text.longest for _, coded, _ in fitting for text in coded), sentences(rows)
+    about |= {"harness": importlib.metadata.version("lm_eval"), "command": commandline("benchmark", request)}
+    tokens, sentences_told = sum(text.longest for _, coded, _ in fitting for text in coded), sentences(rows)
     numbers = {
         "rows": rows,
-        "sentences": said,
-        "sentence": " ".join(said),
+        "sentences": sentences_told,
+        "sentence": " ".join(sentences_told),
         "tasks": {one.name: {"title": one.title, "files": one.files, "shots": one.shots} for one in wanted},
         "notes": [*_notes(lm, fitting, question), *looked_ahead(listed)],
         "protocol": protocol("benchmark", lm, None, tokens * len(listed), **about),
@@ -103,75 +109,75 @@ def benchmark(
     return Result(numbers, {"rows": pd.DataFrame(rows), "items": pd.DataFrame(table)})
 
 
-def _fitting(lm: Model, one: Asked) -> tuple[Asked, list[Coded], int]:
+def _fitting(lm: Model, task: Asked) -> tuple[Asked, list[Coded], int]:
     """The task with the items that fit the model, their tokens, and how many do not. Errors: TooLarge."""
-    coded = [code(lm.tokenizer, item) for item in one.items]
+    coded = [code(lm.tokenizer, item) for item in task.items]
     fits = [text.longest <= lm.max_positions for text in coded]
     if not any(fits):
         sizes = [text.longest for text in coded]
         raise TooLarge(
-            f"{one.title} with {one.shots} examples does not fit {lm.name}: its {len(coded):,} prompts have "
+            f"{task.title} with {task.shots} examples does not fit {lm.name}: its {len(coded):,} prompts have "
             f"{min(sizes):,} to {max(sizes):,} tokens and {lm.max_positions:,} are read at once: ask for fewer examples"
             " with --shots, or take a model that reads more."
         )
-    one = replace(one, items=list(compress(one.items, fits)))
-    return one, list(compress(coded, fits)), fits.count(False)
+    task = replace(task, items=list(compress(task.items, fits)))
+    return task, list(compress(coded, fits)), fits.count(False)
 
 
 def _found(
-    context: Context, lm: Model, method: Method, one: Asked, coded: list[Coded], dense_question: bool
+    context: Context, lm: Model, method: Method, task: Asked, coded: list[Coded], dense_question: bool
 ) -> list[tuple]:
     """Of every item: what the harness counts, and (log-probability, greedy) of the answers."""
-    found = []
-    for at, (item, text) in enumerate(zip(one.items, coded, strict=True)):
-        context.progress(at / len(coded), f"{at + 1} of {len(coded)}")
+    results = []
+    for number, (item, text) in enumerate(zip(task.items, coded, strict=True)):
+        context.progress(number / len(coded), f"{number + 1} of {len(coded)}")
         logs = answers(lm, method, text, dense_question)
-        said = logs if item.until is None else [generated(lm, method, text, item.until, dense_question)]
-        found.append((said, logs))
-    return found
+        counted = logs if item.until is None else [generated(lm, method, text, item.until, dense_question)]
+        results.append((counted, logs))
+    return results
 
 
-def _about(one: Asked, way: Candidate, coded: list[Coded], left: int) -> dict:
+def _about(task: Asked, way: Candidate, coded: list[Coded], left: int) -> dict:
     reach = width(way.method)
     longer = None if reach is None else float(np.mean([text.longest > reach for text in coded]))
-    about = {"task": one.name, "title": one.title, "method": way.label, "name": way.name, "shots": one.shots}
+    about = {"task": task.name, "title": task.title, "method": way.label, "name": way.name, "shots": task.shots}
     about |= {"reads_future": way.method.reads_future, "items": len(coded), "of": len(coded) + left}
     return about | {"does_not_fit": left, "window": reach, "longer_than_window": longer}
 
 
-def _row(one: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple | None) -> dict:
+def _row(task: Asked, metric: str, values: dict, right: np.ndarray, dense: tuple | None) -> dict:
     """The score of a metric, and the right answers' log-probability; `dense`: both of dense attention."""
-    mine, n = values[metric], len(right)
-    row = {"metric": metric, "value": one.mean(metric, mine), "gold": float(right.mean())}
+    scores, n = values[metric], len(right)
+    row = {"metric": metric, "value": task.mean(metric, scores), "gold": float(right.mean())}
     row |= dict.fromkeys(("stderr", *EMPTY))
     counted = metric not in NOT_SHARES
     if counted:
-        whole = share(mine)
-        row["stderr"] = float(np.std(mine, ddof=1) / np.sqrt(n)) if n > 1 else None
-        row |= {"value_low": whole.low, "value_high": whole.high}
+        interval_of_share = share(scores)
+        row["stderr"] = float(np.std(scores, ddof=1) / np.sqrt(n)) if n > 1 else None
+        row |= {"value_low": interval_of_share.low, "value_high": interval_of_share.high}
     if dense is not None:
         over = interval(right - dense[1], fewest=BLOCKS)
         row |= edges("gold_difference", over) | {"gold_difference_state": over.state.replace("units", "items")}
-        row |= edges("difference", share_difference(mine, dense[0][metric])) if counted else {}
+        row |= edges("difference", share_difference(scores, dense[0][metric])) if counted else {}
     return row
 
 
 def sentences(rows: list[dict]) -> list[str]:
     """One sentence per task and method, of the metric that the papers print."""
-    told = []
+    lines = []
     for row in rows:
         task = TASKS.get(row["task"])
         if row["metric"] != (task.metric if task else "acc"):
             continue
-        said = f"{row['title']}, {row['method']}: {row['value']:.1%} ({row['metric']}, n = {row['items']:,})"
+        line = f"{row['title']}, {row['method']}: {row['value']:.1%} ({row['metric']}, n = {row['items']:,})"
         if row["name"] != "dense":
             points = [100 * row[f"difference{end}"] for end in ("", "_low", "_high")]
-            said += f", {points[0]:+.1f} points against dense (95% interval {points[1]:+.1f} to {points[2]:+.1f})"
+            line += f", {points[0]:+.1f} points against dense (95% interval {points[1]:+.1f} to {points[2]:+.1f})"
         if row["longer_than_window"] is not None:
             share_longer, reach = row["longer_than_window"], row["window"]
-            said += f"; {share_longer:.0%} of the items are longer than the {reach:,} tokens it reads whole"
-        told.append(f"{said}.")
-    return told
+            line += f"; {share_longer:.0%} of the items are longer than the {reach:,} tokens it reads whole"
+        lines.append(f"{line}.")
+    return lines
 
 
 def _notes(lm: Model, fitting: list[tuple], question: str) -> list[str]:

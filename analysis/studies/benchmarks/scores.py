@@ -51,8 +51,8 @@ class DenseQuestion(Method):
         return torch.where(self._dense(block.rows), block.scores, self.inner.scores(block))
 
     def keep(self, block: Block) -> torch.Tensor | None:
-        kept = self.inner.keep(block)
-        return None if kept is None else kept | self._dense(block.rows)
+        mask = self.inner.keep(block)
+        return None if mask is None else mask | self._dense(block.rows)
 
     def weigh(self, block: Block, probabilities: torch.Tensor) -> torch.Tensor:
         return torch.where(self._dense(block.rows), probabilities, self.inner.weigh(block, probabilities))
@@ -80,51 +80,51 @@ def code(tokenizer: Any, item: Item) -> Coded:
     texts, answers = [], []
     prompts = item.prompts * (len(item.answers) if len(item.prompts) == 1 else 1)
     for prompt, answer in zip(prompts, item.answers, strict=True):
-        kept = prompt.rstrip()
-        answer = prompt[len(kept) :] + answer
-        before, whole = (_ids(tokenizer, text) for text in (kept, kept + answer))
-        if len(whole) <= len(before) and item.until is None:
+        stripped = prompt.rstrip()
+        answer = prompt[len(stripped) :] + answer
+        before, together = (_ids(tokenizer, text) for text in (stripped, stripped + answer))
+        if len(together) <= len(before) and item.until is None:
             raise BadText(
                 f"The answer {answer.strip()[:40]!r} adds no token to its prompt with this tokenizer, so it has no "
                 "log-probability: leave the question out, or choose another task."
             )
-        texts.append(tuple(whole))
-        answers.append(len(whole) - len(before))
+        texts.append(tuple(together))
+        answers.append(len(together) - len(before))
     prompt = prompts[0]
     first = len(_ids(tokenizer, prompt[: len(prompt) - item.question])) if item.question < len(prompt) else 0
     return Coded(tuple(texts), tuple(answers), first, len(texts[0]) - answers[0])
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    found = tokenizer(text, verbose=False).input_ids
-    if found:
-        return found
-    begin = next((one for one in (tokenizer.bos_token_id, tokenizer.eos_token_id) if one is not None), 0)
+    ids = tokenizer(text, verbose=False).input_ids
+    if ids:
+        return ids
+    begin = next((token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None), 0)
     return [begin]
 
 
-def answers(lm: Model, method: Method, one: Coded, dense_question: bool = False) -> list[tuple[float, bool]]:
+def answers(lm: Model, method: Method, coded: Coded, dense_question: bool = False) -> list[tuple[float, bool]]:
     """(log-probability in nats, whether it is what greedy decoding would say) of every answer, each in one pass."""
-    used = DenseQuestion(method, one.first, one.last) if dense_question and not method.dense else method
-    found = []
+    used = DenseQuestion(method, coded.first, coded.last) if dense_question and not method.dense else method
+    results = []
     with torch.no_grad(), apply(lm, used, kernels=not dense_question):
-        for ids, count in zip(one.texts, one.answers, strict=True):
+        for ids, count in zip(coded.texts, coded.answers, strict=True):
             row = torch.as_tensor(ids, device=lm.device)[None]
             logits = lm.lm(row, use_cache=False, logits_to_keep=count + 1).logits[0, :-1].float()  # [count, V]
             target = row[0, -count:]
             logs = torch.log_softmax(logits, -1).gather(1, target[:, None])
-            found.append((float(logs.double().sum()), bool((logits.argmax(-1) == target).all())))
-    return found
+            results.append((float(logs.double().sum()), bool((logits.argmax(-1) == target).all())))
+    return results
 
 
-def generated(lm: Model, method: Method, one: Coded, until: tuple[str, ...], dense_question: bool = False) -> str:
+def generated(lm: Model, method: Method, coded: Coded, until: tuple[str, ...], dense_question: bool = False) -> str:
     """What the model says after the prompt, greedily, until one of `until` or its context is full."""
-    used = DenseQuestion(method, one.first, one.last) if dense_question and not method.dense else method
-    prompt = torch.as_tensor(one.texts[0][: one.last], device=lm.device)[None]
+    used = DenseQuestion(method, coded.first, coded.last) if dense_question and not method.dense else method
+    prompt = torch.as_tensor(coded.texts[0][: coded.last], device=lm.device)[None]
     room = min(NEW, lm.max_positions - prompt.shape[1])
     stops = {"stop_strings": list(until), "tokenizer": lm.tokenizer} if until else {}
     with torch.no_grad(), apply(lm, used, kernels=not dense_question):
-        made = lm.lm.generate(
+        tokens = lm.lm.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
             max_new_tokens=room,
@@ -132,7 +132,7 @@ def generated(lm: Model, method: Method, one: Coded, until: tuple[str, ...], den
             pad_token_id=lm.tokenizer.pad_token_id or lm.tokenizer.eos_token_id or 0,
             **stops,
         )
-    text = lm.tokenizer.decode(made[0, prompt.shape[1] :], skip_special_tokens=True)
+    text = lm.tokenizer.decode(tokens[0, prompt.shape[1] :], skip_special_tokens=True)
     ends = [text.find(word) for word in until if word in text]
     return text[: min(ends)] if ends else text
 
@@ -146,6 +146,6 @@ def width(method: Method) -> int | None:
     return next((getattr(method, name) for name in ("k", "budget") if getattr(method, name, None)), None)
 
 
-def gold(found: list[list[tuple[float, bool]]], items: list[Item]) -> np.ndarray:
+def gold(results: list[list[tuple[float, bool]]], items: list[Item]) -> np.ndarray:
     """Log-probability of the right answer of every item, nats [n]."""
-    return np.array([logs[item.gold][0] for logs, item in zip(found, items, strict=True)])
+    return np.array([logs[item.gold][0] for logs, item in zip(results, items, strict=True)])

@@ -42,12 +42,12 @@ class Asked:
     def values(self, results: Sequence[list]) -> dict[str, list[float]]:
         """Metric -> its value of every item, from what was found of each: (log-probability, greedy) of every answer, or
         the generated text. Metrics of a second filter carry its name."""
-        found: dict[str, list[float]] = {}
+        values: dict[str, list[float]] = {}
         for item, result in zip(self.items, results, strict=True):
             for place, (name, read) in enumerate(_filtered(self.harness, item.doc, result).items()):
                 for metric, value in self.harness.process_results(item.doc, read).items():
-                    found.setdefault(metric if place == 0 else f"{metric}, {name}", []).append(float(value))
-        return found
+                    values.setdefault(metric if place == 0 else f"{metric}, {name}", []).append(float(value))
+        return values
 
     def mean(self, metric: str, values: list[float]) -> float:
         """The harness's own way to put the values of a metric together."""
@@ -127,23 +127,23 @@ def _from_network(name: str, shots: int | None) -> Any:
 
 def _item(harness: Any, doc: dict, shots: int) -> Item:
     context = harness.fewshot_context(doc, num_fewshot=shots)
-    made = harness.construct_requests(doc=doc, ctx=context, metadata=(harness.config.task, 0, 1))
-    made = made if isinstance(made, list) else [made]
+    requests = harness.construct_requests(doc=doc, ctx=context, metadata=(harness.config.task, 0, 1))
+    requests = requests if isinstance(requests, list) else [requests]
     target = harness.doc_to_target(doc)
     question = harness.doc_to_text(doc)
     texts = isinstance(question, str) and isinstance(context, str)
-    known = len(question) if texts and context.endswith(question) else 0
-    if made[0].request_type == "generate_until":
-        until = tuple(made[0].args[1].get("until", ()))
-        return Item(doc, (context,), known or len(context), (f" {target}",), 0, until)
-    if made[0].request_type != "loglikelihood":
-        raise BadSetting(f"{harness.config.task} asks for {made[0].request_type}, which is not measured here.")
-    prompts, answers = (tuple(request.args[part] for request in made) for part in (0, 1))
+    question_length = len(question) if texts and context.endswith(question) else 0
+    if requests[0].request_type == "generate_until":
+        until = tuple(requests[0].args[1].get("until", ()))
+        return Item(doc, (context,), question_length or len(context), (f" {target}",), 0, until)
+    if requests[0].request_type != "loglikelihood":
+        raise BadSetting(f"{harness.config.task} asks for {requests[0].request_type}, which is not measured here.")
+    prompts, answers = (tuple(request.args[part] for request in requests) for part in (0, 1))
     gold = target if len(answers) > 1 else 0
     if harness.multiple_input:  # each choice is a prompt of its own
         gold = harness.doc_to_text(doc)
     gold = gold if isinstance(gold, int) else harness.doc_to_choice(doc).index(gold)
-    return Item(doc, prompts, known or min(map(len, prompts)), answers, gold)
+    return Item(doc, prompts, question_length or min(map(len, prompts)), answers, gold)
 
 
 def _filtered(harness: Any, doc: dict, result: list) -> dict[str, list]:
@@ -153,9 +153,11 @@ def _filtered(harness: Any, doc: dict, result: list) -> dict[str, list]:
         return {"none": result}
     from lm_eval.api.instance import Instance
 
-    found = {}
+    by_filter = {}
     for ensemble in filters:
-        made = [Instance("generate_until", doc, ("", {}), place, resps=[text]) for place, text in enumerate(result)]
-        ensemble.apply(made)
-        found[ensemble.name] = [one.filtered_resps[ensemble.name] for one in made]
-    return found
+        instances = [
+            Instance("generate_until", doc, ("", {}), place, resps=[text]) for place, text in enumerate(result)
+        ]
+        ensemble.apply(instances)
+        by_filter[ensemble.name] = [instance.filtered_resps[ensemble.name] for instance in instances]
+    return by_filter

@@ -48,18 +48,18 @@ def pitfalls(
         raise BadSetting(f"The router {router} puts a token into {top} groups: choose one with 1 group each.")
     reading = read(context, lm, text, "first")
     ids = reading.windows[0][:TOKENS]
-    made = router_for(context, lm, router)[0]
-    if len(ids) < 2 * made.window:
-        raise BadSetting(f"The text has {len(ids)} tokens and {2 * made.window} are needed: give more text.")
+    focus_router = router_for(context, lm, router)[0]
+    if len(ids) < 2 * focus_router.window:
+        raise BadSetting(f"The text has {len(ids)} tokens and {2 * focus_router.window} are needed: give more text.")
     states = attention_states(lm, ids)
-    members = memberships(made, attention_inputs(lm, [ids], make=made.project))[1]  # [L, T, K]
+    members = memberships(focus_router, attention_inputs(lm, [ids], make=focus_router.project))[1]  # [L, T, K]
     draw = torch.Generator().manual_seed(seed)
     ways, rules = [], {name: [] for name, _, _ in RULES}
     pig = MagicPIG(seed=seed)
-    for layer, one in states.items():
+    for layer, layer_states in states.items():
         context.progress(layer / len(states), f"layer {layer + 1} of {len(states)}")
-        ways.append(_merged(one, members[layer].to(one.query.device), made.window, draw))
-        for name, values in _found(one, pig, draw).items():
+        ways.append(_merged(layer_states, members[layer].to(layer_states.query.device), focus_router.window, draw))
+        for name, values in _found(layer_states, pig, draw).items():
             rules[name] += values
     table = [_rule(name, rules[name]) for name, _, _ in RULES]
     numbers = {
@@ -74,7 +74,7 @@ def pitfalls(
         "empty": empty_row(seed),
         "rows": table,
         "by_chance": by_chance(),
-        "router": router_facts(router, made),
+        "router": router_facts(router, focus_router),
         "notes": [f"The first {len(ids):,} tokens of the text."],
         "protocol": protocol(
             "pitfalls",
@@ -102,17 +102,17 @@ def empty_row(seed: int = 0) -> dict:
         q, k, v = (torch.randn(1, 1, 8, 16, generator=draw).requires_grad_() for _ in range(3))
         bias = torch.zeros(1, 1, 8, 8).masked_fill(torch.arange(8)[:, None] == 0, -math.inf)
         out, lse = flash(q, k, v, 0.0, False, attn_mask=bias)
-    q, k, v, out, said = (x.detach() for x in (q, k, v, out, lse))
-    whole, whole_lse = flash(q, k, v, 0.0, True)
-    right = said.clone()
+    q, k, v, out, flash_lse = (x.detach() for x in (q, k, v, out, lse))
+    causal_out, whole_lse = flash(q, k, v, 0.0, True)
+    right = flash_lse.clone()
     right[..., 0] = -math.inf
-    truth = whole[..., 0, :]
+    truth = causal_out[..., 0, :]
     errors = {
-        name: float((merge(out.nan_to_num(0.0), sums, whole, whole_lse)[0][..., 0, :] - truth).abs().max())
-        for name, sums in (("error", said), ("error_right", right))
+        name: float((merge(out.nan_to_num(0.0), sums, causal_out, whole_lse)[0][..., 0, :] - truth).abs().max())
+        for name, sums in (("error", flash_lse), ("error_right", right))
     }
     fewer = flash(q[:, :, :2], k, v, 0.0, True)[0]
-    first = float(said[..., 0])
+    first = float(flash_lse[..., 0])
     return {
         "lse": first if math.isfinite(first) else None,
         "wrong": math.isfinite(first),
@@ -143,43 +143,43 @@ def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, li
     codes = [hash_codes(x, planes)[None] for x in (states.query, key)]
     rows = torch.arange(states.length, device=key.device)
     far = (rows[:, None] - rows >= pig.window) & (rows >= pig.n_sink)
-    asked = far.any(1)
+    with_far_keys = far.any(1)
     scores = torch.stack([states.scores(head, 0, states.length) for head in range(len(states.query))])
-    weight = scores.masked_fill(~far, -math.inf).softmax(-1)[:, asked]  # [H, n, T], of the far part alone
+    weight = scores.masked_fill(~far, -math.inf).softmax(-1)[:, with_far_keys]  # [H, n, T], of the far part alone
     repeat = len(states.query) // len(key)
     unit = [torch.nn.functional.normalize(x, dim=-1) for x in (states.query, key.repeat_interleave(repeat, 0))]
-    cosine = (unit[0] @ unit[1].mT)[:, asked]
+    cosine = (unit[0] @ unit[1].mT)[:, with_far_keys]
     chance = {2: pig.chance(cosine), 1: MagicPIG(variant="hub").chance(cosine)}
-    read_far = {count: (collide(*codes, count)[0] & far)[:, asked] for count in (1, 2)}
-    found = {}
+    read_far = {count: (collide(*codes, count)[0] & far)[:, with_far_keys] for count in (1, 2)}
+    by_rule = {}
     for name, enough, weighed in RULES:
-        kept = read_far[enough]
-        ratio = (weight / (chance[weighed] + SLACK) * kept).sum(-1)
-        shares = kept.sum((1, 2)) / far.sum()
-        found[name] = list(
+        collided = read_far[enough]
+        ratio = (weight / (chance[weighed] + SLACK) * collided).sum(-1)
+        shares = collided.sum((1, 2)) / far.sum()
+        by_rule[name] = list(
             zip(shares.tolist(), ratio.mean(1).tolist(), (ratio - 1).abs().mean(1).tolist(), strict=True)
         )
-    return found
+    return by_rule
 
 
 def _rule(name: str, heads: list[tuple]) -> dict:
     row = {"rule": name, "heads": len(heads)}
-    for what, values in zip(("found", "ratio", "error"), np.array(heads).T, strict=True):
+    for measure, values in zip(("found", "ratio", "error"), np.array(heads).T, strict=True):
         over = interval(values, fewest=BLOCKS)  # heads of one model on one text
-        row |= {what: over.mean, f"{what}_low": over.low, f"{what}_high": over.high}
+        row |= {measure: over.mean, f"{measure}_low": over.low, f"{measure}_high": over.high}
     return row
 
 
 def sentence(numbers: dict) -> str:
     """Both pitfalls in two sentences."""
-    empty, two, one = numbers["empty"], *numbers["rows"][:2]
-    said = "torch's flash kernel says minus infinity, as it should, for a row that reads nothing."
+    empty, two_tables, one_table = numbers["empty"], *numbers["rows"][:2]
+    text = "torch's flash kernel says minus infinity, as it should, for a row that reads nothing."
     if empty["wrong"]:
-        said = f"torch's flash kernel says {empty['lse']:g} for a row that reads nothing, where minus infinity is right"
-        said += f": a merge that believes it is wrong by {empty['error']:.2f}."
+        text = f"torch's flash kernel says {empty['lse']:g} for a row that reads nothing, where minus infinity is right"
+        text += f": a merge that believes it is wrong by {empty['error']:.2f}."
     cosine = numbers["merges"]["subtraction"]["cosine"]
-    said += f" Taking the overlap away gives a cosine of {cosine:.3f} to the definition, disjoint parts "
-    said += f"{numbers['merges']['disjoint']['cosine']:.6f}."
-    said += f" One hash table finds {one['found']:.0%} of the far pairs and two find {two['found']:.0%}"
+    text += f" Taking the overlap away gives a cosine of {cosine:.3f} to the definition, disjoint parts "
+    text += f"{numbers['merges']['disjoint']['cosine']:.6f}."
+    text += f" One hash table finds {one_table['found']:.0%} of the far pairs and two find {two_tables['found']:.0%}"
     chance = {name: f"{value:.1%}" for name, value in numbers["by_chance"].items()}
-    return f"{said}; at cosine 0, by chance alone, one finds {chance['one']} and two find {chance['two']}."
+    return f"{text}; at cosine 0, by chance alone, one finds {chance['one']} and two find {chance['two']}."

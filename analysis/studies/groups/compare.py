@@ -1,15 +1,18 @@
 """Two routers side by side on one text, and one router's groups beside groups of the same vectors that mean nothing."""
 
-import numpy as np
-import pandas as pd
+from dataclasses import dataclass
 
+import numpy as np
+from pandas import DataFrame
+from torch import Tensor
+
+from analysis.answer import Answer, doc, frame
 from analysis.errors import BadSetting
 from analysis.groups.contents import EMPTY, group_contents
 from analysis.groups.dominance import largest_share, stability
 from analysis.groups.kmeans import spherical_kmeans
 from analysis.groups.words import categories
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.studies.context import Context, Reading, check_seed, protocol, read
 from analysis.studies.groups.contents import router_notes
 from analysis.studies.groups.far import routing_vectors
@@ -17,7 +20,80 @@ from analysis.studies.groups.routers import memberships, router_for, stored_rout
 from analysis.studies.text.text import token_table
 
 DRAWS = 20  # shuffles of one side's labels, matched like the real ones: what chance agrees on
-ARMS = ("this router", "random centroids", "k-means")
+ROUTER, RANDOM, KMEANS = ARMS = "this router", "random centroids", "k-means"
+
+
+@dataclass(frozen=True)
+class LayerAgreement:
+    """How far two routers agree in one layer."""
+
+    layer: int
+    agreement: float = doc("share of the tokens in matched groups, groups matched one to one (Hungarian)")
+    chance: float = doc("the same, mean over shuffles of one side's labels that are matched anew")
+    share: float = doc("largest group's share of the tokens, by the router")
+    share_other: float = doc("the same by the other one")
+
+
+@dataclass(frozen=True)
+class GroupMatch:
+    """A group and its partner."""
+
+    layer: int
+    group: int
+    other: int | None = doc("the other router's group that it is matched with; None where none is left for it")
+    tokens: int = doc("tokens in the group")
+    shared: float | None = doc("share of them that are in the partner too; None for an empty group")
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Tokens in a group of each router."""
+
+    layer: int
+    group: int
+    place: int = doc("place of the other router's group, matched ones on the diagonal")
+    other: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterComparison(Answer):
+    """How far two routers put the same tokens of a text together."""
+
+    K: int = doc("groups of the router")
+    K_other: int = doc("groups of the other one")
+    mean: float = doc("share of tokens in matched groups, mean over layers")
+    chance: float = doc("what shuffled labels agree on")
+    layers: list[LayerAgreement] = doc("one per layer")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what a reader must know of the text")
+    matching: DataFrame = doc("which groups belong together", row=GroupMatch)
+    confusion: DataFrame = doc("tokens in every pair of groups", row=Confusion)
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """The groups of one layer by one arm."""
+
+    layer: int
+    arm: str = doc(f"one of {', '.join(ARMS)}")
+    share: float = doc("largest group's share of the tokens")
+    smallest: float = doc("smallest group's")
+    confidence: float | None = doc("mean of each token's largest assignment; k-means assigns nothing softly")
+    purity: float = doc("share of a group that has its label, mean over tokens")
+    purity_random: float = doc("the same of random sets of equal size, labelled by the same rule")
+    labels: str = doc("the groups' labels, largest group first")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupControls(Answer):
+    """The table of Focus' section 5 for every layer of a text."""
+
+    K: int = doc("groups of the router")
+    rows: list[ArmRow] = doc("one per layer and arm")
+    labels_by: str = doc("what decided the categories of words")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what a reader must know of the text and the router")
 
 
 def compare(
@@ -30,77 +106,77 @@ def compare(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
-    """How far two routers put the same tokens of a text together, layer by layer, groups matched one to one.
+) -> RouterComparison:
+    """How far two routers put the same tokens of a text together, layer by layer, by the best causal group of each.
 
-    Causal best groups of every token; the matching (Hungarian) keeps most tokens. `other_model`: the model `other`
-    belongs to when it is not `model`, such as the one before fine-tuning; both must cut the text into the same tokens.
-    numbers: `K`, `K_other`, `mean` agreement over layers and its `chance`, `sentence`, `layers` (`layer agreement
-    chance share share_other`, chance: mean over 20 shuffles of one side's labels, matched anew; largest shares).
-    tables: `matching` (`layer group other tokens shared`), `confusion` (`layer group place other tokens`: the other's
-    groups by `place`, matched ones on the diagonal). Errors: BadSetting.
+    `other_model`: the model `other` belongs to when it is not `model`, such as the one before fine-tuning; both must
+    cut the text into the same tokens. Errors: BadSetting.
     """
     check_seed(seed)
+    second_model = other_model or model
     lm, reading, labels, K = _labels(context, model, text, router, long_text)
-    name = other_model or model
-    same = (name, other) == (model, router)
-    theirs = (lm, reading, labels, K) if same else _labels(context, name, text, other, long_text)
-    second, K_other = theirs[2:]
-    if not np.array_equal(reading.tokens.ids, theirs[1].tokens.ids):
+    other_reading, other_labels, K_other = reading, labels, K
+    if (second_model, other) != (model, router):
+        _, other_reading, other_labels, K_other = _labels(context, second_model, text, other, long_text)
+    if not np.array_equal(reading.tokens.ids, other_reading.tokens.ids):
         raise BadSetting(
-            f"{model} and {name[:80]} cut this text into different tokens: compare models with one tokenizer."
+            f"{model} and {second_model[:80]} cut this text into different tokens: compare models with one tokenizer."
         )
-    if len(labels) != len(second):
-        raise BadSetting(f"{model} has {len(labels)} layers and {name[:80]} has {len(second)}: compare equal depths.")
-    layers, matching, confusion = [], [], []
-    for layer, (mine, its) in enumerate(zip(labels, second, strict=True)):
-        agreement, matched, table = matched_table(mine, its, K, K_other)
-        shares = {"share": largest_share(mine, K), "share_other": largest_share(its, K_other)}
-        drawn = chance(mine, its, max(K, K_other), seed)
-        layers.append({"layer": layer, "agreement": agreement, "chance": drawn, **shares})
-        partners = [int(one) if one < K_other else None for one in matched]
-        order = [one for one in partners if one is not None]
+    if len(labels) != len(other_labels):
+        raise BadSetting(
+            f"{model} has {len(labels)} layers and {second_model[:80]} has {len(other_labels)}: compare equal depths."
+        )
+    layers: list[LayerAgreement] = []
+    matching: list[GroupMatch] = []
+    confusion: list[Confusion] = []
+    for layer, (first, second) in enumerate(zip(labels, other_labels, strict=True)):
+        agreement, matched, table = matched_table(first, second, K, K_other)
+        drawn = chance(first, second, max(K, K_other), seed)
+        shares = largest_share(first, K), largest_share(second, K_other)
+        layers.append(LayerAgreement(layer, agreement, drawn, *shares))
+        partners = [int(group) if group < K_other else None for group in matched]
+        order = [group for group in partners if group is not None]
         order += [group for group in range(K_other) if group not in order]
         for group, partner in enumerate(partners):
-            row, tokens = {"layer": layer, "group": group}, int(table[group].sum())
+            tokens = int(table[group].sum())
             shared = 0 if partner is None else int(table[group, partner])
-            matching.append(row | {"other": partner, "tokens": tokens, "shared": shared / tokens if tokens else None})
-            places = enumerate(order)
-            confusion += [row | {"place": place, "other": at, "tokens": int(table[group, at])} for place, at in places]
-    found = [row["agreement"] for row in layers]
-    mean, by_chance = float(np.mean(found)), float(np.mean([row["chance"] for row in layers]))
-    asked = {"seed": seed, "router": router, "other": other, "other_model": name}
-    what = f"{router} and {other}" if name == model else f"{router} now and {other} of {name}"
-    numbers = {
-        "K": K,
-        "K_other": K_other,
-        "mean": mean,
-        "chance": by_chance,
-        "layers": layers,
-        "sentence": (
-            f"{what} put {mean:.0%} of the tokens into matching groups (mean of {len(layers)} layers; chance "
-            f"{by_chance:.0%}); the most in layer {np.argmax(found)}, the fewest in layer {np.argmin(found)}."
-        ),
-        "notes": reading.notes,
-        "protocol": protocol("compare", lm, text, len(reading.tokens), **asked),
-    }
-    matching = pd.DataFrame(matching).astype({"other": "Int64"})
-    return Result(numbers, {"matching": matching, "confusion": pd.DataFrame(confusion)})
+            matching.append(GroupMatch(layer, group, partner, tokens, shared / tokens if tokens else None))
+            for place, column in enumerate(order):
+                confusion.append(Confusion(layer, group, place, column, int(table[group, column])))
+    agreements = [row.agreement for row in layers]
+    mean, by_chance = float(np.mean(agreements)), float(np.mean([row.chance for row in layers]))
+    names = f"{router} and {other}"
+    if second_model != model:
+        names = f"{router} now and {other} of {second_model}"
+    settings = {"seed": seed, "router": router, "other": other, "other_model": second_model}
+    return RouterComparison(
+        K=K,
+        K_other=K_other,
+        mean=mean,
+        chance=by_chance,
+        layers=layers,
+        sentence=f"{names} put {mean:.0%} of the tokens into matching groups (mean of {len(layers)} layers; chance "
+        f"{by_chance:.0%}); the most in layer {np.argmax(agreements)}, the fewest in layer {np.argmin(agreements)}.",
+        notes=reading.notes,
+        matching=frame(GroupMatch, matching).astype({"other": "Int64"}),
+        confusion=frame(Confusion, confusion),
+        protocol=protocol("compare", lm, text, len(reading.tokens), **settings),
+    )
 
 
 def _labels(
     context: Context, model: str, text: str, router: str, long_text: str
 ) -> tuple[Model, Reading, np.ndarray, int]:
-    """(model, reading, best causal group of every token int64 [L, T], K) of a router that is there."""
+    """(model, reading, best causal group of every token int64 [L, T], K) of a stored router."""
     lm = context.model(model)
-    there = [facts["name"] for facts in stored_routers(context, lm)]
-    if router not in there:
-        raise BadSetting(f"{model} has no router {router[:40]!r} here: choose one of {', '.join(there) or 'none'}.")
-    made, _ = router_for(context, lm, router)
+    names = [facts["name"] for facts in stored_routers(context, lm)]
+    if router not in names:
+        raise BadSetting(f"{model} has no router {router[:40]!r} here: choose one of {', '.join(names) or 'none'}.")
+    focus_router, _ = router_for(context, lm, router)
     reading = read(context, lm, text, long_text)
     context.progress(0.3, f"routing the text by {router}")
-    soft = memberships(made, routing_vectors(context, lm, reading, made))[0]
-    return lm, reading, soft.argmax(-1).numpy(), made.K
+    soft, _ = memberships(focus_router, routing_vectors(context, lm, reading, focus_router))
+    return lm, reading, soft.argmax(-1).numpy(), focus_router.K
 
 
 def matched_table(first: np.ndarray, second: np.ndarray, K: int, K_other: int) -> tuple[float, np.ndarray, np.ndarray]:
@@ -125,66 +201,80 @@ def group_controls(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
-    """The table of Focus' section 5 for every layer of a text: this router, random centroids, k-means.
+) -> GroupControls:
+    """The groups of every layer by this router, by random centroids, and by k-means.
 
-    k-means (spherical) sorts this text's own routing vectors, those the router scores, into as many groups; it has no
-    assignment and so no confidence. numbers: `sentence`, `labels_by`, `rows`: `layer arm share` (largest group's)
-    `smallest` (smallest group's share) `confidence purity purity_random` (mean over tokens, and that of random sets of
-    equal size, labelled by the same rule) `labels` (the groups' labels, largest group first).
+    k-means (spherical) sorts the routing vectors of this very text, those that the router scores, into as many groups.
     """
     check_seed(seed)
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
-    made, control = router_for(context, lm, router)
+    focus_router, control = router_for(context, lm, router)
     context.progress(0.3, "routing the text")
-    arms = zip(ARMS, (made, control), strict=False)
-    soft = {arm: memberships(one, routing_vectors(context, lm, reading, one))[0] for arm, one in arms}
-    vectors = routing_vectors(context, lm, reading, made)
+    vectors = routing_vectors(context, lm, reading, focus_router)
+    soft = {
+        ROUTER: memberships(focus_router, vectors)[0],
+        RANDOM: memberships(control, routing_vectors(context, lm, reading, control))[0],
+    }
     words = token_table(reading)
-    kinds, decided_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
-    if len(words) < made.K:
-        raise BadSetting(f"The text has {len(words)} tokens and {made.K} groups are compared: use a longer text.")
+    kinds, labels_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
+    K = focus_router.K
+    if len(words) < K:
+        raise BadSetting(f"The text has {len(words)} tokens and {K} groups are compared: use a longer text.")
     rows = []
     for layer in range(lm.num_layers):
         context.progress(0.4 + 0.6 * layer / lm.num_layers, f"groups of layer {layer}")
         for arm in ARMS:
-            if arm == "k-means":
-                group = spherical_kmeans(vectors[layer], made.K, seed)[1].numpy()
-                sure = None
+            if arm == KMEANS:
+                group, confidence = spherical_kmeans(vectors[layer], K, seed)[1].numpy(), None
             else:
-                group, sure = soft[arm][layer].argmax(-1).numpy(), soft[arm][layer].max(-1).values.numpy()
-            rows.append({"layer": layer, "arm": arm, **_row(group, sure, words, kinds, made.K, seed)})
-    numbers = {
-        "K": made.K,
-        "rows": rows,
-        "labels_by": decided_by,
-        "sentence": _sentence(pd.DataFrame(rows)),
-        "notes": [*reading.notes, *router_notes(made, text)],
-        "protocol": protocol("group-controls", lm, text, len(words), seed=seed, router=router),
-    }
-    return Result(numbers)
+                group, confidence = _best(soft[arm][layer])
+            rows.append(_arm_row(layer, arm, group, confidence, words, kinds, K, seed))
+    return GroupControls(
+        K=K,
+        rows=rows,
+        labels_by=labels_by,
+        sentence=_purity_sentence(frame(ArmRow, rows)),
+        notes=[*reading.notes, *router_notes(focus_router, text)],
+        protocol=protocol("group-controls", lm, text, len(words), seed=seed, router=router),
+    )
 
 
-def _row(group: np.ndarray, sure: np.ndarray | None, words: pd.DataFrame, kinds: list[str], K: int, seed: int) -> dict:
-    certain = np.ones(len(group)) if sure is None else sure
+def _best(soft: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Soft groups [T, K] -> (best group int64 [T], its assignment float32 [T])."""
+    best = soft.max(-1)
+    return best.indices.numpy(), best.values.numpy()
+
+
+def _arm_row(
+    layer: int,
+    arm: str,
+    group: np.ndarray,
+    confidence: np.ndarray | None,
+    words: DataFrame,
+    kinds: list[str],
+    K: int,
+    seed: int,
+) -> ArmRow:
+    certain = np.ones(len(group)) if confidence is None else confidence
     contents, _ = group_contents(group, certain, words["word"].tolist(), kinds, K, seed)
-    real = contents[contents["label"] != EMPTY].sort_values("share", ascending=False)
-    return {
-        "share": float(contents["share"].max()),
-        "smallest": float(contents["share"].min()),
-        "confidence": None if sure is None else float(sure.mean()),
-        "purity": float(np.average(real["purity"], weights=real["tokens"])),
-        "purity_random": float(np.average(real["purity_random"], weights=real["tokens"])),
-        "labels": ", ".join(dict.fromkeys(real["label"])),
-    }
+    nonempty = contents[contents["label"] != EMPTY].sort_values("share", ascending=False)
+    return ArmRow(
+        layer=layer,
+        arm=arm,
+        share=float(contents["share"].max()),
+        smallest=float(contents["share"].min()),
+        confidence=None if confidence is None else float(confidence.mean()),
+        purity=float(np.average(nonempty["purity"], weights=nonempty["tokens"])),
+        purity_random=float(np.average(nonempty["purity_random"], weights=nonempty["tokens"])),
+        labels=", ".join(dict.fromkeys(nonempty["label"])),
+    )
 
 
-def _sentence(rows: pd.DataFrame) -> str:
-    """Who is purer, in words."""
+def _purity_sentence(rows: DataFrame) -> str:
     mean = rows.groupby("arm")["purity"].mean()
-    others = " and ".join(f"{mean[arm]:.0%} with {arm}" for arm in ARMS[1:])
     return (
-        f"A token's group is {mean[ARMS[0]]:.0%} of one kind with this router (mean of tokens and layers), {others}; "
+        f"A token's group is {mean[ROUTER]:.0%} of one kind with this router (mean of tokens and layers), "
+        f"{mean[RANDOM]:.0%} with {RANDOM} and {mean[KMEANS]:.0%} with {KMEANS}; "
         f"random sets of equal size reach {rows['purity_random'].mean():.0%}."
     )

@@ -1,19 +1,81 @@
 """What the learned groups hold in one text, beside what chance and an untrained router would show."""
 
-import numpy as np
-import pandas as pd
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from pandas import DataFrame, concat
+
+from analysis.answer import Answer, doc
 from analysis.errors import BadSetting
-from analysis.groups.contents import group_contents
+from analysis.groups.contents import GroupContent, GroupWord, group_contents
 from analysis.groups.dominance import balanced_largest_share, largest_share
 from analysis.groups.router import FocusRouter
 from analysis.groups.vectors import pca, umap2d
 from analysis.groups.words import categories
-from analysis.runs import Result
 from analysis.studies.context import Context, check_seed, protocol, read
 from analysis.studies.groups.far import routing_vectors
 from analysis.studies.groups.routers import memberships, router_facts, router_for
 from analysis.studies.text.text import token_table
+
+
+@dataclass(frozen=True)
+class LayerGroups:
+    """One layer's groups beside its controls; NaN where the shuffled text was not read."""
+
+    layer: int
+    dominance: float = doc("largest group's share of the tokens")
+    confidence: float = doc("mean of each token's largest assignment")
+    dominance_random: float = doc("the largest group's share by random centroids")
+    confidence_random: float
+    dominance_shuffled: float = doc("the largest group's share of the text with its tokens shuffled")
+    confidence_shuffled: float
+    balanced: float = doc("largest share that balanced chance shows on as many tokens")
+
+
+@dataclass(frozen=True)
+class TextGroup(GroupContent):
+    """One group of one layer of the text, beside its controls."""
+
+    share_random: float = doc("share of the tokens in the group of this number by random centroids")
+    share_shuffled: float = doc("the same of the text with its tokens shuffled; NaN where that was not read")
+    layer: int
+
+
+@dataclass(frozen=True)
+class TextGroupWord(GroupWord):
+    """A word that marks a group of a layer."""
+
+    layer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextGroups(Answer):
+    """What the learned groups hold in a text."""
+
+    K: int = doc("groups of the router")
+    top: int = doc("groups that a token is in")
+    window: int = doc("recent tokens that are read whatever their group")
+    router: dict[str, Any] = doc("the router's name, sizes and how it was made")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what a reader must know of the text and the router")
+    labels_by: str = doc("what decided the categories of words")
+    tokens: DataFrame = doc("the tokens of the text with their words")
+    layers: DataFrame = doc("one row per layer", row=LayerGroups)
+    groups: DataFrame = doc("one row per layer and group", row=TextGroup)
+    words: DataFrame = doc("the words that mark each group", row=TextGroupWord)
+    group: np.ndarray = doc("best group of every token, int16 [L, T]")
+    confidence: np.ndarray = doc("its assignment, float32 [L, T]")
+    pca: np.ndarray = doc("first two principal components of the routing vectors, float32 [L, T, 2]")
+    pca_variance: np.ndarray = doc("their share of the variance, float32 [L, 2]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorMap(Answer):
+    """The routing vectors of one layer on a map."""
+
+    umap: np.ndarray = doc("float32 [n, 2], of at most 4,096 tokens")
+    positions: np.ndarray = doc("which tokens of the text they are, int32 [n]")
 
 
 def groups(
@@ -25,63 +87,62 @@ def groups(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
+) -> TextGroups:
     """Group contents of a text, layer by layer (Focus, section 5), with the null controls on the same scale.
 
-    `shuffled`: whether the text is read once more with its tokens shuffled; the columns of that control are NaN else.
-    tables: `tokens`; `layers` (largest group's share and confidence, of this router, of random centroids and of this
-    router on the text with its tokens shuffled); `groups` (share, label, purity beside the purity of random sets of
-    equal size); `words`. arrays: `group` int16 [L, T], `confidence` float32 [L, T], `pca` float32 [L, T, 2].
+    `shuffled`: whether the text is read once more with its tokens shuffled, as one of the controls.
     """
     check_seed(seed)
     lm = context.model(model)
     reading = read(context, lm, text, long_text)
-    made, control = router_for(context, lm, router)
+    focus_router, control = router_for(context, lm, router)
+    K = focus_router.K
     context.progress(0.3, "routing the text")
-    vectors = routing_vectors(context, lm, reading, made)
-    soft = memberships(made, vectors)[0].numpy()  # [L, T, K]
-    other = memberships(control, routing_vectors(context, lm, reading, control))[0].numpy()
-    assignments = {"random": other, "shuffled": np.full_like(soft, np.nan)}
+    vectors = routing_vectors(context, lm, reading, focus_router)
+    soft = memberships(focus_router, vectors)[0].numpy()  # [L, T, K]
+    controls = {"random": memberships(control, routing_vectors(context, lm, reading, control))[0].numpy()}
     if shuffled:
-        assignments["shuffled"] = memberships(made, routing_vectors(context, lm, reading, made, seed))[0].numpy()
+        of_shuffled = routing_vectors(context, lm, reading, focus_router, seed)
+        controls["shuffled"] = memberships(focus_router, of_shuffled)[0].numpy()
     context.progress(0.6, "reading the groups")
     words = token_table(reading)
-    kinds, decided_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
-    layers, members, top_words = [], [], []
+    kinds, labels_by = categories(reading.text, reading.tokens.starts, reading.tokens.ends)
+    balanced = balanced_largest_share(len(words), K)
+    layers, contents_of_layers, words_of_layers = [], [], []
     for layer in range(lm.num_layers):
-        group, sure = soft[layer].argmax(-1), soft[layer].max(-1)  # [T]
-        contents, marks = group_contents(group, sure, words["word"].tolist(), kinds, made.K, seed)
-        row = {"layer": layer, "dominance": largest_share(group, made.K), "confidence": float(sure.mean())}
-        for name, assigned in assignments.items():
-            own, best = assigned[layer], assigned[layer].argmax(-1)
-            known = not np.isnan(own).any()
-            contents[f"share_{name}"] = np.bincount(best, minlength=made.K) / len(best) if known else np.nan
-            row[f"dominance_{name}"] = largest_share(best, made.K) if known else np.nan
-            row[f"confidence_{name}"] = float(own.max(-1).mean())
-        members.append(contents.assign(layer=layer))
-        top_words.append(marks.assign(layer=layer))
-        layers.append(row | {"balanced": balanced_largest_share(len(words), made.K)})
-    layers, members, top_words = pd.DataFrame(layers), pd.concat(members), pd.concat(top_words)
-    flat = [pca(own.numpy()) for own in vectors]
-    numbers = {
-        "K": made.K,
-        "top": made.top,
-        "window": made.window,
-        "router": router_facts(router, made),
-        "sentence": _sentence(made, layers, members),
-        "notes": [*reading.notes, *router_notes(made, text)],
-        "labels_by": decided_by,
-        "protocol": protocol("groups", lm, text, len(words), seed=seed, router=router),
-    }
-    return Result(
-        numbers,
-        {"tokens": words, "layers": layers, "groups": members, "words": top_words},
-        {
-            "group": soft.argmax(-1).astype(np.int16),
-            "confidence": soft.max(-1).astype(np.float32),
-            "pca": np.stack([xy for xy, _ in flat]).astype(np.float32),
-            "pca_variance": np.stack([share for _, share in flat]).astype(np.float32),
-        },
+        group, confidence = soft[layer].argmax(-1), soft[layer].max(-1)  # [T]
+        contents, marks = group_contents(group, confidence, words["word"].tolist(), kinds, K, seed)
+        row = {"layer": layer, "dominance": largest_share(group, K), "confidence": float(confidence.mean())}
+        for name in ("random", "shuffled"):
+            if name in controls:
+                best = controls[name][layer].argmax(-1)
+                contents[f"share_{name}"] = np.bincount(best, minlength=K) / len(best)
+                row[f"dominance_{name}"] = largest_share(best, K)
+                row[f"confidence_{name}"] = float(controls[name][layer].max(-1).mean())
+            else:
+                contents[f"share_{name}"] = row[f"dominance_{name}"] = row[f"confidence_{name}"] = np.nan
+        contents_of_layers.append(contents.assign(layer=layer))
+        words_of_layers.append(marks.assign(layer=layer))
+        layers.append(row | {"balanced": balanced})
+    layer_table, group_table = DataFrame(layers), concat(contents_of_layers)
+    flat = [pca(of_layer.numpy()) for of_layer in vectors]
+    return TextGroups(
+        K=K,
+        top=focus_router.top,
+        window=focus_router.window,
+        router=router_facts(router, focus_router),
+        sentence=_sentence(focus_router, layer_table, group_table),
+        notes=[*reading.notes, *router_notes(focus_router, text)],
+        labels_by=labels_by,
+        tokens=words,
+        layers=layer_table,
+        groups=group_table,
+        words=concat(words_of_layers),
+        group=soft.argmax(-1).astype(np.int16),
+        confidence=soft.max(-1).astype(np.float32),
+        pca=np.stack([coordinates for coordinates, _ in flat]).astype(np.float32),
+        pca_variance=np.stack([share for _, share in flat]).astype(np.float32),
+        protocol=protocol("groups", lm, text, len(words), seed=seed, router=router),
     )
 
 
@@ -94,40 +155,40 @@ def umap(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
-    """UMAP of one layer's routing vectors. arrays: `umap` float32 [n, 2], `positions` int32 [n] (at most 4,096)."""
+) -> VectorMap:
+    """UMAP of one layer's routing vectors."""
     check_seed(seed)
     lm = context.model(model)
-    made, _ = router_for(context, lm, router)
+    focus_router, _ = router_for(context, lm, router)
     if not 0 <= layer < lm.num_layers:
         raise BadSetting(f"Layer {layer} does not exist: {lm.name} has layers 0 to {lm.num_layers - 1}.")
     reading = read(context, lm, text, long_text)
-    vectors = routing_vectors(context, lm, reading, made)
+    vectors = routing_vectors(context, lm, reading, focus_router)
     context.progress(0.1, "UMAP (its first run in a process compiles for 10 to 40 s)")
-    xy, positions = umap2d(vectors[layer].numpy(), seed)
+    coordinates, positions = umap2d(vectors[layer].numpy(), seed)
     made_with = protocol("umap", lm, text, len(reading.tokens), seed=seed, router=router, layer=layer)
-    return Result({"protocol": made_with}, {}, {"umap": xy, "positions": positions})
+    return VectorMap(umap=coordinates, positions=positions, protocol=made_with)
 
 
 def router_notes(router: FocusRouter, text: str) -> list[str]:
     """Sentences a reader must see beside this router's groups."""
-    said = []
+    notes = []
     if not router.trained:
-        said.append(
+        notes.append(
             "This router is not trained: it was fitted on a sample of the model's own vectors, so it groups tokens of "
             "one kind, and such groups need not be better than random ones."
         )
     if text in router.about.get("calibration", []):
-        said.append("This text is one of those the router was fitted on.")
-    return said
+        notes.append("This text is one of those the router was fitted on.")
+    return notes
 
 
-def _sentence(router: FocusRouter, layers: pd.DataFrame, members: pd.DataFrame) -> str:
-    real = members[members["tokens"] > 0]
-    clear = (real["purity"] > real["purity_random_high"]).mean()
+def _sentence(router: FocusRouter, layers: DataFrame, groups_of_text: DataFrame) -> str:
+    nonempty = groups_of_text[groups_of_text["tokens"] > 0]
+    clear = (nonempty["purity"] > nonempty["purity_random_high"]).mean()
     worst = layers.loc[layers["dominance"].idxmax()]
     return (
-        f"{clear:.0%} of the {len(real)} groups (of {router.K} in each of {len(layers)} layers) are purer than random "
-        f"sets of equal size; the largest holds {worst['dominance']:.0%} of the tokens (layer {int(worst['layer'])}; "
-        f"even groups would hold {1 / router.K:.0%})."
+        f"{clear:.0%} of the {len(nonempty)} groups (of {router.K} in each of {len(layers)} layers) are purer than "
+        f"random sets of equal size; the largest holds {worst['dominance']:.0%} of the tokens (layer "
+        f"{int(worst['layer'])}; even groups would hold {1 / router.K:.0%})."
     )

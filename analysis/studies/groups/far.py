@@ -54,10 +54,10 @@ def routing_vectors(
             context.progress(done, kind)
 
         depth = model.num_layers * len(windows)
-        own = itertools.count()
+        layers_done = itertools.count()
 
         def project(layer: int, hidden: torch.Tensor) -> torch.Tensor:
-            context.at(next(own) / depth, f"{kind}, layer {layer + 1} of {model.num_layers}")
+            context.at(next(layers_done) / depth, f"{kind}, layer {layer + 1} of {model.num_layers}")
             return router.project(layer, hidden)
 
         with torch.no_grad():
@@ -67,18 +67,18 @@ def routing_vectors(
 
 
 def of_arms(
-    context: Context, model: Model, reading: Reading, made: FocusRouter, control: FocusRouter, seed: int
+    context: Context, model: Model, reading: Reading, router: FocusRouter, control: FocusRouter, seed: int
 ) -> tuple[torch.Tensor, dict]:
     """(affinity [L, T, K], arm -> memberships per layer) of a text by a router, its control and chance."""
-    affinity, members = memberships(made, routing_vectors(context, model, reading, made))
+    affinity, members = memberships(router, routing_vectors(context, model, reading, router))
     by_control = memberships(control, routing_vectors(context, model, reading, control))[1]
-    chance = _chance(model, len(reading.tokens), made, seed)
+    chance = _chance(model, len(reading.tokens), router, seed)
     return affinity, dict(zip(ARMS, (members, by_control, chance), strict=True))
 
 
 def _chance(model: Model, tokens: int, router: FocusRouter, seed: int) -> list[torch.Tensor]:
     """Per layer as many random groups per token as the router gives, bool [T, K]."""
-    return [random_tokens(tokens, router.K, router.top, seed * 1000 + at) for at in range(model.num_layers)]
+    return [random_tokens(tokens, router.K, router.top, seed * 1000 + layer) for layer in range(model.num_layers)]
 
 
 def far(
@@ -86,17 +86,17 @@ def far(
     model: Model,
     reading: Reading,
     content: torch.Tensor,
-    made: FocusRouter,
+    router: FocusRouter,
     control: FocusRouter,
     min_distance: int,
     seed: int = 0,
 ) -> Far:
     """The Far of a text: one pass, the first time, which leaves the routing vectors and the statistics of all heads
     too. `content` bool [T]: tokens of content words."""
-    decides = [content, min_distance, seed, made.top, *_state(made), *_state(control)]
+    decides = [content, min_distance, seed, router.top, *_state(router), *_state(control)]
 
     def make() -> Tensors:
-        return _one_pass(context, model, reading, content, made, control, min_distance, seed)
+        return _one_pass(context, model, reading, content, router, control, min_distance, seed)
 
     tensors = Readings(context, model, reading.windows).made("far reading", decides, make)
     read = FarReading(len(reading.tokens), min_distance)
@@ -124,42 +124,48 @@ def _one_pass(
     affinity = torch.zeros(*shape, made.K)
     members = {router: torch.zeros(*shape, router.K, dtype=torch.bool) for router in (made, control)}
     arms = dict(zip(ARMS, (*members.values(), _chance(model, tokens, made, seed)), strict=True))
-    found = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
+    collector = PairCollector(arms, affinity, min_distance=min_distance, top=LISTED, content=content)
     read = FarReading(tokens, min_distance)
 
     def enter(start: int, layer: int, hidden: torch.Tensor) -> None:
-        there = slice(start, start + len(hidden))
+        span = slice(start, start + len(hidden))
         states = hidden.float().cpu()
         for router in (made, control):
-            own = vectors[router][layer, there] = router.project(layer, states)
-            soft, members[router][layer, there] = assigned(router, layer, own)
+            own = vectors[router][layer, span] = router.project(layer, states)
+            soft, members[router][layer, span] = assigned(router, layer, own)
             if router is made:
-                affinity[layer, there] = soft
+                affinity[layer, span] = soft
 
     with torch.no_grad():
-        one_pass(context, model, reading, [feed(found), read.window], enter)
+        one_pass(context, model, reading, [feed(collector), read.window], enter)
     for router, own in vectors.items():
         Readings(context, model, reading.windows).keep(VECTORS, [router.projection], {"vectors": own})
     numbers = {name: torch.from_numpy(getattr(read, name)) for name in PER_TOKEN_OR_BIN}
     numbers["totals"] = torch.tensor([getattr(read, name) for name in TOTALS], dtype=torch.float64)
-    table = found.table()
+    table = collector.table()
     numbers |= {f"pairs.{name}": torch.from_numpy(table[name].to_numpy().copy()) for name in PAIR_COLUMNS}
-    return numbers | {"sums": _stacked(found)}
+    return numbers | {"sums": _stacked(collector)}
 
 
 def far_shuffled(
-    context: Context, model: Model, reading: Reading, made: FocusRouter, min_distance: int, seed: int, head: int | None
+    context: Context,
+    model: Model,
+    reading: Reading,
+    router: FocusRouter,
+    min_distance: int,
+    seed: int,
+    head: int | None,
 ) -> FarShares:
     """The shares of the text with its tokens shuffled: what grouping by kind of token alone would give."""
     windows = reading.shuffled(seed)
-    affinity, members = memberships(made, routing_vectors(context, model, reading, made, seed))
+    affinity, members = memberships(router, routing_vectors(context, model, reading, router, seed))
 
     def make() -> Tensors:
         null = PairCollector({SHUFFLED: members}, affinity, min_distance=min_distance, top=0, head=head)
         collect(model, windows, [feed(null)], context)
         return {"sums": _stacked(null)}
 
-    decides = [min_distance, head, made.top, *_state(made)]
+    decides = [min_distance, head, router.top, *_state(router)]
     tensors = Readings(context, model, windows).made("far reading, shuffled", decides, make)
     return _shares((SHUFFLED,), min_distance, tensors["sums"])
 
@@ -176,8 +182,8 @@ def collect(model: Model, windows: list[np.ndarray], watchers: list[Callable[[in
             for see in sees:
                 see(block, probabilities)
 
-        told = context.by_layer(model, index / len(windows), 1 / len(windows), stage)
-        with told, apply(model, METHODS["dense"](), watch=watch):
+        progress_by_layer = context.by_layer(model, index / len(windows), 1 / len(windows), stage)
+        with progress_by_layer, apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
         start += len(ids)
 
@@ -195,9 +201,9 @@ def _state(router: FocusRouter) -> list[torch.Tensor]:
     return list(router.state_dict().values())
 
 
-def _stacked(found: FarShares) -> torch.Tensor:
+def _stacked(shares: FarShares) -> torch.Tensor:
     """[L, 1 + arms, 2, bins]: all layers see the same text, so they have the same bins."""
-    return torch.stack([found.sums[layer] for layer in sorted(found.sums)])
+    return torch.stack([shares.sums[layer] for layer in sorted(shares.sums)])
 
 
 def _shares(arms: tuple[str, ...], min_distance: int, sums: torch.Tensor) -> FarShares:

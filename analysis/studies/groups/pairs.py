@@ -1,13 +1,17 @@
 """Which far-apart tokens of a text share a group, how much they attend to each other, and what chance would give."""
 
-import numpy as np
-import pandas as pd
-import torch
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import torch
+from pandas import DataFrame, concat
+
+from analysis.answer import Answer, doc
 from analysis.errors import BadSetting
-from analysis.groups.pairs import PairCollector
+from analysis.groups.pairs import Pair, PairCollector
+from analysis.groups.shares import ArmShares, DistanceShares
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.studies.context import STREAMED, Context, Reading, check_seed, protocol, read
 from analysis.studies.groups.contents import router_notes
 from analysis.studies.groups.far import (
@@ -31,6 +35,32 @@ SAID = dict(
 )
 
 
+@dataclass(frozen=True)
+class FarPair(Pair):
+    """A far pair with its words."""
+
+    query: str = doc("the word of the token that reads")
+    key: str = doc("the word of the token that is read")
+    query_named: str = doc('the token within its word, as "ra in C|ra|le"')
+    key_named: str
+    kind: str = doc(f"the first that fits of {', '.join(KINDS)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FarPairs(Answer):
+    """The strongest far pairs of one group, and what chance would give."""
+
+    far_pairs: int = doc("pairs at least the smallest distance apart, over all layers")
+    same_group_pairs: int = doc("those of them that share a group")
+    router: dict[str, Any] = doc("the router's name, sizes and how it was made")
+    sentence: str = doc("the result in words")
+    notes: list[str] = doc("what a reader must know of the text and the router")
+    tokens: DataFrame = doc("the tokens of the text with their words")
+    pairs: DataFrame = doc("the strongest, one row each", row=FarPair)
+    controls: DataFrame = doc("one row per layer and arm", row=ArmShares)
+    distance: DataFrame = doc("one row per arm and bin of distance", row=DistanceShares)
+
+
 def pairs(
     model: str = "demo",
     text: str = "",
@@ -46,48 +76,50 @@ def pairs(
     long_text: str = "windows",
     *,
     context: Context,
-) -> Result:
+) -> FarPairs:
     """The strongest far pairs of one group (Focus, section 5), and three null controls beside them.
 
     `min_distance` tokens lie at least between query and key; `content` lists pairs of content words only; `layer`,
-    `group`, `head` narrow the list. tables: `tokens`; `pairs` (attention is that of the strongest head, `uniform` what
-    reading all visible tokens alike would give, `kind` as in `described`); `controls` and `distance`: share of far
-    pairs in one group, share of the far attention they hold, and their ratio `lift` (1 = the groups say nothing about
-    where attention goes). `shuffled`: whether the text is read once more with its tokens shuffled, as one of them.
+    `group`, `head` narrow the list. `shuffled`: whether the text is read once more with its tokens shuffled, as one of
+    the controls.
     """
     check_seed(seed)
     lm = context.model(model)
     _check(lm, min_distance, top, layer, head)
     reading = read(context, lm, text, long_text)
-    made, control = router_for(context, lm, router)
+    focus_router, control = router_for(context, lm, router)
     words = token_table(reading)
     of_content = torch.tensor(words["content"].to_numpy())
     if content and (layer, group, head) == (None, None, None) and top <= LISTED:
-        known = far(context, lm, reading, of_content, made, control, min_distance, seed)
-        shares, listed = known.shares, known.listed.head(top)
+        # The usual list was collected when the text was first read.
+        from_afar = far(context, lm, reading, of_content, focus_router, control, min_distance, seed)
+        shares, listed = from_afar.shares, from_afar.listed.head(top)
     else:
-        affinity, arms = of_arms(context, lm, reading, made, control, seed)
-        asked = {"top": top, "content": of_content if content else None, "layer": layer, "group": group, "head": head}
-        shares = PairCollector(arms, affinity, min_distance=min_distance, **asked)
-        collect(lm, reading.windows, [feed(shares)], context)
-        listed = shares.table()
-    arms = [shares]
+        affinity, arms = of_arms(context, lm, reading, focus_router, control, seed)
+        filters = {"content": of_content if content else None, "layer": layer, "group": group, "head": head}
+        collector = PairCollector(arms, affinity, min_distance=min_distance, top=top, **filters)
+        collect(lm, reading.windows, [feed(collector)], context)
+        shares, listed = collector, collector.table()
+    all_shares = [shares]
     if shuffled:
-        arms.append(far_shuffled(context, lm, reading, made, min_distance, seed, head))
-    asked = {"seed": seed, "router": router, "min_distance": min_distance, "kernel": STREAMED}
+        all_shares.append(far_shuffled(context, lm, reading, focus_router, min_distance, seed, head))
     listed = described(listed, words, reading.tokens.ids)
-    controls = pd.concat([arm.controls() for arm in arms], ignore_index=True)
-    numbers = shares.numbers() | {
-        "router": router_facts(router, made),
-        "sentence": _sentence(listed, controls, min_distance),
-        "notes": [*reading.notes, *router_notes(made, text), *_short(reading, min_distance)],
-        "protocol": protocol("pairs", lm, text, len(words), **asked),
-    }
-    distance = pd.concat([arm.by_distance() for arm in arms], ignore_index=True)
-    return Result(numbers, {"tokens": words, "pairs": listed, "controls": controls, "distance": distance})
+    controls = concat([arm.controls() for arm in all_shares], ignore_index=True)
+    settings = {"seed": seed, "router": router, "min_distance": min_distance, "kernel": STREAMED}
+    return FarPairs(
+        **shares.numbers(),
+        router=router_facts(router, focus_router),
+        sentence=_sentence(listed, controls, min_distance),
+        notes=[*reading.notes, *router_notes(focus_router, text), *_short(reading, min_distance)],
+        tokens=words,
+        pairs=listed,
+        controls=controls,
+        distance=concat([arm.by_distance() for arm in all_shares], ignore_index=True),
+        protocol=protocol("pairs", lm, text, len(words), **settings),
+    )
 
 
-def described(listed: pd.DataFrame, words: pd.DataFrame, ids: np.ndarray) -> pd.DataFrame:
+def described(listed: DataFrame, words: DataFrame, ids: np.ndarray) -> DataFrame:
     """The pairs of a collector with the words of both tokens (`query`, `key`), what the tokens are called in them
     (`query_named`, `key_named`, as "ra in C|ra|le") and the pair's `kind`; `ids` the tokens of the text.
 
@@ -101,7 +133,9 @@ def described(listed: pd.DataFrame, words: pd.DataFrame, ids: np.ndarray) -> pd.
         INDUCTION: (keys > 0) & (ids[keys - 1] == ids[queries]),  # a window's first token is never a key
         WORD: [a.casefold() == b.casefold() for a, b in zip(word[queries], word[keys], strict=True)],
     }
-    called = {f"{side}_named": [named(words, at) for at in to] for side, to in (("query", queries), ("key", keys))}
+    called = {
+        f"{side}_named": [named(words, position) for position in to] for side, to in (("query", queries), ("key", keys))
+    }
     kind = np.select([np.asarray(fit, bool) for fit in fits.values()], list(fits), GROUP)
     return listed.assign(query=word[queries], key=word[keys], **called, kind=kind)
 
@@ -127,7 +161,7 @@ def _short(reading: Reading, min_distance: int) -> list[str]:
     ]
 
 
-def _sentence(listed: pd.DataFrame, controls: pd.DataFrame, min_distance: int) -> str:
+def _sentence(listed: DataFrame, controls: DataFrame, min_distance: int) -> str:
     if listed.empty:
         return (
             f"No two tokens at least {min_distance} apart share a group and attend to each other under these filters."

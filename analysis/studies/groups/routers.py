@@ -1,12 +1,14 @@
 """Which router a study uses: the stored one by name, or one fitted without training on the bundled samples."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from analysis.answer import Answer, doc
 from analysis.attention import apply
 from analysis.commandline import commandline
 from analysis.corpus import FITTED_ON, fitting_samples, sample_texts, text_hash, tokenize
@@ -19,7 +21,6 @@ from analysis.groups.sinkhorn import assign
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
 from analysis.models import Model
-from analysis.runs import Result
 from analysis.statistics import attention_inputs
 from analysis.studies.context import Context, check_seed, protocol
 
@@ -36,24 +37,24 @@ def router_path(context: Context, model: Model, name: str) -> Path:
     return context.state_dirs(model)[0] / FOLDER / f"{name}.safetensors"
 
 
-def check_settings(groups: int, **more: Any) -> None:
+def check_settings(groups: int, **settings: Any) -> None:
     """Refuse a router that cannot be, before a model has to read anything for it."""
-    RouterSettings(groups=groups, **more)
+    RouterSettings(groups=groups, **settings)
     if groups > MOST_GROUPS:
         raise BadSetting(f"{groups} groups were asked for: choose between 1 and {MOST_GROUPS}.")
 
 
 def stored_routers(context: Context, model: Model) -> list[dict]:
     """The routers stored for a model, as plain data: name, settings, how they were made, or why one is unusable."""
-    found = {}
+    by_name = {}
     for path in context.stored(model, f"{FOLDER}/k*-top*.safetensors"):
-        if not NAME.fullmatch(path.stem) or path.stem in found:
+        if not NAME.fullmatch(path.stem) or path.stem in by_name:
             continue
         try:
-            found[path.stem] = router_facts(path.stem, FocusRouter.load(path, model.num_layers, model.width))
+            by_name[path.stem] = router_facts(path.stem, FocusRouter.load(path, model.num_layers, model.width))
         except AnalysisError as error:
-            found[path.stem] = {"name": path.stem, "kind": "damaged", "error": str(error)}
-    return list(found.values())
+            by_name[path.stem] = {"name": path.stem, "kind": "damaged", "error": str(error)}
+    return list(by_name.values())
 
 
 def router_facts(name: str, router: FocusRouter) -> dict:
@@ -64,8 +65,8 @@ def router_facts(name: str, router: FocusRouter) -> dict:
 
 def named_top(name: str) -> int | None:
     """How many groups a token of the router of this name may be in; None where the name is none of a router."""
-    found = NAME.fullmatch(name)
-    return int(found[2]) if found else None
+    match = NAME.fullmatch(name)
+    return int(match[2]) if match else None
 
 
 def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
@@ -77,7 +78,7 @@ def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[F
     for stored in context.stored(model, f"{FOLDER}/{path.name}"):
         if control_path(stored).is_file():
             both = (stored, control_path(stored))
-            router, control = (FocusRouter.load(one, model.num_layers, model.width) for one in both)
+            router, control = (FocusRouter.load(file, model.num_layers, model.width) for file in both)
             if router.about.get("revision") == model.revision:
                 return router, control
     if path.is_file():
@@ -124,7 +125,9 @@ def save(
 
 def memberships(router: FocusRouter, vectors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Causal assignment of tokens from their routing vectors L x [T, d_s]: soft and hard, both [L, T, K]."""
-    soft, hard = zip(*(assigned(router, layer, own) for layer, own in enumerate(vectors)), strict=True)
+    soft, hard = zip(
+        *(assigned(router, layer, vectors_of_layer) for layer, vectors_of_layer in enumerate(vectors)), strict=True
+    )
     return torch.stack(soft), torch.stack(hard)
 
 
@@ -133,6 +136,18 @@ def assigned(router: FocusRouter, layer: int, vectors: torch.Tensor) -> tuple[to
     """Causal assignment of one layer's tokens from their routing vectors [T, d_s]: soft and hard, both [T, K]."""
     soft = assign(router.compared(layer, vectors), router.temperature, router.potential[layer])
     return soft, top_groups(soft, router.top)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedRouter(Answer):
+    """A router that was fitted without training, and where it is stored."""
+
+    path: str
+    tokens: int = doc("tokens that it was fitted on")
+    notes: list[str] = doc("runs of an earlier router of this name that went to the trash")
+    perplexity_dense: float | None = doc("on the third sample, where it was measured", optional=True)
+    perplexity_fitted: float | None = doc("with the router's hard groups", optional=True)
+    perplexity_random: float | None = doc("with random centroids, same settings", optional=True)
 
 
 def fit_router(
@@ -144,12 +159,11 @@ def fit_router(
     measure: bool = False,
     *,
     context: Context,
-) -> Result:
+) -> FittedRouter:
     """Fit a router without training on the first 1,024 tokens of two bundled samples, read once, and store it.
 
-    `measure` holds it against random groups and dense attention, by perplexity on the third sample, which the fit never
-    saw: three more passes, so only on request. numbers: `path`, `tokens` (that calibrated), `notes`; measured:
-    `perplexity_dense`, `perplexity_fitted`, `perplexity_random` (random centroids, same settings).
+    `measure` compares it with random groups and dense attention by perplexity on the third sample, which the fit never
+    saw: three more passes, so only on request.
     """
     check_seed(seed)
     check_settings(groups=groups, top=top, window=window)
@@ -161,18 +175,17 @@ def fit_router(
     fit = context.within(0.5, 0.3 if measure else 0.5)
     router = fit_without_training(inputs, groups, top, window=window, seed=seed, progress=fit.progress)
     control = random_centroids(router, inputs, seed)
-    asked = {"model": lm.name, "groups": groups, "top": top, "window": window, "seed": seed, "measure": measure}
-    about = {"corpus": FITTED_ON, "calibration": [text_hash(text) for text in samples.values()]}
-    numbers = {"tokens": len(inputs[0])}
-    read = {"text": None, **numbers, "window": max(map(len, windows))}
+    request = {"model": lm.name, "groups": groups, "top": top, "window": window, "seed": seed, "measure": measure}
+    tokens, perplexities = len(inputs[0]), {}
+    about = {"corpus": FITTED_ON, "calibration": [text_hash(text) for text in samples.values()], "tokens": tokens}
+    read = {"text": None, "tokens": tokens, "window": max(map(len, windows))}
     if measure:
-        read, found = _held_out(lm, router, control, context.within(0.8, 0.2))
-        numbers |= found
-        evaluated = {f"evaluated_{name}": read[name] for name in ("tokens", "window")}
-        about |= {"evaluated_on": "bundled story", **evaluated}
-    made = protocol("fit-router", lm, seed=seed, command=commandline("fit-router", asked), **read)
-    notes = save(context, lm, router, control, path, **about, **numbers, protocol=made)
-    return Result({"path": str(path), **numbers, "notes": notes, "protocol": made})
+        read, perplexities = _held_out(lm, router, control, context.within(0.8, 0.2))
+        about |= {"evaluated_on": "bundled story", "evaluated_tokens": read["tokens"]}
+        about |= {"evaluated_window": read["window"], **perplexities}
+    made_with = protocol("fit-router", lm, seed=seed, command=commandline("fit-router", request), **read)
+    notes = save(context, lm, router, control, path, **about, protocol=made_with)
+    return FittedRouter(path=str(path), tokens=tokens, notes=notes, protocol=made_with, **perplexities)
 
 
 def _held_out(lm: Model, router: FocusRouter, control: FocusRouter, context: Context) -> tuple[dict, dict]:
@@ -181,14 +194,14 @@ def _held_out(lm: Model, router: FocusRouter, control: FocusRouter, context: Con
     text = sample_texts()["story"][1]
     tokens = tokenize(lm.tokenizer, text, lm.max_positions)
     window = min(lm.max_positions, len(tokens))
-    methods = {"dense": METHODS["dense"]()}
-    methods |= {name: METHODS["focus"].build(made) for name, made in {"fitted": router, "random": control}.items()}
-    found = {}
+    focus = METHODS["focus"].build
+    methods = {"dense": METHODS["dense"](), "fitted": focus(router), "random": focus(control)}
+    perplexities = {}
     for place, (name, method) in enumerate(methods.items()):
         context.progress(place / len(methods), f"perplexity, {name}")
         with apply(lm, method):
-            found[f"perplexity_{name}"] = perplexity(lm, tokens.ids, window).perplexity
-    return {"text": text_hash(text), "tokens": len(tokens) // window * window, "window": window}, found
+            perplexities[f"perplexity_{name}"] = perplexity(lm, tokens.ids, window).perplexity
+    return {"text": text_hash(text), "tokens": len(tokens) // window * window, "window": window}, perplexities
 
 
 def _first_windows(lm: Model, text: str) -> list[np.ndarray]:

@@ -65,7 +65,7 @@ def probe(
     lm = context.model(model)
     named = _tasks(probes)
     chosen_methods = beside_dense(context, lm, methods, FAMILIES)
-    if ahead := next((one.label for one in chosen_methods if one.method.reads_future), None):
+    if ahead := next((way.label for way in chosen_methods if way.method.reads_future), None):
         raise BadSetting(
             f"{ahead} lets later tokens decide over earlier ones, so it cannot go on from a prompt to its answer: "
             "choose the causal rule."
@@ -86,31 +86,31 @@ def probe(
             f"{prompts:,} prompts were asked for and a page reads at most {MOST_PROMPTS:,}: choose fewer lengths, "
             "depths, questions or methods, or use the command line."
         )
-    made, notes, trouble = {}, [], None
+    questions_by_task, notes, trouble = {}, [], None
     for name, cells in grid.items():
-        made[name], error = _questions(pieces, name, cells, items, seed, limit)
+        questions_by_task[name], error = _questions(pieces, name, cells, items, seed, limit)
         if error is not None:
-            trouble, empty = error, len(cells) - len(made[name])
+            trouble, empty = error, len(cells) - len(questions_by_task[name])
             notes.append(f"{TASKS[name].title}: {empty} of {len(cells)} cells are empty. {error}")
-    if not any(made.values()):
+    if not any(questions_by_task.values()):
         raise trouble
     base_for(lm, rope, factor, base, lm.max_positions)  # refuses before a pass
     if len(listed) > len(chosen_methods) and not fits:
         notes.append(f"There is no room for a second question behind {wanted[-1]:,} tokens, so none was asked.")
-    cells = _ask(context, lm, listed, pieces, made, partial(base_for, lm, rope, factor, base), seed)
+    cells = _ask(context, lm, listed, pieces, questions_by_task, partial(base_for, lm, rope, factor, base), seed)
     rows = rows_by(cells, listed, "length", "depth", "examples")
-    told, able = sentences(cells, listed, lm.name)
-    tokens = sum(len(one.items) * one.ask.length for one in cells)
+    sentences_told, able = sentences(cells, listed, lm.name)
+    tokens = sum(len(way.items) * way.ask.length for way in cells)
     about = {"seed": seed, "kernel": KERNEL, "window": limit, "items": items, "candidates": choices, "rope": rope}
     about |= {"base": base if rope == "base" else None, "factor": None if rope == "as_trained" else factor}
     numbers = {
         "rows": rows,
-        "sentences": told,
-        "sentence": " ".join(told),
+        "sentences": sentences_told,
+        "sentence": " ".join(sentences_told),
         "able": able,
         "truncated": truncated(cells),
-        "tasks": {name: {"title": one.title, "about": one.about, "axis": one.axis} for name, one in TASKS.items()},
-        "labels": [one.label for one in listed],
+        "tasks": {name: {"title": way.title, "about": way.about, "axis": way.axis} for name, way in TASKS.items()},
+        "labels": [way.label for way in listed],
         "limit": limit,
         "notes": [*notes, *_notes(lm, pieces, wanted, rope, factor, base, truncated(cells))],
         "protocol": protocol("probe", lm, text, tokens * len(listed), **about),
@@ -125,24 +125,24 @@ def probe(
 
 
 def _ask(
-    context: Context, lm: Model, listed: list[Way], pieces: Pieces, made: dict, bases: Callable, seed: int
+    context: Context, lm: Model, listed: list[Way], pieces: Pieces, questions_by_task: dict, bases: Callable, seed: int
 ) -> list[Cell]:
     """Every question under every method: cells with gains and plain log-probabilities [methods, items, n]."""
-    done, total = 0, sum(len(cuts) for cells in made.values() for _, cuts in cells) * len(listed)
+    done, total = 0, sum(len(cuts) for cells in questions_by_task.values() for _, cuts in cells) * len(listed)
     cells = []
-    for name, asked in made.items():
-        for ask, cuts in asked:
+    for name, cells_of_task in questions_by_task.items():
+        for ask, cuts in cells_of_task:
             scores = np.zeros((3, len(listed), len(cuts)))  # right by gain, right by log-probability, margin
-            for at, one in enumerate(cuts):
-                alone = control(pieces, one.item, np.random.default_rng([seed, at]))
-                other = cuts[(at + 1) % len(cuts)].item
-                with rotary_base(lm, bases(len(one.item.ids) + one.item.candidates.shape[1])):
+            for number, question in enumerate(cuts):
+                alone = control(pieces, question.item, np.random.default_rng([seed, number]))
+                earlier = cuts[(number + 1) % len(cuts)].item
+                with rotary_base(lm, bases(len(question.item.ids) + question.item.candidates.shape[1])):
                     for place, way in enumerate(listed):
                         context.progress(done / total, f"{TASKS[name].title}, {ask.length:,} tokens, {way.label}")
-                        logs = answer_logs(lm, way.method, one.item, way.turn, other)
-                        by_itself = answer_logs(lm, way.method, alone, way.turn, other)
-                        gain, right = logs - by_itself, one.item.right
-                        scores[:, place, at] = chosen(gain, right), chosen(logs, right), margin(gain, right)
+                        logs = answer_logs(lm, way.method, question.item, way.turn, earlier)
+                        by_itself = answer_logs(lm, way.method, alone, way.turn, earlier)
+                        gain, right = logs - by_itself, question.item.right
+                        scores[:, place, number] = chosen(gain, right), chosen(logs, right), margin(gain, right)
                         done += 1
             cells.append(Cell(name, ask, cuts, *scores))
     return cells
@@ -152,21 +152,23 @@ def _questions(
     pieces: Pieces, name: str, grid: list[Ask], items: int, seed: int, limit: int
 ) -> tuple[list[tuple[Ask, list]], BadSetting | None]:
     """([(ask, its items)] of the cells that can be made, why one of the others cannot or None)."""
-    made, trouble = [], None
+    cells, trouble = [], None
     for ask in grid:
         drawn = [seed, list(TASKS).index(name), ask.length, round(1000 * (ask.depth or 0)), ask.examples or 0]
         try:
-            found = [TASKS[name].make(pieces, ask, np.random.default_rng([*drawn, at])) for at in range(items)]
-            made.append((ask, [cut(one, limit, len(pieces.begin)) for one in found]))
+            questions = [
+                TASKS[name].make(pieces, ask, np.random.default_rng([*drawn, number])) for number in range(items)
+            ]
+            cells.append((ask, [cut(question, limit, len(pieces.begin)) for question in questions]))
         except BadSetting as error:
             trouble = error
-    return made, trouble
+    return cells, trouble
 
 
 def _grid(name: str, lengths: list[int], depths: list[float], examples: list[int], choices: int) -> list[Ask]:
     axis = TASKS[name].axis
     along = {"depth": [{"depth": d} for d in depths], "examples": [{"examples": n} for n in examples], None: [{}]}
-    return [Ask(length, choices, **more) for length in lengths for more in along[axis]]
+    return [Ask(length, choices, **place) for length in lengths for place in along[axis]]
 
 
 def _tasks(probes: list[str] | None) -> list[str]:
@@ -180,48 +182,48 @@ def _tasks(probes: list[str] | None) -> list[str]:
 def _lengths(lengths: list[int] | None, limit: int, too_long: str) -> list[int]:
     if too_long not in ("refuse", "cut"):
         raise BadSetting(f"too_long is {too_long[:40]!r} and must be refuse or cut.")
-    found = [n for n in USUAL if n <= limit] or [limit] if lengths is None else sorted(set(lengths))
-    if not found:
+    chosen_lengths = [n for n in USUAL if n <= limit] or [limit] if lengths is None else sorted(set(lengths))
+    if not chosen_lengths:
         raise BadSetting("No length was asked for: give at least one, such as 512.")
-    if found[0] < LEAST:
-        raise BadSetting(f"The length is {found[0]:,} tokens and must be at least {LEAST}.")
-    if found[-1] > limit and too_long == "refuse":
+    if chosen_lengths[0] < LEAST:
+        raise BadSetting(f"The length is {chosen_lengths[0]:,} tokens and must be at least {LEAST}.")
+    if chosen_lengths[-1] > limit and too_long == "refuse":
         raise TooLarge(
-            f"A prompt of {found[-1]:,} tokens was asked for and {limit:,} are read at once: choose a shorter one, "
-            "extend the positions, or let its beginning be cut off."
+            f"A prompt of {chosen_lengths[-1]:,} tokens was asked for and {limit:,} are read at once: choose a shorter "
+            "one, extend the positions, or let its beginning be cut off."
         )
-    return found
+    return chosen_lengths
 
 
 def _depths(depths: list[float] | None) -> list[float]:
-    found = list(DEPTHS) if depths is None else sorted(set(map(float, depths)))
-    wrong = next((depth for depth in found if not 0 <= depth <= 1), None if found else "missing")
+    chosen_depths = list(DEPTHS) if depths is None else sorted(set(map(float, depths)))
+    wrong = next((depth for depth in chosen_depths if not 0 <= depth <= 1), None if chosen_depths else "missing")
     if wrong is not None:
         raise BadSetting(f"A depth is {wrong} and must lie between 0 (the beginning) and 1 (next to the question).")
-    return found
+    return chosen_depths
 
 
 def _examples(examples: list[int] | None) -> list[int]:
-    found = list(EXAMPLES) if examples is None else sorted(set(examples))
-    if not found or found[0] < 1:
-        raise BadSetting(f"The numbers of examples are {found} and must be at least 1.")
-    return found
+    counts = list(EXAMPLES) if examples is None else sorted(set(examples))
+    if not counts or counts[0] < 1:
+        raise BadSetting(f"The numbers of examples are {counts} and must be at least 1.")
+    return counts
 
 
 def _notes(
     lm: Model, pieces: Pieces, lengths: list[int], rope: str, factor: float, base: float, cuts: dict
 ) -> list[str]:
-    said = []
+    notes = []
     if cuts["prompts"]:
-        said.append(
+        notes.append(
             f"{cuts['prompts']:,} of {cuts['of']:,} prompts were longer than can be read at once: their beginning was "
             f"cut off, and in {cuts['lost']:,} of them the answer was in that part."
         )
     if lengths[-1] > len(pieces.filler):
-        said.append(f"The text has {len(pieces.filler):,} tokens, so prompts of {lengths[-1]:,} repeat it.")
+        notes.append(f"The text has {len(pieces.filler):,} tokens, so prompts of {lengths[-1]:,} repeat it.")
     if rope == "base":
-        said.append(f"Positions turn with base {base:,.0f}, which the model was not trained with.")
+        notes.append(f"Positions turn with base {base:,.0f}, which the model was not trained with.")
     elif rope != "as_trained":
         how = {"longer": "with the model's own base", "dynamic_ntk": "with dynamic NTK"}[rope]
-        said.append(f"Up to {factor:g} times the {lm.max_positions:,} tokens of the model's context are read, {how}.")
-    return said
+        notes.append(f"Up to {factor:g} times the {lm.max_positions:,} tokens of the model's context are read, {how}.")
+    return notes

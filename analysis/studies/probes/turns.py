@@ -22,9 +22,11 @@ class Way:
 
 def ways(methods: Sequence[Candidate], turns: Sequence[str]) -> list[Way]:
     """Each method, once for every turn where it decides at the end of a prompt."""
-    found = []
-    for one in methods:
-        late = one.method.saves != "reads"
-        told = [(f"{one.label}, {turn}", turn) for turn in turns] if late else [(one.label, KNOWN)]
-        found += [Way(one.name, label, one.method, turn) for label, turn in told]
-    return found
+    listed = []
+    for candidate in methods:
+        late = candidate.method.saves != "reads"
+        turns_of_method = (
+            [(f"{candidate.label}, {turn}", turn) for turn in turns] if late else [(candidate.label, KNOWN)]
+        )
+        listed += [Way(candidate.name, label, candidate.method, turn) for label, turn in turns_of_method]
+    return listed

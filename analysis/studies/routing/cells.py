@@ -60,18 +60,18 @@ class LayerView:
 
     @classmethod
     def of(
-        cls, layer: int, heads: list[int], every: int, queries: Tensor, keys: Tensor, partitions: list[Partition]
+        cls, layer: int, heads: list[int], query_heads: int, queries: Tensor, keys: Tensor, partitions: list[Partition]
     ) -> "LayerView":
         """From queries [H, T, D] and keys [G, T, D] of a layer; `heads` the chosen of `every` query heads."""
-        repeat = every // len(keys)
+        repeat = query_heads // len(keys)
         shared = [head // repeat for head in heads]
         labels, member = {}, {}
-        for one in partitions:
-            found = one.labels(layer, keys, shared)
-            if len(heads) < every and not one.of_keys:
-                found = found[shared]
-            labels[one.name] = found
-            member[one.name] = members(found, one.centroids[layer].shape[1])
+        for partition in partitions:
+            bucket_of_key = partition.labels(layer, keys, shared)
+            if len(heads) < query_heads and not partition.of_keys:
+                bucket_of_key = bucket_of_key[shared]
+            labels[partition.name] = bucket_of_key
+            member[partition.name] = members(bucket_of_key, partition.centroids[layer].shape[1])
         return cls(layer, heads, shared, queries[heads], labels, member)
 
     def counted(self, partition: str) -> Tensor:
@@ -89,27 +89,27 @@ def cell_masses(view: LayerView, block: Block, probabilities: Tensor, cells: lis
     """Mass of each bucket for each query of a block, [h, n, C] per cell, over the far keys alone and adding up to 1;
     zeros for a query without any far mass. `probabilities` [H, n, Tk] of one text."""
     weights = probabilities[view.heads] if len(view.heads) < len(probabilities) else probabilities
-    found = {}
-    for partition, mine in _by_partition(cells).items():
-        sums = _sums(weights, view.member[partition], block.rows, mine)
-        for cell in mine:
+    masses = {}
+    for partition, of_partition in _by_partition(cells).items():
+        sums = _sums(weights, view.member[partition], block.rows, of_partition)
+        for cell in of_partition:
             total = sums[cell].sum(-1, keepdim=True)
-            found[cell] = torch.where(total > EMPTY, sums[cell] / total.clamp(min=EMPTY), 0.0)
-    return found
+            masses[cell] = torch.where(total > EMPTY, sums[cell] / total.clamp(min=EMPTY), 0.0)
+    return masses
 
 
 def cell_counts(view: LayerView, block: Block, cells: list[Cell]) -> dict[Cell, Tensor]:
     """Share of the visible far keys that lie in each bucket, [P, n, C] per cell; zeros where there are none."""
-    found = {}
+    counts = {}
     plain = int(block.visible.sum()) == int((block.rows + 1).sum())  # all keys up to each query: no sliding window
-    for partition, mine in _by_partition(cells).items():
+    for partition, of_partition in _by_partition(cells).items():
         member = view.member[partition]
         if plain:
             count = view.counted(partition)
         else:
-            seen = block.visible[0, 0].expand(len(member), -1, -1).float().contiguous()
-            sums = _sums(seen, member, block.rows, mine)
-        for cell in mine:
+            visible = block.visible[0, 0].expand(len(member), -1, -1).float().contiguous()
+            sums = _sums(visible, member, block.rows, of_partition)
+        for cell in of_partition:
             if plain:
                 last = block.rows - cell.min_distance
                 far = count[:, last.clamp(min=0)]  # [P, n, C]
@@ -117,20 +117,22 @@ def cell_counts(view: LayerView, block: Block, cells: list[Cell]) -> dict[Cell, 
                 far = ((far - first).clamp(min=0)) * (last >= cell.sinks)[:, None]
             else:
                 far = sums[cell]
-            found[cell] = far / far.sum(-1, keepdim=True).clamp(min=1)
-    return found
+            counts[cell] = far / far.sum(-1, keepdim=True).clamp(min=1)
+    return counts
 
 
 def _sums(weights: Tensor, member: Tensor, rows: Tensor, cells: list[Cell]) -> dict[Cell, Tensor]:
     distances = tuple(sorted({cell.min_distance for cell in cells}))
     sinks = max(cell.sinks for cell in cells)
     body, sink = bucket_sums(weights, member, rows, distances, sinks)
-    at = {distance: number for number, distance in enumerate(distances)}
-    return {cell: body[at[cell.min_distance]] + (0.0 if cell.sinks else sink[at[cell.min_distance]]) for cell in cells}
+    index = {distance: number for number, distance in enumerate(distances)}
+    return {
+        cell: body[index[cell.min_distance]] + (0.0 if cell.sinks else sink[index[cell.min_distance]]) for cell in cells
+    }
 
 
 def _by_partition(cells: list[Cell]) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = {}
+    grouped: dict[str, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(cell.partition, []).append(cell)
-    return found
+        grouped.setdefault(cell.partition, []).append(cell)
+    return grouped

@@ -102,7 +102,10 @@ def calibrate(
     _check_memory(model, prompts, heads, cells, buckets, mlp)
     seconds: dict[str, float] = defaultdict(float)
     keys, of_queries, of_keys = _first_pass(context, model, prompts, heads, rotated, buckets)
-    shared = {layer: [head * model.num_kv_heads // model.num_heads for head in own] for layer, own in heads.items()}
+    shared = {
+        layer: [head * model.num_kv_heads // model.num_heads for head in layer_heads]
+        for layer, layer_heads in heads.items()
+    }
     common: dict[int, dict[str, Router]] = {}
     centroids = {}
     for number, layer in enumerate(heads):
@@ -110,41 +113,45 @@ def calibrate(
         start = now()
         centroids[layer] = make_buckets(keys[layer], buckets, seed + layer)
         seconds["buckets"] += now() - start
-        each = centroids[layer][shared[layer]]
-        common[layer] = {kind: ROUTERS[kind](each, seed + layer) for kind in PLAIN}
+        per_head = centroids[layer][shared[layer]]
+        common[layer] = {kind: ROUTERS[kind](per_head, seed + layer) for kind in PLAIN}
         for kind in OWN:
             start = now()
             moments = of_queries[layer].mean(EPS), of_keys[layer].mean(EPS)[shared[layer]]
-            common[layer][kind] = ROUTERS[kind](each, seed + layer).fit(*moments)
+            common[layer][kind] = ROUTERS[kind](per_head, seed + layer).fit(*moments)
             seconds[kind] += now() - start
     partitions = {RAW: Partition(RAW, centroids)}
     for kind in sorted({cell.partition for cell in cells} - {RAW}):
-        made = partitions[kind] = Partition(kind, {})  # of the keys as a router turns them, for each chosen query head
+        partition = partitions[kind] = Partition(
+            kind, {}
+        )  # of the keys as a router turns them, for each chosen query head
         for layer, routers in common.items():
-            made.of_queries[layer], made.of_keys[layer] = routers[kind].of_queries_, routers[kind].of_keys_
-            turned = keys[layer][shared[layer]] @ made.of_keys[layer]
-            made.centroids[layer] = make_buckets(turned, buckets, seed + layer)
+            partition.of_queries[layer], partition.of_keys[layer] = routers[kind].of_queries_, routers[kind].of_keys_
+            turned = keys[layer][shared[layer]] @ partition.of_keys[layer]
+            partition.centroids[layer] = make_buckets(turned, buckets, seed + layer)
     fitted = Fitted(heads, rotated, partitions, {}, seconds)
     for cell in cells:
         fitted.routers[cell] = {layer: _routers(cell, partitions, common[layer], layer, seed) for layer in heads}
     parts = parts or Parts()
     raw = [cell for cell in cells if cell.partition == RAW]
-    asked = [(cell, layer, kind) for cell in raw for layer in heads for kind in _learned(cell, cells)] if mlp else []
-    trained = {at: parts.find(*at) for at in asked}
-    kept = _second_pass(context, model, prompts, fitted, {at[:2] for at, found in trained.items() if found is None})
-    for number, ((cell, layer, kind), found) in enumerate(trained.items()):
+    to_train = [(cell, layer, kind) for cell in raw for layer in heads for kind in _learned(cell, cells)] if mlp else []
+    trained = {place: parts.find(*place) for place in to_train}
+    pairs = _second_pass(
+        context, model, prompts, fitted, {place[:2] for place, weights in trained.items() if weights is None}
+    )
+    for number, ((cell, layer, kind), weights) in enumerate(trained.items()):
         context.progress(0.45 + 0.25 * number / len(trained), f"learned router {kind}, {cell.name}, layer {layer}")
-        made, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
-        if found is None:
-            made.fit(*(torch.cat(rows, 1) for rows in zip(*kept[cell, layer], strict=True)))
-            parts.keep(cell, layer, made, now() - start)
+        partition, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
+        if weights is None:
+            partition.fit(*(torch.cat(rows, 1) for rows in zip(*pairs[cell, layer], strict=True)))
+            parts.keep(cell, layer, partition, now() - start)
         else:
-            made.restore({name: tensor.to(model.device) for name, tensor in found[0].items()})
-        seconds[kind] += found[1] if found else now() - start
-        every = fitted.routers[cell][layer] | {kind: made}
-        fitted.routers[cell][layer] = {one: every[one] for one in ROUTERS if one in every}
+            partition.restore({name: tensor.to(model.device) for name, tensor in weights[0].items()})
+        seconds[kind] += weights[1] if weights else now() - start
+        fitted_routers = fitted.routers[cell][layer] | {kind: partition}
+        fitted.routers[cell][layer] = {name: fitted_routers[name] for name in ROUTERS if name in fitted_routers}
         if kind == _learned(cell, cells)[-1]:
-            kept.pop((cell, layer), None)
+            pairs.pop((cell, layer), None)
     return fitted
 
 
@@ -171,8 +178,8 @@ def _first_pass(
             of_keys[layer].add(k)
             keys[layer].append(k[:, spaced(0, k.shape[1], quota)])
 
-    for at, prompt in enumerate(prompts):
-        context.progress(0.15 * at / len(prompts), f"keys of prompt {at + 1} of {len(prompts)}")
+    for number, prompt in enumerate(prompts):
+        context.progress(0.15 * number / len(prompts), f"keys of prompt {number + 1} of {len(prompts)}")
         read_prompt(model, prompt.ids, rotated, take)
     return {layer: torch.cat(rows, 1) for layer, rows in keys.items()}, of_queries, of_keys
 
@@ -181,18 +188,18 @@ def _routers(
     cell: Cell, partitions: dict[str, Partition], common: dict[str, Router], layer: int, seed: int
 ) -> dict[str, Router]:
     if cell.partition != RAW:
-        own = partitions[cell.partition].centroids[layer]
+        centroids = partitions[cell.partition].centroids[layer]
         named = {"random": "random", cell.partition: "kmeans", "oracle": "oracle"}
-        return {name: ROUTERS[kind](own, seed + layer) for name, kind in named.items()}
+        return {name: ROUTERS[kind](centroids, seed + layer) for name, kind in named.items()}
     streamed = {kind: ROUTERS[kind](common["kmeans"].centroids, seed + layer) for kind in OF_MASS}
-    return {kind: one for kind in ROUTERS if (one := {**common, **streamed}.get(kind)) is not None}
+    return {kind: router for kind in ROUTERS if (router := {**common, **streamed}.get(kind)) is not None}
 
 
 def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, wanted: set) -> dict:
     """Stream the masses of all cells; returns what the learned routers of `wanted` (cell, layer) are trained on: pairs
     in 16 bits for each of them."""
     quota = -(-MOST // len(prompts))
-    kept, view = defaultdict(list), {}
+    pairs, view = defaultdict(list), {}
     cells = [cell for cell in fitted.routers if cell.partition == RAW]  # own partitions learn nothing from masses
     raw = fitted.partitions[RAW]
     chosen = {}
@@ -207,22 +214,22 @@ def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: 
     def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer not in fitted.heads:
             return
-        here = view[block.layer]
-        queries = here.queries[:, block.rows]
-        for cell, mass in cell_masses(here, block, probabilities[0], cells).items():
+        layer_view = view[block.layer]
+        queries = layer_view.queries[:, block.rows]
+        for cell, mass in cell_masses(layer_view, block, probabilities[0], cells).items():
             for kind in OF_MASS:
                 start = now()
                 fitted.routers[cell][block.layer][kind].partial_fit(queries, mass)
                 fitted.seconds[kind] += now() - start
             if (cell, block.layer) in wanted:
-                mine = torch.isin(block.rows, chosen[cell].to(block.rows.device))
-                kept[cell, block.layer].append((queries[:, mine].half(), mass[:, mine].half()))
+                sampled = torch.isin(block.rows, chosen[cell].to(block.rows.device))
+                pairs[cell, block.layer].append((queries[:, sampled].half(), mass[:, sampled].half()))
 
-    for at, prompt in enumerate(prompts):
-        context.progress(0.2 + 0.25 * at / len(prompts), f"masses of prompt {at + 1} of {len(prompts)}")
+    for number, prompt in enumerate(prompts):
+        context.progress(0.2 + 0.25 * number / len(prompts), f"masses of prompt {number + 1} of {len(prompts)}")
         chosen.update({c: spaced(c.min_distance + c.sinks, len(prompt.ids), quota) for c in cells})
         read_prompt(model, prompt.ids, fitted.rotated, take, watch)
-    return kept
+    return pairs
 
 
 def spaced(first: int, stop: int, count: int) -> Tensor:

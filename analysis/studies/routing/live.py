@@ -59,17 +59,17 @@ def route_at(
     check_range("The minimum distance", min_distance, 1, 1 << 20)
     check_range("The number of sinks", sinks, 0, 64)
     cell = Cell(min_distance, sinks, partition)
-    kept = text_curves(context, lm, text, cell) if text else stored_curves(context, lm)
-    curves = kept.curves
+    stored = text_curves(context, lm, text, cell) if text else stored_curves(context, lm)
+    curves = stored.curves
     if cell not in curves.recall:
-        there = ", ".join(one.name for one in curves.recall)
-        raise BadSetting(f"There are no curves for {cell.name}: choose one of {there}.")
+        names = ", ".join(other_cell.name for other_cell in curves.recall)
+        raise BadSetting(f"There are no curves for {cell.name}: choose one of {names}.")
     visited = max(1.0, curves.buckets / 32) if visited is None else visited
     if not 1 <= visited <= curves.buckets:
         raise BadSetting(f"{visited:g} buckets were to be visited: choose 1 to {curves.buckets:,}.")
-    documents, unit = len(curves.queries[cell]), kept.about.get("unit", "documents")
+    documents, unit = len(curves.queries[cell]), stored.about.get("unit", "documents")
     fewest = DOCUMENTS if unit == "documents" else BLOCKS
-    stamp = (kept.about["date"], kept.key, cell, seed)
+    stamp = (stored.about["date"], stored.key, cell, seed)
     budgets = context.once(
         "routing budgets", stamp, lambda: rows.budget_rows(curves, cell, fewest) | {"lines": rows.lines(curves, cell)}
     )
@@ -82,15 +82,15 @@ def route_at(
         "closure": rows.closure_rows(curves, cell, visited, fewest),
         "heads": rows.head_table(curves, cell, visited),
         **budgets,
-        "cells": [{"name": one.name, **asdict(one)} for one in curves.recall],
+        "cells": [{"name": other_cell.name, **asdict(other_cell)} for other_cell in curves.recall],
         **asdict(cell),
         "buckets": curves.buckets,
         "l": visited,
         "queries": int(curves.queries[cell].sum()),
         "documents": documents,
         "paper": rows.paper_rows(),
-        **kept.more,
-        "protocol": kept.about | {"verb": "route-at", "measured": kept.about["date"]},
+        **stored.more,
+        "protocol": stored.about | {"verb": "route-at", "measured": stored.about["date"]},
     }
     return Result(numbers, {"rows": pd.DataFrame(rows.head_rows(curves, cell, visited, fewest))})
 
@@ -110,9 +110,9 @@ def _measured(context: Context, lm: Model, text: str, cell: Cell, state: Routing
     windows = [ids for ids in reading.windows if len(ids) >= needed]
     if not windows:
         raise too_short(reading.name, max(map(len, reading.windows)), needed)
-    fitted, prompts = from_state(lm, state, cell), [Prompt(at, ids) for at, ids in enumerate(windows)]
+    fitted, prompts = from_state(lm, state, cell), [Prompt(number, ids) for number, ids in enumerate(windows)]
     curves, micro, counts = score_routers(context, lm, prompts, fitted, 0.0)
-    more = {
+    beside = {
         "balance": balance_rows(fitted, counts),
         "timings": [{"router": kind, "fit_seconds": None, "route_us": time} for kind, time in micro.items()],
         "notes": [*reading.notes, *fitted_for(state, cell)],
@@ -123,17 +123,17 @@ def _measured(context: Context, lm: Model, text: str, cell: Cell, state: Routing
         "unit": "windows",
         "routers": state.settings.name,
     }
-    return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **about), more)
+    return Kept(curves, protocol("route-at", lm, text, sum(map(len, windows)), **about), beside)
 
 
 def fitted_for(state: RoutingState, cell: Cell) -> list[str]:
     """One sentence where routers are tried at another distance, or with other sinks, than they were fitted for."""
-    made = state.settings
-    if (made.min_distance, made.sinks) == (cell.min_distance, cell.sinks):
+    settings = state.settings
+    if (settings.min_distance, settings.sinks) == (cell.min_distance, cell.sinks):
         return []
     return [
-        f"The routers were fitted for keys at least {made.min_distance:,} back, the first {made.sinks} left out, and "
-        f"are tried here at {cell.min_distance:,} with {cell.sinks} left out."
+        f"The routers were fitted for keys at least {settings.min_distance:,} back, the first {settings.sinks} left "
+        f"out, and are tried here at {cell.min_distance:,} with {cell.sinks} left out."
     ]
 
 
@@ -195,36 +195,39 @@ def route_visit(
     place = position - start
     if place + 1 < tokens_needed(min_distance, sinks):
         raise too_short(f"The text before token {position:,}", place + 1, tokens_needed(min_distance, sinks))
-    seen: dict = {}
+    captured: dict = {}
 
-    def take(at: int, q: Tensor, k: Tensor) -> None:
-        if at == layer:
-            seen["view"] = LayerView.of(layer, [head], len(q), q, k, [fitted.partitions[RAW]])
+    def take(row: int, q: Tensor, k: Tensor) -> None:
+        if row == layer:
+            captured["view"] = LayerView.of(layer, [head], len(q), q, k, [fitted.partitions[RAW]])
 
     def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer != layer or not int(block.rows[0]) <= place <= int(block.rows[-1]):
             return
-        mine, at = seen["view"], place - int(block.rows[0])
-        seen["mass"] = cell_masses(mine, block, probabilities[0], [cell])[cell][:, at : at + 1]
-        seen["share"] = cell_counts(mine, block, [cell])[cell][0, at]
-        seen["row"], seen["visible"] = probabilities[0, head, at], block.visible.expand_as(block.scores)[0, head, at]
+        layer_view, row = captured["view"], place - int(block.rows[0])
+        captured["mass"] = cell_masses(layer_view, block, probabilities[0], [cell])[cell][:, row : row + 1]
+        captured["share"] = cell_counts(layer_view, block, [cell])[cell][0, row]
+        captured["row"], captured["visible"] = (
+            probabilities[0, head, row],
+            block.visible.expand_as(block.scores)[0, head, row],
+        )
 
     ids = reading.tokens.ids[start : position + 1]  # nothing later is read
     read_prompt(lm, ids, fitted.rotated, take, watch)
-    view, mass = seen["view"], seen["mass"]
-    every = fitted.routers[cell][layer][router]
-    one = type(every)(every.centroids[head : head + 1], every.seed)
-    one = one.restore({name: value[head : head + 1] for name, value in every.tensors().items()})
-    scores = route_scores(one, view, torch.tensor([place], device=mass.device), cell, mass, fitted)[0, 0]
+    view, mass = captured["view"], captured["mass"]
+    all_heads = fitted.routers[cell][layer][router]
+    of_head = type(all_heads)(all_heads.centroids[head : head + 1], all_heads.seed)
+    of_head = of_head.restore({name: value[head : head + 1] for name, value in all_heads.tensors().items()})
+    scores = route_scores(of_head, view, torch.tensor([place], device=mass.device), cell, mass, fitted)[0, 0]
     order = scores.sort(stable=True, descending=True).indices
     rank = torch.empty_like(order).scatter_(0, order, torch.arange(buckets, device=order.device))
     labels = view.labels[RAW][0][: place + 1].cpu()
-    mass, share, rank, scores = mass[0, 0].cpu(), seen["share"].cpu(), rank.cpu(), scores.cpu()
-    attention, visible = seen["row"][: place + 1].cpu(), seen["visible"][: place + 1].cpu()
+    mass, share, rank, scores = mass[0, 0].cpu(), captured["share"].cpu(), rank.cpu(), scores.cpu()
+    attention, visible = captured["row"][: place + 1].cpu(), captured["visible"][: place + 1].cpu()
     far = visible & (torch.arange(place + 1) >= sinks) & (place - torch.arange(place + 1) >= min_distance)
     tokens = words
-    found = {"bucket": labels, "visited": rank[labels] < visited, "far": far, "attention": attention}
-    for (name, values), absent in zip(found.items(), (-1, False, False, 0.0), strict=True):
+    columns_of_token = {"bucket": labels, "visited": rank[labels] < visited, "far": far, "attention": attention}
+    for (name, values), absent in zip(columns_of_token.items(), (-1, False, False, 0.0), strict=True):
         tokens[name] = absent
         tokens.loc[start:position, name] = values.numpy()
     keys = torch.bincount(labels[far], minlength=buckets)

@@ -58,7 +58,7 @@ def rotated_layers(model: Model) -> list[bool]:
     if model.lm.get_input_embeddings() is None:
         raise BadModel(f"{model.name} has no token embeddings, so its rotation cannot be checked.")
     entered: dict[int, Tensor] = {}
-    seen: dict[int, list[float]] = {}
+    spreads_of: dict[int, list[float]] = {}
 
     class Probe(Tap):
         def observe(self, layer: int, hidden: Tensor, real: Tensor | None) -> None:
@@ -66,12 +66,12 @@ def rotated_layers(model: Model) -> list[bool]:
 
         def file(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: Any) -> None:
             options = [key] if tables is None else [unrotate(key.float(), module, tables), key]
-            seen[layer] = [_spread(rows[0].float()) for rows in options]
+            spreads_of[layer] = [_spread(rows[0].float()) for rows in options]
 
     with apply(model, Probe()):
         forward(model, np.full(PROBE, int(model.lm.config.get_text_config().vocab_size) // 2))
     rotates = []
-    for layer, spreads in sorted(seen.items()):
+    for layer, spreads in sorted(spreads_of.items()):
         if _spread(entered[layer]) > CLOSE:  # absolute positions entered here: there is nothing to compare
             rotates.append(len(spreads) == 2)
             continue

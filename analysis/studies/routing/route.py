@@ -91,50 +91,55 @@ def route(
         parts = Parts(Path(work), text_hash(" ".join(map(str, decides))))
     fitted = calibrate(context, lm, calibration, chosen, rotated, cells, buckets, seed, mlp, parts)
     curves, micro, counts = score_routers(context, lm, test, fitted)
-    documents, at = len(curves.queries[cells[0]]), visited or max(1, buckets // 32)
+    documents, budget = len(curves.queries[cells[0]]), visited or max(1, buckets // 32)
     source = {"corpus": "DIR"} if corpus else {"texts": ["TEXT"] * len(texts)}
-    asked = {"min_distance": min_distance, "sinks": sinks, "buckets": buckets, "length": length, "prompts": prompts}
-    asked |= {"grid": grid, "own": own, "mlp": mlp, "store": store, "visited": visited, "seed": seed}
-    command = commandline("route", source | {"model": lm.name, "heads": heads} | asked)
+    request = {"min_distance": min_distance, "sinks": sinks, "buckets": buckets, "length": length, "prompts": prompts}
+    request |= {"grid": grid, "own": own, "mlp": mlp, "store": store, "visited": visited, "seed": seed}
+    command = commandline("route", source | {"model": lm.name, "heads": heads} | request)
     tokens = sum(len(prompt.ids) for prompt in (*calibration, *test))
-    told = {"window": length, "seed": seed, "kernel": STREAMED, "command": command, "unit": "documents"}
-    told |= {"keys": [text_hash(text) for text in sides[0]]}
-    told |= {"documents": [len({p.document for p in side}) for side in (calibration, test)]}
-    told |= {"prompts": [len(calibration), len(test)], "min_distance": min_distance, "sinks": sinks, "buckets": buckets}
-    about = protocol("route", lm, texts_hash, tokens, **told)
+    details = {"window": length, "seed": seed, "kernel": STREAMED, "command": command, "unit": "documents"}
+    details |= {"keys": [text_hash(text) for text in sides[0]]}
+    details |= {"documents": [len({p.document for p in side}) for side in (calibration, test)]}
+    details |= {
+        "prompts": [len(calibration), len(test)],
+        "min_distance": min_distance,
+        "sinks": sinks,
+        "buckets": buckets,
+    }
+    about = protocol("route", lm, texts_hash, tokens, **details)
     short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
     notes = [
         f"{len(calibration)} prompts of at most {length:,} tokens calibrate and {len(test)} of other documents test; "
         f"{state(documents, True, documents >= DOCUMENTS, 'test documents')}."
     ]
-    seen = queries_of(calibration, cells[0])
-    learned = "" if not mlp or seen <= MOST else f" (those that are trained step by step from {MOST:,} of them)"
-    notes += [f"Every router learns from the same queries, {seen:,} of each head{learned}."]
+    queries = queries_of(calibration, cells[0])
+    learned = "" if not mlp or queries <= MOST else f" (those that are trained step by step from {MOST:,} of them)"
+    notes += [f"Every router learns from the same queries, {queries:,} of each head{learned}."]
     notes += [f"{short} prompts are shorter than {length:,} tokens."] if short else []
-    more = {
+    beside = {
         "balance": balance_rows(fitted, counts),
         "timings": _timings(fitted, micro),
         "notes": notes,
     }
     heads_at = [row for l in budgets(buckets) for row in rows.head_rows(curves, cells[0], l)]  # noqa: E741
-    shown = [of_cell(curves, cell, at) for cell in cells]
-    main = {name: shown[0][name] for name in ("means", "curve", "closures", "closure", "heads", "l", "queries")}
+    by_cell = [of_cell(curves, cell, budget) for cell in cells]
+    main = {name: by_cell[0][name] for name in ("means", "curve", "closures", "closure", "heads", "l", "queries")}
     numbers = {
         "sentence": rows.sentence(main["means"], buckets, documents),
         "rows": heads_at,
         **main,
-        "cells": shown,
-        **more,
+        "cells": by_cell,
+        **beside,
         "paper": rows.paper_rows(),
         "meaning": MEANING,
         "budgets": budgets(buckets),
         "buckets": buckets,
         "protocol": about,
     }
-    kept = Kept(curves, about, more)
-    context.kept["routing"] = (kept.key, kept)
+    stored = Kept(curves, about, beside)
+    context.kept["routing"] = (stored.key, stored)
     if store:
-        numbers["notes"] = [*numbers["notes"], *_store(context, lm, fitted, kept, length, seed, about)]
+        numbers["notes"] = [*numbers["notes"], *_store(context, lm, fitted, stored, length, seed, about)]
     parts.clear()
     return Result(numbers, {"means": table(main["means"]), "rows": pd.DataFrame(heads_at)})
 
@@ -160,23 +165,23 @@ def _check(
         )
 
 
-def _cells(min_distance: int, sinks: int, length: int, grid: bool, own: bool) -> list[Cell]:
+def _cells(min_distance: int, sinks: int, length: int, grid: bool, own_partitions: bool) -> list[Cell]:
     cells = [Cell(min_distance, sinks)]
     if grid:
         fits = [distance for distance in GRID if distance <= length // 2]
         cells += [Cell(distance, left_out) for distance in fits for left_out in (0, SINKS)]
-    if own:
+    if own_partitions:
         cells += [Cell(min_distance, sinks, kind) for kind in OWN]
     return list(dict.fromkeys(cells))
 
 
-def of_cell(curves: Curves, cell: Cell, at: float) -> dict:
+def of_cell(curves: Curves, cell: Cell, visited: float) -> dict:
     """What is told of one setting: its tables at every budget, and at `at` visited buckets."""
     return {
-        **{"name": cell.name, **asdict(cell), "l": at},
-        "means": rows.mean_rows(curves, cell, at),
-        "closure": rows.closure_rows(curves, cell, at),
-        "heads": rows.head_table(curves, cell, at) if cell.partition == RAW else [],
+        **{"name": cell.name, **asdict(cell), "l": visited},
+        "means": rows.mean_rows(curves, cell, visited),
+        "closure": rows.closure_rows(curves, cell, visited),
+        "heads": rows.head_table(curves, cell, visited) if cell.partition == RAW else [],
         **rows.budget_rows(curves, cell),
         "queries": int(curves.queries[cell].sum()),
     }
@@ -187,14 +192,14 @@ def _timings(fitted: Fitted, micro: dict[str, float]) -> list[dict]:
     settings = sum(cell.partition == RAW for cell in fitted.routers)
     once = (*OWN, *ABLATIONS)  # whitening and the gauge serve all settings, ablations are of one
     shared = {kind: 1 if kind in once else settings for kind in micro}
-    found = [
+    timings = [
         {"router": kind, "fit_seconds": fitted.seconds.get(kind, 0.0) / shared[kind], "route_us": micro[kind]}
         for kind in micro
     ]
-    return [*found, {"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
+    return [*timings, {"router": "buckets", "fit_seconds": fitted.seconds["buckets"], "route_us": None}]
 
 
-def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int, seed: int, about: dict) -> list[str]:
+def _store(context: Context, lm: Model, fitted: Fitted, stored: Kept, length: int, seed: int, about: dict) -> list[str]:
     """Buckets and routers of the first minimum distance, with sinks and without, and the curves of all cells. Returns
     sentences about the runs that used earlier ones."""
     folder = context.state_dirs(lm)[0] / FOLDER
@@ -203,5 +208,5 @@ def _store(context: Context, lm: Model, fitted: Fitted, kept: Kept, length: int,
         for cell in cells:
             if cell.min_distance == cells[0].min_distance:
                 state_of(lm, fitted, cell, length, seed, protocol=about).save(folder)
-        keep(folder, kept)
+        keep(folder, stored)
     return context.forget("method", "bucket_routing", lm)

@@ -29,15 +29,15 @@ def at_budget(values: np.ndarray, points: list[int], visited: float) -> np.ndarr
 
 def without_each(values: np.ndarray) -> np.ndarray:
     """values [documents, N], NaN where a document says nothing -> the means of all the others [documents, N]."""
-    known, told = np.isfinite(values), np.where(np.isfinite(values), values, 0.0)
+    defined, filled = np.isfinite(values), np.where(np.isfinite(values), values, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (told.sum(0) - told) / (known.sum(0) - known)
+        return (filled.sum(0) - filled) / (defined.sum(0) - defined)
 
 
-def edges(whole: float, without: np.ndarray, key: str, fewest: int) -> dict:
+def edges(estimate: float, without: np.ndarray, key: str, fewest: int) -> dict:
     """`KEY_low KEY_high` of a number, from what it is without each document [documents]; None with fewer than
     `fewest`."""
-    low, high = jackknife_edges([whole], without[:, None], fewest)[0]
+    low, high = jackknife_edges([estimate], without[:, None], fewest)[0]
     return {f"{key}_low": _number(low), f"{key}_high": _number(high)}
 
 
@@ -46,13 +46,13 @@ def mean_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENT
     selectivity_low selectivity_high`, intervals over documents; with fewer than `fewest` there are none, and
     `recall_points selectivity_points` are those of each document (else None)."""
     rows = []
-    for kind, found in curves.recall[cell].items():
+    for kind, recall in curves.recall[cell].items():
         row = {"router": kind, "l": visited, "share": visited / curves.buckets}
-        for key, whole in (("recall", found), ("selectivity", curves.selectivity[cell][kind])):
-            values = at_budget(whole, curves.points, visited)  # [documents, N]
+        for key, measured in (("recall", recall), ("selectivity", curves.selectivity[cell][kind])):
+            values = at_budget(measured, curves.points, visited)  # [documents, N]
             mean = _mean(_mean(values, 0), 0)
             row |= {key: _number(mean)} | edges(mean, _mean(without_each(values), 1), key, fewest)
-            few = [_number(one) for one in _mean(values, 1)] if len(values) < fewest else None
+            few = [_number(value) for value in _mean(values, 1)] if len(values) < fewest else None
             row[f"{key}_points"] = few
         rows.append(row)
     return rows
@@ -61,15 +61,15 @@ def mean_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENT
 def head_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUMENTS) -> list[dict]:
     """One row per head and router: `layer head router l recall selectivity recall_low recall_high`."""
     rows = []
-    for kind, found in curves.recall[cell].items():
-        values = at_budget(found, curves.points, visited)
+    for kind, recall_curves in curves.recall[cell].items():
+        values = at_budget(recall_curves, curves.points, visited)
         recall = _mean(values, 0)
         ends = jackknife_edges(recall, without_each(values), fewest)
         selectivity = _mean(at_budget(curves.selectivity[cell][kind], curves.points, visited), 0)
-        for at, (layer, head) in enumerate(curves.heads):
-            row = {"layer": layer, "head": head, "router": kind, "l": visited, "recall": _number(recall[at])}
-            low, high = (_number(edge) for edge in ends[at])
-            rows.append(row | {"selectivity": _number(selectivity[at]), "recall_low": low, "recall_high": high})
+        for index, (layer, head) in enumerate(curves.heads):
+            row = {"layer": layer, "head": head, "router": kind, "l": visited, "recall": _number(recall[index])}
+            low, high = (_number(edge) for edge in ends[index])
+            rows.append(row | {"selectivity": _number(selectivity[index]), "recall_low": low, "recall_high": high})
     return sorted(rows, key=lambda row: (row["layer"], row["head"]))
 
 
@@ -83,16 +83,16 @@ def closure_rows(curves: Curves, cell: Cell, visited: float, fewest: int = DOCUM
     without = {kind: without_each(values) for kind, values in recall.items()}
     rows = []
     for kind in recall:
-        found = gap_closure(means[kind], means[LOW], means[HIGH])
+        closure = gap_closure(means[kind], means[LOW], means[HIGH])
         gap, way = without[HIGH] - without[LOW], without[kind] - without[LOW]  # [documents, N]
         with np.errstate(invalid="ignore", divide="ignore"):
-            each = {"ratio_of_means": _mean(way, 1) / _mean(gap, 1)}
-            each["mean_of_ratios"] = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
+            without_document = {"ratio_of_means": _mean(way, 1) / _mean(gap, 1)}
+            without_document["mean_of_ratios"] = _mean(np.where(np.abs(gap) >= 1e-3, way / gap, np.nan), 1)
         row = {"router": kind, "l": visited}
         for key in ("mean_of_ratios", "ratio_of_means"):
-            whole = np.nan if found[key] is None else found[key]
-            row |= {key: found[key]} | edges(whole, each[key], key, fewest)
-        rows.append(row | {"heads": found["heads"]})
+            estimate = np.nan if closure[key] is None else closure[key]
+            row |= {key: closure[key]} | edges(estimate, without_document[key], key, fewest)
+        rows.append(row | {"heads": closure["heads"]})
     return rows
 
 
@@ -102,31 +102,31 @@ def head_table(curves: Curves, cell: Cell, visited: float) -> list[dict]:
     means = {kind: _mean(at_budget(curves.recall[cell][kind], curves.points, visited), 0) for kind in kinds}
     ratios = gap_closure(means["gwr_linear"], means[LOW], means[HIGH])["heads"] if HIGH in kinds else None
     return [
-        {"layer": layer, "head": head, **{kind: _number(means[kind][at]) for kind in kinds}}
-        | {"gap_closure": ratios[at] if ratios else None}
-        for at, (layer, head) in enumerate(curves.heads)
+        {"layer": layer, "head": head, **{kind: _number(means[kind][index]) for kind in kinds}}
+        | {"gap_closure": ratios[index] if ratios else None}
+        for index, (layer, head) in enumerate(curves.heads)
     ]
 
 
 def lines(curves: Curves, cell: Cell) -> dict[str, dict]:
     """Means over heads and documents at every kept budget: router -> `l recall selectivity`, lists of one length."""
-    found = {}
+    by_router = {}
     for kind in curves.recall[cell]:
         both = {"recall": curves.recall[cell][kind], "selectivity": curves.selectivity[cell][kind]}
         means = {key: [_number(x) for x in _mean(_mean(values, 0), 0)] for key, values in both.items()}
-        found[kind] = {"l": list(curves.points), **means}
-    return found
+        by_router[kind] = {"l": list(curves.points), **means}
+    return by_router
 
 
 def budget_rows(curves: Curves, cell: Cell, fewest: int = DOCUMENTS) -> dict[str, list[dict]]:
     """`curve` and `closures`: `mean_rows` (figure 2a) and `closure_rows` without their heads (figure 2b) at each of the
     paper's budgets that C allows, 1/256 to 1/8 of the buckets."""
-    found = {"curve": [], "closures": []}
+    by_budget = {"curve": [], "closures": []}
     for visited in budgets(curves.buckets):
-        found["curve"] += mean_rows(curves, cell, visited, fewest)
+        by_budget["curve"] += mean_rows(curves, cell, visited, fewest)
         rows = closure_rows(curves, cell, visited, fewest)
-        found["closures"] += [{key: value for key, value in row.items() if key != "heads"} for row in rows]
-    return found
+        by_budget["closures"] += [{key: value for key, value in row.items() if key != "heads"} for row in rows]
+    return by_budget
 
 
 def paper_rows() -> list[dict]:
@@ -154,29 +154,29 @@ def sentence(rows: list[dict], buckets: int, documents: int, unit: str = "docume
     by = {row["router"]: row for row in rows}
     visited, share, best = rows[0]["l"], rows[0]["share"], best_of(rows)
     count = sum(row["router"] != "oracle" for row in rows)
-    which = f", the most of {count} routers on the texts that choose it" if count > 1 else ""
-    said = (
+    rank = f", the most of {count} routers on the texts that choose it" if count > 1 else ""
+    headline = (
         f"Visiting {visited:g} of {buckets:,} buckets ({share:.1%}), {NAMES[best['router']]} finds "
-        f"{best['recall']:.1%} of the far attention in {best['selectivity']:.1%} of the keys{which}"
+        f"{best['recall']:.1%} of the far attention in {best['selectivity']:.1%} of the keys{rank}"
     )
-    others = [kind for kind in ("gwr_linear", "static_prior", "kmeans", "random") if kind in by]
-    told = "".join(
+    compared = [kind for kind in ("gwr_linear", "static_prior", "kmeans", "random") if kind in by]
+    compared_text = "".join(
         f"{NAMES[kind]} {by[kind]['recall']:.1%} in {by[kind]['selectivity']:.1%}; "
-        for kind in others
+        for kind in compared
         if kind != best["router"]
     )
-    known = best["recall_low"] is not None
-    rough = "" if known else f"; {state(documents, True, known, unit)}"
+    has_interval = best["recall_low"] is not None
+    rough = "" if has_interval else f"; {state(documents, True, has_interval, unit)}"
     if points := [f"{point:.1%}" for point in best["recall_points"] or () if point is not None]:
         rough += f": in these texts {', '.join(points)}" if unit == "documents" else ""
-    return f"{said} ({told}no choice over {by['oracle']['recall']:.1%}){rough}."
+    return f"{headline} ({compared_text}no choice over {by['oracle']['recall']:.1%}){rough}."
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
     """The mean of what is known; NaN where nothing is."""
-    known = np.isfinite(values)
+    defined = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.where(known, values, 0.0).sum(axis) / np.where(known.any(axis), known.sum(axis), np.nan)
+        return np.where(defined, values, 0.0).sum(axis) / np.where(defined.any(axis), defined.sum(axis), np.nan)
 
 
 def _number(value: Any) -> Any:

@@ -42,11 +42,13 @@ def score_routers(
     """Every router of every cell on prompts that calibrated nothing; also microseconds to route one query of one head
     by kind (scores of all buckets and the best C / 32 of them), and the test keys in each bucket [P, C] per layer."""
     cells = list(fitted.routers)
-    heads = [(layer, head) for layer, own in fitted.heads.items() for head in own]
-    place = {layer: [at for at, head in enumerate(heads) if head[0] == layer] for layer in fitted.heads}
+    heads = [(layer, head) for layer, layer_heads in fitted.heads.items() for head in layer_heads]
+    place = {
+        layer: [point_tensor for point_tensor, head in enumerate(heads) if head[0] == layer] for layer in fitted.heads
+    }
     buckets = next(iter(fitted.partitions.values())).centroids[heads[0][0]].shape[1]
     points = points_for(buckets, 32 if buckets <= 512 else 64)
-    at = torch.tensor(points)
+    point_tensor = torch.tensor(points)
     documents = 1 + max(prompt.document for prompt in prompts)
     sums = {name: defaultdict(dict) for name in ("recall", "selectivity")}
     queries = {cell: np.zeros((documents, len(heads))) for cell in cells}
@@ -64,33 +66,35 @@ def score_routers(
     def watch(block: Block, probabilities: Tensor) -> None:
         if block.layer not in fitted.heads:
             return
-        here, rows = view[block.layer], place[block.layer]
-        masses = cell_masses(here, block, probabilities[0], cells)
-        held = cell_counts(here, block, cells)
-        known: dict[tuple, Tensor] = {}
+        layer_view, rows = view[block.layer], place[block.layer]
+        masses = cell_masses(layer_view, block, probabilities[0], cells)
+        counts_of = cell_counts(layer_view, block, cells)
+        scores_of: dict[tuple, Tensor] = {}
         for cell, mass in masses.items():
             valid = (mass.sum(-1, keepdim=True) > 0).to(mass)  # [h, n, 1]
-            share = here.per_head(held[cell])
+            share = layer_view.per_head(counts_of[cell])
             queries[cell][document, rows] += valid.sum((1, 2)).cpu().numpy()
             for kind, router in fitted.routers[cell][block.layer].items():
                 key = (cell.partition, kind, id(router))
-                if router.reads or key not in known:
-                    known[key] = route_scores(router, here, block.rows, cell, mass, fitted)
-                found = captured(known[key], at.to(mass.device), mass, share * valid)
-                for name, values in zip(sums, found, strict=True):
-                    whole = sums[name][cell].setdefault(kind, np.zeros((documents, len(heads), len(points))))
-                    whole[document, rows] += values.sum(1).double().cpu().numpy()
+                if router.reads or key not in scores_of:
+                    scores_of[key] = route_scores(router, layer_view, block.rows, cell, mass, fitted)
+                captured_sums = captured(scores_of[key], point_tensor.to(mass.device), mass, share * valid)
+                for name, values in zip(sums, captured_sums, strict=True):
+                    sums_of = sums[name][cell].setdefault(kind, np.zeros((documents, len(heads), len(points))))
+                    sums_of[document, rows] += values.sum(1).double().cpu().numpy()
         if block.layer not in timed or len(block.rows) > timed[block.layer][1]:
-            timed[block.layer] = here, len(block.rows), block.rows, masses[cells[0]]
+            timed[block.layer] = layer_view, len(block.rows), block.rows, masses[cells[0]]
 
     for number, prompt in enumerate(prompts):
         context.progress(begin + (0.98 - begin) * number / len(prompts), f"test prompt {number + 1} of {len(prompts)}")
         document = prompt.document
         read_prompt(model, prompt.ids, fitted.rotated, take, watch)
     with np.errstate(invalid="ignore"):
-        for found in sums.values():
-            for cell, kinds in found.items():
-                found[cell] = {kind: (x / queries[cell][:, :, None]).astype(np.float32) for kind, x in kinds.items()}
+        for captured_sums in sums.values():
+            for cell, kinds in captured_sums.items():
+                captured_sums[cell] = {
+                    kind: (x / queries[cell][:, :, None]).astype(np.float32) for kind, x in kinds.items()
+                }
     curves = Curves(heads, points, buckets, dict(sums["recall"]), dict(sums["selectivity"]), queries)
     return curves, _timed(fitted, cells[0], timed[heads[0][0]], heads[0][0]), counts
 
@@ -101,36 +105,36 @@ def route_scores(
     """Scores [h, n, C] of the queries at places `rows` of a prompt, with what the router reads and nothing else."""
     queries, turned = view.queries[:, rows], fitted.partitions[cell.partition].of_queries
     queries = queries @ turned[view.layer] if turned else queries
-    more = {}
+    extra = {}
     if "labels" in router.reads:
         labels = view.per_head(view.labels[cell.partition]).clone()
         labels[:, : cell.sinks] = -1
-        more = {"positions": rows, "labels": labels, "min_distance": cell.min_distance}
+        extra = {"positions": rows, "labels": labels, "min_distance": cell.min_distance}
     if "mass" in router.reads:
-        more["mass"] = mass
-    return router.scores(queries, **more)
+        extra["mass"] = mass
+    return router.scores(queries, **extra)
 
 
-def _timed(fitted: Fitted, cell: Cell, kept: tuple, layer: int) -> dict[str, float]:
-    view, _, rows, mass = kept
+def _timed(fitted: Fitted, cell: Cell, captured_block: tuple, layer: int) -> dict[str, float]:
+    view, _, rows, mass = captured_block
     rows, mass = rows[:TIMED], mass[:, :TIMED]
     wanted = max(1, mass.shape[-1] // 32)
-    found = {}
+    microseconds = {}
     for kind, router in fitted.routers[cell][layer].items():
         rounds = []
         for _ in range(REPEATS):
             start = now()
             route_scores(router, view, rows, cell, mass, fitted).topk(wanted, -1)
             rounds.append(now() - start)
-        found[kind] = 1e6 * float(np.median(rounds)) / (mass.shape[0] * mass.shape[1])
-    return found
+        microseconds[kind] = 1e6 * float(np.median(rounds)) / (mass.shape[0] * mass.shape[1])
+    return microseconds
 
 
 def balance_rows(fitted: Fitted, counts: dict[int, Tensor]) -> list[dict]:
     """One row per layer and key-value head (or chosen query head), of the keys that calibrated and of `counts` in a
     test: `layer part side largest empty effective`."""
     rows = []
-    for side, found in (("calibration", fitted.counts), ("test", counts)):
-        for layer, parts in found.items():
-            rows += [{"layer": layer, "part": at, "side": side, **evenness(keys)} for at, keys in enumerate(parts)]
+    for side, counts_by_layer in (("calibration", fitted.counts), ("test", counts)):
+        for layer, parts in counts_by_layer.items():
+            rows += [{"layer": layer, "part": part, "side": side, **evenness(keys)} for part, keys in enumerate(parts)]
     return rows

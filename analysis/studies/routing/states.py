@@ -32,13 +32,13 @@ NAME = "curves.safetensors"
 
 def stored_states(context: Context, model: Model) -> list[RoutingState]:
     """The usable ones of this very model, those without sinks first; each file is read once while it stays the same."""
-    found = {}
+    by_file = {}
     for path in context.stored(model, f"{FOLDER}/c*-d*-s*.safetensors"):
-        if path.name not in found:
+        if path.name not in by_file:
             state = context.once(f"routing {path}", path.stat().st_mtime_ns, lambda path=path: RoutingState.load(path))
             if state.about.get("revision") == model.revision:
-                found[path.name] = state
-    return sorted(found.values(), key=lambda state: (state.settings.sinks == 0, state.settings.name))
+                by_file[path.name] = state
+    return sorted(by_file.values(), key=lambda state: (state.settings.sinks == 0, state.settings.name))
 
 
 def state_at(context: Context, model: Model, min_distance: int, sinks: int) -> RoutingState:
@@ -47,10 +47,10 @@ def state_at(context: Context, model: Model, min_distance: int, sinks: int) -> R
     for state in states:
         if (state.settings.min_distance, state.settings.sinks) == (min_distance, sinks):
             return state
-    there = ", ".join(f"{s.settings.min_distance} with {s.settings.sinks} sinks left out" for s in states) or "none"
+    available = ", ".join(f"{s.settings.min_distance} with {s.settings.sinks} sinks left out" for s in states) or "none"
     raise BadSetting(
         f"{model.name} has no stored routers for a minimum distance of {min_distance} with {sinks} sinks left out; "
-        f"there are: {there}."
+        f"there are: {available}."
     )
 
 
@@ -62,8 +62,8 @@ def state_near(context: Context, model: Model, min_distance: int, sinks: int) ->
         raise NotFitted(f"{model.name} has no stored routers: run `route --store` on some texts first.")
 
     def apart(state: RoutingState) -> tuple[bool, float]:
-        made = state.settings
-        return made.sinks != sinks, abs(math.log(made.min_distance / min_distance))
+        settings = state.settings
+        return settings.sinks != sinks, abs(math.log(settings.min_distance / min_distance))
 
     return min(states, key=apart)
 
@@ -143,17 +143,17 @@ class Kept:
         return self.about["revision"], self.about["text"]
 
 
-def keep(folder: Path, kept: Kept) -> None:
+def keep(folder: Path, stored: Kept) -> None:
     """Write the curves into a folder, in 16 bits."""
-    curves, tensors = kept.curves, {}
+    curves, tensors = stored.curves, {}
     cells = list(curves.recall)
-    for at, cell in enumerate(cells):
-        tensors[f"{at}.queries"] = curves.queries[cell].astype(np.int64)
+    for number, cell in enumerate(cells):
+        tensors[f"{number}.queries"] = curves.queries[cell].astype(np.int64)
         for name in ("recall", "selectivity"):
             for kind, values in getattr(curves, name)[cell].items():
-                tensors[f"{at}.{name}.{kind}"] = values.astype(np.float16)
-    note = {"heads": curves.heads, "points": curves.points, "buckets": curves.buckets, "about": kept.about}
-    note |= {"more": kept.more, "cells": [asdict(cell) for cell in cells]}
+                tensors[f"{number}.{name}.{kind}"] = values.astype(np.float16)
+    note = {"heads": curves.heads, "points": curves.points, "buckets": curves.buckets, "about": stored.about}
+    note |= {"more": stored.more, "cells": [asdict(cell) for cell in cells]}
     put(folder / NAME, save(tensors), note)
 
 
@@ -161,9 +161,9 @@ def stored_curves(context: Context, lm: Model) -> Kept:
     """The curves in the fitted state of a model; the last ones read stay in memory. Errors: NotFitted, BadSetting."""
     for path in context.stored(lm, f"{FOLDER}/{NAME}"):
         stamp = (str(path), path.stat().st_mtime_ns)
-        kept = context.once("routing curves", stamp, lambda path=path: _read(path))
-        if kept.about["revision"] == lm.revision:
-            return kept
+        stored = context.once("routing curves", stamp, lambda path=path: _read(path))
+        if stored.about["revision"] == lm.revision:
+            return stored
     raise NotFitted(f"{lm.name} has no stored routing curves: run `route --store` on some texts first.")
 
 
@@ -181,13 +181,13 @@ def _read(path: Path) -> Kept:
         tensors = load(data)
         cells = [Cell(**cell) for cell in note["cells"]]
         heads = [tuple(head) for head in note["heads"]]
-        found = {"recall": {}, "selectivity": {}}
-        for at, cell in enumerate(cells):
-            for name, kinds in found.items():
-                stored = {kind: tensors.get(f"{at}.{name}.{kind}") for kind in ROUTERS}
+        curves_of = {"recall": {}, "selectivity": {}}
+        for number, cell in enumerate(cells):
+            for name, kinds in curves_of.items():
+                stored = {kind: tensors.get(f"{number}.{name}.{kind}") for kind in ROUTERS}
                 kinds[cell] = {kind: x.astype(np.float32) for kind, x in stored.items() if x is not None}
-        queries = {cell: tensors[f"{at}.queries"].astype(float) for at, cell in enumerate(cells)}
-        curves = Curves(heads, note["points"], note["buckets"], found["recall"], found["selectivity"], queries)
+        queries = {cell: tensors[f"{number}.queries"].astype(float) for number, cell in enumerate(cells)}
+        curves = Curves(heads, note["points"], note["buckets"], curves_of["recall"], curves_of["selectivity"], queries)
         return Kept(curves, dict(note["about"]), dict(note["more"]))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise BadSetting(f"The routing curves in {path.parent.name} are damaged: store them again.") from error

@@ -56,18 +56,18 @@ def prompts_of(model: Model, documents: list[str], length: int, count: int, need
     """
     if len(documents) > count:
         chosen = np.linspace(0, len(documents) - 1, count).round().astype(int)
-        documents = [documents[at] for at in chosen]
-    each, made = -(-count // len(documents)), []
+        documents = [documents[place] for place in chosen]
+    per_document, prompts = -(-count // len(documents)), []
     for number, text in enumerate(documents):
-        windows = max(1, min(each, len(text) // (SPARE * length)))
+        windows = max(1, min(per_document, len(text) // (SPARE * length)))
         edges = np.linspace(0, len(text), windows + 1).astype(int)
         pieces = [text[a:b][: SPARE * length] for a, b in zip(edges[:-1], edges[1:], strict=True)]
-        found = [tokenize(model.tokenizer, piece, length, 1).ids for piece in pieces]
-        longest = max(len(ids) for ids in found)
+        tokenized = [tokenize(model.tokenizer, piece, length, 1).ids for piece in pieces]
+        longest = max(len(ids) for ids in tokenized)
         if longest < needed:
             raise too_short(f"Document {number + 1}", longest, needed)
-        made += [Prompt(number, ids) for ids in found if len(ids) >= needed]
-    return made
+        prompts += [Prompt(number, ids) for ids in tokenized if len(ids) >= needed]
+    return prompts
 
 
 def too_short(name: str, tokens: int, needed: int) -> BadText:
@@ -85,10 +85,10 @@ def tokens_needed(min_distance: int, sinks: int) -> int:
 
 def heads_of(model: Model, heads: str) -> dict[int, list[int]]:
     """Layer -> its query heads, from "all" or "2:0,7:0" (layer:head). Errors: BadSetting for one that is missing."""
-    every = range(model.num_heads)
+    all_heads = range(model.num_heads)
     if heads == "all":
-        return {layer: list(every) for layer in range(model.num_layers)}
-    found: dict[int, list[int]] = {}
+        return {layer: list(all_heads) for layer in range(model.num_layers)}
+    chosen: dict[int, list[int]] = {}
     for word in heads.split(","):
         layer, colon, head = word.strip().partition(":")
         if not colon or not layer.isdecimal() or not head.isdecimal():
@@ -98,5 +98,5 @@ def heads_of(model: Model, heads: str) -> dict[int, list[int]]:
                 f"{model.name} has no head {head} in layer {layer}: layers run from 0 to {model.num_layers - 1} and "
                 f"heads from 0 to {model.num_heads - 1}."
             )
-        found.setdefault(int(layer), []).append(int(head))
-    return {layer: sorted(set(found[layer])) for layer in sorted(found)}
+        chosen.setdefault(int(layer), []).append(int(head))
+    return {layer: sorted(set(chosen[layer])) for layer in sorted(chosen)}

@@ -60,7 +60,7 @@ class Baseline(Seeds, Windows):
         check_range("The number of groups", self.groups, 2, 64)
 
 
-def measure(at: Setting) -> dict:
+def measure(setting: Setting) -> dict:
     """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
     on the generated tasks, paired with the base.
 
@@ -70,47 +70,56 @@ def measure(at: Setting) -> dict:
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
     `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. Errors: BadSetting, BadText.
     """
-    length = min(TASK_TOKENS, at.lm.max_positions)
-    return measured(at, questions(at.lm, length, ITEMS, at.sizes.seed))
+    length = min(TASK_TOKENS, setting.lm.max_positions)
+    return measured(setting, questions(setting.lm, length, ITEMS, setting.sizes.seed))
 
 
-def measured(at: Setting, asked: dict[str, list]) -> dict:
+def measured(setting: Setting, questions_by_task: dict[str, list]) -> dict:
     """As `measure`, with the questions `asked` in the place of the long-context tasks."""
-    lm, sizes = at.lm, at.sizes
+    lm, sizes = setting.lm, setting.sizes
     kinds, rates = chosen(sizes.method, list(METHOD), "method"), sorted(sizes.rates or RATES)
-    texts = domains(sizes.corpus, sizes.rows, at.context)
+    texts = domains(sizes.corpus, sizes.rows, setting.context)
     new = next(iter(texts)) if sizes.rows or NEW not in texts else NEW
     names = "groups window n_sink steps tokens_per_step length seed".split()
     plan = RouterTraining(**{name: getattr(sizes, name) for name in names}, check_windows=0, calibration_windows=8)
     both = {name: held_out_windows(lm, out, sizes.length, sizes.windows) for name, (_, out) in texts.items()}
-    held, units = ({name: pair[at] for name, pair in both.items()} for at in (0, 1))
+    windows_of = {name: windows for name, (windows, _) in both.items()}
+    units = {name: documents for name, (_, documents) in both.items()}
     ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, sizes.groups) for rate in rates]
-    about = {"documents": texts[new][0], "windows": held[new], "units": units[new], "held": held, "asked": asked}
+    about = {
+        "documents": texts[new][0],
+        "windows": windows_of[new],
+        "units": units[new],
+        "held": windows_of,
+        "asked": questions_by_task,
+    }
     readers = [kind for kind in kinds if kind in READERS]
     expected = sizes.seeds * (len(ways) + len(readers)) + 1
-    trainer = Baselines.of(at, n_sink=plan.n_sink, expected=expected, **about)
+    trainer = Baselines.of(setting, n_sink=plan.n_sink, expected=expected, **about)
     base = trainer.base(plan)
     itself = {f"{key}_{end}": None for key in ("new", "old", "tasks") for end in ("low", "high")}
-    found = [row_of(_about("base", "dense", None, 0), [base], base, new, units) | itself]
+    rows = [row_of(_about("base", "dense", None, 0), [base], base, new, units) | itself]
     for kind in readers:
         read = [trainer.untrained(kind, replace(plan, seed=seed)) for seed in sizes.every_seed]
-        found.append(row_of(_about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0), read, base, new, units))
+        rows.append(row_of(_about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0), read, base, new, units))
     plans = {}
     for way in ways:
-        made = [trainer.way(way, replace(plan, seed=seed), sizes.seeds) for seed in sizes.every_seed]
-        plans[way.name], parts = made[0]
+        trained = [trainer.way(way, replace(plan, seed=seed), sizes.seeds) for seed in sizes.every_seed]
+        plans[way.name], parts = trained[0]
         for read in parts["reads"]:
             line = f"{way.line}, {READ[read]}" if read in READ else way.line
             about = _about(line, READ.get(read, READERS.get(read, read)), way.rate, parts["parameters"])
-            found.append(row_of(about, [one["reads"][read] for _, one in made], base, new, units))
-    again = {name: one for name, one in plans.items() if one and one.phase == 1 and one.rate == rates[-1]}
+            rows.append(row_of(about, [part["reads"][read] for _, part in trained], base, new, units))
+    plans_to_repeat = {
+        name: part for name, part in plans.items() if part and part.phase == 1 and part.rate == rates[-1]
+    }
     return {
-        "rows": found,
+        "rows": rows,
         "windows": sizes.windows,
-        "plans": plain(again),
+        "plans": plain(plans_to_repeat),
         "protocol": {
-            "text": ids_hash(np.concatenate([one.ravel() for one in held.values()])),
-            "tokens": sum(one.size for one in held.values()),
+            "text": ids_hash(np.concatenate([part.ravel() for part in windows_of.values()])),
+            "tokens": sum(part.size for part in windows_of.values()),
             "window": sizes.length,
             "kernel": KERNELS,
             "steps": sizes.steps,
@@ -121,18 +130,18 @@ def measured(at: Setting, asked: dict[str, list]) -> dict:
             "units": len(np.unique(units[new][reporting(units[new])])),
             "corpus": f"{Path(sizes.corpus).name}: {', '.join(texts)}",
             "items": ITEMS,
-            "tasks": list(asked),
+            "tasks": list(questions_by_task),
         },
     }
 
 
 def shown(numbers: dict) -> dict:
     """How the study is told and drawn."""
-    rows, told = numbers["rows"], numbers["protocol"]
-    more = [f"The new domain is {told['new_domain']}.", how_sure(told)]
-    more += [SEEN] if told["model"] == "demo" else []
-    more += [APART] if any(row["read"] in READERS.values() for row in rows) else []
-    return presented("baselines", sentence(rows, told.get("seeds", 1)), panels(rows, told["rates"]), *more)
+    rows, made_with = numbers["rows"], numbers["protocol"]
+    notes = [f"The new domain is {made_with['new_domain']}.", how_sure(made_with)]
+    notes += [SEEN] if made_with["model"] == "demo" else []
+    notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
+    return presented("baselines", sentence(rows, made_with.get("seeds", 1)), panels(rows, made_with["rates"]), *notes)
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
@@ -144,13 +153,13 @@ def _about(line: str, read: str, rate: float | None, parameters: int) -> dict:
     return {"label": label, "line": line, "read": read, "rate": rate, "trained_parameters": parameters}
 
 
-def part(at: Setting, numbers: dict) -> dict:
+def part(setting: Setting, numbers: dict) -> dict:
     """The model as it is on the held-out windows of the other domains; what is trained is not kept."""
     new, perplexities = numbers["protocol"]["new_domain"], {}
-    for name, (_, held_out) in domains(at.sizes.corpus, at.sizes.rows, at.context).items():
+    for name, (_, held_out) in domains(setting.sizes.corpus, setting.sizes.rows, setting.context).items():
         if name != new:
-            ids, _ = held_out_windows(at.lm, held_out, at.sizes.length, at.sizes.windows)
-            perplexities[name] = float(np.exp(dense_of(at.lm, ids, at.context).means.mean()))
+            ids, _ = held_out_windows(setting.lm, held_out, setting.sizes.length, setting.sizes.windows)
+            perplexities[name] = float(np.exp(dense_of(setting.lm, ids, setting.context).means.mean()))
     return {"rows": [{"label": "base", "perplexities": perplexities}]}
 
 

@@ -29,27 +29,27 @@ def reporting(units: np.ndarray) -> np.ndarray:
     return two_sides(units, DOCUMENTS)
 
 
-def row_of(about: dict, found: list[dict], base: dict, new: str, units: dict[str, np.ndarray]) -> dict:
+def row_of(about: dict, parts: list[dict], base: dict, new: str, units: dict[str, np.ndarray]) -> dict:
     """A row: `about` it, the perplexity of every domain, and the differences to the base. `found`, a part for every
     seed, and `base`: `means` domain -> nats per token of each window, `tasks` task -> scores of items; `units` domain
     -> the document of each window. The new domain's documents that do not report are kept for `choosing` among rates
     (nats per token): nothing else is told of them."""
-    means = {name: np.array([one["means"][name] for one in found]) for name in base["means"]}  # [seeds, n] each
-    before = {name: np.array(one) for name, one in base["means"].items()}
-    told = reporting(units[new])
-    row = about | {"choosing": float(means[new][:, ~told].mean())}
-    for given in (means, before):
-        given[new] = given[new][..., told]
+    means = {name: np.array([part["means"][name] for part in parts]) for name in base["means"]}  # [seeds, n] each
+    before = {name: np.array(part) for name, part in base["means"].items()}
+    reported = reporting(units[new])
+    row = about | {"choosing": float(means[new][:, ~reported].mean())}
+    for losses in (means, before):
+        losses[new] = losses[new][..., reported]
     old = [name for name in means if name != new]
-    row["perplexities"] = {name: float(np.exp(one.mean())) for name, one in means.items()}
-    row |= {"new_domain": row["perplexities"][new], **difference("new", means[new], before[new], units[new][told])}
+    row["perplexities"] = {name: float(np.exp(part.mean())) for name, part in means.items()}
+    row |= {"new_domain": row["perplexities"][new], **difference("new", means[new], before[new], units[new][reported])}
     row |= dict.fromkeys(("old_domain", "old", "old_low", "old_high", "old_points"))
     if old:
-        mine, theirs = (np.concatenate([given[name] for name in old], -1) for given in (means, before))
-        documents = np.concatenate([[f"{name} {one}" for one in units[name]] for name in old])
-        row |= {"old_domain": float(np.exp(mine.mean()))} | difference("old", mine, theirs, documents)
-    right, control = np.array([_items(one) for one in found]), np.array(_items(base))  # [seeds, items], [items]
-    row["scores"] = {name: float(np.mean([one["tasks"][name] for one in found])) for name in base["tasks"]}
+        after, before_old = (np.concatenate([losses[name] for name in old], -1) for losses in (means, before))
+        documents = np.concatenate([[f"{name} {part}" for part in units[name]] for name in old])
+        row |= {"old_domain": float(np.exp(after.mean()))} | difference("old", after, before_old, documents)
+    right, control = np.array([_items(part) for part in parts]), np.array(_items(base))  # [seeds, items], [items]
+    row["scores"] = {name: float(np.mean([part["tasks"][name] for part in parts])) for name in base["tasks"]}
     return row | {"task_score": float(right.mean()) if right.size else None} | compared("tasks", apart(right, control))
 
 
@@ -60,13 +60,13 @@ def _items(part: dict) -> list[float]:
 def apart(right: np.ndarray, control: np.ndarray) -> Interval:
     """Share of items right [seeds, items] above a control's, of the same seeds or of none [items], its interval over
     items; from three seeds on as wide as that over items and seeds where this is wider."""
-    found = share_difference(right.mean(0), np.atleast_2d(control).mean(0))
+    over_items = share_difference(right.mean(0), np.atleast_2d(control).mean(0))
     if len(right) < SEEDS or not control.size:
-        return found
+        return over_items
     crossed = over_seeds(right - control, np.arange(right.shape[1]))[0]
     if crossed.low is None:
-        return found
-    return found._replace(low=min(found.low, crossed.low), high=max(found.high, crossed.high))
+        return over_items
+    return over_items._replace(low=min(over_items.low, crossed.low), high=max(over_items.high, crossed.high))
 
 
 def panels(rows: list[dict], rates: list[float]) -> list[dict]:
@@ -74,15 +74,15 @@ def panels(rows: list[dict], rates: list[float]) -> list[dict]:
     trained = [row for row in rows if row["rate"] is not None]
     names = list(dict.fromkeys(row["line"] for row in trained))
     table = {(row["line"], row["rate"]): row for row in trained}
-    made = []
+    drawn = []
     for key, title in {"new": "New domain", "old": "Old domain", "tasks": "Tasks"}.items():
         unit = "share of items" if key == "tasks" else "nats per token"
         lines = [of_rows(name, [table.get((name, rate), {}) for rate in rates], key) for name in names]
-        made.append(panel(f"{title}, minus the base", "rate", "learning rate", rates, unit, lines))
+        drawn.append(panel(f"{title}, minus the base", "rate", "learning rate", rates, unit, lines))
     ranks = ["LoRA (r=4)", "LoRA (r=16)", "Centroids (d_s=16)"]
     tasks = ["HellaSwag", "ARC-E", "PIQA", "LAMBADA"]
     lines = [series(name, [printed("table 3", name, task) for task in tasks], paper=True) for name in ranks]
-    return [*made, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
+    return [*drawn, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
 
 
 def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> str:
@@ -91,25 +91,25 @@ def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> st
     lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
     best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
     best = in_family(best, *DOMAINS, "tasks")
-    said = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
+    verdicts = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
     tasks = [f"{row['line']} ({100 * row['tasks']:+.1f} points)" for row in best if decided(row, "tasks")]
-    known = [_seen(row, "tasks") for row in best if row["tasks_low"] is not None]
-    unseen = f" (a change of {100 * min(known):.1f} points could have been seen)" if known else ""
-    said.append(f"{tasks_are}: {', '.join(tasks) or f'no change is told apart from none{unseen}'}.")
-    found = f"Each at the rate that other texts chose. {' '.join(said)}"
-    return f"{found}{of_comparisons(best, *DOMAINS, 'tasks')}{of_whom(seeds, 'model')}"
+    detectable = [_seen(row, "tasks") for row in best if row["tasks_low"] is not None]
+    unseen = f" (a change of {100 * min(detectable):.1f} points could have been seen)" if detectable else ""
+    verdicts.append(f"{tasks_are}: {', '.join(tasks) or f'no change is told apart from none{unseen}'}.")
+    headline = f"Each at the rate that other texts chose. {' '.join(verdicts)}"
+    return f"{headline}{of_comparisons(best, *DOMAINS, 'tasks')}{of_whom(seeds, 'model')}"
 
 
 def _decided(best: list[dict], key: str) -> str:
     """The rows that are lower, higher and neither, the lowest first."""
-    words, said = {-1: "lower", 1: "higher", 0: "not told apart"}, {}
-    known = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
-    for row in known:
+    words, by_verdict = {-1: "lower", 1: "higher", 0: "not told apart"}, {}
+    measured = sorted((row for row in best if row[key] is not None), key=lambda row: row[key])
+    for row in measured:
         word = judged(row, key, words, NONE)
         unseen = f" ({_seen(row, key):.4f} could have been seen)" if word == words[0] else ""
-        said.setdefault(word, []).append(f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}{unseen}")
-    said = [f"{word}: {', '.join(said[word])}" for word in (*words.values(), NONE) if word in said]
-    return "; ".join(said) or "nothing else was read"
+        by_verdict.setdefault(word, []).append(f"{row['line']} (rate {row['rate']:g}) {row[key]:+.4f}{unseen}")
+    by_verdict = [f"{word}: {', '.join(by_verdict[word])}" for word in (*words.values(), NONE) if word in by_verdict]
+    return "; ".join(by_verdict) or "nothing else was read"
 
 
 def _seen(row: dict, key: str) -> float:

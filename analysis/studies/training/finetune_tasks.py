@@ -18,26 +18,34 @@ PLACES = {"depth": {"depth": DEPTH}, "examples": {"examples": EXAMPLES}, None: {
 
 def questions(lm: Model, length: int, items: int, seed: int) -> dict[str, list]:
     """task -> its items in prompts of `length` tokens; a task that does not fit is left out."""
-    pieces, made = Pieces(lm.tokenizer, next(iter(sample_texts().values()))[1]), {}
-    for at, (name, task) in enumerate(TASKS.items()):
+    pieces, by_task = Pieces(lm.tokenizer, next(iter(sample_texts().values()))[1]), {}
+    for number, (name, task) in enumerate(TASKS.items()):
         ask = Ask(length, CHOICES, **PLACES[task.axis])
         try:
-            found = [task.make(pieces, ask, np.random.default_rng([seed, at, one])) for one in range(items)]
+            items_of_task = [
+                task.make(pieces, ask, np.random.default_rng([seed, number, item])) for item in range(items)
+            ]
         except BadSetting:
             continue
-        alone = [control(pieces, one, np.random.default_rng([seed, at])) for at, one in enumerate(found)]
+        alone = [
+            control(pieces, item, np.random.default_rng([seed, number])) for number, item in enumerate(items_of_task)
+        ]
         limit = lm.max_positions
-        made[name] = [(cut(one, limit, len(pieces.begin)).item, bare) for one, bare in zip(found, alone, strict=True)]
-    return made
+        by_task[name] = [
+            (cut(item, limit, len(pieces.begin)).item, bare) for item, bare in zip(items_of_task, alone, strict=True)
+        ]
+    return by_task
 
 
-def answers(lm: Model, method: Method, asked: dict[str, list], told: Callable[[str], None]) -> dict[str, list[float]]:
+def answers(
+    lm: Model, method: Method, questions_by_task: dict[str, list], report: Callable[[str], None]
+) -> dict[str, list[float]]:
     """task -> per item 1.0 for the right answer: the one whose log-probability the prompt raises most."""
-    found = {}
-    for name, items in asked.items():
-        found[name] = []
+    scores = {}
+    for name, items in questions_by_task.items():
+        scores[name] = []
         for item, bare in items:
-            told(TASKS[name].title if name in TASKS else name)
+            report(TASKS[name].title if name in TASKS else name)
             gain = answer_logs(lm, method, item) - answer_logs(lm, method, bare)
-            found[name].append(float(chosen(gain, item.right)))
-    return found
+            scores[name].append(float(chosen(gain, item.right)))
+    return scores

@@ -76,46 +76,46 @@ class Baselines(PhaseTrainer):
         training of so many."""
         name = way.name if seeds == 1 else f"{way.name}, seed {plan.seed}"
         if way.kind in READERS:
-            made = replace(plan, base_rate=way.rate)
-            decides = self._decides(asdict(made), way.kind, self._measured())
-            return None, self.part("baselines", decides, lambda doing: self._with(way, name, made, doing))
+            run_plan = replace(plan, base_rate=way.rate)
+            decides = self._decides(asdict(run_plan), way.kind, self._measured())
+            return None, self.part("baselines", decides, lambda doing: self._with(way, name, run_plan, doing))
         if way.kind == "focus":
-            made, start = replace(plan, groups=way.size, rate=way.rate), None
+            run_plan, start = replace(plan, groups=way.size, rate=way.rate), None
         else:
             length = self.windows.shape[1]
-            made, start = phase_2(replace(plan, base_rate=way.rate), self._untrained(plan), "alone", length)
-        decides = self._decides(asdict(made), way.kind, way.size, self._measured())
+            run_plan, start = phase_2(replace(plan, base_rate=way.rate), self._untrained(plan), "alone", length)
+        decides = self._decides(asdict(run_plan), way.kind, way.size, self._measured())
         train = self._focus if way.kind == "focus" else self._copy
-        return made, self.part("baselines", decides, lambda doing: train(way, name, made, start, doing))
+        return run_plan, self.part("baselines", decides, lambda doing: train(way, name, run_plan, start, doing))
 
     def _focus(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
         """The router alone, read hard and through its soft gate."""
         router, reads = self.router(name, plan), {}
         self.done -= 1  # the router and its reading are one unit
-        for read, said in READ.items():
+        for read, reading_name in READ.items():
             arm = trained_arm(read, router, plan.window)
-            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{name}, {said}")
+            reads[read] = self._read(self.lm, arm, router, plan, TRAINED, f"{name}, {reading_name}")
         return {"parameters": router.size, "reads": reads}
 
     def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
         """A copy of the model, with LoRA or whole."""
-        checkpoint, told = doing / "training.checkpoint", self.told(name, TRAINED)
+        checkpoint, report = doing / "training.checkpoint", self.told(name, TRAINED)
         if way.kind == "lora":
-            own = finetune_lora(self.lm, start, self.ids, plan, way.size, checkpoint, told)[0]
+            tuned = finetune_lora(self.lm, start, self.ids, plan, way.size, checkpoint, report)[0]
             parameters = trainable(lora_copy(self.lm, way.size).lm)
         else:
-            own = finetune_all(self.lm, start, self.ids, plan, checkpoint, told)[0]
-            parameters = sum(p.numel() for p in own.lm.parameters())
-        return {"parameters": parameters, "reads": {"dense": self._read(own, DENSE, start, plan, TRAINED, name)}}
+            tuned = finetune_all(self.lm, start, self.ids, plan, checkpoint, report)[0]
+            parameters = sum(p.numel() for p in tuned.lm.parameters())
+        return {"parameters": parameters, "reads": {"dense": self._read(tuned, DENSE, start, plan, TRAINED, name)}}
 
     def _with(self, way: Way, name: str, plan: RouterTraining, doing: Path) -> dict:
         """A copy of the model, all of it trained while it reads by another method."""
         names, method = "length steps tokens_per_step warm_up clip seed".split(), self._reader(way.kind, plan)
-        made = Extension(rate=plan.base_rate, **{name: getattr(plan, name) for name in names})
-        told, place = self.told(name, TRAINED), doing / "training.checkpoint"
-        own, _ = extend(self.lm, self.ids, made, place, told, self.texts, method)
-        parameters = sum(p.numel() for p in own.lm.parameters())
-        return {"parameters": parameters, "reads": {way.kind: self._read_by(own, method, TRAINED, name)}}
+        extension = Extension(rate=plan.base_rate, **{name: getattr(plan, name) for name in names})
+        report, place = self.told(name, TRAINED), doing / "training.checkpoint"
+        tuned, _ = extend(self.lm, self.ids, extension, place, report, self.texts, method)
+        parameters = sum(p.numel() for p in tuned.lm.parameters())
+        return {"parameters": parameters, "reads": {way.kind: self._read_by(tuned, method, TRAINED, name)}}
 
     def _reader(self, kind: str, plan: RouterTraining) -> Method:
         """Performer with random features of its own for each seed; Routing Transformer with as many clusters as Focus
@@ -126,7 +126,7 @@ class Baselines(PhaseTrainer):
         return METHODS[kind](**about).fit(self.lm, torch.as_tensor(self.sample(plan.calibration_windows)))
 
     def _measured(self) -> list:
-        items = {name: len(one) for name, one in self.asked.items()}
+        items = {name: len(questions) for name, questions in self.asked.items()}
         return [{name: ids_hash(ids) for name, ids in self.held.items()}, items]
 
     def _untrained(self, plan: RouterTraining) -> FocusRouter:
@@ -147,21 +147,21 @@ class Baselines(PhaseTrainer):
         """What any method reads."""
 
         def means(ids: np.ndarray, context: Context) -> np.ndarray:
-            found = []
-            for at, window in enumerate(ids):
-                context.progress(at / len(ids), f"window {at + 1} of {len(ids)}")
+            losses = []
+            for number, window in enumerate(ids):
+                context.progress(number / len(ids), f"window {number + 1} of {len(ids)}")
                 with apply(lm, method):
-                    found.append(token_losses(lm, torch.as_tensor(window)[None])[0].astype(np.float64).mean())
-            return np.array(found)
+                    losses.append(token_losses(lm, torch.as_tensor(window)[None])[0].astype(np.float64).mean())
+            return np.array(losses)
 
         return self._found(lm, method, means, began, name)
 
     def _found(self, lm: Model, method: Method, means: Callable, began: float, name: str) -> dict:
         """`means` domain -> nats per token of each window, `tasks` task -> scores of its items. `began`: the share of
         the unit of work that is done."""
-        each, found = (1 - began) / (len(self.held) + 1), {}
-        for at, (domain, ids) in enumerate(self.held.items()):
-            context = self.within(f"{name}, {domain}", each, began + at * each)
-            found[domain] = [round(float(one), 6) for one in means(ids, context)]
-        told = self.told(name, 0.0, 0.99)
-        return {"means": found, "tasks": answers(lm, method, self.asked, lambda stage: told(0.0, stage))}
+        share, means_of = (1 - began) / (len(self.held) + 1), {}
+        for number, (domain, ids) in enumerate(self.held.items()):
+            context = self.within(f"{name}, {domain}", share, began + number * share)
+            means_of[domain] = [round(float(value), 6) for value in means(ids, context)]
+        report = self.told(name, 0.0, 0.99)
+        return {"means": means_of, "tasks": answers(lm, method, self.asked, lambda stage: report(0.0, stage))}

@@ -96,15 +96,15 @@ def _made(
         numbers |= {"weight_bytes": export(model, method, work, place, recipe)}
         write_text(place / LOG, lines(log))
         write_text(place / "README.md", card(recipe, about, log, numbers))
-        made = {"recipe": asdict(recipe), "mixture": about} | numbers
-        write_text(place / "pretrain.json", json.dumps(made, indent=1) + "\n")
+        description = {"recipe": asdict(recipe), "mixture": about} | numbers
+        write_text(place / "pretrain.json", json.dumps(description, indent=1) + "\n")
     return numbers | {"path": str(path)}
 
 
 def epochs(recipe: Any, about: dict) -> dict[str, float]:
     """How often the training read each domain's texts."""
-    seen = recipe.steps * recipe.tokens_per_step
-    return {name: round(seen * part["share"] / part["train"]["tokens"], 2) for name, part in about["domains"].items()}
+    tokens = recipe.steps * recipe.tokens_per_step
+    return {name: round(tokens * part["share"] / part["train"]["tokens"], 2) for name, part in about["domains"].items()}
 
 
 def measure(model: Any, method: Method | None, valid: dict, about: dict, recipe: Any) -> dict:

@@ -118,17 +118,17 @@ def train_focus_router(
             if processes.is_main_process:
                 context.progress(0.9 * done, stage)
 
-        before, told = {}, {"progress": progress, "watch": lambda log: context.show(curve(log))}
+        before, callbacks = {}, {"progress": progress, "watch": lambda log: context.show(curve(log))}
         if phase == 1:
-            router, inputs, log = train_router(lm, train_ids, plan, checkpoint, **told)
+            router, inputs, log = train_router(lm, train_ids, plan, checkpoint, **callbacks)
         else:
             before["perplexity_before"] = perplexity(lm, test_ids, length).perplexity
-            own, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, **told)
+            tuned, router, inputs, log = finetune(lm, start, train_ids, plan, checkpoint, **callbacks)
         if not processes.is_main_process:
             raise SystemExit(0)  # the first process measures and stores
         if phase == 2:
             before["before"] = {"model": lm.name, "router": name}
-            lm = _store(own, folder, context)
+            lm = _store(tuned, folder, context)
         control = random_centroids(router, inputs, seed)
         numbers = measure(lm, router, control, windows, documents, context) | before
         about = {
@@ -146,8 +146,8 @@ def train_focus_router(
             **numbers,
         }
         options = [name for name in inspect.signature(train_focus_router).parameters if hasattr(plan, name)]
-        asked = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
-        made = protocol(
+        request = {"model": model, "corpus": "DIR", "label": label} | {name: getattr(plan, name) for name in options}
+        made_with = protocol(
             "train-router",
             lm,
             about["corpus_hash"],
@@ -155,19 +155,19 @@ def train_focus_router(
             window=length,
             seed=seed,
             steps=steps,
-            command=commandline("train-router", asked),
+            command=commandline("train-router", request),
         )
-        notes = save(context, lm, router, control, path, **about, protocol=made)
+        notes = save(context, lm, router, control, path, **about, protocol=made_with)
         for done in path.parent.glob(f"{path.stem}.*checkpoint"):
             clear(done)  # it would stand in the way of a run with other settings
     where = str(folder if phase == 2 else path)
-    return Result({**numbers, "path": where, "notes": notes, "protocol": made}, log_tables(log))
+    return Result({**numbers, "path": where, "notes": notes, "protocol": made_with}, log_tables(log))
 
 
 def curve(log: list[dict]) -> dict[str, list]:
     """The columns `step loss hard` of a run's rows, thinned to about SHOWN; rows with a hard loss all stay."""
-    every = 1 + len(log) // SHOWN
-    rows = [row for at, row in enumerate(log) if at % every == 0 or "hard" in row]
+    stride = 1 + len(log) // SHOWN
+    rows = [row for number, row in enumerate(log) if number % stride == 0 or "hard" in row]
     return {name: [row.get(name) for row in rows] for name in ("step", "loss", "hard")}
 
 
@@ -178,12 +178,12 @@ def log_tables(log: list[dict]) -> dict[str, pd.DataFrame]:
     return {"log": table(log), "shares": pd.DataFrame(shares, columns=["step", "layer", "share"])}
 
 
-def _store(own: Model, folder: Path, context: Context) -> Model:
+def _store(tuned: Model, folder: Path, context: Context) -> Model:
     """Write a fine-tuned copy as a model folder and load it from there, so that what is measured is what is kept."""
     try:
         with folder_whole(folder) as place:
-            own.lm.save_pretrained(place)
-            own.tokenizer.save_pretrained(place)
+            tuned.lm.save_pretrained(place)
+            tuned.tokenizer.save_pretrained(place)
     except OSError as error:
         raise BadSetting(f"The model cannot be stored in {folder} ({error.strerror}): name another folder.") from error
     return load_model(str(folder), context.device)
@@ -198,16 +198,16 @@ def measure(
     `mean low high units` with the 95% interval over documents, `unit state`, and the `points` of each document where
     they are too few for one. `dominance`: largest group's share per layer.
     """
-    focus, found = METHODS["focus"].build, {}
+    focus, quality_of = METHODS["focus"].build, {}
     arms = {"dense": METHODS["dense"](), "literal": focus(router, membership="literal")}
     arms |= {"causal": focus(router), "random": focus(control)}
     for arm, method in arms.items():
         context.progress(0.95, f"perplexity, {arm}")
         with apply(model, method, kernels=True):
-            found[arm] = perplexity(model, ids.reshape(-1), ids.shape[1])
-    gain, points = over_units(found["random"].losses.mean(1) - found["causal"].losses.mean(1), documents)
+            quality_of[arm] = perplexity(model, ids.reshape(-1), ids.shape[1])
+    gain, points = over_units(quality_of["random"].losses.mean(1) - quality_of["causal"].losses.mean(1), documents)
     soft, _ = memberships(router, attention_inputs(model, list(ids), make=router.project))  # [L, T, K]
-    return {f"perplexity_{arm}": quality.perplexity for arm, quality in found.items()} | {
+    return {f"perplexity_{arm}": quality.perplexity for arm, quality in quality_of.items()} | {
         "gain_over_random": gain._asdict()
         | {"unit": "documents", "state": gain.state, "points": points.tolist() if gain.low is None else None},
         "dominance": [largest_share(layer.argmax(-1).numpy(), router.K) for layer in soft],
