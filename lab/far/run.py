@@ -26,12 +26,13 @@ from analysis.files import folder_whole, write_text
 from analysis.places import CACHE
 from analysis.training.bundle import card, export
 from analysis.training.checkpoints import LOG, one_training, read_log
-from analysis.training.circuit import copy_losses
-from analysis.training.far_measures import RANDOM, Measures, circuit_scores, cost_of_window, tasks
 from analysis.training.mixture import build, known, read_shards
 from analysis.training.yardsticks import bits_by_domain, context_gain
+from lab.far.looking_back import copy_losses
+from lab.far.measures import RANDOM, Measures, circuit_scores, cost_of_window, tasks
 from lab.far.recall import Source
 from lab.far.recipe import MORE, MORE_OF, FarRecipe
+from lab.far.targets import targets
 from lab.far.training import branch, train_far
 from lab.far.unnormed import without_norms
 
@@ -137,7 +138,7 @@ def measure(folder: Path, recipe: FarRecipe, about: dict, valid: dict) -> dict:
         "weight_bytes": (folder / "model.safetensors").stat().st_size,
     }
     numbers["context_gain"] = numbers["gains"][name] | {"domain": name}
-    write_text(folder / "README.md", card(recipe, about, log, numbers))
+    write_text(folder / "README.md", card(recipe, about, log, numbers, targets(numbers)))
     made = {"recipe": asdict(recipe), "mixture": about} | numbers
     write_text(folder / "pretrain.json", json.dumps(made, indent=1) + "\n")
     return numbers

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.attention import apply
-from analysis.groups.dominance import balanced_largest_share, confidence, escape_paths, largest_share, stability
+from analysis.groups.dominance import balanced_largest_share, confidence, largest_share, stability
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
 from analysis.metrics.quality import perplexity
@@ -20,6 +20,7 @@ from analysis.studies.text.held_out import chosen
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
+from lab.focus.escaping import escape_paths
 
 SOFT_LOSSES = {"balance": "softmax", "balance_weight": 0.01, "entropy_weight": 0.01}
 ROWS = {  # name -> what differs from the others; the third to the last but one are the rows of table 8

@@ -12,7 +12,7 @@ from analysis.studies.context import Context
 from analysis.studies.stored.panels import of_whom, panel, presented, series
 from analysis.studies.stored.runner import Seeds, Setting, Sizes as AnySizes, Study, option
 from analysis.studies.text.held_out import check_range
-from analysis.training.circuit import Circuit, run
+from lab.far.looking_back import Circuit, run
 
 ARMS = {"llama_plain": "as Llama", "llama": "queries and keys normalised"}
 RATES = (1e-3, 2e-3)

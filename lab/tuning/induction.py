@@ -15,8 +15,8 @@ from analysis.probes.ablation import WAYS, Heads, ablated
 from analysis.studies.stored.panels import panel, presented, series
 from analysis.studies.stored.runner import Setting, Sizes as AnySizes, Study, option
 from analysis.studies.text.held_out import check_range
-from analysis.training.circuit import repeated
-from analysis.training.far_measures import circuit_scores
+from lab.far.looking_back import repeated
+from lab.far.measures import circuit_scores
 
 RANDOM, REGISTER = "random tokens twice", "The register"
 ALL, NAMED, DRAWN = "all heads", "without the named heads", "without as many others"

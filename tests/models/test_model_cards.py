@@ -9,6 +9,7 @@ from analysis.training.bundle import card
 from analysis.training.checkpoints import read_log
 from analysis.training.pretrain import Recipe
 from lab.far.run import recipe_from
+from lab.far.targets import targets
 
 
 def written(name: str, **changed: float) -> str:
@@ -17,7 +18,7 @@ def written(name: str, **changed: float) -> str:
     made = json.loads((folder / "pretrain.json").read_text())
     made["context_gain"] |= changed
     recipe = recipe_from(made["recipe"]) if "marks" in made["recipe"] else Recipe(**made["recipe"])
-    return card(recipe, made["mixture"], read_log(folder), made)
+    return card(recipe, made["mixture"], read_log(folder), made, targets(made) if "tasks" in made else "")
 
 
 def test_the_readme_names_the_gain_that_the_card_names():

@@ -1,11 +1,11 @@
-"""What table 8 tries, and the three paths by which groups escape: by hand."""
+"""What table 8 tries, by hand."""
 
 import math
 
 import pytest
 import torch
 
-from analysis.groups.dominance import centroid_cosine, effective_rank, escape_paths, hidden_drift, rebalance
+from analysis.groups.dominance import rebalance
 from analysis.groups.router import FocusRouter
 from analysis.groups.sinkhorn import sinkhorn
 from analysis.training.mitigations import Learning, balance_loss, entropy_loss, follow, recluster
@@ -48,27 +48,6 @@ def test_reclustering_finds_the_directions_of_the_tokens():
     recluster(router, [torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 9.0]])], seed=0)
     found = sorted([round(value, 5) for value in row] for row in router.centroids[0].tolist())
     assert found == [[0.0, 4.0], [4.0, 0.0]], "unit directions times the mean length"
-
-
-def test_the_paths_by_hand():
-    assert centroid_cosine(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])) == pytest.approx(1 / 3)
-    assert centroid_cosine(torch.tensor([[1.0, 1.0], [2.0, 2.0]])) == pytest.approx(1.0)
-    assert math.isnan(centroid_cosine(torch.ones(1, 2)))
-    assert hidden_drift(torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])) == pytest.approx(0.5)
-    assert effective_rank(torch.eye(4)) == pytest.approx(4.0) and effective_rank(torch.ones(9, 4)) == pytest.approx(1.0)
-    assert effective_rank(torch.diag(torch.tensor([3.0, 1.0]))) == pytest.approx(4 / 27**0.25), "shares 3/4 and 1/4"
-
-
-def test_the_paths_of_a_router():
-    start = FocusRouter(1, 2, groups=2, d_s=2)
-    start.projection.data[0] = start.centroids.data[0] = torch.eye(2)
-    first, now = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6]])
-    found = escape_paths(start.variant(), [now], start, [first])
-    assert (
-        found["centroid_cosine"] == [0.0] and found["start_share"] == [1.0] and found["drift"] == [pytest.approx(0.2)]
-    )
-    assert found["rank"] == [pytest.approx(effective_rank(now))]
-    assert escape_paths(start, [first], start, [first])["start_share"] == [0.5]
 
 
 def learning(**settings) -> tuple[Learning, torch.Tensor]:

@@ -14,10 +14,10 @@ from analysis.corpus import sample_texts
 from analysis.errors import BadSetting, BadText
 from analysis.places import CACHE
 from analysis.training.checkpoints import read_log
-from analysis.training.far_measures import Measures, circuit_scores, needles
 from analysis.training.pretrain import build_model
 from lab.far import run as far_run
 from lab.far.asked import AFTER, Asked
+from lab.far.measures import Measures, circuit_scores, needles
 from lab.far.recall import Source
 from lab.far.recipe import FarRecipe
 from lab.far.rows import Rows, document_rows

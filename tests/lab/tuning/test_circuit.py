@@ -6,7 +6,7 @@ import math
 import pytest
 
 from analysis.studies.context import Context
-from analysis.training.circuit import Circuit
+from lab.far.looking_back import Circuit
 from lab.tuning import circuit as studied
 from tests.made.studied import asker, part_again, studied_home
 

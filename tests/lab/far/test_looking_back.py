@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analysis.errors import BadSetting
-from analysis.training.circuit import SETTLED, Circuit, copy_losses, repeated, run
+from lab.far.looking_back import SETTLED, Circuit, copy_losses, repeated, run
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "vocabulary": 20, "sequences": 4, "length": 16, "shortest": 4}
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from transformers import PreTrainedModel
 
 from analysis.errors import BadSetting
 from analysis.training.pretrain import FAMILIES, Recipe, build_model
@@ -46,13 +47,13 @@ class Circuit:
     measured_on: int = 32
     formed: float = 0.3  # nats of the second copy at which a run ends
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise BadSetting(f"A run takes one of {', '.join(FAMILIES)}, not {self.family}.")
         if not 2 <= self.shortest <= self.length // 2:
             raise BadSetting(f"A segment of {self.shortest} tokens must fit twice into {self.length}.")
 
-    def model(self):
+    def model(self) -> PreTrainedModel:
         """The freshly initialised model."""
         shape = {"layers": self.layers, "width": self.width, "heads": self.heads, "kv_heads": self.heads}
         recipe = Recipe(
@@ -66,7 +67,9 @@ class Circuit:
         return build_model(recipe, self.vocabulary)
 
 
-def repeated(sequences: int, length: int, vocabulary: int, rng, segment: tuple[int, int]) -> np.ndarray:
+def repeated(
+    sequences: int, length: int, vocabulary: int, rng: np.random.Generator, segment: tuple[int, int]
+) -> np.ndarray:
     """Random tokens 1..vocabulary-1 that repeat: int64 [sequences, length], each with its own period in `segment`."""
     tokens = rng.integers(1, vocabulary, (sequences, length))
     periods = rng.integers(segment[0], segment[1] + 1, sequences)
@@ -74,7 +77,9 @@ def repeated(sequences: int, length: int, vocabulary: int, rng, segment: tuple[i
 
 
 @torch.no_grad()
-def copy_losses(model, length: int, sequences: int, vocabulary: int, seed: int = 0) -> tuple[float, float]:
+def copy_losses(
+    model: PreTrainedModel, length: int, sequences: int, vocabulary: int, seed: int = 0
+) -> tuple[float, float]:
     """Mean nats per token of the first and the second copy of `length` random tokens; the second without its first 4.
 
     Chance is ln(vocabulary) for both; a model with an induction circuit has the second near 0.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from analysis.attention import apply
 from analysis.methods import METHODS
@@ -15,14 +16,16 @@ from analysis.models import load_model
 from analysis.probes.pieces import Pieces
 from analysis.probes.scoring import answer_logs, chosen
 from analysis.probes.tasks import TASKS, Ask
-from analysis.training.circuit import copy_losses, repeated
 from analysis.training.yardsticks import bits_by_domain, context_gain
+from lab.far.looking_back import copy_losses, repeated
 
 RANDOM = 128  # random tokens that are written twice
 
 
 @torch.no_grad()
-def circuit_scores(model, length: int = RANDOM, sequences: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def circuit_scores(
+    model: PreTrainedModel, length: int = RANDOM, sequences: int = 4, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """(previous-token score, induction score) of every head, each [layers, heads], on random tokens written twice.
 
     Previous token: mean weight on the token before. Induction: in the second copy, mean weight on the token that
@@ -48,8 +51,8 @@ CHOICES = 4  # answers to each of the program's own questions
 
 
 def needles(
-    model,
-    tokenizer,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
     text: str,
     task: str,
     length: int,
@@ -68,7 +71,12 @@ def needles(
 
 
 def cost_of_window(
-    model, tokenizer, valid: dict, shares: dict[str, float], window: int = 64, windows: int = 8
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    valid: dict,
+    shares: dict[str, float],
+    window: int = 64,
+    windows: int = 8,
 ) -> float:
     """By which share the perplexity of the mixture {domain: uint16[T]} is higher when only the last `window` tokens are
     read, on `windows` evenly spaced windows of the whole context of each domain."""
@@ -85,7 +93,14 @@ def cost_of_window(
     return float(np.exp(nats[1] - nats[0]) - 1)
 
 
-def tasks(model, tokenizer, text: str, length: int = 1024, items: int = 48, window: int = 128) -> dict:
+def tasks(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    text: str,
+    length: int = 1024,
+    items: int = 48,
+    window: int = 128,
+) -> dict:
     """Task -> {`dense`, `window`}: shares of right answers with dense attention and with a window, and `items`."""
     near = METHODS["streaming_llm"](window=window)
     return {
@@ -104,12 +119,12 @@ class Measures:
 
     valid: dict[str, np.ndarray]
     about: dict
-    tokenizer: object
+    tokenizer: PreTrainedTokenizerFast
     text: str
     tokens: int = 8192
     dear_every: int = 1000
 
-    def __call__(self, model, step: int, length: int) -> dict:
+    def __call__(self, model: PreTrainedModel, step: int, length: int) -> dict:
         previous, induction = circuit_scores(model)
         first, second = copy_losses(model, RANDOM, 4, model.config.vocab_size)
         bits = bits_by_domain(model, self.valid, self.about, length, max(1, self.tokens // length))
@@ -124,7 +139,7 @@ class Measures:
             measured |= {f"gain_{name}": self.gain(model, name) for name in self.valid if name != "wikitext"}
         return measured
 
-    def gain(self, model, name: str) -> list[float]:
+    def gain(self, model: PreTrainedModel, name: str) -> list[float | None]:
         """[nats, low, high] that the full context gains at positions from 768 on, on few windows; None without an
         interval."""
         gain = context_gain(model, self.valid[name], windows=8, samples=32)
